@@ -1,0 +1,56 @@
+# What a developer runs; `make` alone lists it. Set-up happens by itself, in .venv, and again only
+# when pyproject.toml has changed.
+#
+#   PYTHON=/path/to/python3.12           interpreter for .venv
+#   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
+#   DEMO_ARGS, BENCH_ARGS, GPU_ARGS      likewise for the others
+
+BIN := .venv/bin
+READY := .venv/.ready-dev
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
+
+# The device-less GPU compiler is published for Linux on x86-64 only.
+READY_ALL := $(READY)
+LONG_TIER := not gpu and not deviceless
+ifeq ($(shell uname -sm),Linux x86_64)
+READY_ALL := .venv/.ready-dev,deviceless
+LONG_TIER := not gpu
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format bench gpu clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY)  ## train a small model on 8 devices, sample from it, plot the loss
+	$(BIN)/python -m experiments.demo $(DEMO_ARGS)
+
+test: $(READY)  ## the fast tests, under 10 minutes on 2 cores
+	$(PYTEST) $(TEST_ARGS)
+
+test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, real installs
+	$(PYTEST) -m "$(LONG_TIER)" --hypothesis-profile thorough $(TEST_ARGS)
+
+lint: $(READY)  ## format check, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)  ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY)  ## time this project's own speed promises
+	$(BIN)/python -m experiments.bench $(BENCH_ARGS)
+
+gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing
+	@sh tools/gpu.sh $(GPU_ARGS)
+
+clean:  ## remove caches and built packages; runs and .venv stay
+	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+.venv/.ready-%: pyproject.toml tools/setup.sh
+	@sh tools/setup.sh $*
+	@touch $@

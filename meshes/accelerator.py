@@ -1,0 +1,71 @@
+"""One chip: dense peak rates by number format, memory, bandwidths, and what a compiler must know.
+
+Nothing is assumed silently: a figure that the catalogue does not have is None, and `peak` and
+`required` raise an error that says what is there. Figures of the CPU and launch costs come from
+calibration.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from meshes.errors import InputError
+from meshes.figures import Figure
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One chip as a framework sees it. SI units; None: not known."""
+
+    name: str
+    title: str
+    vendor: str
+    peaks: Mapping[str, float] = field(hash=False)  # dense FLOP/s by number format, never sparse
+    compute_capability: float | None = None  # NVIDIA's, 9.0
+    memory: float | None = None  # bytes on the board
+    usable_memory: float | None = None  # bytes that a framework can allocate
+    memory_bandwidth: float | None = None  # bytes/s
+    cores: int | None = None  # streaming multiprocessors
+    clock: float | None = None  # Hz, boost
+    fpus_per_core: int | None = None  # fp32 lanes
+    l2_cache: int | None = None  # bytes
+    registers_per_core: int | None = None  # 32-bit registers
+    threads_per_core: int | None = None  # resident at once
+    shared_memory_per_core: int | None = None  # bytes
+    shared_memory_per_block: int | None = None  # bytes, most that a kernel can opt in to
+    launch_time: float | None = None  # s, one kernel; from calibration
+    figures: Mapping[str, Figure] = field(default_factory=dict, hash=False)  # name -> source
+
+    def peak(self, dtype: str) -> float:
+        """Dense peak FLOP/s of `dtype`; InputError names the formats that the chip has."""
+        if dtype in self.peaks:
+            return self.peaks[dtype]
+        known = ", ".join(self.peaks) or "none yet: run `scaling calibrate`"
+        raise InputError(f"{self.name} has no peak rate for {dtype!r}; known: {known}")
+
+    def required(self, name: str) -> float:
+        """The figure `name`; InputError if it is not known."""
+        value = getattr(self, name)
+        if value is None:
+            raise InputError(
+                f"{self.name} has no figure {name!r}; `scaling calibrate` measures this machine, "
+                "a TOML file of your own can state it with its source"
+            )
+        return value
+
+
+FIGURE_NAMES = tuple(
+    f.name
+    for f in fields(Accelerator)
+    if f.name not in ("name", "title", "vendor", "peaks", "figures")
+)
+
+
+def peak_name(dtype: str) -> str:
+    """Name under which the source of a peak rate is kept in `figures`."""
+    return f"peak_{dtype}"
+
+
+def with_figures(accelerator: Accelerator, figures: Mapping[str, Figure]) -> Accelerator:
+    """The chip with some figures replaced, their sources too."""
+    values = {name: figure.value for name, figure in figures.items()}
+    return replace(accelerator, **values, figures={**accelerator.figures, **figures})

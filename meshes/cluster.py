@@ -1,0 +1,177 @@
+"""A cluster: what one host is made of, how its parts are joined, and the fabric between hosts.
+
+                       core                        levels, from the inside out:
+              spine           spine                chip    one device
+         leaf  leaf ..    leaf  leaf ..            node    one host
+        node node node   node node node            domain  hosts that share one NVLink switch
+                                                   leaf    hosts under one set of leaf switches
+    node: chip - nvswitch, chip - pcie_switch      spine   hosts joined without a core layer
+          - socket - memory, pcie_switch - nic     core    everything
+
+The description is compact, one host and the rule of the fabric, so that a question about 16,384
+devices costs nothing; `meshes.graph` writes it out as nodes and directed links. Switches that
+share their traffic evenly (the NVSwitch chips of a host, one layer of spines) are one node.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from meshes.accelerator import Accelerator
+from meshes.errors import InputError
+from meshes.figures import Figure
+
+Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
+LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")
+
+HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
+FABRIC_PARTS = ("leaf", "spine", "core")
+LINK_KINDS = ("nvlink", "pcie", "upi", "memory", "network")
+
+
+@dataclass(frozen=True)
+class Joint:
+    """How the parts of one kind are wired to those of another; links go both ways, full duplex.
+
+    `wiring` is "block" (the larger kind is divided evenly over the smaller), "all" (each with
+    each), or "pairs" (those listed in `pairs`).
+    """
+
+    parts: tuple[str, str]
+    kind: str  # one of LINK_KINDS
+    wiring: Literal["block", "all", "pairs"]
+    bandwidth: Figure | None  # bytes/s, one physical link, one direction; None: not measured yet
+    latency: Figure | None  # s, one link; None: not measured yet
+    count: int = 1  # physical links side by side
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def total_bandwidth(self) -> float | None:
+        """bytes/s, one direction, all physical links of one pair of parts together."""
+        return None if self.bandwidth is None else self.count * self.bandwidth.value
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """A fat tree of leaf, spine and core switches over the NICs of the nodes.
+
+    With `rails`, NIC number r of every node goes to leaf number r of its group. Oversubscription is
+    the bandwidth down over the bandwidth up: 1 is full bisection.
+    """
+
+    leaf_nodes: Figure  # nodes under one group of leaves
+    rails: bool = True
+    spine_nodes: Figure | None = None  # most nodes that spines alone can join; None: no spines
+    pod_nodes: Figure | None = None  # nodes under one layer of spines once there is a core layer
+    leaf_oversubscription: Figure | None = None
+    spine_oversubscription: Figure | None = None
+    hop_latency: Figure | None = None  # s, one switch-to-switch link
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` equal hosts. Device number d is device d % devices_per_node of node d // devices_per_node."""
+
+    name: str
+    title: str
+    accelerator: Accelerator
+    nodes: int
+    devices_per_node: int  # those used; the first ones of a node
+    parts: Mapping[str, int] = field(hash=False)  # kind -> how many in one host, used or not
+    joints: tuple[Joint, ...]
+    layout: Figure  # source of the part counts and the wiring; its value is the chips per host
+    fabric: Fabric | None = None
+    peer_access: bool = True  # False: traffic between chips and NICs passes through host memory
+    virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
+    domain_nodes: int = 1  # nodes that share one NVLink domain
+
+    @property
+    def devices(self) -> int:
+        """Devices of the run."""
+        return self.nodes * self.devices_per_node
+
+    @property
+    def nics(self) -> int:
+        """NICs of one node that serve the devices used: those of the used chips, rounded up."""
+        return math.ceil(self.parts.get("nic", 0) * self.devices_per_node / self.parts["chip"])
+
+    @property
+    def node_network_bandwidth(self) -> float:
+        """bytes/s that one node can send, all its NICs in use together; 0 without a network."""
+        joint = network_joint(self)
+        return 0.0 if joint is None else self.nics * (joint.total_bandwidth or 0.0)
+
+
+def network_joint(cluster: Cluster) -> Joint | None:
+    """The joint of NICs and leaf switches, or None for a single machine."""
+    return next((j for j in cluster.joints if j.parts == ("nic", "leaf")), None)
+
+
+def level_nodes(cluster: Cluster) -> dict[Level, int]:
+    """Nodes in one unit of each level from "node" on; levels that join nothing new are left out.
+
+    >>> level_nodes(dgx_h100_with_512_nodes)
+    {"node": 1, "leaf": 32, "spine": 128, "core": 512}
+    """
+    sizes: dict[Level, int] = {"node": 1, "domain": cluster.domain_nodes}
+    fabric = cluster.fabric
+    if fabric is not None:
+        sizes["leaf"] = int(fabric.leaf_nodes.value)
+        sizes["spine"] = _spine_unit(fabric, cluster.nodes)
+        sizes["core"] = cluster.nodes
+    distinct: dict[Level, int] = {}
+    for level, size in sizes.items():
+        size = min(size, cluster.nodes)
+        if not distinct or size > max(distinct.values()):
+            distinct[level] = size
+    return distinct
+
+
+def _spine_unit(fabric: Fabric, nodes: int) -> int:
+    """Nodes under one layer of spines: all of them as long as that layer can join them."""
+    if fabric.spine_nodes is None:
+        return int(fabric.leaf_nodes.value)
+    if nodes <= fabric.spine_nodes.value or fabric.pod_nodes is None:
+        return int(fabric.spine_nodes.value)
+    return int(fabric.pod_nodes.value)
+
+
+def level_of(cluster: Cluster, device_a: int, device_b: int) -> Level:
+    """The lowest level that holds both devices: how far up their traffic has to go.
+
+    Two devices on different rails under one group of leaves count as "leaf": the traffic changes
+    rails inside a node, over NVLink.
+    """
+    for device in (device_a, device_b):
+        if not 0 <= device < cluster.devices:
+            raise InputError(
+                f"device {device} is not one of the {cluster.devices} of {cluster.name} "
+                f"({cluster.nodes} nodes x {cluster.devices_per_node}); count from 0"
+            )
+    if device_a == device_b:
+        return "chip"
+    node_a, node_b = device_a // cluster.devices_per_node, device_b // cluster.devices_per_node
+    units = level_nodes(cluster)
+    return next(level for level, nodes in units.items() if node_a // nodes == node_b // nodes)
+
+
+def max_nodes(cluster: Cluster) -> int | None:
+    """Most nodes that the fabric can join; None: no limit stated."""
+    fabric = cluster.fabric
+    if fabric is None:
+        return 1
+    if fabric.spine_nodes is None:
+        return int(fabric.leaf_nodes.value)
+    return None if fabric.pod_nodes is not None else int(fabric.spine_nodes.value)
+
+
+def domain_split(nodes: int, domain_nodes: int) -> int:
+    """Nodes per NVLink domain: the fewest domains of at most `domain_nodes` that divide evenly.
+
+    32 compute trays in racks of 18: 2 racks of 16.
+    """
+    domains = math.ceil(nodes / domain_nodes)
+    while nodes % domains:
+        domains += 1
+    return nodes // domains

@@ -1,0 +1,105 @@
+"""The one place that makes jax meshes: for the devices present, for fake host devices, for a GPU
+cluster nobody has, and for no devices at all.
+
+All meshes carry the six axes in the run's device order, every axis Explicit, so that the same step
+runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape, check_devices
+
+
+def present_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """A jax mesh over the devices present (default: all of this job's, in jax's order).
+
+    Raises:
+        InputError: the mesh does not use exactly these devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    check_devices(shape, len(devices))
+    return _mesh(shape, devices)
+
+
+def use_host_devices(count: int) -> None:
+    """Ask for `count` fake CPU devices. Must come before the first use of a jax device.
+
+    Does nothing where an accelerator is present (then the devices present count).
+
+    Raises:
+        InputError: jax already runs with another number of devices.
+    """
+    if count < 1:
+        raise InputError(f"--devices {count} must be a positive whole number")
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        have = len(jax.devices("cpu"))
+        if have != count:
+            raise InputError(
+                f"jax already runs with {have} host devices, cannot make it {count}; "
+                "ask for them before the first use of jax"
+            ) from None
+
+
+def host_mesh(shape: MeshShape) -> Mesh:
+    """A jax mesh over as many fake CPU devices of this process as `shape` needs."""
+    use_host_devices(max(shape.devices, _host_devices_asked()))
+    devices = jax.devices("cpu")
+    if len(devices) < shape.devices:
+        check_devices(shape, len(devices))
+    return _mesh(shape, devices[: shape.devices])
+
+
+def absent_mesh(shape: MeshShape, target_text: str, devices_per_node: int) -> Mesh:
+    """A jax mesh over the GPUs of a cluster that is not here: lower and compile on it, not run.
+
+    Args:
+        shape: axis sizes.
+        target_text: the chip as XLA's target text (`meshes.xla_target`).
+        devices_per_node: GPUs of one host; a mesh smaller than a host uses part of it.
+
+    Raises:
+        InputError: the CUDA plugin is not installed, or jax is not restricted to the CPU.
+    """
+    from jax.experimental import topologies
+
+    per_node = min(devices_per_node, shape.devices)
+    if shape.devices % per_node:
+        raise InputError(
+            f"mesh {shape} has {shape.devices} devices, which do not fill hosts of {per_node} GPUs"
+        )
+    try:
+        topology = topologies.get_topology_desc(
+            platform="cuda",
+            target_config=target_text,
+            topology=f"1x{shape.devices // per_node}x{per_node}",  # slices x hosts x GPUs
+        )
+    except (NotImplementedError, RuntimeError) as error:
+        raise InputError(
+            "compiling for GPUs that are not here needs JAX's CUDA plugin and JAX_PLATFORMS=cpu set "
+            f"before the start: pip install 'scaling[deviceless]' ({error})"
+        ) from None
+    return _mesh(shape, topology.devices)
+
+
+def abstract_mesh(shape: MeshShape) -> AbstractMesh:
+    """The mesh without devices: enough to trace a step and to read every sharding."""
+    names = shape.device_order
+    return AbstractMesh(tuple(shape.sizes.values()), names, (AxisType.Explicit,) * len(names))
+
+
+def _mesh(shape: MeshShape, devices: Sequence[jax.Device]) -> Mesh:
+    names = shape.device_order
+    grid = np.array(devices, dtype=object).reshape(tuple(shape.sizes.values()))
+    return Mesh(grid, names, axis_types=(AxisType.Explicit,) * len(names))
+
+
+def _host_devices_asked() -> int:
+    asked = jax.config.jax_num_cpu_devices
+    return asked if asked > 0 else 1

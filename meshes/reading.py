@@ -1,0 +1,101 @@
+"""Plain data (JSON, TOML) to frozen dataclasses, strictly: a misspelt key is never a silent default.
+
+Batch(global_batch=8, seq_len=128) == read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch")
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union
+
+from meshes.errors import InputError, check_keys, nearest
+
+T = TypeVar("T")
+
+
+def read(cls: type[T], data: Any, where: str) -> T:
+    """An instance of the dataclass `cls` from a mapping of its field names.
+
+    Args:
+        cls: a dataclass; nested dataclasses, tuples, `X | None` and Literal fields are understood.
+        data: the mapping, as `json` or `tomllib` made it.
+        where: what is being read, for messages.
+
+    Raises:
+        InputError: unknown or missing key, or a value of the wrong type; ValueErrors of
+            `__post_init__` are passed on with `where` in front.
+    """
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected a table of keys, got {data!r}")
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    check_keys(data, fields, where)
+    missing = [n for n, f in fields.items() if n not in data and not _has_default(f)]
+    if missing:
+        raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
+    hints = typing.get_type_hints(cls)
+    values = {k: convert(hints[k], v, f"{where}: {k}") for k, v in data.items()}
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """`value` as the type `hint`, or an InputError that says what was expected."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise InputError(f"{where}: {value!r} is not a choice; {nearest(str(value), args)}")
+    if origin is tuple:
+        return _convert_tuple(args, value, where)
+    if origin in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise InputError(f"{where}: expected a table of keys, got {value!r}")
+        return {k: convert(args[1], v, f"{where}: {k}") for k, v in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, hint) else read(hint, value, where)  # type: ignore[arg-type]
+    return _convert_scalar(hint, value, where)
+
+
+def _has_default(field: dataclasses.Field) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is not missing or field.default_factory is not missing
+
+
+def _convert_union(args: tuple, value: Any, where: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    options = [a for a in args if a is not type(None)]
+    for option in options[:-1]:
+        try:
+            return convert(option, value, where)
+        except InputError:
+            continue
+    return convert(options[-1], value, where)
+
+
+def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"{where}: expected a list, got {value!r}")
+    if len(args) == 2 and args[1] is Ellipsis:
+        args = (args[0],) * len(value)
+    if len(args) != len(value):
+        raise InputError(f"{where}: expected {len(args)} values, got {len(value)}: {value!r}")
+    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, value)))
+
+
+def _convert_scalar(hint: type, value: Any, where: str) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int and is_number and value == int(value):
+        return int(value)
+    if hint is float and is_number:
+        return float(value)
+    if hint in (bool, str) and isinstance(value, hint):
+        return value
+    raise InputError(f"{where}: expected {hint.__name__}, got {value!r}")

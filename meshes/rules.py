@@ -1,0 +1,121 @@
+"""Which mesh axes cut which dimension of a tensor, by the dimension's logical name.
+
+    weight ("embed", "mlp")  of shape [4096, 14336]  on fsdp=4, tensor=2   ->  ("fsdp", "tensor")
+
+Activations are cut over the batch everywhere; between blocks also over the sequence ("residual"), if
+sequence-parallel, so that norms and the residual stream are not repeated on the `tensor` devices.
+Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from meshes.errors import InputError, check_keys
+from meshes.shape import MeshShape
+
+Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in a PartitionSpec
+
+DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "batch": ("data", "fsdp", "expert"),
+    "sequence": ("context",),  # inside attention and MLP
+    "residual": ("context", "tensor"),  # between them
+    "embed": ("fsdp",),  # d_model of a weight; gathered just before use
+    "heads": ("tensor",),
+    "kv_heads": ("tensor",),
+    "mlp": ("tensor",),
+    "vocab": ("tensor",),
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Mesh axes for each logical dimension. Axes of size 1 never appear in a spec."""
+
+    mesh: MeshShape
+    table: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: dict(DEFAULT))
+
+    def __hash__(self) -> int:
+        return hash((self.mesh, tuple(sorted(self.table.items()))))
+
+    def axes(self, dim: str | None) -> tuple[str, ...]:
+        """Mesh axes (of size > 1) that cut the dimension called `dim`; () for None."""
+        if dim is None:
+            return ()
+        check_keys([dim], self.table, "sharding rules")
+        return tuple(axis for axis in self.table[dim] if getattr(self.mesh, axis) > 1)
+
+    def spec(self, *dims: str | None) -> tuple[Entry, ...]:
+        """One entry per dimension of a tensor, ready for `jax.sharding.PartitionSpec(*entries)`.
+
+        Raises:
+            InputError: two dimensions would be cut over the same mesh axis.
+        """
+        cuts = [self.axes(dim) for dim in dims]
+        used = [axis for axes in cuts for axis in axes]
+        twice = sorted({axis for axis in used if used.count(axis) > 1})
+        if twice:
+            raise InputError(
+                f"dimensions {dims} put mesh axis {', '.join(twice)} on two dimensions: {cuts}; "
+                "give one of these dimensions another rule"
+            )
+        return tuple(_entry(axes) for axes in cuts)
+
+    def shards(self, *dims: str | None) -> int:
+        """Number of parts a tensor with these dimensions is cut into."""
+        return self.mesh.size(axis for dim in dims for axis in self.axes(dim))
+
+    def free_axes(self, *dims: str | None) -> tuple[str, ...]:
+        """Axes of size > 1, other than `data`, over which such a tensor is replicated."""
+        used = {axis for dim in dims for axis in self.axes(dim)}
+        return tuple(a for a, n in self.mesh.sizes.items() if n > 1 and a not in used | {"data"})
+
+
+def make_rules(mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = ()) -> Rules:
+    """The default rules on `mesh`.
+
+    Args:
+        mesh: axis sizes.
+        sequence_parallel: cut the sequence of the residual stream over `tensor`.
+        whole: logical dimensions that must stay whole, because their size does not divide.
+    """
+    table = {dim: () if dim in set(whole) else axes for dim, axes in DEFAULT.items()}
+    if not sequence_parallel:
+        table["residual"] = table["sequence"]
+    return Rules(mesh, table)
+
+
+def check_divisible(what: str, size: int, axes: Iterable[str], mesh: MeshShape) -> None:
+    """Raise InputError unless `size` is a multiple of the product of the sizes of `axes`.
+
+    Args:
+        what: the quantity in the user's words, e.g. "n_heads" or "batch.global_batch".
+    """
+    axes = tuple(a for a in axes if getattr(mesh, a) > 1)
+    parts = mesh.size(axes)
+    if size % parts == 0:
+        return
+    product = " x ".join(f"{a}={getattr(mesh, a)}" for a in axes)
+    total = f" = {parts}" if len(axes) > 1 else ""
+    raise InputError(
+        f"{what}={size} is not divisible by {product}{total}; {_advice(size, parts, axes, what)}"
+    )
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of `n`, ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def _advice(size: int, parts: int, axes: tuple[str, ...], what: str) -> str:
+    up = -(-size // parts) * parts
+    if len(axes) == 1:
+        fits = ", ".join(map(str, divisors(size)[:12]))
+        return f"use {axes[0]} of {fits}, or {what} of {up}"
+    return f"use axis sizes whose product divides {size}, or {what} of {up}"
+
+
+def _entry(axes: tuple[str, ...]) -> Entry:
+    if not axes:
+        return None
+    return axes[0] if len(axes) == 1 else axes

@@ -1,0 +1,130 @@
+"""The mesh: six named axes, their sizes, and the order in which they are laid over the devices.
+
+Device number d of a mesh has the coordinates that d has as a mixed-radix number, outermost axis first:
+
+    mesh data=2, tensor=4:   data  0 0 0 0 1 1 1 1
+                             tensor 0 1 2 3 0 1 2 3     tensor, the last axis, has neighbouring devices
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshes.errors import InputError, check_keys
+
+AXES = ("data", "fsdp", "stage", "expert", "context", "tensor")
+STAGES_OUTERMOST = ("stage", "data", "fsdp", "expert", "context", "tensor")
+
+
+def default_order(software: str) -> tuple[str, ...]:
+    """Device order a framework uses: Megatron, DeepSpeed and NeMo put pipeline stages outermost."""
+    return STAGES_OUTERMOST if software in ("megatron", "deepspeed", "nemo") else AXES
+
+
+@dataclass(frozen=True)
+class MeshShape:
+    """Sizes of the six axes; the batch is sharded over data x fsdp x expert."""
+
+    data: int = 1  # replicas
+    fsdp: int = 1  # replicas that share one sharded copy of the parameters
+    stage: int = 1  # pipeline
+    expert: int = 1  # experts
+    context: int = 1  # sequence
+    tensor: int = 1  # heads, hidden units, vocabulary
+    device_order: tuple[str, ...] = AXES  # outermost first
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            size = getattr(self, axis)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise InputError(f"mesh axis {axis}={size!r} must be a positive whole number")
+        check_keys(self.device_order, AXES, "device_order")
+        if sorted(self.device_order) != sorted(AXES):
+            raise InputError(
+                f"device_order must name each of {', '.join(AXES)} once, got {', '.join(self.device_order)}"
+            )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Axis sizes in device order, outermost first."""
+        return {axis: getattr(self, axis) for axis in self.device_order}
+
+    @property
+    def devices(self) -> int:
+        """Number of devices."""
+        return math.prod(self.sizes.values())
+
+    @property
+    def batch_shards(self) -> int:
+        """Parts the global batch is cut into."""
+        return self.data * self.fsdp * self.expert
+
+    def size(self, axes: Iterable[str]) -> int:
+        """Product of the sizes of `axes`."""
+        return math.prod(getattr(self, axis) for axis in axes)
+
+    def coordinates(self, device: int) -> dict[str, int]:
+        """Place of device number `device` on each axis."""
+        if not 0 <= device < self.devices:
+            raise InputError(f"device {device} is not one of the {self.devices} of mesh {self}")
+        place = np.unravel_index(device, tuple(self.sizes.values()))
+        return {axis: int(i) for axis, i in zip(self.sizes, place, strict=True)}
+
+    def device(self, coordinates: Mapping[str, int]) -> int:
+        """Device number at `coordinates`; axes that are not named are at 0."""
+        check_keys(coordinates, AXES, "coordinates")
+        place = tuple(coordinates.get(axis, 0) for axis in self.device_order)
+        return int(np.ravel_multi_index(place, tuple(self.sizes.values())))
+
+    def groups(self, axes: Iterable[str]) -> np.ndarray:
+        """Device numbers that talk to each other along `axes`: int array [groups, size(axes)].
+
+        Members are in device order; a collective over `axes` runs in all groups at once.
+        """
+        wanted = [axis for axis in self.device_order if axis in set(axes)]
+        check_keys(axes, AXES, "axes")
+        grid = np.arange(self.devices).reshape(tuple(self.sizes.values()))
+        rest = [i for i, axis in enumerate(self.device_order) if axis not in wanted]
+        kept = [i for i, axis in enumerate(self.device_order) if axis in wanted]
+        return grid.transpose(rest + kept).reshape(-1, self.size(wanted))
+
+    def __str__(self) -> str:
+        return ",".join(f"{a}={n}" for a, n in self.sizes.items() if n > 1) or "data=1"
+
+
+def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
+    """A mesh from `data=2,fsdp=4`; axes that are not named have size 1.
+
+    Raises:
+        InputError: an unknown or repeated axis, or a size that is not a positive whole number.
+    """
+    sizes: dict[str, int] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        axis, equals, size = (s.strip() for s in part.partition("="))
+        check_keys([axis], AXES, "--mesh")
+        if axis in sizes:
+            raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
+        if not equals or not size.isdigit():
+            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
+        sizes[axis] = int(size)
+    if not sizes:
+        raise InputError("--mesh is empty; write for example data=2,fsdp=4")
+    return MeshShape(**sizes, device_order=order)
+
+
+def check_devices(mesh: MeshShape, devices: int) -> None:
+    """Raise InputError unless `mesh` uses exactly `devices` devices."""
+    if mesh.devices == devices:
+        return
+    product = " x ".join(f"{a} {n}" for a, n in mesh.sizes.items() if n > 1) or "1"
+    raise InputError(
+        f"mesh {mesh} needs {mesh.devices} devices ({product}), but {devices} are present; "
+        f"use axis sizes that multiply to {devices}, or ask for fake host devices with --devices {mesh.devices}"
+    )
+
+
+def as_fsdp(devices: int) -> MeshShape:
+    """The mesh of a run that names none: all devices as fsdp."""
+    return replace(MeshShape(), fsdp=devices)

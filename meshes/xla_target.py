@@ -1,0 +1,76 @@
+"""The text that tells XLA about a GPU which is not there, so that a step can be compiled for it.
+
+The message is `stream_executor.GpuTargetConfigProto` of openxla/xla
+(xla/stream_executor/device_description.proto); one example per GPU is kept there under
+xla/backends/gpu/target_config/specs. Sizes are bytes, the clock is in GHz.
+"""
+
+from meshes.accelerator import Accelerator
+from meshes.errors import InputError
+
+# Equal for every compute capability from 7.0 on: CUDA C++ Programming Guide 12.9 (2025),
+# table "Technical Specifications per Compute Capability".
+CUDA_LIMITS = {
+    "threads_per_block_limit": 1024,
+    "threads_per_warp": 32,
+    "shared_memory_per_block": 49152,
+    "block_dim_limit_x": 2**31 - 1,
+    "block_dim_limit_y": 65535,
+    "block_dim_limit_z": 65535,
+    "registers_per_block_limit": 65536,
+}
+# XLA's field -> ours
+CHIP_FIELDS = {
+    "shared_memory_per_core": "shared_memory_per_core",
+    "threads_per_core_limit": "threads_per_core",
+    "core_count": "cores",
+    "fpus_per_core": "fpus_per_core",
+    "memory_bandwidth": "memory_bandwidth",
+    "l2_cache_size": "l2_cache",
+    "device_memory_size": "usable_memory",
+    "shared_memory_per_block_optin": "shared_memory_per_block",
+    "registers_per_core_limit": "registers_per_core",
+}
+FIRST_CAPABILITY = 7.0  # oldest that the CUDA plugin of jax compiles for
+CUDNN = (9, 8)
+CUDA_RUNTIME = (12, 9)
+
+
+def xla_target_text(
+    accelerator: Accelerator,
+    cudnn: tuple[int, int] = CUDNN,
+    cuda_runtime: tuple[int, int] = CUDA_RUNTIME,
+) -> str:
+    """Text proto of `accelerator` for `jax.experimental.topologies.get_topology_desc(target_config=...)`.
+
+    Args:
+        accelerator: an NVIDIA chip of compute capability 7.0 or newer.
+        cudnn: (major, minor) of the cuDNN that the program will meet.
+        cuda_runtime: (major, minor) of the CUDA runtime that the program will meet.
+
+    Raises:
+        InputError: not such a chip, or a figure that the compiler needs is not known.
+    """
+    capability = accelerator.compute_capability
+    if accelerator.vendor != "NVIDIA" or capability is None or capability < FIRST_CAPABILITY:
+        raise InputError(
+            f"{accelerator.name} cannot be compiled for without the device: XLA does so for NVIDIA "
+            f"chips of compute capability {FIRST_CAPABILITY} or newer; use --source analytic"
+        )
+    chip = {field: int(accelerator.required(ours)) for field, ours in CHIP_FIELDS.items()}
+    lines = [f"  {field}: {value}" for field, value in {**CUDA_LIMITS, **chip}.items()]
+    major, minor = divmod(round(capability * 10), 10)
+    return "\n".join(
+        [
+            "gpu_device_info {",
+            *lines,
+            f"  clock_rate_ghz: {accelerator.required('clock') / 1e9:g}",
+            f"  cuda_compute_capability {{ major: {major} minor: {minor} }}",
+            "}",
+            'platform_name: "CUDA"',
+            f"dnn_version_info {{ major: {cudnn[0]} minor: {cudnn[1]} patch: 0 }}",
+            f"runtime_version {{ major: {cuda_runtime[0]} minor: {cuda_runtime[1]} patch: 0 }}",
+            f'device_description_str: "{accelerator.title}"',
+            "",
+        ]
+    )

@@ -1,0 +1,25 @@
+"""Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
+
+from models.accounting.activations import activation_bytes, activation_tensors, kv_cache_bytes
+from models.accounting.flops import (
+    Flops,
+    forward_flops,
+    hardware_flops,
+    model_flops,
+    train_flops,
+)
+from models.accounting.parameters import Parameters, block_parameters, count_parameters
+
+__all__ = [
+    "Flops",
+    "Parameters",
+    "activation_bytes",
+    "activation_tensors",
+    "block_parameters",
+    "count_parameters",
+    "forward_flops",
+    "hardware_flops",
+    "kv_cache_bytes",
+    "model_flops",
+    "train_flops",
+]

@@ -1,0 +1,187 @@
+"""FLOPs of matrix products, component by component: what runs, and what a model is credited with.
+
+    forward = 2 x tokens x inputs x outputs per matrix, 2 x heads x dim per query-key pair
+    train   = 3 x forward + recomputation        (the gradient of a product is two products)
+
+Norms, activations, rotations, softmax and the embedding look-up are no matrix products and are
+not counted. Batch and sequence may be ints (the result is exact) or numpy arrays that broadcast
+(computed as float64: one step of a large model exceeds the 9.2e18 of a 64-bit integer).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshes.errors import InputError, nearest
+from models.accounting.matrices import (
+    Remat,
+    Shape,
+    attention_matrices,
+    expert_width,
+    mlp_matrices,
+    n_dense_layers,
+    n_moe_layers,
+    query_key_dim,
+    value_dim,
+)
+from models.config import ModelConfig
+
+Number = Any  # int, float or numpy array
+
+FORWARD_AND_BACKWARD = 3  # a product, its gradient by the left and by the right operand
+
+ATTENTION = ("scores", "values")
+UNGROUPED = {**dict.fromkeys(ATTENTION, "attention"), "router": "router", "head": "head"}
+MLP = ("gate", "up", "down")
+PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
+
+# How often the backward pass runs a product of the forward pass again, by remat policy.
+#
+# full: only the block's input is kept, so every product is needed again whose result enters a
+#   gradient. The last product of the MLP is not: its result is only added to the residual.
+#   An expert's last product is: it is multiplied by the router's weight, whose gradient needs it.
+# selective: q, k, v (before rotation), attention output and MLP gate/up are kept. The softmax
+#   needs the scores again; the second norm needs the residual after the attention, hence o;
+#   the router needs its logits; latent attention needs the compressed vectors of q and k, v.
+#   (The kernel of flash attention computes the scores again under any policy; here the scores
+#   are those of an attention that stores them.)
+RECOMPUTED: dict[Remat, dict[str, int]] = {
+    "none": {},
+    "full": dict.fromkeys(
+        (*PROJECTIONS, *ATTENTION, "o", "gate", "up", "router")
+        + ("shared_gate", "shared_up", "expert_gate", "expert_up", "expert_down"),
+        1,
+    ),
+    "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router", "expert_down"), 1),
+}
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs over all layers: `components` by name of the product."""
+
+    components: Mapping[str, Number]
+
+    @property
+    def total(self) -> Number:
+        """All of them."""
+        return sum(self.components.values())
+
+    @property
+    def groups(self) -> dict[str, Number]:
+        """Sums for projections, attention, mlp (dense, shared and routed), router and head."""
+        sums: dict[str, Number] = {}
+        for name, flops in self.components.items():
+            mlp = "mlp" if name.endswith(MLP) else "projections"
+            group = UNGROUPED.get(name, mlp)
+            sums[group] = sums.get(group, 0) + flops
+        return sums
+
+
+def forward_flops(config: ModelConfig, batch: Number, seq: Number) -> Flops:
+    """One forward pass as an attention of full [seq, seq] scores executes it.
+
+    Neither the causal mask nor a sliding window saves work; the head runs at every position. A
+    capacity factor, which pads the experts' buffers, is not included.
+
+    Args:
+        config: the model.
+        batch: sequences.
+        seq: tokens per sequence.
+    """
+    batch, seq = _exact(batch), _exact(seq)
+    return Flops(_products(config, tokens=batch * seq, pair_flops=2 * batch * seq * seq))
+
+
+def train_flops(config: ModelConfig, batch: Number, seq: Number, remat: Remat = "none") -> Flops:
+    """Forward, backward and recomputation of one step as executed (see `forward_flops`)."""
+    return _train(forward_flops(config, batch, seq), remat)
+
+
+def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = False) -> Number:
+    """The FLOPs of one training step that MFU credits, whatever is recomputed or masked.
+
+        6 x weights x tokens + 6 x layers x heads x (qk_dim + v_dim) x context x tokens
+
+    Weights are those multiplied once per token: projections, MLP, router, active and shared
+    experts, output head also when tied. The context is the sequence, or the window if shorter.
+    (PaLM, arXiv 2204.02311, appendix B, with the head and the window stated.)
+
+    Args:
+        config: the model.
+        batch: sequences.
+        seq: tokens per sequence.
+        causal: count half of the context, as only that half is needed under a causal mask.
+    """
+    return _credited(config, batch, seq, "none", causal)
+
+
+def hardware_flops(
+    config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool = False
+) -> Number:
+    """`model_flops` plus what the remat policy computes again: the numerator of HFU."""
+    return _credited(config, batch, seq, remat, causal)
+
+
+def _credited(
+    config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool
+) -> Number:
+    batch, seq = _exact(batch), _exact(seq)
+    window = seq if config.sliding_window is None else config.sliding_window
+    context = min(seq, window) if isinstance(seq, int) else np.minimum(seq, window)
+    pair_flops = (1 if causal else 2) * batch * seq * context
+    return _train(Flops(_products(config, batch * seq, pair_flops)), remat).total
+
+
+def _train(forward: Flops, remat: Remat) -> Flops:
+    if remat not in RECOMPUTED:
+        raise InputError(f"remat {remat!r} is not a policy; {nearest(remat, RECOMPUTED)}")
+    again = RECOMPUTED[remat]
+    return Flops(
+        {n: (FORWARD_AND_BACKWARD + again.get(n, 0)) * f for n, f in forward.components.items()}
+    )
+
+
+def _exact(value: Number) -> Number:
+    """Integers as Python's own, which do not overflow; arrays as float64."""
+    if np.ndim(value) == 0:
+        return int(value) if value == int(value) else float(value)
+    return np.asarray(value, dtype=np.float64)
+
+
+def _products(config: ModelConfig, tokens: Number, pair_flops: Number) -> dict[str, Number]:
+    """FLOPs of each product of one forward pass.
+
+    Args:
+        config: the model.
+        tokens: positions that pass the weights.
+        pair_flops: FLOPs of all query-key pairs, per head and per element of a head.
+    """
+    every, dense, moe = config.n_layers, n_dense_layers(config), n_moe_layers(config)
+    per_head = every * config.n_heads * pair_flops
+    products = _weights(attention_matrices(config), every * tokens)
+    products["scores"] = per_head * query_key_dim(config)
+    products["values"] = per_head * value_dim(config)
+    if dense:
+        products |= _weights(mlp_matrices(config, config.d_ff), dense * tokens)
+    if moe:
+        products |= _expert_products(config, moe * tokens)
+    products["head"] = 2 * tokens * config.d_model * config.vocab_size
+    return products
+
+
+def _expert_products(config: ModelConfig, tokens: Number) -> dict[str, Number]:
+    """Every token passes the router, the shared experts and `experts_per_token` routed ones."""
+    moe = config.moe
+    assert moe is not None
+    matrices = mlp_matrices(config, expert_width(config))
+    products = _weights({"router": (config.d_model, moe.n_experts)}, tokens)
+    if moe.n_shared_experts:
+        products |= _weights(matrices, moe.n_shared_experts * tokens, "shared_")
+    return products | _weights(matrices, moe.experts_per_token * tokens, "expert_")
+
+
+def _weights(matrices: Mapping[str, Shape], rows: Number, prefix: str = "") -> dict[str, Number]:
+    return {prefix + n: 2 * rows * inputs * outputs for n, (inputs, outputs) in matrices.items()}

@@ -1,0 +1,78 @@
+"""The weight matrices of one block, each as (inputs, outputs).
+
+Parameters and FLOPs both follow from them.
+
+    x_BSD -> norm1 -> attention (q, k, v, scores, values, o) -> + x -> norm2 -> MLP or experts -> +
+
+A matrix of I inputs and O outputs holds I * O weights and, with biases, O more; it costs
+2 * I * O FLOPs per token that passes it.
+"""
+
+from typing import Literal
+
+from models.config import ModelConfig
+
+Shape = tuple[int, int]  # inputs, outputs
+Remat = Literal["none", "selective", "full"]
+
+
+def attention_matrices(config: ModelConfig) -> dict[str, Shape]:
+    """Projections of the attention: q, k, v, o; of latent attention q_a, q_b, kv_a, kv_b, o."""
+    if config.mla:
+        return _latent_matrices(config)
+    D, heads, kv_heads, K = config.d_model, config.n_heads, config.n_kv_heads, config.head_dim
+    return {
+        "q": (D, heads * K),
+        "k": (D, kv_heads * K),
+        "v": (D, kv_heads * K),
+        "o": (heads * K, D),
+    }
+
+
+def _latent_matrices(config: ModelConfig) -> dict[str, Shape]:
+    """DeepSeek-V2, arXiv 2405.04434, equations 9 to 19: `_a` compresses, `_b` expands per head."""
+    assert config.mla is not None
+    mla, D, heads = config.mla, config.d_model, config.n_heads
+    queries = heads * query_key_dim(config)
+    query: dict[str, Shape] = {"q": (D, queries)}
+    if mla.q_lora_rank is not None:
+        query = {"q_a": (D, mla.q_lora_rank), "q_b": (mla.q_lora_rank, queries)}
+    return query | {
+        "kv_a": (D, mla.kv_lora_rank + mla.qk_rope_head_dim),
+        "kv_b": (mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim)),
+        "o": (heads * mla.v_head_dim, D),
+    }
+
+
+def mlp_matrices(config: ModelConfig, d_ff: int) -> dict[str, Shape]:
+    """One MLP (or one expert) of hidden width `d_ff`: up and down, with swiglu a gate as well."""
+    D = config.d_model
+    gate: dict[str, Shape] = {"gate": (D, d_ff)} if config.mlp == "swiglu" else {}
+    return gate | {"up": (D, d_ff), "down": (d_ff, D)}
+
+
+def query_key_dim(config: ModelConfig) -> int:
+    """Length of the vectors whose dot product is an attention score, per head."""
+    mla = config.mla
+    return mla.qk_nope_head_dim + mla.qk_rope_head_dim if mla else config.head_dim
+
+
+def value_dim(config: ModelConfig) -> int:
+    """Length of the vectors that attention averages, per head."""
+    return config.mla.v_head_dim if config.mla else config.head_dim
+
+
+def expert_width(config: ModelConfig) -> int:
+    """Hidden width of one expert: `moe.d_ff_expert`, by default the model's d_ff."""
+    assert config.moe is not None
+    return config.moe.d_ff_expert or config.d_ff
+
+
+def n_dense_layers(config: ModelConfig) -> int:
+    """Layers with the dense MLP: all of them, or the leading ones of a mixture of experts."""
+    return min(config.moe.first_dense_layers, config.n_layers) if config.moe else config.n_layers
+
+
+def n_moe_layers(config: ModelConfig) -> int:
+    """Layers with experts."""
+    return config.n_layers - n_dense_layers(config)

@@ -1,0 +1,93 @@
+"""Causal self-attention with grouped queries (arXiv 2305.13245), optional QK-norm and window.
+
+The attention core runs inside a `shard_map`, on whole sequences and the device's own heads: cuDNN's
+flash kernel has no rule of its own for explicit shardings, and needs none there.
+"""
+
+# Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
+
+import functools
+
+import jax
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from models.config import ModelConfig
+from models.layout import Layout
+from models.norm import Norm
+from models.positions import frequencies, rotate
+from models.weights import add_bias, matrix, residual_std, zeros
+
+
+class Attention(nnx.Module):
+    """x_BSD -> [B, S, D], both cut over the sequence if sequence-parallel."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+        D, N, M, K = config.d_model, config.n_heads, config.n_kv_heads, config.head_dim
+        self.config, self.layout = config, layout
+        keys = jax.random.split(key, 4)
+        std = residual_std(config.n_layers)
+        self.query_DNK = matrix(layout, keys[0], (D, N, K), ("embed", "heads", None))
+        self.key_DMK = matrix(layout, keys[1], (D, M, K), ("embed", "kv_heads", None))
+        self.value_DMK = matrix(layout, keys[2], (D, M, K), ("embed", "kv_heads", None))
+        self.out_NKD = matrix(layout, keys[3], (N, K, D), ("heads", None, "embed"), std)
+        self.query_bias_NK = zeros(config, layout, (N, K), ("heads", None))
+        self.key_bias_MK = zeros(config, layout, (M, K), ("kv_heads", None))
+        self.value_bias_MK = zeros(config, layout, (M, K), ("kv_heads", None))
+        self.out_bias_D = zeros(config, layout, (D,), (None,))
+        self.query_norm = Norm(config, layout, K, "rmsnorm") if config.qk_norm else None
+        self.key_norm = Norm(config, layout, K, "rmsnorm") if config.qk_norm else None
+
+    def __call__(self, x_BSD: jax.Array) -> jax.Array:
+        layout = self.layout
+        x_BSD = layout.place(x_BSD, "batch", "sequence", None)
+        q_BSNK = self._heads(x_BSD, self.query_DNK, self.query_bias_NK, "heads")
+        k_BSMK = self._heads(x_BSD, self.key_DMK, self.key_bias_MK, "kv_heads")
+        v_BSMK = self._heads(x_BSD, self.value_DMK, self.value_bias_MK, "kv_heads")
+        if self.query_norm is not None and self.key_norm is not None:
+            q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
+        if self.config.positions == "rope":
+            freqs = frequencies(self.config)
+            q_BSNK, k_BSMK = rotate(q_BSNK, freqs), rotate(k_BSMK, freqs)
+        q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
+        v_BSMK = checkpoint_name(v_BSMK, "value")
+        a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)
+        a_BSNK = checkpoint_name(a_BSNK, "attention")
+        y_BSD = layout.project(
+            "bsnk,nkd->bsd",
+            a_BSNK,
+            self.out_NKD[...],
+            ("heads", None, "embed"),
+            ("batch", "residual", None),
+            partial=True,
+        )
+        return add_bias(y_BSD, self.out_bias_D)
+
+    def _heads(
+        self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None, heads: str
+    ) -> jax.Array:
+        out = ("batch", "sequence", heads, None)
+        y = self.layout.project("bsd,dnk->bsnk", x_BSD, w[...], ("embed", heads, None), out)
+        return add_bias(y, bias)
+
+
+def attend(
+    q_BSNK: jax.Array, k_BSMK: jax.Array, v_BSMK: jax.Array, layout: Layout, window: int | None
+) -> jax.Array:
+    """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], each device on its own rows and heads.
+
+    Args:
+        q_BSNK: queries; `k_BSMK`, `v_BSMK`: keys and values, M a divisor of N.
+        layout: says which implementation: "cudnn" (flash) or "xla".
+        window: tokens that each position sees, itself included; None: all before it.
+    """
+    core = functools.partial(
+        jax.nn.dot_product_attention,
+        is_causal=True,
+        local_window_size=None if window is None else (window - 1, 0),
+        implementation=layout.attention,
+    )
+    query = layout.spec("batch", "sequence", "heads", None)
+    keys = layout.spec("batch", "sequence", "kv_heads", None)
+    mapped = jax.shard_map(core, in_specs=(query, keys, keys), out_specs=query, check_vma=False)
+    return mapped(q_BSNK, k_BSMK, v_BSMK)

@@ -1,0 +1,114 @@
+"""A decoder-only transformer as plain data: every shape that the model, its costs and its checkpoints share."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from meshes.errors import InputError
+
+
+@dataclass(frozen=True)
+class Mla:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and values."""
+
+    q_lora_rank: int | None  # None: queries are projected directly
+    kv_lora_rank: int
+    qk_nope_head_dim: int  # per head, without rotation
+    qk_rope_head_dim: int  # rotated part; the key's is shared by all heads
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Moe:
+    """Mixture of experts in place of the MLP."""
+
+    n_experts: int
+    experts_per_token: int
+    d_ff_expert: int | None = None  # None: the model's d_ff
+    n_shared_experts: int = 0  # always active, each of d_ff_expert
+    first_dense_layers: int = 0  # leading layers that keep the dense MLP
+    capacity_factor: float | None = None  # None: dropless
+    skew: float = 1.0  # busiest expert's load over the mean; 1.0 is balanced
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.experts_per_token <= self.n_experts:
+            raise InputError(
+                f"experts_per_token={self.experts_per_token} must lie between 1 and n_experts={self.n_experts}"
+            )
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """Llama 3.1's stretch of rotary wavelengths (arXiv 2407.21783; Hugging Face `rope_type: llama3`)."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shapes and choices of one transformer. Fields left at 0 are derived as their comment says."""
+
+    vocab_size: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ff: int
+    n_kv_heads: int = 0  # 0: n_heads
+    head_dim: int = 0  # 0: d_model / n_heads
+    mlp: Literal["swiglu", "gelu", "relu"] = "swiglu"  # gelu is the tanh form
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    norm_eps: float = 1e-5
+    positions: Literal["rope", "learned", "alibi", "none"] = "rope"
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
+    max_positions: int = 0  # rows of the learned table; 0: the run's seq_len
+    tied_embeddings: bool = False
+    bias: bool = False  # on every projection and, with layernorm, on the norms
+    qk_norm: bool = False  # RMSNorm over each head of q and k (Qwen3)
+    sliding_window: int | None = None  # tokens each position sees, itself included
+    mla: Mla | None = None
+    moe: Moe | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)} must be positive")
+        for name in ("n_kv_heads", "head_dim", "max_positions"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name}={getattr(self, name)} must not be negative")
+        if not self.n_kv_heads:
+            object.__setattr__(self, "n_kv_heads", self.n_heads)
+        if not self.head_dim:
+            if self.d_model % self.n_heads:
+                raise InputError(
+                    f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; give head_dim"
+                )
+            object.__setattr__(self, "head_dim", self.d_model // self.n_heads)
+        if self.n_heads % self.n_kv_heads:
+            raise InputError(
+                f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}"
+            )
+        if self.positions == "rope" and not self.mla and self.head_dim % 2:
+            raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise InputError(f"sliding_window={self.sliding_window} must be positive")
+
+
+def with_positions(config: ModelConfig, seq_len: int) -> ModelConfig:
+    """`config` with a learned position table of `seq_len` rows where none is given.
+
+    Raises:
+        InputError: the sequence is longer than the learned table.
+    """
+    if config.positions != "learned":
+        return config
+    if not config.max_positions:
+        return replace(config, max_positions=seq_len)
+    if seq_len > config.max_positions:
+        raise InputError(
+            f"seq_len={seq_len} is longer than the {config.max_positions} learned positions of the model; "
+            f"use seq_len <= {config.max_positions} or raise max_positions"
+        )
+    return config

@@ -1,0 +1,79 @@
+"""Token and position embeddings, looked up inside a `shard_map`.
+
+The table is stored cut over `tensor` along the vocabulary and over fsdp along d_model. Each device
+gathers its part of the vocabulary over fsdp, looks up the tokens that fall into it, and the parts
+are summed over `tensor` (scattered over the sequence, if sequence-parallel). The transpose of this
+is the textbook gradient: reduce-scatter over fsdp, all-reduce of the shard over data.
+"""
+
+# Dims: B batch, S sequence, D model, V vocabulary, T position table
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.config import ModelConfig
+from models.layout import Layout
+from models.weights import matrix
+
+
+class Embedding(nnx.Module):
+    """tokens_BS int32 -> x_BSD in compute format, cut like the residual stream."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+        V, D, T = config.vocab_size, config.d_model, config.max_positions
+        self.layout = layout
+        keys = jax.random.split(key)
+        self.table_VD = matrix(layout, keys[0], (V, D), ("vocab", "embed"))
+        learned = config.positions == "learned"
+        self.positions_TD = matrix(layout, keys[1], (T, D), (None, "embed")) if learned else None
+
+    def __call__(self, tokens_BS: jax.Array) -> jax.Array:
+        layout = self.layout
+        tables = [self.table_VD[...]]
+        specs = [layout.spec("vocab", "embed")]
+        if self.positions_TD is not None:
+            tables.append(self.positions_TD[...])
+            specs.append(layout.spec(None, "embed"))
+        look_up = jax.shard_map(
+            self._local,
+            in_specs=(layout.spec("batch", "sequence"), *specs),
+            out_specs=layout.spec("batch", "residual", None),
+        )
+        return look_up(tokens_BS, *tables)
+
+    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *positions: jax.Array) -> jax.Array:
+        """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
+        layout, rules = self.layout, self.layout.rules
+        cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
+        table_vD = self._whole(table_vd)
+        vocab = rules.axes("vocab")
+        if vocab:
+            first = jax.lax.axis_index(vocab) * table_vD.shape[0]
+            local = tokens_bS - first
+            inside = (local >= 0) & (local < table_vD.shape[0])
+            x_bSD = jnp.where(inside[..., None], table_vD[jnp.where(inside, local, 0)], 0)
+            if cut:
+                x_bsD = jax.lax.psum_scatter(x_bSD, cut, scatter_dimension=1, tiled=True)
+            else:
+                x_bsD = jax.lax.psum(x_bSD, vocab)
+        else:
+            x_bsD = table_vD[_own(tokens_bS, cut, axis=1)]
+        if positions:
+            table_TD = self._whole(positions[0])[: tokens_bS.shape[1]]
+            x_bsD = x_bsD + _own(table_TD, cut, axis=0)
+        return x_bsD.astype(layout.dtype)
+
+    def _whole(self, table: jax.Array) -> jax.Array:
+        """A table in compute format, gathered along d_model."""
+        table = table.astype(self.layout.dtype)
+        axes = self.layout.rules.axes("embed")
+        return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
+
+
+def _own(x: jax.Array, axes: tuple[str, ...], axis: int) -> jax.Array:
+    """This device's equal part of `x` along `axis`, when that is cut over the mesh axes `axes`."""
+    if not axes:
+        return x
+    part = x.shape[axis] // jax.lax.axis_size(axes)
+    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(axes) * part, part, axis)

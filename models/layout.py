@@ -1,0 +1,118 @@
+"""Where tensors live and in which number format blocks compute: the link between rules and jax.
+
+A sharded matmul of fully sharded data parallelism is three lines of textbook:
+
+    forward   gather the weight over fsdp, multiply
+    backward  gather it again, multiply twice
+              reduce-scatter the weight's gradient over fsdp, all-reduce the shard over data
+
+`Layout.project` says exactly that to the compiler, through explicit shardings.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
+
+from meshes.rules import Rules
+
+DTYPES = {"bf16": jnp.bfloat16, "fp16": jnp.float16, "fp32": jnp.float32, "tf32": jnp.float32}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What every block needs besides its weights; hashable, so that jit can take it as static."""
+
+    rules: Rules
+    compute: Literal["bf16", "fp16", "tf32", "fp32"] = "bf16"
+    remat: Literal["none", "selective", "full"] = "none"
+    attention: Literal["cudnn", "xla"] = "xla"
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Format of activations and of the weights as they are multiplied."""
+        return jnp.dtype(DTYPES[self.compute])
+
+    @property
+    def precision(self) -> jax.lax.Precision:
+        """True fp32 products for "fp32"; the device's default (TF32 on NVIDIA) otherwise."""
+        highest = self.compute == "fp32"
+        return jax.lax.Precision.HIGHEST if highest else jax.lax.Precision.DEFAULT
+
+    def spec(self, *dims: str | None) -> P:
+        """The PartitionSpec of a tensor with these logical dimensions."""
+        return P(*self.rules.spec(*dims))
+
+    def place(self, x: jax.Array, *dims: str | None) -> jax.Array:
+        """`x` resharded to its logical dimensions: a gather, a slice, or nothing."""
+        return reshard(x, self.spec(*dims))
+
+    def gather(self, w: jax.Array, dims: tuple[str | None, ...], over: frozenset[str]) -> jax.Array:
+        """A stored weight in compute format, whole along "embed", for use beside sharded activations.
+
+        Args:
+            w: the weight, stored with `spec(*dims)`.
+            dims: its logical dimensions.
+            over: mesh axes that cut the activations it meets. The gradient arrives as one partial
+                sum per device of these axes; it is reduce-scattered over those that cut the stored
+                weight, then all-reduced over the others. Both steps are needed: one reshard alone
+                makes XLA all-reduce the whole weight (seen with jax 0.10.2).
+        """
+        stored = self.rules.spec(*dims)
+        used = self.rules.spec(*(None if dim == "embed" else dim for dim in dims))
+        over = over - _axes(used)
+        w = reshard(w.astype(self.dtype), P(*stored, reduced=over - _axes(stored)))
+        return reshard(w, P(*used, reduced=over))
+
+    def project(
+        self,
+        equation: str,
+        x: jax.Array,
+        w: jax.Array,
+        dims: tuple[str | None, ...],
+        out: tuple[str | None, ...],
+        partial: bool = False,
+        result: jnp.dtype | None = None,
+    ) -> jax.Array:
+        """The product of an activation and a stored weight, `jnp.einsum(equation, x, w)`.
+
+        The gathered weight is not kept for the backward pass but gathered again: else every
+        layer's whole weights would stay in memory until then.
+
+        Args:
+            equation: for einsum; `x` first.
+            x: activations, in compute format.
+            w: a stored weight with logical dimensions `dims`.
+            dims: see `w`.
+            out: logical dimensions of the result.
+            partial: the contraction runs over `tensor`: partial products are summed over it,
+                which with a sequence-parallel `out` is a reduce-scatter.
+            result: format of the result; None: compute format.
+        """
+        over = _axes(jax.typeof(x).sharding.spec)
+        summed = self.rules.axes("mlp") if partial else ()
+        before = tuple("sequence" if d == "residual" else d for d in out) if summed else out
+        target = P(*self.rules.spec(*before), unreduced=frozenset(summed))
+
+        @jax.checkpoint
+        def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
+            return jnp.einsum(
+                equation,
+                x,
+                self.gather(w, dims, over),
+                out_sharding=target,
+                precision=self.precision,
+                preferred_element_type=result or self.dtype,
+            )
+
+        y = multiply(x, w)
+        return reshard(y, self.spec(*out)) if summed else y
+
+
+def _axes(spec: P | tuple) -> frozenset[str]:
+    """Mesh axes named in a spec."""
+    entries = [(e,) if isinstance(e, str) else (e or ()) for e in spec]
+    return frozenset(axis for entry in entries for axis in entry)

@@ -1,0 +1,57 @@
+"""The feed-forward block: SwiGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
+
+swiglu:  (silu(x gate) * (x up)) down          gelu, relu:  act(x up) down
+"""
+
+# Dims: B batch, S sequence, D model, F hidden
+
+import jax
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from models.config import ModelConfig
+from models.layout import Layout
+from models.weights import add_bias, matrix, residual_std, zeros
+
+ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
+
+
+class Mlp(nnx.Module):
+    """x_BSD -> [B, S, D]; hidden units are cut over `tensor`."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+        D, F = config.d_model, config.d_ff
+        self.layout, self.kind = layout, config.mlp
+        keys = jax.random.split(key, 3)
+        std = residual_std(config.n_layers)
+        gated = config.mlp == "swiglu"
+        self.up_DF = matrix(layout, keys[0], (D, F), ("embed", "mlp"))
+        self.gate_DF = matrix(layout, keys[1], (D, F), ("embed", "mlp")) if gated else None
+        self.down_FD = matrix(layout, keys[2], (F, D), ("mlp", "embed"), std)
+        self.up_bias_F = zeros(config, layout, (F,), ("mlp",))
+        self.gate_bias_F = zeros(config, layout, (F,), ("mlp",)) if gated else None
+        self.down_bias_D = zeros(config, layout, (D,), (None,))
+
+    def __call__(self, x_BSD: jax.Array) -> jax.Array:
+        layout, activate = self.layout, ACTIVATIONS[self.kind]
+        x_BSD = layout.place(x_BSD, "batch", "sequence", None)
+        up_BSF = checkpoint_name(self._hidden(x_BSD, self.up_DF, self.up_bias_F), "mlp_up")
+        if self.gate_DF is None:
+            h_BSF = activate(up_BSF)
+        else:
+            gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
+            h_BSF = activate(checkpoint_name(gate_BSF, "mlp_gate")) * up_BSF
+        y_BSD = layout.project(
+            "bsf,fd->bsd",
+            h_BSF,
+            self.down_FD[...],
+            ("mlp", "embed"),
+            ("batch", "residual", None),
+            partial=True,
+        )
+        return add_bias(y_BSD, self.down_bias_D)
+
+    def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None) -> jax.Array:
+        out = ("batch", "sequence", "mlp")
+        y_BSF = self.layout.project("bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
+        return add_bias(y_BSF, bias)

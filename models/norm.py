@@ -1,0 +1,35 @@
+"""RMSNorm (arXiv 1910.07467) and LayerNorm (arXiv 1607.06450), computed in float32.
+
+rms:    y = x / sqrt(mean(x^2) + eps) * scale
+layer:  y = (x - mean(x)) / sqrt(var(x) + eps) * scale + bias
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from models.config import ModelConfig
+from models.layout import Layout
+from models.weights import constant
+
+
+class Norm(nnx.Module):
+    """Normalises the last dimension. The scale is replicated: it is too small to be worth a gather."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, size: int, kind: str = ""):
+        self.kind = kind or config.norm
+        self.eps = config.norm_eps
+        self.scale = constant(layout, 1.0, (size,), (None,))
+        has_bias = self.kind == "layernorm" and config.bias
+        self.bias = constant(layout, 0.0, (size,), (None,)) if has_bias else None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """x [..., size] -> the same shape, format and sharding."""
+        y = x.astype(jnp.float32)
+        if self.kind == "layernorm":
+            y = y - jnp.mean(y, axis=-1, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.eps)
+        y = y * self.scale[...]
+        if self.bias is not None:
+            y = y + self.bias[...]
+        return y.astype(x.dtype)

@@ -1,0 +1,111 @@
+"""Named models: what a run may say to choose its model.
+
+preset("llama3-8b") is a ModelConfig; {"preset": "llama3-8b", "n_layers": 4} in run.json replaces
+one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/published.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from meshes.errors import InputError, nearest
+from meshes.reading import read
+from models.config import ModelConfig
+from models.huggingface import read_config
+from models.published import PUBLISHED
+
+# Our own toys over bytes: seconds per run for tests, and 0.9 M parameters to watch learning.
+_TOYS = {
+    "tiny": ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=128, n_kv_heads=2),
+    "demo": ModelConfig(256, d_model=128, n_layers=4, n_heads=4, d_ff=384),
+}
+_PRESETS: dict[str, ModelConfig] = _TOYS | PUBLISHED
+
+
+def preset(name: str) -> ModelConfig:
+    """The model of that name.
+
+    Raises:
+        InputError: there is none; the message names the nearest.
+    """
+    if name not in _PRESETS:
+        raise InputError(f"unknown model {name!r}; {nearest(name, _PRESETS)}")
+    return _PRESETS[name]
+
+
+def preset_names() -> tuple[str, ...]:
+    """Every name that `preset` knows, families together, small to large."""
+    return tuple(_PRESETS)
+
+
+def model_dict(config: ModelConfig) -> dict[str, Any]:
+    """The "model" of run.json with every field spelled out; `model_from` reads it back."""
+    return asdict(config)
+
+
+def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConfig:
+    """The model that a run names.
+
+    Args:
+        data: a preset's name; the path of a Hugging Face config.json or of its folder;
+            {"preset": name} or {"config": path} with further keys that replace single fields
+            (inside "moe" and "mla" too); or every field.
+        where: what is being read, for messages ("run.json: model").
+
+    Raises:
+        InputError: unknown name or key, missing file, or shapes that do not fit together.
+    """
+    if isinstance(data, str):
+        return _named(data, where)
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: expected a name, a path or a table of keys, got {data!r}")
+    if "preset" in data and "config" in data:
+        raise InputError(f"{where}: give either 'preset' or 'config', not both")
+    for key, load in _SOURCES.items():
+        if key in data:
+            if not isinstance(data[key], str):
+                raise InputError(f"{where}: {key}: expected a string, got {data[key]!r}")
+            changes = {k: v for k, v in data.items() if k != key}
+            return _replaced(load(data[key], where), changes, where)
+    return read(ModelConfig, data, where)
+
+
+def _named(name: str, where: str) -> ModelConfig:
+    looks_like_a_path = "/" in name or name.endswith(".json") or Path(name).exists()
+    if looks_like_a_path and name not in _PRESETS:
+        return _load_file(name, where)
+    return _load_preset(name, where)
+
+
+def _load_preset(name: str, where: str) -> ModelConfig:
+    try:
+        return preset(name)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _load_file(path: str, where: str) -> ModelConfig:
+    try:
+        return read_config(path)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+_SOURCES: dict[str, Callable[[str, str], ModelConfig]] = {
+    "preset": _load_preset,
+    "config": _load_file,
+}
+
+
+def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> ModelConfig:
+    """`base` with some fields changed; what it derived from changed fields is derived again."""
+    fields = model_dict(base)
+    if base.head_dim * base.n_heads == base.d_model and {"d_model", "n_heads"} & set(changes):
+        fields["head_dim"] = 0
+    if base.n_kv_heads == base.n_heads and "n_heads" in changes:
+        fields["n_kv_heads"] = 0
+    for name, value in changes.items():
+        both_tables = isinstance(value, Mapping) and isinstance(fields.get(name), Mapping)
+        fields[name] = {**fields[name], **value} if both_tables else value
+    return read(ModelConfig, fields, where)

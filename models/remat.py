@@ -1,0 +1,36 @@
+"""What a block keeps from the forward pass for the backward pass, by name.
+
+    none       everything a gradient needs
+    selective  block input, q, k, v, attention output and its log-sum-exp, MLP up and gate;
+               norms, activations and softmax are computed again
+    full       the block input only
+
+Gathered weights are never kept, under any name (`Layout.project`).
+"""
+
+from collections.abc import Callable
+
+import jax
+
+from models.layout import Layout
+
+KEPT = ("query", "key", "value", "attention", "mlp_up", "mlp_gate")
+FLASH_FORWARD = "dot_product_attention_fwd_wrapper"  # cuDNN's primitive: output and log-sum-exp
+
+
+def rematerialized(block: Callable, layout: Layout) -> Callable:
+    """`block` under the layout's policy, to be the body of a `lax.scan`.
+
+    `prevent_cse=False`: inside a scan the compiler cannot merge forward and backward anyway.
+    """
+    if layout.remat == "none":
+        return block
+    policy = _keep_named if layout.remat == "selective" else None
+    return jax.checkpoint(block, policy=policy, prevent_cse=False)
+
+
+def _keep_named(primitive: jax.extend.core.Primitive, *args: object, **params: object) -> bool:
+    return primitive.name == FLASH_FORWARD or _named(primitive, *args, **params)
+
+
+_named = jax.checkpoint_policies.save_only_these_names(*KEPT)

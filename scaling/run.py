@@ -1,0 +1,112 @@
+"""One run as plain data: model, batch, mesh, precision, training. `run.json` is this, written down.
+
+Every default is the one that the contract of run.json states; unknown keys are errors.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from meshes.errors import InputError
+from meshes.reading import read
+from meshes.shape import MeshShape, default_order
+from models.config import ModelConfig, with_positions
+from models.presets import model_from
+
+Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one optimiser step consumes."""
+
+    global_batch: int  # sequences
+    seq_len: int  # tokens
+    microbatches: int = 1  # per step, for accumulation or pipeline
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per step, whole job."""
+        return self.global_batch * self.seq_len
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How parameters and activations are spread over the mesh."""
+
+    zero_stage: int = 3  # 0..3, for the fsdp axis
+    sequence_parallel: bool | None = None  # None: tensor > 1 for software "jax", else false
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Order in which pipeline stages work."""
+
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
+    virtual_stages: int = 1
+
+
+@dataclass(frozen=True)
+class Context:
+    """How attention sees the whole sequence when it is sharded."""
+
+    method: Literal["ring", "all-gather"] = "ring"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Number formats."""
+
+    compute: Dtype = "bf16"
+    parameters: Dtype = "fp32"
+    gradients: Dtype = "fp32"
+    optimizer_state: Literal["fp32", "bf16"] = "fp32"
+
+
+@dataclass(frozen=True)
+class Train:
+    """What the trainer does with the model."""
+
+    steps: int = 1000
+    learning_rate: float = 3e-4  # peak, after warm-up
+    warmup_steps: int = 100
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0  # global gradient norm; 0 switches clipping off
+    seed: int = 0
+    data: str = "stdlib"  # "stdlib", a folder of text files, or a token file (.bin)
+    checkpoint_every: int = 0  # steps; 0: only at the end
+    keep_checkpoints: int = 2
+    eval_every: int = 0  # steps; 0: never
+    eval_batches: int = 4
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """The cluster a run is meant for."""
+
+    name: str | None = None
+    nodes: int = 1
+    overrides: dict[str, float] = field(default_factory=dict)
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A full description of one run. `mesh=None`: all devices as fsdp."""
+
+    name: str
+    model: ModelConfig
+    batch: Batch
+    mesh: MeshShape | None = None
+    sharding: Sharding = Sharding()
+    pipeline: Pipeline = Pipeline()
+    context: Context = Context()
+    precision: Precision = Precision()
+    optimizer: str = "adamw"
+    remat: Literal["none", "selective", "full"] = "none"
+    attention: Literal["flash", "unfused"] = "flash"
+    dropout: float = 0.0
+    train: Train = Train()
+    cluster: ClusterChoice | None = None
+    software: str = "jax"

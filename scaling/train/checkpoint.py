@@ -1,0 +1,261 @@
+"""Checkpoints: the sharded state of a run, its place in the data and its description, on disk.
+
+    folder/step_00000200/     written by Orbax: arrays, place in the data, run description
+                         checksums.json     written last: bytes and CRC-32 of every file above
+
+`checksums.json` is the commit mark. A folder without it was interrupted and is ignored; one whose
+files differ from it is damaged, and the checkpoint before it is used. Saving is asynchronous: the
+arrays are copied to host memory before `save` returns, so that the next step may donate them.
+
+This is the only file that imports Orbax.
+"""
+
+import logging
+import re
+import shutil
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding, PartitionSpec
+from orbax.checkpoint import v1 as ocp
+
+from meshes.errors import InputError
+from scaling.train import checksums
+
+STEP_FOLDER = re.compile(r"step_(\d{8,})")
+
+State = Any  # a pytree of jax arrays: nested dicts, tuples, optax states
+Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
+
+
+class CheckpointError(InputError):
+    """A checkpoint could not be written; the ones before it are whole."""
+
+
+class Checkpoints:
+    """The checkpoints of one run folder: at most one being written, the `keep` newest kept.
+
+    Every process of a job makes one on the same shared folder and calls it at the same steps;
+    process 0 writes the commit mark and deletes.
+    """
+
+    def __init__(self, folder: Path | str, keep: int = 2):
+        if keep < 1:
+            raise InputError(f"keep_checkpoints is {keep}; keep at least 1")
+        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax; what fails is raised
+        self.folder = Path(folder).absolute()
+        self._keep = keep
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(
+        self, step: int, state: State, iterator_state: dict[str, Any], run: dict[str, Any]
+    ) -> None:
+        """Start writing a checkpoint; the caller may overwrite or donate the arrays at once.
+
+        Waits for the save before it. A checkpoint of the same step is replaced.
+
+        Args:
+            step: optimiser steps done.
+            state: pytree of jax arrays, sharded in any way.
+            iterator_state: the place in the data, as JSON.
+            run: the run description, as JSON.
+
+        Raises:
+            CheckpointError: not enough space for this save, or the save before it failed.
+        """
+        self.wait()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._check_space(step, state)
+        path = self._path(step)
+        try:
+            response = ocp.save_checkpointables_async(
+                path,
+                {"state": state},
+                overwrite=True,
+                custom_metadata={"iterator_state": iterator_state, "run": run},
+            )
+        except (OSError, ValueError) as error:
+            raise self._failure(step, error) from error
+        self._pending = self._writer.submit(self._commit, step, response)
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more.
+
+        Raises:
+            CheckpointError: the save in progress failed (disk full, folder gone).
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def steps(self) -> list[int]:
+        """Steps of the committed checkpoints, oldest first."""
+        return sorted(
+            step for step, path in self._step_folders() if (path / checksums.FILE).exists()
+        )
+
+    def latest(self) -> int | None:
+        """The newest committed step, if there is one."""
+        return max(self.steps(), default=None)
+
+    def restore(self, abstract_state: State, step: int | None = None) -> Restored:
+        """Read a checkpoint onto any mesh.
+
+        Args:
+            abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted; a leaf
+                without one is replicated over the mesh of the others.
+            step: which one; None for the newest that is whole. Damaged ones are passed over with a
+                warning.
+
+        Raises:
+            InputError: no checkpoint, none that is whole, or one of another model.
+        """
+        self.wait()
+        for candidate in self._candidates(step):
+            damage = _damage(self._path(candidate))
+            if damage is None:
+                return self._read(candidate, abstract_state)
+            warnings.warn(f"checkpoint {self._path(candidate)} is damaged: {damage}", stacklevel=2)
+        raise InputError(
+            f"no whole checkpoint in {self.folder}: {self._candidates(step)} are all damaged. "
+            "Start again without --resume in another --run-dir, or put the files back."
+        )
+
+    def close(self) -> None:
+        """Finish the save in progress and end the thread."""
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step_{step:08d}"
+
+    def _step_folders(self) -> Iterator[tuple[int, Path]]:
+        """Every folder that is named like a checkpoint, whole or not."""
+        for path in self.folder.glob("step_*"):
+            if match := STEP_FOLDER.fullmatch(path.name):
+                yield int(match[1]), path
+
+    def _candidates(self, step: int | None) -> list[int]:
+        """Steps to try, best first."""
+        steps = self.steps()
+        if not steps or step not in (None, *steps):
+            wanted = "a finished checkpoint" if step is None else f"the checkpoint of step {step}"
+            raise InputError(
+                f"no checkpoint: looked for {wanted} (step_*/{checksums.FILE}) in {self.folder}, which "
+                + (f"has steps {steps}" if steps else "has none")
+                + ". Check --run-dir, or leave --resume out to start from the beginning."
+            )
+        return steps[::-1] if step is None else [step]
+
+    def _read(self, step: int, abstract_state: State) -> Restored:
+        """State, place in the data and run description of a checkpoint known to be whole."""
+        path = self._path(step)
+        metadata = ocp.metadata(path, checkpointable_name="state")
+        _check_match(metadata.metadata, abstract_state, path)
+        state = ocp.load(path, _placed(abstract_state), checkpointable_name="state")
+        return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
+
+    def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
+        """Wait for the files of a step, mark them as whole, delete what is no longer kept."""
+        try:
+            response.result()
+            if jax.process_index() == 0:
+                checksums.write(self._path(step))
+        except Exception as error:
+            self._delete_unfinished()
+            raise self._failure(step, error) from error
+        self._delete_unfinished()
+        if jax.process_index() == 0:
+            for old in [s for s in self.steps() if s <= step][: -self._keep]:
+                shutil.rmtree(self._path(old))
+
+    def _delete_unfinished(self) -> None:
+        """Delete what interrupted saves left behind."""
+        if jax.process_index() == 0:
+            for path in self.folder.glob("step_*"):
+                if not (path / checksums.FILE).exists():
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _check_space(self, step: int, state: State) -> None:
+        """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        free = shutil.disk_usage(self.folder).free
+        if free < needed:
+            raise self._failure(step, f"it needs {needed:,} bytes")
+
+    def _failure(self, step: int, reason: object) -> CheckpointError:
+        """What went wrong, in numbers, and what is left to continue from."""
+        free = shutil.disk_usage(self.folder).free
+        last = self.latest()
+        return CheckpointError(
+            f"checkpoint of step {step} not saved in {self.folder}: {reason}; {free:,} bytes are "
+            f"free on that disk. Last good checkpoint: {'none' if last is None else f'step {last}'}. "
+            "Free some space or choose another --run-dir, then --resume."
+        )
+
+
+def _damage(path: Path) -> str | None:
+    """What is wrong with the files of a checkpoint; all processes come to the same conclusion."""
+    damage = checksums.damage(path, jax.process_index(), jax.process_count())
+    if jax.process_count() == 1:
+        return damage
+    sound = multihost_utils.process_allgather(np.array(damage is None))
+    return damage if sound.all() else damage or "another process found a damaged file"
+
+
+def _check_match(saved: State, wanted: State, path: Path) -> None:
+    """Raise InputError with the first leaf in which a checkpoint differs from the run."""
+    there, here = _leaves(saved), _leaves(wanted)
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            raise InputError(
+                f"checkpoint {path} belongs to another run: {name} is "
+                f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here. "
+                "Resume with the model and optimizer it was saved with (run.json beside it), or "
+                "start in another --run-dir."
+            )
+
+
+def _leaves(tree: State) -> dict[str, str]:
+    """Name -> type of each array of a tree, such as {"params/wq": "float32[64, 32]"}."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in flat
+    }
+
+
+def _placed(abstract_state: State) -> State:
+    """The same tree with a sharding on every leaf: replicated where none is given."""
+    shardings = [leaf.sharding for leaf in jax.tree.leaves(abstract_state)]
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
+    replicated = (
+        NamedSharding(meshes[0], PartitionSpec())
+        if meshes
+        else jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    )
+    place = lambda leaf: jax.ShapeDtypeStruct(
+        leaf.shape, leaf.dtype, sharding=leaf.sharding or replicated
+    )
+    return jax.tree.map(place, abstract_state)

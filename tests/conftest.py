@@ -1,0 +1,38 @@
+"""Set-up of the whole session: eight fake CPU devices, one machine, Hypothesis profiles.
+
+JAX reads the environment when it is first imported. So nothing here imports it before the
+environment is set, and a test that needs no JAX never pays for it. There is no compilation cache:
+JAX writes its entries in place, and two test processes could read each other's half-written ones.
+"""
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import settings
+
+DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
+
+settings.register_profile("fast", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.load_profile("fast")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """CPU devices, except for `pytest -m gpu`; and never a part of the cluster job around us."""
+    for name in [n for n in os.environ if n.startswith(("SLURM_", "OMPI_"))]:
+        del os.environ[name]
+    if config.option.markexpr != "gpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Says what a test lacks on this machine, and how to run it."""
+    if item.get_closest_marker("deviceless") and not importlib.util.find_spec("jax_cuda12_plugin"):
+        pytest.skip("needs the GPU compiler: pip install -e '.[dev,deviceless]' (Linux x86-64)")
+    if item.get_closest_marker("gpu"):
+        import jax
+
+        if jax.default_backend() != "gpu":
+            pytest.skip("needs a GPU: on a machine with one, pytest -m gpu")

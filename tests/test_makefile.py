@@ -1,0 +1,183 @@
+"""The set-up that `make` does by itself, tried with pretended interpreters that only keep a log.
+
+Each test has a folder with the Makefile, the scripts and a PATH of its own: the few system tools
+that they use, and whatever Pythons the test puts there.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SYSTEM_TOOLS = ("make", "sh", "awk", "cat", "cp", "mkdir", "touch", "uname")
+PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
+
+# Answers to a version check by its exit status; makes a .venv out of itself; logs all other calls.
+PRETENDED_PYTHON = """#!/bin/sh
+case "$1 $2" in
+  "-c "*sys.version_info*) exit {too_old} ;;
+  "-c "*devices*) exit {no_gpu} ;;
+  "-c "*) exit 0 ;;
+  "-m venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+esac
+echo "{name} $*" >> log
+case "$*" in *install*) exit {install} ;; esac
+"""
+BROKEN_SHIM = "#!/bin/sh\necho 'pyenv: python3.13: command not found' >&2\nexit 127\n"
+PRETENDED_UV = """#!/bin/sh
+echo "uv $*" >> log
+case "$1" in venv) mkdir -p .venv/bin && cp bin/fresh .venv/bin/python ;; esac
+"""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    folder: Path
+
+    def add(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(script)
+        path.chmod(0o755)
+
+    def add_python(self, name: str, too_old: int = 0, no_gpu: int = 1, install: int = 0) -> None:
+        answers = dict(name=name, too_old=too_old, no_gpu=no_gpu, install=install)
+        self.add(name, PRETENDED_PYTHON.format(**answers))
+
+    def make(self, *words: str) -> subprocess.CompletedProcess[str]:
+        drop = ("MAKE", "MFLAGS", "PYTHON", "GPU_PYTHON")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
+        environment["PATH"] = str(self.folder / "bin")
+        return subprocess.run(
+            ["make", *words], cwd=self.folder, env=environment, capture_output=True, text=True
+        )
+
+    def log(self) -> list[str]:
+        log = self.folder / "log"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def installs(self) -> list[str]:
+        return [line for line in self.log() if "install" in line]
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    (tmp_path / "bin").mkdir()
+    for tool in SYSTEM_TOOLS:
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    return Checkout(tmp_path)
+
+
+def test_make_alone_lists_every_target(checkout):
+    listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
+    assert listed == {
+        *("help", "demo", "test", "test-all", "lint", "format", "bench", "gpu", "clean")
+    }
+
+
+def test_the_first_python_that_really_runs_makes_the_environment(checkout):
+    checkout.add("python3.13", BROKEN_SHIM)
+    checkout.add_python("python3.12", too_old=1)
+    checkout.add_python("python3.11")
+    checkout.add_python("python3")
+    assert checkout.make("test").returncode == 0
+    assert checkout.log()[0] == "python3.11 -m venv --clear .venv"
+    assert "-m pip install" in checkout.log()[1] and checkout.log()[1].endswith(".[dev]")
+    assert "-m pytest" in checkout.log()[2]
+
+
+def test_a_named_python_comes_before_all_others(checkout):
+    checkout.add_python("python3.13")
+    checkout.add_python("mine")
+    checkout.make("test", "PYTHON=mine")
+    assert checkout.log()[0].startswith("mine -m venv")
+
+
+@pytest.mark.parametrize("words", [(), ("PYTHON=python3",)])
+def test_without_a_new_enough_python_the_message_says_how_to_name_one(checkout, words):
+    for name in PYTHON_NAMES:
+        checkout.add_python(name, too_old=1)
+    result = checkout.make("demo", *words)
+    assert result.returncode != 0
+    assert "No Python 3.11 or newer" in result.stderr and "PYTHON=/path/to" in result.stderr
+    assert not checkout.log()
+
+
+def test_uv_is_used_where_it_is_on_the_path(checkout):
+    checkout.add_python("python3.12")
+    checkout.add_python("fresh")
+    checkout.add("uv", PRETENDED_UV)
+    assert checkout.make("test").returncode == 0
+    assert checkout.log()[0] == "uv venv --quiet --python python3.12 .venv"
+    assert checkout.log()[1].startswith("uv pip install")
+
+
+def test_uv_brings_a_python_where_there_is_none(checkout):
+    checkout.add_python("fresh")
+    checkout.add("uv", PRETENDED_UV)
+    assert checkout.make("test").returncode == 0
+    assert checkout.log()[0] == "uv venv --quiet --python 3.12 .venv"
+
+
+def test_it_installs_again_only_when_pyproject_has_changed(checkout):
+    checkout.add_python("python3")
+    checkout.make("test")
+    checkout.make("demo")
+    assert len(checkout.installs()) == 1
+    later = (checkout.folder / ".venv/.ready-dev").stat().st_mtime + 10
+    os.utime(checkout.folder / "pyproject.toml", (later, later))
+    checkout.make("test")
+    assert len(checkout.installs()) == 2
+    assert sum("-m venv" in line for line in checkout.log()) == 1
+
+
+def test_a_failed_install_says_what_to_do_and_is_tried_again(checkout):
+    checkout.add_python("python3", install=1)
+    result = checkout.make("test")
+    assert result.returncode != 0
+    assert "Without a network" in result.stderr and "pip download" in result.stderr
+    assert not any("pytest" in line for line in checkout.log())
+    checkout.make("test")
+    assert len(checkout.installs()) == 2
+
+
+@pytest.mark.parametrize(
+    ("system", "extras", "tests"),
+    [
+        ("Linux x86_64", ".[dev,deviceless]", "not gpu"),
+        ("Darwin arm64", ".[dev]", "not gpu and not deviceless"),
+    ],
+)
+def test_the_long_tier_compiles_for_gpus_where_it_can(checkout, system, extras, tests):
+    checkout.add_python("python3")
+    (checkout.folder / "bin/uname").unlink()
+    checkout.add("uname", f"#!/bin/sh\necho {system}\n")
+    assert checkout.make("test-all").returncode == 0
+    assert checkout.installs()[0].endswith(extras)
+    assert f"-m {tests} --hypothesis" in checkout.log()[-1]
+
+
+def test_gpu_takes_the_first_python_that_sees_one(checkout):
+    checkout.add_python("python3")
+    checkout.add_python("jax", no_gpu=0)
+    assert checkout.make("gpu", "GPU_PYTHON=jax").returncode == 0
+    assert checkout.log() == ["jax -m experiments.gpu.throughput --out experiments/results"]
+
+
+def test_gpu_without_a_gpu_says_how_to_try_on_the_cpu(checkout):
+    checkout.add_python("python3")
+    result = checkout.make("gpu")
+    assert result.returncode != 0 and not checkout.log()
+    assert "make gpu GPU_ARGS=--tiny" in result.stderr
+
+
+def test_a_tiny_gpu_run_is_content_with_the_cpu_and_leaves_the_results_alone(checkout):
+    checkout.add_python("python3")
+    assert checkout.make("gpu", "GPU_ARGS=--tiny").returncode == 0
+    assert checkout.log() == ["python3 -m experiments.gpu.throughput --out runs/gpu-tiny --tiny"]

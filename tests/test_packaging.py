@@ -1,0 +1,150 @@
+"""What a user gets: the wheel, installed in an empty environment, at work in an empty directory.
+
+The fast test cannot wait for a gigabyte of downloads. Its environment holds the wheel alone and a
+`.pth` file that adds the site-packages of the running one, for the dependencies. Python does not
+read the `.pth` files of a folder added that way, so the editable install of this checkout stays
+out, and the packages can come from nowhere but the wheel.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PURE_PYTHON = {"rich", "tyro"}  # with all that they need
+
+
+def run(*command: object, cwd: Path) -> str:
+    """Standard output of a command that succeeds, run without this checkout on its path."""
+    hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
+    environment = {k: v for k, v in os.environ.items() if k not in hidden}
+    words = [str(word) for word in command]
+    result = subprocess.run(
+        words, capture_output=True, text=True, cwd=cwd, env=environment, timeout=900
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def build(kind: str, folder: Path) -> Path:
+    """The built `wheel` or `sdist`; the build tool is the one of the running environment."""
+    run(
+        sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "-o", folder, ROOT, cwd=folder
+    )
+    (built,) = folder.iterdir()
+    return built
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment with the wheel in it, and an empty directory to work in."""
+
+    folder: Path
+    work: Path
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def site_packages(self) -> Path:
+        return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(self.folder)}))
+
+    def run(self, *command: object) -> str:
+        return run(self.bin / str(command[0]), *command[1:], cwd=self.work)
+
+
+def new_environment(folder: Path) -> Environment:
+    environment = Environment(folder / "environment", folder / "work")
+    venv.create(environment.folder, symlinks=True)
+    environment.work.mkdir()
+    return environment
+
+
+def pip_install(environment: Environment, *arguments: object) -> None:
+    python = environment.bin / "python"
+    run(
+        sys.executable, "-m", "pip", "--python", python, "install", *arguments, cwd=environment.work
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    return build("wheel", tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Environment:
+    """The wheel alone, and the dependencies of the running environment."""
+    environment = new_environment(tmp_path_factory.mktemp("installed"))
+    pip_install(environment, "--no-deps", "--no-index", wheel)
+    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (environment.site_packages / "borrowed.pth").write_text("\n".join(sorted(borrowed)))
+    return environment
+
+
+def assert_it_works(environment: Environment) -> None:
+    """Help, the catalogue and a short training, from the wheel's own files."""
+    assert "train" in environment.run("scaling", "--help")
+    code = "import json, meshes, models, scaling as s; "
+    code += "print(json.dumps([p.__file__ for p in (meshes, models, s)]))"
+    for file in json.loads(environment.run("python", "-c", code)):
+        assert Path(file).is_relative_to(environment.site_packages)
+    environment.run(
+        *("scaling", "train", "tiny", "--mesh", "data=2", "--devices", "2"),
+        *("--steps", "2", "--run-dir", "run"),
+    )
+    lines = (environment.work / "run/metrics.jsonl").read_text().splitlines()
+    assert {1, 2} <= {json.loads(line)["step"] for line in lines}
+
+
+def test_the_installed_wheel_works_in_an_empty_directory(installed):
+    assert_it_works(installed)
+
+
+@pytest.mark.slow
+def test_the_wheel_with_its_real_dependencies_works_in_an_empty_directory(wheel, tmp_path):
+    environment = new_environment(tmp_path)
+    pip_install(environment, "--quiet", wheel)
+    assert_it_works(environment)
+
+
+def test_the_wheel_holds_the_whole_catalogue(wheel):
+    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "meshes/catalog").rglob("*.toml")}
+    assert expected
+    with zipfile.ZipFile(wheel) as archive:
+        assert expected <= set(archive.namelist())
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    version = PROJECT["version"]
+    assert tops == {"meshes", "models", "scaling", f"scaling-{version}.dist-info"}
+
+
+def test_the_source_distribution_can_be_tested(tmp_path):
+    with tarfile.open(build("sdist", tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"tests/conftest.py", "Makefile", "LICENSE", "meshes/shape.py"} <= names
+
+
+def test_in_a_browser_only_pure_python_is_asked_for():
+    unmarked = {d for d in PROJECT["dependencies"] if "sys_platform != 'emscripten'" not in d}
+    assert {re.split(r"[^\w-]", d)[0] for d in unmarked} <= PURE_PYTHON
+
+
+def test_the_changelog_knows_the_version():
+    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
