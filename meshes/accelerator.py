@@ -7,6 +7,7 @@ calibration.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from meshes.errors import InputError
 from meshes.figures import Figure
@@ -67,5 +68,5 @@ def peak_name(dtype: str) -> str:
 
 def with_figures(accelerator: Accelerator, figures: Mapping[str, Figure]) -> Accelerator:
     """The chip with some figures replaced, their sources too."""
-    values = {name: figure.value for name, figure in figures.items()}
+    values: dict[str, Any] = {name: figure.value for name, figure in figures.items()}
     return replace(accelerator, **values, figures={**accelerator.figures, **figures})

@@ -71,7 +71,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`nodes` equal hosts. Device number d is device d % devices_per_node of node d // devices_per_node."""
+    """`nodes` equal hosts with n = devices_per_node: device d is chip d % n of node d // n."""
 
     name: str
     title: str

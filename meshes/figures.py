@@ -45,11 +45,20 @@ class Figure:
     note: str = ""
 
 
-def resolve(entry: Entry, sources: Mapping[str, Source], where: str) -> Figure:
-    """The figure of `entry`, with its source written out; InputError if the source is not listed."""
+def resolve(
+    entry: Entry, sources: Mapping[str, Source], where: str, zero_ok: bool = False
+) -> Figure:
+    """The figure of `entry`, its source written out.
+
+    Raises:
+        InputError: the source is not listed, or the value is negative, or zero without `zero_ok`.
+    """
+    if not (entry.value > 0 or (zero_ok and entry.value == 0)):
+        raise InputError(f"{where} = {entry.value:g} must be positive")
     if entry.source not in sources:
         raise InputError(
-            f"{where}: source {entry.source!r} is not in [sources]; {nearest(entry.source, sources)}"
+            f"{where}: source {entry.source!r} is not in [sources]; "
+            f"{nearest(entry.source, sources)}"
         )
     source = sources[entry.source]
     return Figure(entry.value, source.title, source.date, entry.note)

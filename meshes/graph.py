@@ -1,7 +1,7 @@
 """A cluster written out as nodes and directed links, for routing and for checking.
 
-    node0/chip3 --nvlink--> node0/nvswitch0 --nvlink--> node0/chip5
-    node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rail 3)
+node0/chip3 --nvlink--> node0/nvswitch0 --nvlink--> node0/chip5
+node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rail 3)
 """
 
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ def _pairs(joint: Joint, n: int, m: int) -> Iterator[tuple[int, int]]:
 
 
 def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
-    """Leaves to spines and spines to the core, as wide as the layers below and their oversubscription."""
+    """Leaves to spines, spines to the core: as wide as all below over the oversubscription."""
     network = next(j for j in cluster.joints if j.parts == ("nic", "leaf"))
     hop = Joint(("leaf", "spine"), "network", "all", network.bandwidth, fabric.hop_latency)
     units = level_nodes(cluster)

@@ -10,6 +10,7 @@ from meshes.errors import InputError
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
 
 _SIZE = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*?)(B|b|)(/s)?\s*")
@@ -29,7 +30,9 @@ def parse_quantity(text: str) -> float:
     if unit == "b":
         raise InputError(f"{text!r}: a small b means bits; write bytes with B (8 Gb = 1GB)")
     if prefix not in PREFIXES or (prefix and not unit):
-        raise InputError(f"{text!r}: unknown unit {prefix + unit!r}; use B, kB, MB, GB, TB, KiB ...")
+        raise InputError(
+            f"{text!r}: unknown unit {prefix + unit!r}; use B, kB, MB, GB, TB, KiB ..."
+        )
     value = number * PREFIXES[prefix]
     if not (0 < value < math.inf):
         raise InputError(f"{text!r} must be positive")
@@ -50,7 +53,7 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_sweep(text: str) -> list[int]:
-    """Sizes in bytes from `first:last`, each twice the one before: `1KiB:8KiB` is 1, 2, 4, 8 KiB."""
+    """Sizes in bytes from `first:last`, each twice the last: 1, 2, 4, 8 KiB of `1KiB:8KiB`."""
     first, colon, last = text.partition(":")
     if not colon:
         raise InputError(f"{text!r} is not a sweep; write first:last, for example 1KiB:8GiB")
@@ -61,10 +64,10 @@ def parse_sweep(text: str) -> list[int]:
 
 
 def format_size(size: float) -> str:
-    """`1 GiB` for whole multiples of a binary unit, else three digits and a decimal unit."""
+    """`64 MiB` for whole multiples of a binary unit, else three digits and a decimal unit."""
     for prefix, factor in reversed(BINARY.items()):
-        if size and size % factor == 0:
-            return f"{_three_digits(size / factor)} {prefix}B"
+        if factor <= size < MOST_BINARY_UNITS * factor and size % factor == 0:
+            return f"{size / factor:.0f} {prefix}B"
     return f"{_decimal(size)}B"
 
 

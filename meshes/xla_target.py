@@ -41,7 +41,7 @@ def xla_target_text(
     cudnn: tuple[int, int] = CUDNN,
     cuda_runtime: tuple[int, int] = CUDA_RUNTIME,
 ) -> str:
-    """Text proto of `accelerator` for `jax.experimental.topologies.get_topology_desc(target_config=...)`.
+    """Text proto of `accelerator`: `target_config` of jax.experimental.topologies' descriptions.
 
     Args:
         accelerator: an NVIDIA chip of compute capability 7.0 or newer.

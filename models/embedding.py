@@ -8,6 +8,8 @@ is the textbook gradient: reduce-scatter over fsdp, all-reduce of the shard over
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -31,22 +33,27 @@ class Embedding(nnx.Module):
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
         layout = self.layout
         tables = [self.table_VD[...]]
-        specs = [layout.spec("vocab", "embed")]
         if self.positions_TD is not None:
             tables.append(self.positions_TD[...])
-            specs.append(layout.spec(None, "embed"))
+        specs = [jax.typeof(table).sharding.spec for table in tables]
         look_up = jax.shard_map(
-            self._local,
+            functools.partial(self._local, tuple(specs[0].reduced)),
             in_specs=(layout.spec("batch", "sequence"), *specs),
             out_specs=layout.spec("batch", "residual", None),
         )
         return look_up(tokens_BS, *tables)
 
-    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *positions: jax.Array) -> jax.Array:
+    def _local(
+        self,
+        partial: tuple[str, ...],
+        tokens_bS: jax.Array,
+        table_vd: jax.Array,
+        *positions: jax.Array,
+    ) -> jax.Array:
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
         layout, rules = self.layout, self.layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-        table_vD = self._whole(table_vd)
+        table_vD = self._whole(table_vd, partial)
         vocab = rules.axes("vocab")
         if vocab:
             first = jax.lax.axis_index(vocab) * table_vD.shape[0]
@@ -60,15 +67,16 @@ class Embedding(nnx.Module):
         else:
             x_bsD = table_vD[_own(tokens_bS, cut, axis=1)]
         if positions:
-            table_TD = self._whole(positions[0])[: tokens_bS.shape[1]]
-            x_bsD = x_bsD + _own(table_TD, cut, axis=0)
+            place_s = _own(jnp.arange(tokens_bS.shape[1]), cut, axis=0)
+            x_bsD = x_bsD + self._whole(positions[0], partial)[place_s]
         return x_bsD.astype(layout.dtype)
 
-    def _whole(self, table: jax.Array) -> jax.Array:
-        """A table in compute format, gathered along d_model."""
+    def _whole(self, table: jax.Array, partial: tuple[str, ...]) -> jax.Array:
+        """A table in compute format, gathered along d_model; gradients stay partial over `partial`."""
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
-        return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
+        table = jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
+        return jax.lax.pcast(table, partial, to="varying") if partial else table
 
 
 def _own(x: jax.Array, axes: tuple[str, ...], axis: int) -> jax.Array:

@@ -1,136 +1,167 @@
 """A Hugging Face `config.json` as a ModelConfig, or an error that names what does not fit.
 
-Key names, defaults and meanings: huggingface/transformers, models/*/configuration_*.py. A key is
-either translated, has one value that a ModelConfig says as well, or changes neither shapes nor
-results; everything else is refused, so that no setting is dropped silently.
+Every key of the file is either translated, or has a value that a ModelConfig implies, or belongs
+to storage and training; anything else is refused, so that no setting is dropped silently.
 """
 
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from meshes.errors import InputError, nearest
-from meshes.reading import read
+from meshes.reading import convert, read
 from models.config import ModelConfig
+from models.huggingface_families import ANY_FAMILY, FAMILIES, HARMLESS, Family
 
 Json = Mapping[str, Any]
 
-# Storage, tokenizer, generation, initialisation and training settings: no part of the function.
-HARMLESS = frozenset(
-    """_name_or_path architectures attention_dropout attn_pdrop auto_map bos_token_id
-    decoder_start_token_id dtype embd_pdrop eos_token_id ep_size id2label initializer_range
-    label2id max_position_embeddings model_type n_ctx output_attentions output_hidden_states
-    output_router_logits pad_token_id pretraining_tp quantization_config resid_pdrop return_dict
-    rope_interleave router_aux_loss_coef aux_loss_alpha seq_aux sep_token_id summary_activation
-    summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    task_specific_params tokenizer_class torch_dtype transformers_version unk_token_id
-    use_cache""".split()
-)
-ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
-WINDOW_KEYS = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
-
-SHAPES = {
-    "vocab_size": "vocab_size",
-    "d_model": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim",
-    "d_ff": "intermediate_size",
-    "norm_eps": "rms_norm_eps",
-    "tied_embeddings": "tie_word_embeddings",
+LLAMA3_SCALING = {  # RopeScaling field -> key
+    "factor": "factor",
+    "low_freq_factor": "low_freq_factor",
+    "high_freq_factor": "high_freq_factor",
+    "original_max_positions": "original_max_position_embeddings",
 }
-GPT2_SHAPES = {
-    "vocab_size": "vocab_size",
-    "d_model": "n_embd",
-    "n_layers": "n_layer",
-    "n_heads": "n_head",
-    "d_ff": "n_inner",
-    "max_positions": "n_positions",
-    "norm_eps": "layer_norm_epsilon",
-    "tied_embeddings": "tie_word_embeddings",
+ROPE_VALUES = {  # rope_type -> keys that may stand beside it
+    "default": {"rope_theta"},
+    "llama3": {"rope_theta", *LLAMA3_SCALING.values()},
 }
 
 
-@dataclass(frozen=True)
-class Family:
-    """How one model_type says what a ModelConfig says."""
+def read_config(path: str | Path) -> ModelConfig:
+    """The model of a Hugging Face config.json.
 
-    shapes: Json = field(default_factory=lambda: SHAPES)  # field -> key
-    constants: Json = field(default_factory=dict)  # fields that the architecture fixes
-    defaults: Json = field(default_factory=dict)  # fields whose key may be absent
-    only: Json = field(default_factory=dict)  # key -> the values that a ModelConfig implies
-    moe: Json = field(default_factory=dict)  # field of Moe -> key
-    mla: tuple[str, ...] = ()  # keys that are also fields of Mla
-    bias_keys: tuple[str, ...] = ()  # must agree: a ModelConfig has biases everywhere or nowhere
-    sliding_window: int | None = None  # where the key is absent
-    rope: bool = True
+    Args:
+        path: the file, or the folder that holds it.
 
-    @property
-    def keys(self) -> set[str]:
-        """Every key that is read."""
-        special = (*self.bias_keys, *self.mla, *WINDOW_KEYS, *(ROPE_KEYS if self.rope else ()))
-        return {*self.shapes.values(), *self.only, *self.moe.values(), *special}
+    Raises:
+        InputError: no such file, not JSON, an unknown model_type, a missing key, or settings
+            that a ModelConfig cannot express (all of them are named).
+    """
+    file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{file}: cannot be read ({error.strerror}); expected a Hugging Face config.json"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{file}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{file}: expected a JSON object with a model_type")
+    return translate(data, str(file))
 
 
-SILU = {"hidden_act": ("silu",)}
-ROTARY = {"norm_eps": 1e-6, "tied_embeddings": False, "head_dim": 0, "rope_theta": 10_000.0}
-LLAMA = Family(
-    defaults=ROTARY | {"n_kv_heads": 0}, only=SILU, bias_keys=("attention_bias", "mlp_bias")
-)
-QWEN3 = Family(
-    constants={"qk_norm": True},
-    defaults=ROTARY | {"head_dim": 128},
-    only=SILU | {"attention_bias": (False,)},
-)
-FAMILIES: dict[str, Family] = {
-    "gpt2": Family(
-        shapes=GPT2_SHAPES,
-        constants={"mlp": "gelu", "norm": "layernorm", "positions": "learned", "bias": True},
-        defaults={"norm_eps": 1e-5, "tied_embeddings": True, "d_ff": 0},
-        only={
-            "activation_function": ("gelu_new", "gelu_pytorch_tanh"),  # the tanh form
-            "scale_attn_weights": (True,),
-            "scale_attn_by_inverse_layer_idx": (False,),
-            "reorder_and_upcast_attn": (False,),
-            "add_cross_attention": (False,),
-        },
-        rope=False,
-    ),
-    "llama": LLAMA,
-    "mistral": Family(defaults=ROTARY, only=SILU, sliding_window=4096),
-    "mixtral": Family(
-        defaults=ROTARY | {"norm_eps": 1e-5, "rope_theta": 1e6},
-        only=SILU | {"router_jitter_noise": (0, 0.0)},
-        moe={"n_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
-    ),
-    "qwen3": QWEN3,
-    "qwen3_moe": Family(
-        constants=QWEN3.constants,
-        defaults=QWEN3.defaults,
-        only=QWEN3.only
-        | {"norm_topk_prob": (True,), "decoder_sparse_step": (1,), "mlp_only_layers": ([],)},
-        moe={
-            "n_experts": "num_experts",
-            "experts_per_token": "num_experts_per_tok",
-            "d_ff_expert": "moe_intermediate_size",
-        },
-    ),
-    "deepseek_v3": Family(
-        shapes={k: v for k, v in SHAPES.items() if k not in ("n_kv_heads", "head_dim")},
-        defaults=ROTARY,
-        only=SILU
-        | {
-            "attention_bias": (False,),
-            "moe_layer_freq": (1,),
-            "n_group": (1,),
-            "topk_group": (1,),
-            "norm_topk_prob": (True,),
-            "num_nextn_predict_layers": (0,),
-            "scoring_func": ("sigmoid",),
-            "topk_method": ("noaux_tc",),
-        },
-    ),
-}
+def translate(data: Json, where: str) -> ModelConfig:
+    """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
+    family = _family(data, where)
+    said = {key: value for key, value in data.items() if value is not None}
+    _refuse({k: v for k, v in said.items() if not _is_expressible(family, k, v)}, where)
+    _check_present(family, data, where)
+    fields = dict(family.constants) | _shapes(family, said, where) | _rope(family, said)
+    fields |= _biases(family, said, where)
+    if family.moe:
+        fields["moe"] = {field: said[key] for field, key in family.moe.items() if key in said}
+    if family.mla:
+        fields["mla"] = {key: data[key] for key in family.mla}
+    config = read(ModelConfig, fields, where)
+    return replace(config, sliding_window=_window(family, data, config.n_layers, where))
+
+
+def _family(data: Json, where: str) -> Family:
+    name = str(data.get("model_type"))
+    if name not in FAMILIES:
+        known = nearest(name, FAMILIES)
+        raise InputError(f"{where}: model_type {name!r} cannot be read; {known}")
+    return FAMILIES[name]
+
+
+def _is_expressible(family: Family, key: str, value: Any) -> bool:
+    only = {**ANY_FAMILY, **family.only}
+    if key in only:
+        return value in only[key]
+    if key in ("rope_scaling", "rope_parameters") and key in family.keys:
+        return isinstance(value, Mapping) and _is_known_rope(value)
+    return key in HARMLESS or key in family.keys
+
+
+def _is_known_rope(rope: Json) -> bool:
+    given = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
+    return given <= ROPE_VALUES.get(_rope_type(rope), set()) and _rope_type(rope) in ROPE_VALUES
+
+
+def _rope_type(rope: Json) -> str:
+    return rope.get("rope_type", rope.get("type", "default"))  # "type" until release 4.42
+
+
+def _refuse(settings: Json, where: str) -> None:
+    if settings:
+        named = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        raise InputError(
+            f"{where}: a model here cannot express {named}. To work with the nearest model that "
+            "it can express, change or remove these keys in a copy of the file"
+        )
+
+
+def _check_present(family: Family, data: Json, where: str) -> None:
+    """Shapes without a default may not be null either; those of experts and latents may."""
+    required = [key for field, key in family.shapes.items() if field not in family.defaults]
+    missing = [key for key in required if data.get(key) is None]
+    missing += [key for key in (*family.moe.values(), *family.mla) if key not in data]
+    if missing:
+        raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
+
+
+def _shapes(family: Family, said: Json, where: str) -> dict[str, Any]:
+    fields = {f: said.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
+    if fields["d_ff"] is None:
+        fields["d_ff"] = 4 * convert(int, fields["d_model"], f"{where}: d_model")
+    return fields
+
+
+def _rope(family: Family, said: Json) -> dict[str, Any]:
+    if family.rope_theta is None:
+        return {}
+    rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", said.get("rope_theta", family.rope_theta))
+    if _rope_type(rope) != "llama3":
+        return {"rope_theta": theta}
+    scaling = {field: rope[key] for field, key in LLAMA3_SCALING.items() if key in rope}
+    return {"rope_theta": theta, "rope_scaling": scaling}
+
+
+def _biases(family: Family, said: Json, where: str) -> dict[str, bool]:
+    biases = {
+        key: convert(bool, said.get(key, False), f"{where}: {key}") for key in family.bias_keys
+    }
+    if len(set(biases.values())) > 1:  # biases on some projections only
+        _refuse(biases, where)
+    return {"bias": next(iter(biases.values()))} if biases else {}
+
+
+def _window(family: Family, data: Json, n_layers: int, where: str) -> int | None:
+    """The window that all layers share, None for full attention in all layers."""
+    if family.window == "none" or (
+        family.window == "switched" and not data.get("use_sliding_window")
+    ):
+        return None
+    kinds = _layer_kinds(family, data, n_layers, where)
+    if kinds not in ({"full_attention"}, {"sliding_attention"}):
+        keys = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+        _refuse({key: data[key] for key in keys if data.get(key) is not None}, where)
+    window = data.get("sliding_window", family.default_window)
+    checked = convert(int | None, window, f"{where}: sliding_window")
+    return checked if kinds == {"sliding_attention"} else None
+
+
+def _layer_kinds(family: Family, data: Json, n_layers: int, where: str) -> set[str]:
+    if data.get("layer_types"):
+        return set(convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types"))
+    if family.window == "always":
+        return {"sliding_attention"}
+    first = data.get("max_window_layers", family.default_window_layer)
+    first = convert(int, first, f"{where}: max_window_layers")  # the first layer with a window
+    kinds = {"sliding_attention"} if first < n_layers else set()
+    return kinds | ({"full_attention"} if first > 0 else set())

@@ -4,9 +4,9 @@ preset("llama3-8b") is a ModelConfig; {"preset": "llama3-8b", "n_layers": 4} in 
 one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/published.py.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from meshes.errors import InputError, nearest
@@ -72,7 +72,7 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
 
 
 def _named(name: str, where: str) -> ModelConfig:
-    looks_like_a_path = "/" in name or name.endswith(".json") or Path(name).exists()
+    looks_like_a_path = "/" in name or name.endswith(".json") or os.path.exists(name)
     if looks_like_a_path and name not in _PRESETS:
         return _load_file(name, where)
     return _load_preset(name, where)

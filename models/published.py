@@ -5,6 +5,7 @@ after pre-training is only stretched here where the family's first release says 
 """
 
 from dataclasses import replace
+from functools import partial
 
 from models.config import Mla, ModelConfig, Moe, RopeScaling
 
@@ -168,15 +169,15 @@ def _llamas() -> dict[str, ModelConfig]:
     """Touvron et al. 2023 (arXiv 2307.09288), Zhang et al. 2024 (2401.02385) and Llama 3
     (2407.21783, table 3, in the form of release 3.1; 1b and 3b are release 3.2), with the
     config.json of each release on Hugging Face for what the papers leave out."""
-    llama2 = {"vocab_size": 32_000, "rope_theta": 10_000.0, "stretch": None}
-    small = {"stretch": 32.0, "tied_embeddings": True}
+    llama2 = partial(_llama, vocab_size=32_000, rope_theta=10_000.0, stretch=None)
+    small = partial(_llama, stretch=32.0, tied_embeddings=True)
     return {
-        "tinyllama-1.1b": _llama(22, 2048, 32, 4, 5632, **llama2),
-        "llama2-7b": _llama(32, 4096, 32, 32, 11008, **llama2),
-        "llama2-13b": _llama(40, 5120, 40, 40, 13824, **llama2),
-        "llama2-70b": _llama(80, 8192, 64, 8, 28672, **llama2),
-        "llama3-1b": _llama(16, 2048, 32, 8, 8192, **small),
-        "llama3-3b": _llama(28, 3072, 24, 8, 8192, **small),
+        "tinyllama-1.1b": llama2(22, 2048, 32, 4, 5632),
+        "llama2-7b": llama2(32, 4096, 32, 32, 11008),
+        "llama2-13b": llama2(40, 5120, 40, 40, 13824),
+        "llama2-70b": llama2(80, 8192, 64, 8, 28672),
+        "llama3-1b": small(16, 2048, 32, 8, 8192),
+        "llama3-3b": small(28, 3072, 24, 8, 8192),
         "llama3-8b": _llama(32, 4096, 32, 8, 14336),
         "llama3-70b": _llama(80, 8192, 64, 8, 28672),
         "llama3-405b": _llama(126, 16384, 128, 8, 53248),
@@ -202,14 +203,14 @@ def _mistrals() -> dict[str, ModelConfig]:
     shape = ModelConfig(32_000, 4096, 32, 32, 14336, n_kv_heads=8)
     return {
         "mistral-7b": replace(shape, sliding_window=4096),
-        "mixtral-8x7b": replace(shape, rope_theta=1e6, moe=Moe(8, 2, d_ff_expert=14336)),
+        "mixtral-8x7b": replace(shape, rope_theta=1e6, moe=Moe(8, 2)),
     }
 
 
 def _deepseek() -> dict[str, ModelConfig]:
     """DeepSeek-V3 (arXiv 2412.19437), section 4.2, and its config.json.
 
-    Without the multi-token-prediction module (0 of the 671 B), the YaRN scaling of its later
+    Without the multi-token-prediction module (not among the 671 B), the YaRN scaling of its later
     context extension, and the limit on nodes per token. `head_dim` is that of the values.
     """
     return {

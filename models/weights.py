@@ -28,14 +28,14 @@ def matrix(
             by `scaling.train.checks`).
     """
     sample = jax.random.normal(key, shape, jnp.float32, out_sharding=layout.spec(*dims))
-    return nnx.Param(sample * std)
+    return nnx.Param(sample * std, dims=dims)
 
 
 def constant(
     layout: Layout, value: float, shape: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> nnx.Param:
     """A float32 parameter that starts at `value` everywhere: norm scales (1) and biases (0)."""
-    return nnx.Param(jnp.full(shape, value, jnp.float32, out_sharding=layout.spec(*dims)))
+    return nnx.Param(jnp.full(shape, value, jnp.float32, out_sharding=layout.spec(*dims)), dims=dims)
 
 
 def zeros(
@@ -43,6 +43,15 @@ def zeros(
 ) -> nnx.Param | None:
     """A bias that starts at zero, or None for a model without biases."""
     return constant(layout, 0.0, shape, dims) if config.bias else None
+
+
+def is_matrix(param: nnx.Variable) -> bool:
+    """Whether a parameter is multiplied (a matrix or table) rather than scaled or added (a vector).
+
+    True for logical dimensions such as ("embed", "heads", None); a bias of heads x head_dim is a
+    vector. Matrices are decayed, and are what fully sharded data parallelism gathers.
+    """
+    return "embed" in param.dims
 
 
 def add_bias(x: jax.Array, bias: nnx.Param | None) -> jax.Array:

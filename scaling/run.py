@@ -4,15 +4,15 @@ Every default is the one that the contract of run.json states; unknown keys are 
 """
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from meshes.errors import InputError
+from meshes.errors import InputError, check_keys
 from meshes.reading import read
-from meshes.shape import MeshShape, default_order
+from meshes.shape import AXES, MeshShape, default_order
 from models.config import ModelConfig, with_positions
-from models.presets import model_from
+from models.presets import model_dict, model_from
 
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
@@ -110,3 +110,70 @@ class Run:
     train: Train = Train()
     cluster: ClusterChoice | None = None
     software: str = "jax"
+
+
+def read_run(data: Any, where: str = "run.json") -> Run:
+    """A run from the mapping that run.json holds.
+
+    Raises:
+        InputError: unknown or missing keys (the nearest valid one is named), values of the wrong
+            type, a sequence beyond the model's learned positions.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: expected a table of keys, got {data!r}")
+    check_keys(data, [*(f.name for f in fields(Run)), "device_order"], where)
+    for key in ("model", "batch"):
+        if key not in data:
+            raise InputError(f"{where}: missing {key!r}")
+    values = {k: v for k, v in data.items() if k not in ("model", "mesh", "device_order")}
+    batch = read(Batch, data["batch"], f"{where}: batch")
+    model = with_positions(model_from(data["model"], f"{where}: model"), batch.seq_len)
+    values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
+    return read(Run, values, where)
+
+
+def load_run(path: Path) -> Run:
+    """The run described by a run.json file."""
+    return read_run(read_json(path), str(path))
+
+
+def read_json(path: Path) -> Any:
+    """The JSON document in a file.
+
+    Raises:
+        InputError: the file is missing, empty or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def run_dict(run: Run) -> dict[str, Any]:
+    """The run as run.json holds it: every field written out; `read_run` gives the same run back."""
+    data = asdict(run)
+    data["model"] = model_dict(run.model)
+    if run.cluster is None:
+        del data["cluster"]
+    if run.mesh is None:
+        del data["mesh"]
+    else:
+        data["device_order"] = list(data["mesh"].pop("device_order"))
+    return data
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write run.json."""
+    path.write_text(json.dumps(run_dict(run), indent=1) + "\n", encoding="utf-8")
+
+
+def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
+    order = data.get("device_order", default_order(data.get("software", "jax")))
+    if "mesh" not in data or data["mesh"] is None:
+        return None
+    if not isinstance(data["mesh"], dict):
+        raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
+    check_keys(data["mesh"], AXES, f"{where}: mesh")
+    return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")

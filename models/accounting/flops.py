@@ -42,11 +42,11 @@ PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 # full: only the block's input is kept, so every product is needed again whose result enters a
 #   gradient. The last product of the MLP is not: its result is only added to the residual.
 #   An expert's last product is: it is multiplied by the router's weight, whose gradient needs it.
-# selective: q, k, v (before rotation), attention output and MLP gate/up are kept. The softmax
-#   needs the scores again; the second norm needs the residual after the attention, hence o;
-#   the router needs its logits; latent attention needs the compressed vectors of q and k, v.
-#   (The kernel of flash attention computes the scores again under any policy; here the scores
-#   are those of an attention that stores them.)
+# selective: q, k, v as they enter the attention, its output and the MLP's gate and up are kept.
+#   The softmax needs the scores again; the second norm needs the residual after the attention,
+#   hence o; the router needs its logits; latent attention needs its compressed vectors.
+# (The kernel of flash attention computes the scores again under any policy; here the scores are
+# those of an attention that stores them.)
 RECOMPUTED: dict[Remat, dict[str, int]] = {
     "none": {},
     "full": dict.fromkeys(
@@ -56,6 +56,8 @@ RECOMPUTED: dict[Remat, dict[str, int]] = {
     ),
     "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router", "expert_down"), 1),
 }
+# ... and under "selective" with qk_norm: the norms' own inputs are not kept.
+RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "kv_b": 1}
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def forward_flops(config: ModelConfig, batch: Number, seq: Number) -> Flops:
 
 def train_flops(config: ModelConfig, batch: Number, seq: Number, remat: Remat = "none") -> Flops:
     """Forward, backward and recomputation of one step as executed (see `forward_flops`)."""
-    return _train(forward_flops(config, batch, seq), remat)
+    return _train(config, forward_flops(config, batch, seq), remat)
 
 
 def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = False) -> Number:
@@ -132,13 +134,15 @@ def _credited(
     window = seq if config.sliding_window is None else config.sliding_window
     context = min(seq, window) if isinstance(seq, int) else np.minimum(seq, window)
     pair_flops = (1 if causal else 2) * batch * seq * context
-    return _train(Flops(_products(config, batch * seq, pair_flops)), remat).total
+    return _train(config, Flops(_products(config, batch * seq, pair_flops)), remat).total
 
 
-def _train(forward: Flops, remat: Remat) -> Flops:
+def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:
     if remat not in RECOMPUTED:
         raise InputError(f"remat {remat!r} is not a policy; {nearest(remat, RECOMPUTED)}")
     again = RECOMPUTED[remat]
+    if remat == "selective" and config.qk_norm:
+        again = again | RECOMPUTED_FOR_QK_NORM
     return Flops(
         {n: (FORWARD_AND_BACKWARD + again.get(n, 0)) * f for n, f in forward.components.items()}
     )

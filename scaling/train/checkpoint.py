@@ -10,9 +10,12 @@ arrays are copied to host memory before `save` returns, so that the next step ma
 This is the only file that imports Orbax.
 """
 
+import errno
 import logging
+import os
 import re
 import shutil
+import textwrap
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +33,7 @@ from meshes.errors import InputError
 from scaling.train import checksums
 
 STEP_FOLDER = re.compile(r"step_(\d{8,})")
+REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
 
 State = Any  # a pytree of jax arrays: nested dicts, tuples, optax states
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
@@ -54,6 +58,7 @@ class Checkpoints:
         self._keep = keep
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
+        self._damaged: set[int] = set()  # steps whose files are not what was written
 
     def save(
         self, step: int, state: State, iterator_state: dict[str, Any], run: dict[str, Any]
@@ -72,18 +77,17 @@ class Checkpoints:
             CheckpointError: not enough space for this save, or the save before it failed.
         """
         self.wait()
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._check_space(step, state)
-        path = self._path(step)
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             response = ocp.save_checkpointables_async(
-                path,
+                self._path(step),
                 {"state": state},
                 overwrite=True,
                 custom_metadata={"iterator_state": iterator_state, "run": run},
             )
         except (OSError, ValueError) as error:
-            raise self._failure(step, error) from error
+            raise self._failure(step, _reason(error)) from error
         self._pending = self._writer.submit(self._commit, step, response)
 
     def wait(self) -> None:
@@ -119,14 +123,16 @@ class Checkpoints:
             InputError: no checkpoint, none that is whole, or one of another model.
         """
         self.wait()
-        for candidate in self._candidates(step):
+        candidates = self._candidates(step)
+        for candidate in candidates:
             damage = _damage(self._path(candidate))
             if damage is None:
                 return self._read(candidate, abstract_state)
+            self._damaged.add(candidate)
             warnings.warn(f"checkpoint {self._path(candidate)} is damaged: {damage}", stacklevel=2)
         raise InputError(
-            f"no whole checkpoint in {self.folder}: {self._candidates(step)} are all damaged. "
-            "Start again without --resume in another --run-dir, or put the files back."
+            f"no whole checkpoint in {self.folder}: all of steps {candidates} are damaged. Put the "
+            "files back, or start from the beginning in another --run-dir."
         )
 
     def close(self) -> None:
@@ -183,36 +189,46 @@ class Checkpoints:
             if jax.process_index() == 0:
                 checksums.write(self._path(step))
         except Exception as error:
-            self._delete_unfinished()
-            raise self._failure(step, error) from error
-        self._delete_unfinished()
+            self._delete_debris()
+            raise self._failure(step, _reason(error)) from error
+        self._damaged.discard(step)
+        self._delete_debris()
         if jax.process_index() == 0:
             for old in [s for s in self.steps() if s <= step][: -self._keep]:
                 shutil.rmtree(self._path(old))
 
-    def _delete_unfinished(self) -> None:
-        """Delete what interrupted saves left behind."""
+    def _delete_debris(self) -> None:
+        """Delete what interrupted saves left behind, and damaged checkpoints."""
         if jax.process_index() == 0:
-            for path in self.folder.glob("step_*"):
-                if not (path / checksums.FILE).exists():
-                    shutil.rmtree(path, ignore_errors=True)
+            whole = {self._path(step) for step in self.steps()}
+            for path in set(self.folder.glob("step_*")) - whole:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        free = shutil.disk_usage(self.folder).free
-        if free < needed:
+        if self._free_bytes() < needed:
             raise self._failure(step, f"it needs {needed:,} bytes")
 
-    def _failure(self, step: int, reason: object) -> CheckpointError:
+    def _free_bytes(self) -> int:
+        existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        return shutil.disk_usage(existing).free
+
+    def _failure(self, step: int, reason: str) -> CheckpointError:
         """What went wrong, in numbers, and what is left to continue from."""
-        free = shutil.disk_usage(self.folder).free
         last = self.latest()
         return CheckpointError(
-            f"checkpoint of step {step} not saved in {self.folder}: {reason}; {free:,} bytes are "
-            f"free on that disk. Last good checkpoint: {'none' if last is None else f'step {last}'}. "
-            "Free some space or choose another --run-dir, then --resume."
+            f"checkpoint of step {step} not saved in {self.folder}: {reason}; "
+            f"{self._free_bytes():,} bytes are free on that disk. "
+            f"Last good checkpoint: {'none' if last is None else f'step {last}'}. "
+            "Make room (or choose another --run-dir), then --resume."
         )
+
+
+def _reason(error: Exception) -> str:
+    """An error of the file system or of Orbax in a few words."""
+    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
+    return "the disk is full" if full else textwrap.shorten(str(error), REASON_CHARACTERS)
 
 
 def _damage(path: Path) -> str | None:

@@ -1,0 +1,177 @@
+"""Everything that is wrong or doubtful in a user's cluster or accelerator file, all at once.
+
+A problem starts with "error:" when the file cannot be used, with "warning:" when a figure looks
+like a mistaken unit: bits for bytes, gigabytes for bytes, microseconds for seconds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meshes.accelerator import FIGURE_NAMES
+from meshes.catalog.format import (
+    AcceleratorFile,
+    ClusterFile,
+    JointEntry,
+    cluster_from,
+    joint_from,
+)
+from meshes.catalog.library import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
+from meshes.cluster import HOST_PARTS, Cluster
+from meshes.errors import InputError, check_keys
+from meshes.figures import Entry, Source, resolve
+from meshes.graph import unreached
+from meshes.reading import read
+from meshes.units import format_rate
+
+# Faster than any single link on the market in late 2026, bytes/s one direction: more looks like bits.
+FASTEST = {
+    "nvlink": 100e9,  # NVLink 5: 50e9 per link; the next generation is allowed for
+    "pcie": 128e9,  # PCIe 6.0 x16: 121e9
+    "upi": 100e9,  # UPI and xGMI links: 20e9 to 48e9
+    "memory": 2e12,  # a socket with 12 channels of DDR5: 0.6e12
+    "network": 100e9,  # a port of 800 Gb/s
+}
+SLOWEST_LINK = 1e6  # bytes/s; less looks like GB/s or MB/s
+LONGEST_LATENCY = 1e-3  # s; more looks like microseconds
+# Smallest credible figure of a chip; less looks like GB, GB/s or GHz.
+SMALLEST = {"memory": 1e9, "usable_memory": 1e9, "memory_bandwidth": 1e9, "clock": 1e8}
+SMALLEST_PEAK = 1e9  # FLOP/s; less looks like TFLOP/s
+BITS_PER_BYTE = 8
+SHOWN = 5  # parts named when some cannot be reached
+
+
+def check(path: str | Path) -> list[str]:
+    """All problems of a cluster or accelerator file, one sentence each; empty when it is sound.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML.
+    """
+    data, where = read_toml(str(path), CLUSTERS)
+    if "joints" not in data and "parts" not in data:
+        return list(_accelerator_problems(data, where))
+    return list(_cluster_problems(data, where, str(path)))
+
+
+def _accelerator_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Each figure by itself, so that one mistake does not hide the next."""
+    yield from _error(read, AcceleratorFile, {**data, **dict.fromkeys(TABLES, {})}, where)
+    sources = dict(_readable(Source, data, "sources"))
+    yield from _unreadable(Source, data, "sources", where)
+    yield from _unreadable(Entry, data, "peaks", where)
+    yield from _unreadable(Entry, data, "figures", where)
+    yield from _error(check_keys, _table(data, "figures"), FIGURE_NAMES, f"{where}: figures")
+    for name, entry in _readable(Entry, data, "figures"):
+        yield from _error(resolve, entry, sources, f"{where}: {name}")
+        if 0 < entry.value < SMALLEST.get(name, 0):
+            value = f"{entry.value:g}"
+            yield f"warning: {where}: {name} = {value} looks like giga-units; write {value}e9"
+    for dtype, entry in _readable(Entry, data, "peaks"):
+        yield from _error(resolve, entry, sources, f"{where}: peaks.{dtype}")
+        if 0 < entry.value < SMALLEST_PEAK:
+            value = f"{entry.value:g}"
+            yield f"warning: {where}: peaks.{dtype} = {value} looks like TFLOP/s; write {value}e12"
+
+
+TABLES = ("sources", "peaks", "figures")  # of an accelerator file
+
+
+def _cluster_problems(data: Mapping[str, Any], where: str, path: str) -> Iterator[str]:
+    parts = {"joints": list(_joint_problems(data, where)), "rest": list(_rest(data, where))}
+    chip = str(data.get("accelerator"))
+    if chip.endswith(".toml"):
+        beside, name = read_toml(str(Path(path).parent / chip), ACCELERATORS)
+        parts["chip"] = list(_accelerator_problems(beside, name))
+    else:
+        parts["chip"] = list(_error(accelerator_beside, chip, path))
+    problems = [problem for part in parts.values() for problem in part]
+    yield from problems
+    if not any(p.startswith("error:") for p in problems):
+        try:
+            yield from _graph_problems(cluster_from(data, accelerator_beside(chip, path), where))
+        except InputError as error:
+            yield f"error: {error}"
+
+
+def _rest(data: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Everything of a cluster file but its joints."""
+    yield from _error(read, ClusterFile, {**data, "joints": [], "sources": {}}, where)
+    yield from _unreadable(Source, data, "sources", where)
+    yield from _error(check_keys, _table(data, "parts"), HOST_PARTS, f"{where}: parts")
+    sources = dict(_readable(Source, data, "sources"))
+    for name, entry in _readable(Entry, data, "fabric"):
+        zero_ok = name == "hop_latency"
+        yield from _error(resolve, entry, sources, f"{where}: fabric: {name}", zero_ok)
+
+
+def _joint_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
+    parts, sources = _table(data, "parts"), dict(_readable(Source, data, "sources"))
+    joints = data.get("joints", [])
+    for i, joint in enumerate(joints if isinstance(joints, list) else [joints]):
+        try:
+            entry = read(JointEntry, joint, f"{where}: joints[{i}]")
+        except InputError as error:
+            yield f"error: {error}"
+            continue
+        bare = replace(entry, bandwidth=None, latency=None)
+        yield from _error(joint_from, bare, parts, sources, where)
+        label = f"{where}: {entry.kind} {' - '.join(entry.parts)}"
+        if entry.bandwidth is not None:
+            yield from _error(resolve, entry.bandwidth, sources, f"{label}: bandwidth")
+            yield from _doubtful_bandwidth(label, entry.kind, entry.bandwidth.value)
+        if entry.latency is not None:
+            yield from _error(resolve, entry.latency, sources, f"{label}: latency", True)
+            yield from _doubtful_latency(label, entry.latency.value)
+
+
+def _doubtful_bandwidth(label: str, kind: str, value: float) -> Iterator[str]:
+    if value > FASTEST.get(kind, value):
+        in_bytes = f"{value / BITS_PER_BYTE:g}"
+        yield f"warning: {label}: {format_rate(value)} per link looks like bits; write {in_bytes}"
+    elif 0 < value < SLOWEST_LINK:
+        yield f"warning: {label}: {value:g} bytes/s looks like GB/s; write {value:g}e9"
+
+
+def _doubtful_latency(label: str, value: float) -> Iterator[str]:
+    if value > LONGEST_LATENCY:
+        yield f"warning: {label}: {value:g} s looks like microseconds; write {value:g}e-6"
+
+
+def _graph_problems(cluster: Cluster) -> Iterator[str]:
+    lost = unreached(cluster)
+    if lost:
+        shown = ", ".join(lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
+        yield f"error: {len(lost)} parts cannot be reached from node0/chip0: {shown}; join them"
+    fabric = cluster.fabric
+    if fabric is not None and not any(j.parts == ("nic", "leaf") for j in cluster.joints):
+        yield 'error: a fabric needs a joint with parts = ["nic", "leaf"]: how NICs reach it'
+    if fabric is not None and fabric.spine_nodes is not None and fabric.hop_latency is None:
+        yield "error: a fabric with spines needs hop_latency: seconds from switch to switch"
+
+
+def _error(function: Callable[..., Any], *arguments: Any) -> Iterator[str]:
+    """The InputError that `function` raises, as a problem."""
+    try:
+        function(*arguments)
+    except InputError as error:
+        yield f"error: {error}"
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key, {})
+    return value if isinstance(value, Mapping) else {}
+
+
+def _readable(cls: type, data: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any]]:
+    """(name, instance of `cls`) of those items of a table that can be read as one."""
+    for name, value in _table(data, key).items():
+        try:
+            yield name, read(cls, value, name)
+        except InputError:
+            continue
+
+
+def _unreadable(cls: type, data: Mapping[str, Any], key: str, where: str) -> Iterator[str]:
+    for name, value in _table(data, key).items():
+        yield from _error(read, cls, value, f"{where}: {key}.{name}")

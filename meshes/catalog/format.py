@@ -1,0 +1,177 @@
+"""What the TOML files of the catalogue look like, and how they become accelerators and clusters.
+
+A cluster file describes one host by its parts, the joints between them, and the rule of the fabric:
+
+    [parts]
+    chip = 8
+    nvswitch = 1
+    [[joints]]
+    parts = ["chip", "nvswitch"]
+    kind = "nvlink"
+    wiring = "all"
+    count = 18
+    bandwidth = { value = 25e9, source = "datasheet" }
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
+from meshes.cluster import HOST_PARTS, LINK_KINDS, Cluster, Fabric, Joint
+from meshes.errors import InputError, check_keys
+from meshes.figures import Entry, Figure, Source, resolve
+from meshes.reading import read
+
+INTEGER_FIGURES = (
+    "cores",
+    "fpus_per_core",
+    "l2_cache",
+    "registers_per_core",
+    "threads_per_core",
+    "shared_memory_per_core",
+    "shared_memory_per_block",
+)
+
+
+@dataclass(frozen=True)
+class AcceleratorFile:
+    """One accelerators/*.toml."""
+
+    name: str
+    title: str
+    vendor: str
+    peaks: dict[str, Entry] = field(default_factory=dict)  # dense FLOP/s by number format
+    figures: dict[str, Entry] = field(default_factory=dict)  # FIGURE_NAMES
+    sources: dict[str, Source] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JointEntry:
+    """One [[joints]] of a cluster file; `bandwidth` is one physical link, one direction."""
+
+    parts: tuple[str, str]
+    kind: str
+    wiring: Literal["block", "all", "pairs"] = "block"
+    count: int = 1
+    pairs: tuple[tuple[int, int], ...] = ()
+    bandwidth: Entry | None = None
+    latency: Entry | None = None
+
+
+@dataclass(frozen=True)
+class FabricEntry:
+    """The [fabric] of a cluster file."""
+
+    leaf_nodes: Entry
+    rails: bool = True
+    spine_nodes: Entry | None = None
+    pod_nodes: Entry | None = None
+    leaf_oversubscription: Entry | None = None
+    spine_oversubscription: Entry | None = None
+    hop_latency: Entry | None = None
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """One clusters/*.toml."""
+
+    name: str
+    title: str
+    accelerator: str  # a catalogue name, or a TOML file beside this one
+    layout_source: str  # where the counts of parts and the wiring come from
+    parts: dict[str, int]
+    joints: tuple[JointEntry, ...]
+    sources: dict[str, Source]
+    fabric: FabricEntry | None = None
+    domain_nodes: Entry | None = None  # nodes in one NVLink domain
+    peer_access: bool = True
+    virtual_devices: bool = False
+
+
+def accelerator_from(data: Any, where: str) -> Accelerator:
+    """The accelerator that a file's `data` describes; InputError where it does not."""
+    file = read(AcceleratorFile, data, where)
+    check_keys(file.figures, FIGURE_NAMES, f"{where}: figures")
+    figures = {k: resolve(e, file.sources, f"{where}: {k}") for k, e in file.figures.items()}
+    peaks = {k: resolve(e, file.sources, f"{where}: peaks.{k}") for k, e in file.peaks.items()}
+    values: dict[str, Any] = {
+        k: int(f.value) if k in INTEGER_FIGURES else f.value for k, f in figures.items()
+    }
+    return Accelerator(
+        name=file.name,
+        title=file.title,
+        vendor=file.vendor,
+        peaks={dtype: figure.value for dtype, figure in peaks.items()},
+        figures={**{peak_name(d): f for d, f in peaks.items()}, **figures},
+        **values,
+    )
+
+
+def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
+    """One node of the cluster that a file's `data` describes; InputError where it does not."""
+    file = read(ClusterFile, data, where)
+    check_keys(file.parts, HOST_PARTS, f"{where}: parts")
+    if file.parts.get("chip", 0) < 1:
+        raise InputError(f"{where}: parts has no chip; write chip = 8 for eight accelerators")
+    chips = Entry(file.parts["chip"], file.layout_source)
+    domain = _figure(file.domain_nodes, file.sources, f"{where}: domain_nodes")
+    return Cluster(
+        name=file.name,
+        title=file.title,
+        accelerator=accelerator,
+        nodes=1,
+        devices_per_node=file.parts["chip"],
+        parts=file.parts,
+        joints=tuple(joint_from(j, file.parts, file.sources, where) for j in file.joints),
+        layout=resolve(chips, file.sources, f"{where}: layout_source"),
+        fabric=_fabric(file.fabric, file.sources, f"{where}: fabric"),
+        peer_access=file.peer_access,
+        virtual_devices=file.virtual_devices,
+        domain_nodes=int(domain.value) if domain else 1,
+    )
+
+
+def joint_from(
+    entry: JointEntry, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
+) -> Joint:
+    """The joint of a [[joints]] entry; InputError for parts or kinds that do not exist."""
+    where = f"{where}: joint {' - '.join(entry.parts)}"
+    check_keys(entry.parts, [*parts, "leaf"], where)
+    check_keys([entry.kind], LINK_KINDS, f"{where}: kind")
+    if "leaf" in entry.parts and entry.parts != ("nic", "leaf"):
+        raise InputError(f'{where}: only NICs join leaves; write parts = ["nic", "leaf"]')
+    if entry.count < 1:
+        raise InputError(f"{where}: count = {entry.count} must be at least 1")
+    for i, j in entry.pairs:
+        if not (0 <= i < parts.get(entry.parts[0], 0) and 0 <= j < parts.get(entry.parts[1], 0)):
+            raise InputError(f"{where}: pair [{i}, {j}] is outside the {dict(parts)} of a host")
+    return Joint(
+        parts=entry.parts,
+        kind=entry.kind,
+        wiring=entry.wiring,
+        bandwidth=_figure(entry.bandwidth, sources, f"{where}: bandwidth"),
+        latency=_figure(entry.latency, sources, f"{where}: latency", zero_ok=True),
+        count=entry.count,
+        pairs=entry.pairs,
+    )
+
+
+def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str) -> Fabric | None:
+    if entry is None:
+        return None
+    return Fabric(
+        leaf_nodes=resolve(entry.leaf_nodes, sources, f"{where}: leaf_nodes"),
+        rails=entry.rails,
+        spine_nodes=_figure(entry.spine_nodes, sources, f"{where}: spine_nodes"),
+        pod_nodes=_figure(entry.pod_nodes, sources, f"{where}: pod_nodes"),
+        leaf_oversubscription=_figure(entry.leaf_oversubscription, sources, where),
+        spine_oversubscription=_figure(entry.spine_oversubscription, sources, where),
+        hop_latency=_figure(entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True),
+    )
+
+
+def _figure(
+    entry: Entry | None, sources: Mapping[str, Source], where: str, zero_ok: bool = False
+) -> Figure | None:
+    return None if entry is None else resolve(entry, sources, where, zero_ok)

@@ -1,0 +1,116 @@
+"""Finding and loading catalogue files: by name from the package, or by path from the user."""
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from meshes.accelerator import Accelerator
+from meshes.catalog.format import accelerator_from, cluster_from
+from meshes.catalog.overrides import apply_overrides
+from meshes.cluster import Cluster, domain_split, max_nodes
+from meshes.errors import InputError, nearest
+
+ACCELERATORS, CLUSTERS = "accelerators", "clusters"
+
+
+def names() -> list[str]:
+    """Names of the clusters in the catalogue."""
+    return _names(CLUSTERS)
+
+
+def accelerator_names() -> list[str]:
+    """Names of the accelerators in the catalogue."""
+    return _names(ACCELERATORS)
+
+
+def load(
+    name_or_path: str | Path,
+    nodes: int = 1,
+    overrides: dict[str, float] | None = None,
+) -> Cluster:
+    """A cluster of `nodes` hosts, by catalogue name or from a TOML file.
+
+    Args:
+        name_or_path: `dgx-h100`, or a path that ends in .toml.
+        nodes: hosts.
+        overrides: figures that differ from the file's, see meshes/catalog/overrides.py.
+
+    Raises:
+        InputError: unknown name, unreadable or wrong file, more nodes than the fabric joins,
+            or a bad override.
+    """
+    name = str(name_or_path)
+    host = _catalogue_host(name) if name in names() else _read_host(name)
+    if nodes < 1:
+        raise InputError(f"a cluster has at least one node, got nodes={nodes}")
+    most = max_nodes(host)
+    if most is not None and nodes > most:
+        raise InputError(
+            f"{host.name} joins at most {most} node{'s' * (most > 1)}, got nodes={nodes}; use at "
+            f"most {most}, or describe a larger fabric in a TOML file of your own"
+        )
+    split = domain_split(nodes, host.domain_nodes)
+    return apply_overrides(replace(host, nodes=nodes, domain_nodes=split), overrides or {}, host)
+
+
+def accelerator(name_or_path: str | Path) -> Accelerator:
+    """An accelerator by catalogue name or from a TOML file."""
+    data, where = read_toml(str(name_or_path), ACCELERATORS)
+    return accelerator_from(data, where)
+
+
+def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
+    """The parsed file and how to call it in messages; InputError if it is missing or not TOML."""
+    where, text = name_or_path, ""
+    if name_or_path.endswith(".toml"):
+        text = _user_text(Path(name_or_path))
+    elif name_or_path in _names(kind):
+        where = f"{name_or_path}.toml"
+        text = files("meshes.catalog").joinpath(kind, where).read_text(encoding="utf-8")
+    else:
+        raise InputError(
+            f"no {kind[:-1]} is called {name_or_path!r}; {nearest(name_or_path, _names(kind))}; "
+            "a file of your own ends in .toml"
+        )
+    try:
+        return tomllib.loads(text), where
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not TOML: {error}") from None
+
+
+def accelerator_beside(name: str, cluster_path: str) -> Accelerator:
+    """The accelerator that a cluster file names: of the catalogue, or a file beside it."""
+    if name.endswith(".toml"):
+        return accelerator(Path(cluster_path).parent / name)
+    return accelerator(name)
+
+
+@cache
+def _catalogue_host(name: str) -> Cluster:
+    """One node of a catalogue cluster; read once, for it does not change."""
+    return _read_host(name)
+
+
+def _read_host(name_or_path: str) -> Cluster:
+    """One node of the cluster, without overrides."""
+    data, where = read_toml(name_or_path, CLUSTERS)
+    name = data.get("accelerator")
+    if not isinstance(name, str):
+        raise InputError(f"{where}: accelerator must be the name of a chip or a .toml file")
+    return cluster_from(data, accelerator_beside(name, name_or_path), where)
+
+
+@cache
+def _names(kind: str) -> list[str]:
+    folder = files("meshes.catalog").joinpath(kind)
+    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
+
+
+def _user_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None

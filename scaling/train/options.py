@@ -1,0 +1,41 @@
+"""Compiler options and jax settings, in one place: the trainer compiles with them, and whoever
+predicts a step compiles with the same ones.
+
+They are passed with each compile, never through XLA_FLAGS, which is process-wide.
+"""
+
+import os
+from pathlib import Path
+
+import jax
+
+GPU_OPTIONS: dict[str, bool | int | str] = {
+    # Start collectives as early as their inputs allow and wait as late as possible. On by default
+    # at this level in recent XLA; stated because overlap depends on it.
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+    # Inside the layer scan: gather the next layer's weights while this layer computes, and let the
+    # reduce-scatter of a layer's gradient run into the next iteration (XLA's collective pipeliner).
+    "xla_gpu_enable_pipelined_all_gather": True,
+    "xla_gpu_enable_pipelined_reduce_scatter": True,
+    "xla_gpu_enable_pipelined_all_reduce": True,
+}
+
+
+def compiler_options(platform: str) -> dict[str, bool | int | str]:
+    """Options for `lowered.compile(compiler_options=...)` on "gpu"/"cuda", "cpu" or "tpu"."""
+    return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
+
+
+def use_compilation_cache(folder: Path | None = None) -> Path:
+    """Keep compiled programs on disk, so that the second start of a run compiles nothing.
+
+    Args:
+        folder: where; None: $SCALING_CACHE or ~/.cache/scaling, in a folder per jax version.
+    """
+    if folder is None:
+        base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
+        folder = Path(base) / f"xla-jax-{jax.__version__}"
+    folder.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    return folder

@@ -1,0 +1,146 @@
+"""The training step: a pure, jitted function of state and batch. This is the program that is priced.
+
+    loss, gradients = mean over microbatches
+    parameters, optimiser state = AdamW(gradients)
+
+With several microbatches the gradients are summed as partial sums per `data` device and reduced
+over `data` once, after the last one; over fsdp they are reduce-scattered each time, because each
+device has room for its shard only.
+"""
+
+# Dims: M microbatches, B sequences of one microbatch, S sequence
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
+
+from models.config import ModelConfig
+from models.layout import Layout
+from models.transformer import Transformer, cross_entropy
+from models.weights import is_matrix
+from scaling.run import Batch, Train
+from scaling.train.optimizer import make_optimizer, schedule
+
+
+class TrainState(NamedTuple):
+    """Everything that a step changes."""
+
+    step: jax.Array  # int32 scalar: finished steps
+    params: Transformer  # float32, sharded by the rules
+    optimizer: optax.OptState  # sharded like the parameters
+
+
+class Tokens(NamedTuple):
+    """One step's input, int32 [M, B, S]; B is cut over data x fsdp x expert."""
+
+    inputs: jax.Array
+    targets: jax.Array
+
+
+def init_state(model: ModelConfig, layout: Layout, train: Train) -> TrainState:
+    """A fresh state; the same numbers on every mesh. Call it inside jit, under the mesh."""
+    params = Transformer(model, layout, jax.random.key(train.seed))
+    optimizer = make_optimizer(train).init(params)
+    return TrainState(jnp.zeros((), jnp.int32), params, optimizer)
+
+
+def abstract_state(model: ModelConfig, layout: Layout, train: Train) -> TrainState:
+    """Shapes, formats and shardings of the state, without making it; under any mesh."""
+    mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
+    shapes = jax.eval_shape(lambda: init_state(model, layout, train))
+    return jax.tree.map(lambda leaf: _with_sharding(leaf, mesh), shapes)
+
+
+def abstract_tokens(batch: Batch, layout: Layout) -> Tokens:
+    """Shape and sharding of one step's input."""
+    mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
+    shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
+    spec = layout.spec(None, "batch", "sequence")
+    sharding = jax.NamedSharding(mesh or jax.sharding.get_abstract_mesh(), spec)
+    leaf = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
+    return Tokens(leaf, leaf)
+
+
+def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> jax.Array:
+    """Mean cross-entropy per token in nats, float32 scalar."""
+    return cross_entropy(params(inputs_BS), targets_BS)
+
+
+def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
+    """Mean loss over all microbatches and its gradient, sharded like the parameters."""
+    microbatches = tokens.inputs.shape[0]
+    if microbatches == 1:
+        return jax.value_and_grad(loss)(params, tokens.inputs[0], tokens.targets[0])
+    params = _partial_over_data(params)
+
+    def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
+        this = jax.value_and_grad(loss)(params, tokens.inputs, tokens.targets)
+        return jax.tree.map(jnp.add, total, this), None
+
+    zeros = jax.eval_shape(jax.value_and_grad(loss), params, tokens.inputs[0], tokens.targets[0])
+    zeros = jax.tree.map(_zeros, zeros)
+    (total, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
+    mean = jax.tree.map(lambda g: _whole(g) / microbatches, gradients)
+    return total / microbatches, mean
+
+
+def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainState, dict]:
+    """One optimiser step.
+
+    Returns:
+        The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
+        `learning_rate` used.
+    """
+    value, gradients = loss_and_gradients(state.params, tokens)
+    with jax.named_scope("optimizer"):
+        optimizer = make_optimizer(train)
+        updates, opt_state = optimizer.update(gradients, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+    metrics = {
+        "loss": value,
+        "grad_norm": optax.global_norm(gradients),
+        "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
+    }
+    return TrainState(state.step + 1, params, opt_state), metrics
+
+
+def jitted_step(train: Train) -> jax.stages.Wrapped:
+    """`train_step` with its options bound and the state donated: `step(state, tokens)`."""
+    return jax.jit(lambda state, tokens: train_step(state, tokens, train), donate_argnums=0)
+
+
+def _partial_over_data(params: Transformer) -> Transformer:
+    """Parameters whose gradients arrive as one partial sum per `data` device (matrices only)."""
+
+    def mark(param: nnx.Variable) -> nnx.Variable:
+        mesh = jax.sharding.get_abstract_mesh()
+        if not is_matrix(param) or mesh.shape.get("data", 1) == 1:
+            return param
+        spec = jax.typeof(param[...]).sharding.spec
+        return param.replace(reshard(param[...], P(*spec.partitions, reduced={"data"})))
+
+    return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    return jnp.zeros(leaf.shape, leaf.dtype, out_sharding=leaf.sharding)
+
+
+def _whole(gradient: jax.Array) -> jax.Array:
+    """The sum over `data` of a gradient's partial sums."""
+    return reshard(gradient, P(*jax.typeof(gradient).sharding.spec.partitions))
+
+
+def _with_sharding(
+    leaf: jax.ShapeDtypeStruct, mesh: jax.sharding.Mesh | None
+) -> jax.ShapeDtypeStruct:
+    """Scalars carry no sharding under `eval_shape`: they are replicated."""
+    target = mesh or jax.sharding.get_abstract_mesh()
+    spec = leaf.sharding.spec if leaf.sharding is not None else P()
+    sharding = jax.NamedSharding(target, spec)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
