@@ -147,9 +147,8 @@ FAMILIES: dict[str, Family] = {
         default_window=4096,
     ),
     "deepseek_v3": Family(
-        shapes={k: v for k, v in ROTARY_SHAPES.items() if k not in ("n_kv_heads", "head_dim")}
-        | {"head_dim": "v_head_dim"},
-        defaults=ROTARY_DEFAULTS,
+        shapes=ROTARY_SHAPES | {"head_dim": "v_head_dim"},
+        defaults=ROTARY_DEFAULTS | {"n_kv_heads": 0},
         only=SILU
         | {
             "attention_bias": (False,),

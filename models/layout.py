@@ -109,7 +109,7 @@ class Layout:
             )
 
         y = multiply(x, w)
-        return reshard(y, self.spec(*out)) if summed else y
+        return jax.lax.optimization_barrier(reshard(y, self.spec(*out))) if summed else y
 
 
 def _axes(spec: P | tuple) -> frozenset[str]:

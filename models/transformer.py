@@ -12,14 +12,12 @@ An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take i
 # Dims: B batch, S sequence, D model, V vocabulary, L layers
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import PartitionSpec as P
-from jax.sharding import reshard
 
 from models.attention import Attention
 from models.config import ModelConfig
 from models.embedding import Embedding
+from models.head import logits, sequence_dim
 from models.layout import Layout
 from models.mlp import Mlp
 from models.norm import Norm
@@ -66,35 +64,6 @@ class Transformer(nnx.Module):
         with jax.named_scope("layers"):
             x_BSD, _ = jax.lax.scan(apply, x_BSD, self.layers)
         with jax.named_scope("head"):
-            return self._logits(self.final_norm(x_BSD))
-
-    def _logits(self, x_BSD: jax.Array) -> jax.Array:
-        layout = self.layout
-        cut_vocab = layout.rules.axes("vocab") != ()
-        seq = "sequence" if cut_vocab else "residual"  # a whole vocabulary: share out the sequence
-        x_BSD = layout.place(x_BSD, "batch", seq, None)
-        head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-        return layout.project(
-            "bsd,vd->bsv",
-            x_BSD,
-            head[...],
-            ("vocab", "embed"),
-            ("batch", seq, "vocab"),
-            result=jnp.dtype(jnp.float32),
-        )
-
-
-def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
-    """Mean over all tokens of  log sum exp(logits) - logit of the target, in nats: a float32 scalar.
-
-    The vocabulary stays sharded: the target's logit is picked by comparing with a sharded iota.
-    """
-    spec = jax.typeof(logits_BSV).sharding.spec
-    targets_BS = reshard(targets_BS, P(*spec[:2]))
-    vocab_V = reshard(jnp.arange(logits_BSV.shape[-1], dtype=targets_BS.dtype), P(spec[2]))
-    top_BS = jax.lax.stop_gradient(logits_BSV.max(axis=-1))
-    shifted_BSV = logits_BSV - top_BS[..., None]
-    normalizer_BS = jnp.log(jnp.exp(shifted_BSV).sum(axis=-1))
-    hit_BSV = targets_BS[..., None] == vocab_V
-    target_BS = jnp.where(hit_BSV, shifted_BSV, 0).sum(axis=-1)
-    return (normalizer_BS - target_BS).mean()
+            x_BSD = layout.place(self.final_norm(x_BSD), "batch", sequence_dim(layout), None)
+            head = self.embedding.table_VD if self.head_VD is None else self.head_VD
+            return logits(layout, x_BSD, head[...])

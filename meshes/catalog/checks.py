@@ -25,7 +25,7 @@ from meshes.graph import unreached
 from meshes.reading import read
 from meshes.units import format_rate
 
-# Faster than any single link on the market in late 2026, bytes/s one direction: more looks like bits.
+# Faster than any single link on sale in late 2026, bytes/s one direction; more looks like bits.
 FASTEST = {
     "nvlink": 100e9,  # NVLink 5: 50e9 per link; the next generation is allowed for
     "pcie": 128e9,  # PCIe 6.0 x16: 121e9
@@ -78,20 +78,27 @@ TABLES = ("sources", "peaks", "figures")  # of an accelerator file
 
 
 def _cluster_problems(data: Mapping[str, Any], where: str, path: str) -> Iterator[str]:
-    parts = {"joints": list(_joint_problems(data, where)), "rest": list(_rest(data, where))}
     chip = str(data.get("accelerator"))
-    if chip.endswith(".toml"):
-        beside, name = read_toml(str(Path(path).parent / chip), ACCELERATORS)
-        parts["chip"] = list(_accelerator_problems(beside, name))
-    else:
-        parts["chip"] = list(_error(accelerator_beside, chip, path))
-    problems = [problem for part in parts.values() for problem in part]
+    problems = [*_rest(data, where), *_joint_problems(data, where), *_chip_problems(chip, path)]
     yield from problems
     if not any(p.startswith("error:") for p in problems):
         try:
             yield from _graph_problems(cluster_from(data, accelerator_beside(chip, path), where))
         except InputError as error:
             yield f"error: {error}"
+
+
+def _chip_problems(chip: str, path: str) -> Iterator[str]:
+    """Those of the accelerator file beside the cluster file, or that no such chip is known."""
+    if not chip.endswith(".toml"):
+        yield from _error(accelerator_beside, chip, path)
+        return
+    try:
+        data, where = read_toml(str(Path(path).parent / chip), ACCELERATORS)
+    except InputError as error:
+        yield f"error: {error}"
+    else:
+        yield from _accelerator_problems(data, where)
 
 
 def _rest(data: Mapping[str, Any], where: str) -> Iterator[str]:

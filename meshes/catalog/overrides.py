@@ -85,11 +85,11 @@ def _memory_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
 def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Cluster:
     nodes = _whole("nvlink_domain_nodes", value)
     if host.domain_nodes == 1:
-        raise InputError(f"override nvlink_domain_nodes: NVLink of {cluster.name} stays in a node")
+        raise InputError(f"override nvlink_domain_nodes: no NVLink joins {cluster.name} nodes")
     if nodes > host.domain_nodes or cluster.nodes % nodes:
         raise InputError(
-            f"override nvlink_domain_nodes={nodes} must divide the {cluster.nodes} nodes of the run "
-            f"and be at most {host.domain_nodes}"
+            f"override nvlink_domain_nodes={nodes} must divide the {cluster.nodes} nodes of "
+            f"the run and be at most {host.domain_nodes}"
         )
     return replace(cluster, domain_nodes=nodes)
 

@@ -20,8 +20,9 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from models.config import ModelConfig
+from models.head import cross_entropy
 from models.layout import Layout
-from models.transformer import Transformer, cross_entropy
+from models.transformer import Transformer
 from models.weights import is_matrix
 from scaling.run import Batch, Train
 from scaling.train.optimizer import make_optimizer, schedule

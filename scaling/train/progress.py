@@ -1,0 +1,89 @@
+"""How far a run is, on stderr: a live line on a terminal, a plain line now and then elsewhere.
+
+step 120/300 | loss 2.3456 | 12,345 tokens/s | 83 ms/step | 0:00:15 left
+"""
+
+import sys
+from datetime import timedelta
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
+
+
+def progress_line(
+    step: int, total: int, loss: float, tokens_per_second: float, step_time: float
+) -> str:
+    """One line: steps done and to do, loss, rate, seconds per step, time left at this rate."""
+    left = timedelta(seconds=round((total - step) * step_time))
+    return (
+        f"step {step:,}/{total:,} | loss {loss:.4f} | {tokens_per_second:,.0f} tokens/s | "
+        f"{_duration(step_time)}/step | {left} left"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Three digits or so with a unit: 83 ms, 1.25 s."""
+    return f"{seconds * 1e3:,.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+class ProgressLine:
+    """Shows the steps of one run; use as a context manager."""
+
+    def __init__(self, total: int, first: int = 0, stream: TextIO | None = None):
+        """Start the line.
+
+        Args:
+            total: steps at the end of the run.
+            first: steps done before this process (a resumed run).
+            stream: where to write; stderr if None.
+        """
+        self._total, self._first = total, first
+        self._stream = stream or sys.stderr
+        self._every = max(1, (total - first) // PLAIN_LINES)
+        self._live = self._live_line() if self._stream.isatty() else None
+        self._task = self._add_task() if self._live else TaskID(0)
+
+    def update(self, step: int, loss: float, tokens_per_second: float, step_time: float) -> None:
+        """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
+        line = progress_line(step, self._total, loss, tokens_per_second, step_time)
+        done = step - self._first
+        if self._live:
+            self._live.update(self._task, completed=done, description=line)
+        elif done == 1 or done % self._every == 0 or step == self._total:
+            print(line, file=self._stream, flush=True)
+
+    def note(self, text: str) -> None:
+        """Print a line of its own (a checkpoint, a held-out loss) without breaking the live one."""
+        if self._live:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """End the live line; the last state stays on the screen."""
+        if self._live:
+            self._live.stop()
+
+    def _live_line(self) -> Progress:
+        columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
+        return Progress(*columns, console=Console(file=self._stream))
+
+    def _add_task(self) -> TaskID:
+        assert self._live is not None
+        self._live.start()
+        return self._live.add_task("compiling", total=self._total - self._first)
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,226 @@
+"""The catalogue: every figure has a source, files of the user's own work, mistakes are named."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from meshes import catalog
+from meshes.describe import figures
+from meshes.errors import InputError
+
+CLUSTER = """
+name = "mine"
+title = "two chips"
+accelerator = "h100-sxm"
+layout_source = "me"
+[sources.me]
+title = "my own notes"
+date = "2026-11"
+[parts]
+chip = 2
+nvswitch = 1
+nic = 1
+[[joints]]
+parts = ["chip", "nvswitch"]
+kind = "nvlink"
+count = 18
+bandwidth = { value = 25e9, source = "me" }
+latency = { value = 1e-6, source = "me" }
+[[joints]]
+parts = ["nic", "nvswitch"]
+kind = "pcie"
+bandwidth = { value = 31.5e9, source = "me" }
+latency = { value = 1e-6, source = "me" }
+[[joints]]
+parts = ["nic", "leaf"]
+kind = "network"
+bandwidth = { value = 50e9, source = "me" }
+latency = { value = 1e-6, source = "me" }
+[fabric]
+leaf_nodes = { value = 4, source = "me" }
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A cluster file with some text replaced."""
+
+    def written(*replacements, text=CLUSTER, name="mine.toml"):
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return written
+
+
+def test_the_clusters_of_the_catalogue():
+    expected = {"host", "dgx-h100", "dgx-h200", "dgx-a100", "dgx-b200", "rtx3090-10"}
+    assert expected <= set(catalog.names())
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_every_figure_has_a_source_and_a_date(name):
+    stated = dict(figures(catalog.load(name)))
+    assert [n for n, f in stated.items() if not (len(f.source) > 10 and f.date)] == []
+    chip = catalog.load(name).accelerator
+    assert all(f"{chip.name}: peak_{d}" in stated for d in chip.peaks)
+
+
+@pytest.mark.parametrize("kind", ["clusters", "accelerators"])
+def test_every_catalogue_file_is_called_by_its_name_and_passes_the_check(kind):
+    folder = files("meshes.catalog").joinpath(kind)
+    paths = [path for path in folder.iterdir() if path.name.endswith(".toml")]
+    assert paths
+    for path in paths:
+        assert catalog.check(str(path)) == []
+        assert f'name = "{path.name.removesuffix(".toml")}"\n' in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "per_gpu", "node_network", "gpus"),
+    [
+        # one direction: 18 x 25, 12 x 25 and 18 x 50 GB/s NVLink; 8 NICs of 400, 200, 400 Gb/s
+        ("dgx-h100", 450e9, 8 * 50e9, 8),
+        ("dgx-h200", 450e9, 8 * 50e9, 8),
+        ("dgx-a100", 300e9, 8 * 25e9, 8),
+        ("dgx-b200", 900e9, 8 * 50e9, 8),
+        ("rtx3090-10", 31.5e9, 2.5e9, 10),
+    ],
+)
+def test_hand_counts_of_bandwidth(name, per_gpu, node_network, gpus):
+    cluster = catalog.load(name, nodes=2)
+    chip_joint = next(j for j in cluster.joints if j.parts[0] == "chip")
+    assert chip_joint.total_bandwidth == pytest.approx(per_gpu)
+    assert cluster.node_network_bandwidth == pytest.approx(node_network)
+    assert cluster.devices == 2 * gpus
+
+
+def test_an_unknown_name_says_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'dgx-h100'"):
+        catalog.load("dgx-h10")
+    with pytest.raises(InputError, match="did you mean 'rtx3090'"):
+        catalog.accelerator("rtx-3090")
+
+
+def test_more_nodes_than_the_fabric_joins_says_how_many():
+    with pytest.raises(InputError, match="host joins at most 1 node, got nodes=2"):
+        catalog.load("host", nodes=2)
+    with pytest.raises(InputError, match="at most 24 nodes"):
+        catalog.load("rtx3090-10", nodes=25)
+    with pytest.raises(InputError, match="at least one node"):
+        catalog.load("dgx-h100", nodes=0)
+
+
+def test_a_users_file_works_where_a_name_does(write):
+    cluster = catalog.load(write(), nodes=3)
+    assert (cluster.name, cluster.devices, cluster.accelerator.name) == ("mine", 6, "h100-sxm")
+    assert catalog.check(write()) == []
+
+
+def test_a_users_file_is_read_again_after_an_edit(write):
+    assert catalog.load(write()).devices == 2
+    assert catalog.load(write(("chip = 2", "chip = 4"))).devices == 4
+
+
+def test_a_users_cluster_may_bring_its_own_chip(write):
+    chip = files("meshes.catalog").joinpath("accelerators", "rtx3090.toml")
+    write(('"rtx3090"', '"my-chip"'), text=chip.read_text(encoding="utf-8"), name="chip.toml")
+    path = write(('accelerator = "h100-sxm"', 'accelerator = "chip.toml"'))
+    assert catalog.load(path).accelerator.name == "my-chip"
+    assert catalog.check(path) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "two chips"', 'titel = "two"', "unknown key 'titel'; did you mean 'title'"),
+        ('"h100-sxm"', '"h100-smx"', "did you mean 'h100-sxm'"),
+        ("chip = 2", "chips = 2", "did you mean 'chip'"),
+        ('kind = "nvlink"', 'kind = "nvlnk"', "did you mean 'nvlink'"),
+        ('value = 25e9, source = "me"', 'value = 25e9, source = "you"', "not in \\[sources\\]"),
+        ("value = 25e9", "value = -25e9", "must be positive"),
+        ("count = 18", "count = 0", "count = 0 must be at least 1"),
+        ('layout_source = "me"\n', "", "missing 'layout_source'"),
+        ('["nic", "leaf"]', '["chip", "leaf"]', "only NICs join leaves"),
+        ("[parts]", "[parts", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_refused_with_the_fix(write, old, new, message):
+    with pytest.raises(InputError, match=message):
+        catalog.load(write((old, new)))
+
+
+def test_a_rack_is_as_many_nodes_as_divide_evenly(write):
+    """One NVLink domain of up to 18 nodes: 32 of them are two racks of 16."""
+    wide = 'domain_nodes = { value = 18, source = "me" }\nlayout_source'
+    path = write(("layout_source", wide), ("leaf_nodes = { value = 4", "leaf_nodes = { value = 99"))
+    assert catalog.check(path) == []
+    assert catalog.load(path, 32).domain_nodes == 16
+    assert catalog.load(path, 32, {"nvlink_domain_nodes": 8}).domain_nodes == 8
+    with pytest.raises(InputError, match="nvlink_domain_nodes=5 must divide the 32 nodes"):
+        catalog.load(path, 32, {"nvlink_domain_nodes": 5})
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match="cannot read /nowhere/my.toml"):
+        catalog.load("/nowhere/my.toml")
+
+
+def test_check_reports_all_problems_at_once(write):
+    path = write(
+        ("value = 25e9", "value = 0"),  # a zero bandwidth
+        ("value = 31.5e9", "value = 31.5"),  # GB/s
+        ("value = 50e9", "value = 400e9"),  # bits/s
+        ('accelerator = "h100-sxm"', 'accelerator = "h100-smx"'),
+        ('[sources.me]\ntitle = "my own notes"', "[sources.me]"),
+        ("[fabric]", "[fabric]\nleafs = 4"),
+    )
+    problems = "\n".join(catalog.check(path))
+    for expected in (
+        "nvlink chip - nvswitch: bandwidth = 0 must be positive",
+        "warning: .*31.5 bytes/s looks like GB/s; write 31.5e9",
+        "warning: .*400 GB/s per link looks like bits; write 5e\\+10",
+        "did you mean 'h100-sxm'",
+        "sources.me: missing 'title'",
+        "unknown key 'leafs'",
+    ):
+        assert re.search(expected, problems), (expected, problems)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('["nic", "nvswitch"]', '["nic", "nic"]', "1 parts cannot be reached.*nic0"),
+        ("nvswitch = 1", "nvswitch = 1\nsocket = 2", "2 parts cannot be reached.*socket0"),
+        ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', "a fabric needs a joint"),
+        ("value = 1e-6", "value = 1", "looks like microseconds"),
+        (
+            "[fabric]",
+            '[fabric]\nspine_nodes = { value = 8, source = "me" }',
+            "needs hop_latency",
+        ),
+    ],
+)
+def test_check_finds_what_only_the_whole_graph_shows(write, old, new, message):
+    problems = catalog.check(write((old, new)))
+    assert any(re.search(message, p) for p in problems), problems
+
+
+def test_check_of_an_accelerator_finds_wrong_units(write):
+    chip = files("meshes.catalog").joinpath("accelerators", "rtx3090.toml")
+    path = write(
+        ("value = 936e9", "value = 936"),
+        ("tf32 = { value = 35.6e12", "tf32 = { value = 35.6"),
+        ("cores = { value = 82", "cores = { value = -82"),
+        text=chip.read_text(encoding="utf-8"),
+    )
+    problems = catalog.check(path)
+    assert sorted(p.split(":")[0] for p in problems) == ["error", "warning", "warning"]
+    text = "\n".join(problems)
+    assert "memory_bandwidth = 936 looks like giga-units; write 936e9" in text
+    assert "peaks.tf32 = 35.6 looks like TFLOP/s; write 35.6e12" in text
+    assert "cores = -82 must be positive" in text

@@ -1,0 +1,182 @@
+"""Clusters as graphs: everything is joined, levels agree with the wiring, widths with the ports."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshes import catalog
+from meshes.cluster import LEVELS, domain_split, level_nodes, level_of
+from meshes.errors import InputError
+from meshes.figures import Figure
+from meshes.graph import chip_name, expand, unreached
+
+MEASURED = [name for name in catalog.names() if name != "host"]
+
+
+def outgoing(cluster):
+    """node -> {neighbour: bandwidth}, of the cluster written out."""
+    graph = expand(cluster)
+    table = {node.name: {} for node in graph.nodes}
+    for link in graph.links:
+        assert link.target not in table[link.source], "one link each way between two nodes"
+        table[link.source][link.target] = link.bandwidth
+    return table
+
+
+def shortest_path(table, start, end):
+    """Breadth first; for small graphs."""
+    paths = {start: [start]}
+    frontier = [start]
+    while end not in paths and frontier:
+        reached = [(a, b) for a in frontier for b in table[a] if b not in paths]
+        paths.update({b: [*paths[a], b] for a, b in reached})
+        frontier = list({b for _, b in reached})
+    return paths.get(end)
+
+
+@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("nodes", [1, 2, 21])
+def test_every_gpu_reaches_every_other(name, nodes):
+    cluster = catalog.load(name, nodes)
+    assert unreached(cluster) == []
+    table = outgoing(cluster)
+    assert {chip_name(cluster, d) for d in range(cluster.devices)} <= set(table)
+    first, last = chip_name(cluster, 0), chip_name(cluster, cluster.devices - 1)
+    assert shortest_path(table, first, last) and shortest_path(table, last, first)
+    assert all(table[b][a] == bandwidth for a in table for b, bandwidth in table[a].items())
+
+
+def test_the_devices_of_the_host_share_its_memory():
+    assert unreached(catalog.load("host")) == []
+
+
+def test_a_cluster_that_is_not_measured_says_so_when_written_out():
+    with pytest.raises(InputError, match="scaling calibrate"):
+        expand(catalog.load("host"))
+
+
+def test_what_leaves_one_gpu_of_a_dgx_h100():
+    table = outgoing(catalog.load("dgx-h100"))
+    assert table["node0/chip3"] == {"node0/nvswitch0": 450e9, "node0/pcie_switch3": 63e9}
+
+
+def test_a_rail_joins_the_same_nic_of_each_node():
+    table = outgoing(catalog.load("dgx-h100", 33))
+    assert set(table["leaf0.5"]) == {"spine0", *(f"node{n}/nic5" for n in range(32))}
+    assert set(table["leaf1.5"]) == {"spine0", "node32/nic5"}
+
+
+def test_full_bisection_of_a_superpod():
+    """1024 H100: 12.8 TB/s leave each unit of 256 GPUs, 51.2 TB/s meet in the spines."""
+    down = outgoing(catalog.load("dgx-h100", 128))["spine0"]
+    assert len(down) == 32  # leaf switches
+    assert sum(b for s, b in down.items() if s.startswith("leaf0.")) == pytest.approx(12.8e12)
+    assert sum(down.values()) == pytest.approx(51.2e12)
+
+
+def test_a_core_layer_appears_beyond_2048_gpus():
+    assert "core" not in outgoing(catalog.load("dgx-h100", 256))
+    assert len(outgoing(catalog.load("dgx-h100", 257))["core"]) == 3  # spine layers of 128 nodes
+
+
+def test_oversubscription_narrows_the_way_up():
+    full = catalog.load("dgx-h100", 33)
+    narrow = replace(full.fabric, leaf_oversubscription=Figure(2.0, "test", "2026-11"))
+    thin = outgoing(replace(full, fabric=narrow))
+    assert thin["leaf0.0"]["spine0"] == pytest.approx(0.8e12)
+    assert outgoing(full)["leaf0.0"]["spine0"] == pytest.approx(1.6e12)
+
+
+def test_ten_rtx3090_meet_only_in_host_memory():
+    cluster = catalog.load("rtx3090-10", 2)
+    table = outgoing(cluster)
+    assert not cluster.peer_access
+    assert {link.kind for link in expand(cluster).links} == {"pcie", "upi", "memory", "network"}
+    five = {f"node0/chip{i}" for i in range(5)}
+    assert set(table["node0/pcie_switch0"]) == {"node0/socket0", *five}
+    path = shortest_path(table, "node0/chip0", "node0/chip9")
+    assert path[2:4] == ["node0/socket0", "node0/socket1"]
+    assert table["node0/nic0"]["leaf0.0"] == 2.5e9
+
+
+def test_only_used_gpus_and_their_nics_are_written_out():
+    graph = expand(catalog.load("dgx-h100", 2, {"gpus_per_node": 2}))
+    kinds = [node.kind for node in graph.nodes]
+    assert (kinds.count("chip"), kinds.count("nic"), kinds.count("nvswitch")) == (4, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "units"),
+    [
+        (1, {"node": 1}),
+        (32, {"node": 1, "leaf": 32}),
+        (128, {"node": 1, "leaf": 32, "spine": 128}),
+        (256, {"node": 1, "leaf": 32, "spine": 256}),
+        (2048, {"node": 1, "leaf": 32, "spine": 128, "core": 2048}),
+    ],
+)
+def test_levels_of_a_superpod(nodes, units):
+    assert level_nodes(catalog.load("dgx-h100", nodes)) == units
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "level"),
+    [(5, 5, "chip"), (0, 7, "node"), (0, 8, "leaf"), (0, 255, "leaf"), (255, 256, "spine")]
+    + [(0, 1023, "spine"), (1023, 1024, "core"), (0, 16383, "core")],
+)
+def test_level_of_two_devices_among_16384(a, b, level):
+    cluster = catalog.load("dgx-h100", 2048)
+    assert level_of(cluster, a, b) == level_of(cluster, b, a) == level
+
+
+def test_levels_of_16384_gpus_cost_nothing():
+    cluster = catalog.load("dgx-h100", 2048)
+    start = time.perf_counter()
+    for device in range(0, 16384, 16):
+        level_of(cluster, 0, device)
+    assert time.perf_counter() - start < 0.5
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 90), st.data())
+def test_levels_agree_with_the_highest_switch_on_the_way(nodes, data):
+    """The shortest path between equal chips of two nodes turns at the level that level_of says."""
+    cluster = catalog.load("dgx-a100", nodes)
+    device = st.integers(0, nodes - 1)
+    a, b = 8 * data.draw(device), 8 * data.draw(device)
+    path = shortest_path(outgoing(cluster), chip_name(cluster, a), chip_name(cluster, b))
+    kinds = {name.split("/")[-1].rstrip("0123456789.") for name in path}
+    expected = next((k for k in ("core", "spine", "leaf") if k in kinds), "chip")
+    assert level_of(cluster, a, b) == expected
+
+
+@given(st.integers(0, 4095), st.integers(0, 4095), st.integers(0, 4095))
+def test_levels_are_nested(a, b, c):
+    """No two devices are further apart than the way over a third one (an ultrametric)."""
+    cluster = catalog.load("dgx-b200", 512)
+    rank = [LEVELS.index(level_of(cluster, *pair)) for pair in ((a, b), (a, c), (c, b))]
+    assert rank[0] <= max(rank[1:])
+
+
+def test_a_device_that_is_not_there_says_how_many_are():
+    with pytest.raises(InputError, match="device 16 is not one of the 16 of dgx-h100"):
+        level_of(catalog.load("dgx-h100", 2), 0, 16)
+
+
+@pytest.mark.parametrize(
+    ("trays", "per_domain"), [(4, 4), (18, 18), (32, 16), (48, 16), (256, 16), (360, 18)]
+)
+def test_trays_fill_the_fewest_racks_evenly(trays, per_domain):
+    assert domain_split(trays, 18) == per_domain
+
+
+def test_nodes_of_one_domain_share_their_nvswitch():
+    """A rack-scale system of DGX H100 boards: three nodes behind one switch, then the fabric."""
+    cluster = replace(catalog.load("dgx-h100", 6), domain_nodes=3)
+    assert len(outgoing(cluster)["domain0/nvswitch0"]) == 24
+    assert level_nodes(cluster) == {"node": 1, "domain": 3, "leaf": 6}
+    assert [level_of(cluster, 0, d) for d in (7, 23, 24)] == ["node", "domain", "leaf"]
+    assert unreached(cluster) == []

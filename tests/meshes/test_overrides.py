@@ -1,0 +1,79 @@
+"""Overrides: what a published system states otherwise than the catalogue."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes import catalog
+from meshes.cluster import network_joint
+from meshes.describe import figures
+from meshes.errors import InputError
+
+
+def test_node_network_bandwidth_is_shared_by_the_nics():
+    cluster = catalog.load("dgx-a100", 8, {"node_network_bandwidth": 100e9})
+    assert cluster.node_network_bandwidth == 100e9
+    assert network_joint(cluster).bandwidth.value == 100e9 / 8
+
+
+@given(st.integers(1, 8), st.floats(1e8, 1e12))
+def test_the_network_of_a_node_as_used_is_what_was_stated(gpus, bandwidth):
+    overrides = {"node_network_bandwidth": bandwidth, "gpus_per_node": gpus}
+    cluster = catalog.load("dgx-h100", 4, overrides)
+    assert cluster.node_network_bandwidth == pytest.approx(bandwidth)
+    assert (cluster.devices, cluster.nics) == (4 * gpus, gpus)
+
+
+def test_fewer_gpus_bring_only_their_own_nics():
+    cluster = catalog.load("dgx-h100", 4, {"gpus_per_node": 2})
+    assert cluster.devices == 8 and cluster.node_network_bandwidth == 2 * 50e9
+    assert catalog.load("rtx3090-10", 2, {"gpus_per_node": 2}).node_network_bandwidth == 2.5e9
+
+
+def test_memory_keeps_its_usable_share():
+    full = catalog.load("dgx-a100").accelerator
+    chip = catalog.load("dgx-a100", 1, {"memory": 40e9, "memory_bandwidth": 1.5e12}).accelerator
+    assert chip.memory == 40e9 and chip.memory_bandwidth == 1.5e12
+    assert chip.usable_memory / chip.memory == pytest.approx(full.usable_memory / full.memory)
+
+
+def test_overridden_figures_say_so_and_no_others():
+    overrides = {"node_network_bandwidth": 1e9, "memory_bandwidth": 1e12}
+    changed = dict(figures(catalog.load("dgx-h100", 2, overrides)))
+    assert {name for name, figure in changed.items() if figure.source == "override"} == {
+        "network nic - leaf: bandwidth",
+        "h100-sxm: memory_bandwidth",
+    }
+    untouched = dict(figures(catalog.load("dgx-h100", 2)))
+    assert all(figure.source != "override" for figure in untouched.values())
+
+
+def test_a_cpu_has_as_many_devices_as_asked_for():
+    assert catalog.load("host", 1, {"gpus_per_node": 512}).devices == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("dgx-h100", {"memory_bandwith": 1e12}, "did you mean 'memory_bandwidth'"),
+        ("dgx-h100", {"memory": 0}, "memory=0 must be positive"),
+        ("dgx-h100", {"node_network_bandwidth": -1}, "must be positive"),
+        ("dgx-h100", {"gpus_per_node": 9}, "gpus_per_node=9: a node of dgx-h100 has 8"),
+        ("dgx-h100", {"gpus_per_node": 2.5}, "must be a whole number"),
+        ("dgx-h100", {"nvlink_domain_nodes": 2}, "no NVLink joins dgx-h100 nodes"),
+        ("host", {"node_network_bandwidth": 1e9}, "host has no network"),
+    ],
+)
+def test_an_override_that_means_nothing_is_refused(name, overrides, message):
+    with pytest.raises(InputError, match=message):
+        catalog.load(name, 1, overrides)
+
+
+def test_overrides_on_the_command_line():
+    texts = ["node_network_bandwidth=100e9", "memory=40GB", "gpus_per_node=4"]
+    expected = {"node_network_bandwidth": 100e9, "memory": 40e9, "gpus_per_node": 4}
+    assert catalog.parse_overrides(texts) == expected
+    with pytest.raises(InputError, match="did you mean 'memory'"):
+        catalog.parse_overrides(["memroy=40GB"])
+    with pytest.raises(InputError, match="write key=value"):
+        catalog.parse_overrides(["memory"])

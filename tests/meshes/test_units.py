@@ -1,0 +1,104 @@
+"""Sizes: what is written is what is read, and bits are never taken for bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.units import (
+    format_rate,
+    format_size,
+    format_time,
+    parse_quantity,
+    parse_size,
+    parse_sizes,
+    parse_sweep,
+)
+
+UNITS = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+BINARY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+@given(st.integers(1, 10**6), st.sampled_from(sorted({**UNITS, **BINARY_UNITS}.items())))
+def test_a_whole_number_of_any_unit_is_exact(number, unit):
+    name, factor = unit
+    assert parse_size(f"{number}{name}") == number * factor
+    assert parse_size(f" {number} {name} ") == number * factor
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("64MiB", 67_108_864), ("1GB", 10**9), ("1.5KiB", 1536), ("65536", 65536), ("1e6", 10**6)],
+)
+def test_sizes_of_the_documentation(text, size):
+    assert parse_size(text) == size
+
+
+def test_a_list_of_sizes_keeps_its_order():
+    assert parse_sizes("65536,1MiB, 2GiB") == [65536, 2**20, 2**31]
+
+
+@pytest.mark.parametrize(("text", "value"), [("100e9", 100e9), ("50GB/s", 50e9), ("0.5", 0.5)])
+def test_quantities_need_not_be_whole(text, value):
+    assert parse_quantity(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "GB", "1XB", "1M", "-1GB", "0", "1.2.3", "1e999", "1,5GB"])
+def test_what_is_not_a_size_is_refused_by_its_own_words(text):
+    with pytest.raises(InputError, match="size|unit|positive") as raised:
+        parse_size(text)
+    assert repr(text) in str(raised.value)
+
+
+def test_bits_are_refused_and_bytes_suggested():
+    with pytest.raises(InputError, match="8 Gb = 1GB"):
+        parse_quantity("400Gb")
+
+
+@pytest.mark.parametrize("text", ["0.5", "1GB/s"])
+def test_a_size_is_a_whole_number_of_bytes(text):
+    with pytest.raises(InputError, match="whole number"):
+        parse_size(text)
+
+
+def test_a_sweep_doubles_from_first_to_last():
+    assert parse_sweep("1KiB:8KiB") == [1024, 2048, 4096, 8192]
+    assert parse_sweep("1KiB:9KiB") == [1024, 2048, 4096, 8192]
+    assert parse_sweep("5:5") == [5]
+
+
+@given(st.integers(1, 2**20), st.integers(0, 2**30))
+def test_a_sweep_stays_within_its_ends(first, extra):
+    sizes = parse_sweep(f"{first}:{first + extra}")
+    assert sizes[0] == first and sizes[-1] <= first + extra < 2 * sizes[-1]
+    assert all(b == 2 * a for a, b in zip(sizes, sizes[1:], strict=False))
+
+
+@pytest.mark.parametrize("text", ["1KiB", "8KiB:1KiB"])
+def test_a_sweep_that_goes_nowhere_says_how_to_write_it(text):
+    with pytest.raises(InputError, match="write"):
+        parse_sweep(text)
+
+
+@given(st.integers(1, 2**50))
+def test_a_printed_size_reads_back_within_its_three_digits(size):
+    assert parse_quantity(format_size(size)) == pytest.approx(size, rel=0.006)
+
+
+@given(st.floats(1e3, 9.9e17))
+def test_a_printed_rate_reads_back_within_its_three_digits(rate):
+    assert parse_quantity(format_rate(rate)) == pytest.approx(rate, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(2**26, "64 MiB"), (80 * 2**30, "80 GiB"), (84_942_979_072, "84.9 GB"), (10**9, "1 GB")],
+)
+def test_sizes_print_in_the_unit_they_were_made_in(size, text):
+    assert format_size(size) == text
+
+
+def test_rates_and_times_print_short():
+    assert format_rate(989.4e12, "FLOP/s") == "989 TFLOP/s"
+    assert format_rate(999.9e9) == "1 TB/s"
+    assert [format_time(t) for t in (1.5, 12e-3, 0.3e-6, 0)] == ["1.5 s", "12 ms", "0.3 us", "0 us"]

@@ -1,0 +1,329 @@
+"""The accounting against published figures, hand derivations and its own laws."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from models.accounting import (
+    activation_bytes,
+    activation_tensors,
+    block_parameters,
+    count_parameters,
+    forward_flops,
+    hardware_flops,
+    kv_cache_bytes,
+    model_flops,
+    train_flops,
+)
+from models.config import Mla, ModelConfig, Moe
+from models.presets import preset, preset_names
+
+# Totals of the released weights: each model's card and safetensors index on huggingface.co.
+RELEASED = {
+    "gpt2-124m": 124_439_808,
+    "gpt2-355m": 354_823_168,
+    "gpt2-774m": 774_030_080,
+    "gpt2-1.5b": 1_557_611_200,
+    "tinyllama-1.1b": 1_100_048_384,
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama3-1b": 1_235_814_400,
+    "llama3-3b": 3_212_749_824,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3-405b": 405_853_388_800,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "deepseek-v3": 671_026_419_200,  # without the prediction module, with the router's biases
+    "mpt-30b": 29_975_214_080,  # as printed by llm-foundry's benchmarks: 29.975214 B
+    "mpt-70b": 64_862_437_376,
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_parameters_are_those_of_the_released_model(name):
+    assert count_parameters(preset(name)).total == RELEASED[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("mixtral-8x7b", 12.9), ("deepseek-v3", 37), ("qwen3-235b-a22b", 22), ("qwen3-30b-a3b", 3.3)],
+)
+def test_active_parameters_are_those_of_the_model_card(name, billions):
+    assert count_parameters(preset(name)).active / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def test_gpt3_has_about_175_billion_parameters():
+    assert count_parameters(preset("gpt3-175b")).total == pytest.approx(175e9, rel=0.003)
+
+
+@pytest.mark.parametrize("name", [n for n in preset_names() if n.startswith("megatron-")])
+def test_megatron_parameters_follow_the_formula_of_its_paper(name):
+    """P = 12 l h^2 (1 + 13/(12h) + (V+s)/(12lh)), arXiv 2104.04473 eq. 2. Final norm: extra."""
+    c = preset(name)
+    l, h, V, s = c.n_layers, c.d_model, c.vocab_size, c.max_positions
+    assert count_parameters(c).total == 12 * l * h * h + 13 * l * h + (V + s) * h + 2 * h
+
+
+def test_parameters_by_hand():
+    """Grouped queries, swiglu, RMSNorm, QK-norm, untied: every component on its own."""
+    c = ModelConfig(100, 8, 3, 4, 16, n_kv_heads=2, head_dim=6, qk_norm=True)
+    per_block = {"q": 8 * 24, "k": 8 * 12, "v": 8 * 12, "o": 24 * 8, "q_norm": 6, "k_norm": 6}
+    per_block |= {"gate": 128, "up": 128, "down": 128, "norm1": 8, "norm2": 8}
+    assert block_parameters(c) == per_block
+    whole = {name: 3 * count for name, count in per_block.items()}
+    whole |= {"token_embedding": 800, "output_head": 800, "final_norm": 8}
+    assert count_parameters(c).components == whole
+
+
+def test_biases_sit_on_every_projection_and_on_layer_norms():
+    c = ModelConfig(10, 8, 1, 2, 32, mlp="gelu", norm="layernorm", positions="none")
+    plain, biased = block_parameters(c), block_parameters(replace(c, bias=True))
+    extra = {name: biased[name] - plain[name] for name in plain}
+    heads = {"q": 8, "k": 8, "v": 8, "o": 8}
+    assert extra == heads | {"up": 32, "down": 8, "norm1": 8, "norm2": 8}
+    for name in ("output_head", "token_embedding"):
+        assert count_parameters(replace(c, bias=True)).components[name] == 80
+
+
+def test_tied_embeddings_have_no_head_of_their_own():
+    tied = count_parameters(preset("qwen3-0.6b")).components
+    assert "output_head" not in tied and "position_table" not in tied
+
+
+def test_experts_by_hand():
+    """Layer 1 dense; layers 2, 3: router, 4 routed and 1 shared expert of width 5."""
+    moe = Moe(4, 2, d_ff_expert=5, n_shared_experts=1, first_dense_layers=1)
+    counts = count_parameters(ModelConfig(10, 8, 3, 2, 16, moe=moe))
+    parts = counts.components
+    assert parts["up"] == 8 * 16 and parts["router"] == 2 * 8 * 4 and parts["router_bias"] == 2 * 4
+    assert parts["expert_up"] == 2 * 4 * 40 and parts["shared_up"] == 2 * 40
+    assert counts.total - counts.active == 2 * 2 * 3 * 40  # 2 layers, 2 idle experts, 3 matrices
+
+
+def test_learned_positions_without_a_length_are_refused():
+    with pytest.raises(InputError, match="no length: give max_positions"):
+        count_parameters(ModelConfig(10, 8, 1, 2, 16, positions="learned"))
+
+
+def test_forward_flops_by_hand():
+    """B=2, S=3: 2 FLOPs per weight and token, and S x S scores whatever the window."""
+    c = ModelConfig(100, 8, 3, 4, 16, n_kv_heads=2, head_dim=6, sliding_window=1)
+    flops = forward_flops(c, 2, 3)
+    attention = 3 * 2 * (2 * 4 * 3 * 3 * 6)
+    assert flops.components["scores"] == flops.components["values"] == attention
+    assert flops.components["k"] == 3 * 2 * 6 * 8 * 12
+    assert flops.components["head"] == 2 * 6 * 8 * 100
+    assert flops.groups["mlp"] == 3 * 2 * 6 * 3 * 128
+    assert flops.groups["projections"] == 3 * 2 * 6 * (2 * 192 + 2 * 96)
+
+
+def test_latent_attention_has_its_own_dimensions():
+    mla = Mla(3, 5, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=7)
+    c = ModelConfig(100, 8, 1, 2, 16, mla=mla)
+    f = forward_flops(c, 1, 10).components
+    assert f["scores"] == 2 * 2 * 100 * 6 and f["values"] == 2 * 2 * 100 * 7
+    assert f["kv_a"] == 2 * 10 * 8 * (5 + 2) and f["kv_b"] == 2 * 10 * 5 * 2 * (4 + 7)
+    direct = forward_flops(replace(c, mla=replace(mla, q_lora_rank=None)), 1, 10).components
+    assert direct["q"] == 2 * 10 * 8 * 12 and "q_a" not in direct
+
+
+def test_a_token_passes_its_own_experts_only():
+    moe = Moe(16, 2, d_ff_expert=5, n_shared_experts=1, first_dense_layers=1)
+    f = forward_flops(ModelConfig(10, 8, 3, 2, 16, moe=moe), 1, 4).components
+    assert f["router"] == 2 * (2 * 4 * 8 * 16) and f["up"] == 2 * 4 * 8 * 16
+    assert f["expert_up"] == 2 * 2 * (2 * 4 * 40) and f["shared_up"] == 2 * (2 * 4 * 40)
+
+
+def test_model_flops_are_six_per_weight_and_token_plus_attention():
+    """Llama 3 8B at 8,192 tokens: 8.03 B less the embedding table and the norms."""
+    c = preset("llama3-8b")
+    norms = 65 * 4096
+    weights = 8_030_261_248 - 128_256 * 4096 - norms
+    tokens = 4 * 8192
+    attention = 6 * 32 * 32 * (128 + 128) * 8192 * tokens
+    assert model_flops(c, 4, 8192) == 6 * weights * tokens + attention
+    assert model_flops(c, 4, 8192, causal=True) == 6 * weights * tokens + attention // 2
+
+
+def test_model_flops_follow_the_formula_of_megatron():
+    """96 B s l h^2 (1 + s/6h + V/16lh) counts full recomputation (arXiv 2104.04473, eq. 3): our
+    three forward passes are 3/4 of it but for the head, which is not computed again."""
+    c, B, s = preset("megatron-175b"), 4, 2048
+    l, h, V = c.n_layers, c.d_model, c.vocab_size
+    blocks = 72 * B * s * l * h * h + 12 * B * s * s * l * h
+    assert model_flops(c, B, s) == blocks + 6 * B * s * h * V
+
+
+def test_the_tied_head_is_multiplied_too():
+    c = preset("llama3-1b")
+    assert model_flops(c, 1, 64) == model_flops(replace(c, tied_embeddings=False), 1, 64)
+
+
+def test_recomputation_by_policy():
+    """GPT block of width D: q, k, v, o are D^2 each, up and down 4 D^2, per token and times two."""
+    c, B, S = preset("megatron-22b"), 1, 128
+    f = forward_flops(c, B, S).components
+    extra = {p: train_flops(c, B, S, p).total - 3 * sum(f.values()) for p in ("none", "full")}
+    assert extra["none"] == 0
+    assert extra["full"] == sum(f.values()) - f["head"] - f["down"]
+    selective = train_flops(c, B, S, "selective").total - 3 * sum(f.values())
+    assert selective == f["scores"] + f["o"]
+
+
+def test_kept_queries_are_normalised_so_qk_norm_needs_the_projections_again():
+    c = preset("tiny")
+    plain = train_flops(c, 1, 64, "selective").components
+    normed = train_flops(replace(c, qk_norm=True), 1, 64, "selective").components
+    again = {name for name in plain if normed[name] > plain[name]}
+    assert again == {"q", "k"}
+
+
+def test_the_last_product_of_an_expert_is_needed_again():
+    """Its gradient by the router's weight is a product with the expert's output."""
+    f = train_flops(preset("mixtral-8x7b"), 1, 64, "full").components
+    assert f["expert_down"] == f["expert_up"] == f["expert_gate"]
+    d = train_flops(preset("deepseek-v3"), 1, 64, "full").components
+    assert 4 * d["shared_down"] == 3 * d["shared_up"]
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mistral-7b", "deepseek-v3"])
+def test_hardware_flops_add_recomputation_to_model_flops(name):
+    c = preset(name)
+    none, selective, full = (hardware_flops(c, 2, 512, p) for p in ("none", "selective", "full"))
+    assert none == model_flops(c, 2, 512) < selective < full < 4 / 3 * none
+
+
+def test_an_unknown_policy_names_the_nearest():
+    with pytest.raises(InputError, match="remat 'selectiv'.*did you mean 'selective'"):
+        train_flops(preset("tiny"), 1, 8, "selectiv")
+    with pytest.raises(InputError, match="dtype='bf17'.*'bf16'"):
+        activation_bytes(preset("tiny"), 1, 8, dtype="bf17")
+
+
+def test_arrays_of_configurations_are_computed_at_once():
+    """Also where a 64-bit integer would overflow: one step of 405 B on 100 M tokens."""
+    c = preset("llama3-405b")
+    batch, seq = np.array([[1], [12_000]]), np.array([2048, 8192, 131_072])
+    flops = model_flops(c, batch, seq)
+    assert flops.shape == (2, 3) and flops.max() > 2**63
+    for i in range(2):
+        for j in range(3):
+            exact = model_flops(c, int(batch[i, 0]), int(seq[j]))
+            assert flops[i, j] == pytest.approx(exact, rel=1e-12)
+    assert model_flops(c, np.int64(12_000), np.int64(131_072)) > 2**63
+
+
+def test_a_gpt_block_keeps_what_korthikanti_counts():
+    """arXiv 2205.05198 eq. 1: 34 s b h + 5 a s^2 b bytes, of which dropout, absent here, takes two
+    masks of s b h, one of a s^2 b, and the dropped probabilities, 2 a s^2 b."""
+    c, s = preset("megatron-22b"), 2048
+    kept = activation_bytes(c, 1, s, attention="unfused")
+    h, a = c.d_model, c.n_heads
+    assert kept.pop("probabilities") == 2 * a * s * s
+    assert sum(kept.values()) == 32 * s * h
+
+
+def test_full_keeps_the_block_input_only():
+    assert activation_bytes(preset("llama3-8b"), 2, 10, "full") == {
+        "block_input": 2 * 10 * 4096 * 2
+    }
+
+
+def test_selective_keeps_the_named_tensors():
+    """Llama 3 8B: block input, q, k, v, attention output and log-sum-exp, MLP gate and up."""
+    kept = activation_bytes(preset("llama3-8b"), 1, 1, "selective")
+    widths = {"block_input": 4096, "q": 4096, "k": 1024, "v": 1024, "attention_output": 4096}
+    widths |= {"gate": 14336, "up": 14336}
+    assert kept == {name: 2 * width for name, width in widths.items()} | {"log_sum_exp": 4 * 32}
+
+
+def test_softmax_statistics_stay_in_fp32():
+    bf16 = activation_bytes(preset("tiny"), 1, 8, dtype="bf16")
+    fp32 = activation_bytes(preset("tiny"), 1, 8, dtype="fp32")
+    assert bf16["log_sum_exp"] == fp32["log_sum_exp"] and 2 * bf16["q"] == fp32["q"]
+
+
+def test_experts_keep_one_copy_per_chosen_expert():
+    c = preset("mixtral-8x7b")
+    kept = activation_bytes(c, 1, 1)
+    assert kept["expert_up"] == 2 * 2 * 14336 and kept["expert_input"] == 2 * 2 * 4096
+    dense = activation_bytes(c, 1, 1, moe=False)
+    assert "up" in dense and "router_probabilities" not in dense
+
+
+def test_key_value_cache_per_token():
+    """Llama 3 8B: 2 x 32 x 8 x 128 x 2 B = 128 KiB; DeepSeek-V3: 61 x 576 x 2 B = 70,272 B."""
+    assert kv_cache_bytes(preset("llama3-8b")) == 128 * 1024
+    assert kv_cache_bytes(preset("deepseek-v3")) == 70_272
+    assert kv_cache_bytes(preset("llama3-8b"), 1000, "fp8") == 1000 * 64 * 1024
+
+
+PRESETS = st.sampled_from(preset_names()).map(preset)
+SIZES = st.integers(1, 4096)
+
+
+@given(PRESETS)
+def test_parameters_grow_with_layers_by_one_block(config):
+    deeper = replace(config, n_layers=config.n_layers + 1)
+    more = count_parameters(deeper).total - count_parameters(config).total
+    assert more == sum(block_parameters(config).values()) > 0
+
+
+@given(PRESETS)
+def test_active_parameters_are_at_most_all(config):
+    counts = count_parameters(config)
+    assert 0 < counts.active <= counts.total == sum(counts.components.values())
+    assert (counts.active == counts.total) == (config.moe is None)
+
+
+@given(PRESETS, SIZES, SIZES, st.booleans())
+def test_model_flops_grow_in_proportion_to_the_batch(config, batch, seq, causal):
+    one = model_flops(config, 1, seq, causal)
+    assert model_flops(config, batch, seq, causal) == batch * one
+
+
+@given(PRESETS, SIZES, SIZES, SIZES)
+def test_a_window_as_long_as_the_sequence_is_no_window(config, batch, seq, more):
+    full = replace(config, sliding_window=None)
+    wide = replace(config, sliding_window=seq + more)
+    narrow = replace(config, sliding_window=seq)
+    assert model_flops(full, batch, seq) == model_flops(wide, batch, seq)
+    assert model_flops(full, batch, seq) == model_flops(narrow, batch, seq)
+    assert model_flops(replace(config, sliding_window=1), batch, seq + 1) < model_flops(
+        full, batch, seq + 1
+    )
+
+
+@given(PRESETS, SIZES, SIZES)
+def test_without_a_window_the_model_is_credited_what_runs(config, batch, seq):
+    config = replace(config, sliding_window=None)
+    assert model_flops(config, batch, seq) == 3 * forward_flops(config, batch, seq).total
+    groups = forward_flops(config, batch, seq).groups
+    assert sum(groups.values()) == forward_flops(config, batch, seq).total
+
+
+@given(PRESETS, SIZES, st.sampled_from(["flash", "unfused"]))
+def test_a_stricter_policy_keeps_less(config, seq, attention):
+    none, some, full = (
+        activation_bytes(config, 1, seq, remat, attention=attention)
+        for remat in ("none", "selective", "full")
+    )
+    assert set(full) < set(some) < set(none)
+    assert set(none) == {t.name for t in activation_tensors(config, seq, attention)}
+
+
+def test_the_accounting_imports_no_jax():
+    program = "import sys, models.accounting, models.presets; assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
