@@ -9,6 +9,7 @@ A sharded matmul of fully sharded data parallelism is three lines of textbook:
 `Layout.project` says exactly that to the compiler, through explicit shardings.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +52,7 @@ class Layout:
         return reshard(x, self.spec(*dims))
 
     def gather(self, w: jax.Array, dims: tuple[str | None, ...], over: frozenset[str]) -> jax.Array:
-        """A stored weight in compute format, whole along "embed", for use beside sharded activations.
+        """A stored weight in compute format, whole along "embed", to use beside sharded activations.
 
         Args:
             w: the weight, stored with `spec(*dims)`.
@@ -80,7 +81,8 @@ class Layout:
         """The product of an activation and a stored weight, `jnp.einsum(equation, x, w)`.
 
         The gathered weight is not kept for the backward pass but gathered again: else every
-        layer's whole weights would stay in memory until then.
+        layer's whole weights would stay in memory until then. (`prevent_cse=False`: where a layer's
+        forward pass is itself repeated next to its backward pass, one gather serves both.)
 
         Args:
             equation: for einsum; `x` first.
@@ -97,7 +99,7 @@ class Layout:
         before = tuple("sequence" if d == "residual" else d for d in out) if summed else out
         target = P(*self.rules.spec(*before), unreduced=frozenset(summed))
 
-        @jax.checkpoint
+        @functools.partial(jax.checkpoint, prevent_cse=False)
         def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
             return jnp.einsum(
                 equation,
@@ -109,6 +111,9 @@ class Layout:
             )
 
         y = multiply(x, w)
+        # The barrier separates, in the backward pass, the gather of this result's gradient from the
+        # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
+        # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
         return jax.lax.optimization_barrier(reshard(y, self.spec(*out))) if summed else y
 
 

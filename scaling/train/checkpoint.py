@@ -20,7 +20,6 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -101,10 +100,10 @@ class Checkpoints:
             pending.result()
 
     def steps(self) -> list[int]:
-        """Steps of the committed checkpoints, oldest first."""
-        return sorted(
-            step for step, path in self._step_folders() if (path / checksums.FILE).exists()
-        )
+        """Steps of the finished checkpoints not known to be damaged, oldest first."""
+        marks = self.folder.glob(f"step_*/{checksums.FILE}")
+        named = (STEP_FOLDER.fullmatch(mark.parent.name) for mark in marks)
+        return sorted({int(match[1]) for match in named if match} - self._damaged)
 
     def latest(self) -> int | None:
         """The newest committed step, if there is one."""
@@ -145,22 +144,11 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
-
-    def _step_folders(self) -> Iterator[tuple[int, Path]]:
-        """Every folder that is named like a checkpoint, whole or not."""
-        for path in self.folder.glob("step_*"):
-            if match := STEP_FOLDER.fullmatch(path.name):
-                yield int(match[1]), path
 
     def _candidates(self, step: int | None) -> list[int]:
         """Steps to try, best first."""
@@ -168,9 +156,9 @@ class Checkpoints:
         if not steps or step not in (None, *steps):
             wanted = "a finished checkpoint" if step is None else f"the checkpoint of step {step}"
             raise InputError(
-                f"no checkpoint: looked for {wanted} (step_*/{checksums.FILE}) in {self.folder}, which "
-                + (f"has steps {steps}" if steps else "has none")
-                + ". Check --run-dir, or leave --resume out to start from the beginning."
+                f"no checkpoint: looked for {wanted} (step_*/{checksums.FILE}) in {self.folder}, "
+                f"which has {f'steps {steps}' if steps else 'none'}. Check --run-dir, or leave "
+                "--resume out to start from the beginning."
             )
         return steps[::-1] if step is None else [step]
 
@@ -189,20 +177,26 @@ class Checkpoints:
             if jax.process_index() == 0:
                 checksums.write(self._path(step))
         except Exception as error:
-            self._delete_debris()
+            self._delete_unfinished()
             raise self._failure(step, _reason(error)) from error
         self._damaged.discard(step)
-        self._delete_debris()
-        if jax.process_index() == 0:
-            for old in [s for s in self.steps() if s <= step][: -self._keep]:
-                shutil.rmtree(self._path(old))
+        self._delete_unfinished()
+        self._delete_old(step)
 
-    def _delete_debris(self) -> None:
-        """Delete what interrupted saves left behind, and damaged checkpoints."""
+    def _delete_unfinished(self) -> None:
+        """Delete what interrupted saves left behind."""
         if jax.process_index() == 0:
-            whole = {self._path(step) for step in self.steps()}
-            for path in set(self.folder.glob("step_*")) - whole:
-                shutil.rmtree(path, ignore_errors=True)
+            for path in self.folder.glob("step_*"):
+                if not (path / checksums.FILE).exists():
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _delete_old(self, saved: int) -> None:
+        """Delete damaged checkpoints and all but the newest up to the one just saved."""
+        old = [step for step in self.steps() if step <= saved][: -self._keep]
+        if jax.process_index() == 0:
+            for step in [*old, *self._damaged]:
+                shutil.rmtree(self._path(step), ignore_errors=True)
+        self._damaged.clear()
 
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""

@@ -7,9 +7,8 @@ kill is cut off when the file is opened again, and the lines of repeated steps a
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from meshes.errors import InputError, nearest
@@ -61,12 +60,7 @@ class MetricsLog:
     def __enter__(self) -> "MetricsLog":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -157,7 +151,7 @@ def open_sinks(
     Raises:
         InputError: an unknown name, or a package that is not installed.
     """
-    openers = {
+    openers: dict[str, Callable[[], Sink]] = {
         "tensorboard": lambda: TensorBoard(Path(folder) / "tensorboard"),
         "wandb": lambda: WeightsAndBiases(Path(folder), run_name, run),
     }

@@ -5,13 +5,14 @@ step 120/300 | loss 2.3456 | 12,345 tokens/s | 83 ms/step | 0:00:15 left
 
 import sys
 from datetime import timedelta
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
+BAR_WIDTH = 10  # characters: leaves room for the line on a terminal of 90
 
 
 def progress_line(
@@ -69,8 +70,11 @@ class ProgressLine:
             self._live.stop()
 
     def _live_line(self) -> Progress:
-        columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
-        return Progress(*columns, console=Console(file=self._stream))
+        text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+        console = Console(file=self._stream)
+        return Progress(
+            BarColumn(bar_width=BAR_WIDTH), text, console=console, redirect_stdout=False
+        )
 
     def _add_task(self) -> TaskID:
         assert self._live is not None
@@ -80,10 +84,5 @@ class ProgressLine:
     def __enter__(self) -> "ProgressLine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
