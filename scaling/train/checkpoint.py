@@ -17,7 +17,6 @@ import re
 import shutil
 import textwrap
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

@@ -1,0 +1,150 @@
+"""Named runs, and how a run is named on the command line.
+
+Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
+(a function without arguments that returns a `Run`), or a run.json.
+"""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from meshes.errors import InputError, nearest
+from models.accounting import count_parameters
+from models.config import ModelConfig, with_positions
+from models.presets import preset, preset_names
+from scaling.run import Batch, Precision, Run, Train, load_run
+
+# (sequences, tokens per sequence) of one step, where the model's own training used or implies one.
+BATCHES = {
+    "gpt2-124m": (512, 1024),  # 0.5 M tokens: Radford et al. 2019, batch 512
+    "gpt2-1.5b": (512, 1024),
+    "gpt-305m": (
+        40,
+        512,
+    ),  # 4 sequences on each of ten RTX 3090, the measured benchmark of that model
+    "gpt3-175b": (1536, 2048),  # 3.2 M tokens: Brown et al. 2020, table 2.1
+    "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
+    "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
+}
+LLAMA3 = (512, 8192)  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
+QWEN3 = (1024, 4096)  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
+LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
+
+
+def tiny() -> Run:
+    """Two small layers: seconds per run, for tests."""
+    return Run(
+        name="tiny",
+        model=preset("tiny"),
+        batch=Batch(global_batch=8, seq_len=32),
+        precision=Precision(compute="fp32"),
+        train=Train(steps=20, learning_rate=1e-2, warmup_steps=5, eval_every=10, eval_batches=1),
+    )
+
+
+def demo() -> Run:
+    """A byte-level model that learns Python's own sources in minutes on a laptop's CPU."""
+    return Run(
+        name="demo",
+        model=preset("demo"),
+        batch=Batch(global_batch=32, seq_len=128),
+        precision=Precision(compute="fp32"),  # CPUs emulate bf16 slowly
+        train=Train(
+            steps=300,
+            learning_rate=3e-3,
+            warmup_steps=30,
+            eval_every=100,
+            eval_batches=4,
+            checkpoint_every=150,
+        ),
+    )
+
+
+def recipe_names() -> tuple[str, ...]:
+    """All recipes, by name."""
+    return preset_names()
+
+
+def recipe(name: str) -> Run:
+    """The recipe called `name`.
+
+    Raises:
+        InputError: no such recipe; the nearest name is given.
+    """
+    if name in SPECIAL:
+        return SPECIAL[name]()
+    if name not in preset_names():
+        raise InputError(f"unknown recipe {name!r}; {nearest(name, recipe_names())}")
+    model = preset(name)
+    sequences, length = default_batch(name, model)
+    model = with_positions(model, length)
+    large = count_parameters(model).total >= LARGE
+    return Run(
+        name=name,
+        model=model,
+        batch=Batch(sequences, length),
+        remat="selective" if large else "none",
+    )
+
+
+def default_batch(name: str, model: ModelConfig) -> tuple[int, int]:
+    """(sequences, tokens per sequence) of one step of the recipe `name`."""
+    if name in BATCHES:
+        return BATCHES[name]
+    if name.startswith("llama3"):
+        return LLAMA3
+    if name.startswith("qwen3"):
+        return QWEN3
+    length = model.max_positions or 2048
+    return max(1, (1 << 19) // length), length  # half a million tokens, as GPT-2
+
+
+def resolve(text: str) -> Run:
+    """The run that `text` names on the command line.
+
+    Raises:
+        InputError: no such recipe, file or function, or a run.json that does not describe a run.
+    """
+    if ".py:" in text:
+        return _from_function(text)
+    path = Path(text)
+    if path.suffix == ".json":
+        return load_run(path)
+    if path.suffix == ".jsonl":
+        raise InputError(f"{text}: a file of many runs can be predicted, not trained")
+    if path.is_dir() and (path / "run.json").exists():
+        return load_run(path / "run.json")
+    return recipe(text)
+
+
+def with_steps(run: Run, steps: int | None) -> Run:
+    """The run with another number of steps (None: unchanged)."""
+    if steps is None:
+        return run
+    if steps < 1:
+        raise InputError(f"--steps {steps} must be a positive whole number")
+    return replace(run, train=replace(run.train, steps=steps))
+
+
+def _from_function(text: str) -> Run:
+    file, _, function = text.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"{text}: there is no file {file}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # a .py file always has a loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses defined in the file look themselves up there
+    spec.loader.exec_module(module)
+    make = getattr(module, function, None)
+    if not callable(make):
+        public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
+        raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
+    run = make()
+    if not isinstance(run, Run):
+        raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
+    return run
+
+
+SPECIAL = {"tiny": tiny, "demo": demo}

@@ -1,0 +1,85 @@
+"""Every parameter's shape, spec and bytes per device, and what stayed replicated."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from meshes.rules import Rules
+from meshes.units import format_size
+from scaling.train.state import names
+
+WORTH_A_LINE = 0.001  # replicated share of all parameter bytes from which each tensor is named
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter; layers are stacked along the first dimension."""
+
+    name: str
+    shape: tuple[int, ...]
+    spec: str  # mesh axes of each dimension, "-" where whole
+    bytes: int  # of the whole tensor
+    device_bytes: int  # of one device's part
+    free_axes: tuple[str, ...]  # sharding axes (all but data) that do not cut it
+
+
+def rows(params: Any, rules: Rules) -> list[Row]:
+    """One row per parameter of a tree of arrays or `ShapeDtypeStruct` with NamedSharding."""
+    leaves = jax.tree.leaves(params)
+    return [_row(name, leaf, rules) for name, leaf in zip(names(params), leaves, strict=True)]
+
+
+def table(all_rows: list[Row]) -> str:
+    """The rows as aligned text with a total."""
+    lines = [("parameter", "shape", "sharded over", "bytes", "per device")]
+    for row in all_rows:
+        shape = "x".join(map(str, row.shape))
+        sizes = format_size(row.bytes), format_size(row.device_bytes)
+        lines.append((row.name, shape, row.spec, *sizes))
+    total = sum(row.bytes for row in all_rows), sum(row.device_bytes for row in all_rows)
+    lines.append(("total", "", "", *map(format_size, total)))
+    widths = [max(len(line[i]) for line in lines) for i in range(5)]
+    left, right = (0, 1, 2), (3, 4)
+    return "\n".join(
+        "  ".join(
+            [line[i].ljust(widths[i]) for i in left] + [line[i].rjust(widths[i]) for i in right]
+        ).rstrip()
+        for line in lines
+    )
+
+
+def warnings(all_rows: list[Row]) -> list[str]:
+    """What is replicated over axes that could have cut it; several small tensors in one line."""
+    whole = [row for row in all_rows if row.free_axes]
+    total = sum(row.bytes for row in all_rows)
+    large = [row for row in whole if row.bytes >= WORTH_A_LINE * total]
+    small = [row for row in whole if row.bytes < WORTH_A_LINE * total]
+    lines = [
+        f"{row.name} ({format_size(row.bytes)}) is replicated over {', '.join(row.free_axes)}, "
+        f"which could have been used to shard it"
+        for row in large
+    ]
+    if small:
+        axes = sorted({axis for row in small for axis in row.free_axes})
+        size = sum(row.bytes for row in small)
+        lines.append(
+            f"{len(small)} norms and biases ({format_size(size)}, {size / total:.2%} of the "
+            f"parameters) are replicated over {', '.join(axes)}: too small to gain from sharding"
+        )
+    return lines
+
+
+def _row(name: str, leaf: Any, rules: Rules) -> Row:
+    spec = leaf.sharding.spec.partitions
+    used = {a for entry in spec for a in ((entry,) if isinstance(entry, str) else entry or ())}
+    sizes = rules.mesh.sizes
+    free = tuple(a for a, n in sizes.items() if n > 1 and a not in used | {"data"})
+    shard = leaf.sharding.shard_shape(leaf.shape)
+    entries = list(spec) + [None] * (len(leaf.shape) - len(spec))
+    text = ", ".join(
+        "-" if e is None else e if isinstance(e, str) else "+".join(e) for e in entries
+    )
+    item = leaf.dtype.itemsize
+    return Row(name, leaf.shape, text, math.prod(leaf.shape) * item, math.prod(shard) * item, free)

@@ -1,0 +1,64 @@
+"""What the trainer cannot run (yet), refused by name before any device work."""
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from scaling.run import Run
+
+
+def check_trainable(run: Run, mesh: MeshShape) -> None:
+    """Raise InputError for the first thing in `run` that the trainer does not do.
+
+    Such a run can still be described and priced.
+    """
+    for problem, fix in _problems(run, mesh):
+        raise InputError(f"train: {problem} is not yet trained; {fix}")
+
+
+def check_settings(run: Run) -> None:
+    """Raise InputError for training settings that mean nothing."""
+    train = run.train
+    for name in ("steps", "keep_checkpoints", "eval_batches"):
+        if getattr(train, name) < 1:
+            raise InputError(f"train.{name}={getattr(train, name)} must be positive")
+    for name in ("warmup_steps", "checkpoint_every", "eval_every", "clip_norm", "weight_decay"):
+        if getattr(train, name) < 0:
+            raise InputError(f"train.{name}={getattr(train, name)} must not be negative")
+    if not train.learning_rate > 0:
+        raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
+
+
+def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
+    """Pairs of what is not trained and what to do instead."""
+    model, precision = run.model, run.precision
+    found = [
+        (f"mesh axis {axis}={getattr(mesh, axis)}", "use the axes data, fsdp and tensor")
+        for axis in ("stage", "expert", "context")
+        if getattr(mesh, axis) > 1
+    ]
+    checks = [
+        (model.moe, "a mixture-of-experts model", "choose a dense one"),
+        (model.mla, "multi-head latent attention", "choose a model without mla"),
+        (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
+        (run.optimizer != "adamw", f"optimizer {run.optimizer!r}", "use adamw"),
+        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
+        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
+        (
+            run.sharding.zero_stage != 3 and mesh.fsdp > 1,
+            f"sharding.zero_stage {run.sharding.zero_stage} over fsdp",
+            "use 3, or the data axis for plain replicas",
+        ),
+        (
+            precision.compute in ("fp8", "fp16"),
+            f"precision.compute {precision.compute!r}",
+            "use bf16, tf32 or fp32",
+        ),
+        *(
+            (
+                getattr(precision, name) != "fp32",
+                f"precision.{name} {getattr(precision, name)!r}",
+                "use fp32",
+            )
+            for name in ("parameters", "gradients", "optimizer_state")
+        ),
+    ]
+    return found + [(what, fix) for wrong, what, fix in checks if wrong]

@@ -1,0 +1,120 @@
+"""Starting, stopping and restarting: jax.distributed from the environment, signals, retries.
+
+explicit   JAX_COORDINATOR_ADDRESS=host:port JAX_NUM_PROCESSES=4 JAX_PROCESS_ID=0
+Slurm      srun scaling train ...          (found from SLURM_STEP_NUM_TASKS)
+Open MPI   mpirun scaling train ...        (found from OMPI_COMM_WORLD_SIZE)
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from meshes.errors import InputError
+
+EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
+    """Join the other processes of this job, if the environment says that there are any.
+
+    Returns:
+        How the job was found ("explicit", "Slurm", "Open MPI"), or None for a single process.
+
+    Raises:
+        InputError: the environment is incomplete, or the coordinator cannot be reached.
+    """
+    found = job_kind(env)
+    if found is None:
+        return None
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        if found == "explicit":
+            address, count, index = (env[name] for name in EXPLICIT)
+            jax.distributed.initialize(address, int(count), int(index))
+        else:
+            jax.distributed.initialize()
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"could not join the {found} job: {error}") from None
+    return found
+
+
+def job_kind(env: Mapping[str, str]) -> str | None:
+    """What started this process as one of several, or None.
+
+    Raises:
+        InputError: only some of the explicit variables are set, or one is not a number.
+    """
+    given = [name for name in EXPLICIT if env.get(name)]
+    if given:
+        missing = [name for name in EXPLICIT if name not in given]
+        if missing:
+            raise InputError(f"{', '.join(given)} is set but {', '.join(missing)} is not")
+        _check_ids(env)
+        return "explicit"
+    if int(env.get("SLURM_STEP_NUM_TASKS", "1") or 1) > 1:
+        return "Slurm"
+    return "Open MPI" if int(env.get("OMPI_COMM_WORLD_SIZE", "1") or 1) > 1 else None
+
+
+class StopSignal:
+    """Turns SIGTERM and SIGINT into a flag, so that the step in flight ends and is saved."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> "StopSignal":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received:  # a second one means: now
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number).name
+
+
+def run_with_restarts(arguments: list[str], restarts: int, folder: Path) -> int:
+    """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
+
+    A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
+    (exit code 2) and NaN are not retried: they would happen again.
+
+    Returns:
+        The exit code of the last attempt.
+    """
+    if restarts < 0:
+        raise InputError(f"--restarts {restarts} must not be negative")
+    for attempt in range(restarts + 1):
+        resume = ["--resume"] if attempt and has_checkpoint(folder) else []
+        if attempt and not resume:
+            (folder / "metrics.jsonl").unlink(missing_ok=True)  # nothing of it can be continued
+        extra = [flag for flag in resume if flag not in arguments]
+        code = subprocess.call([sys.executable, "-m", "scaling.cli", *arguments, *extra])
+        if code in (0, 1, 2):
+            return code
+        if attempt < restarts:
+            print(f"ended with {code}; restart {attempt + 1} of {restarts}", file=sys.stderr)
+    return code
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run folder holds at least one finished checkpoint."""
+    checkpoints = folder / "checkpoints"
+    return checkpoints.is_dir() and any(p.name.isdigit() for p in checkpoints.iterdir())
+
+
+def _check_ids(env: Mapping[str, str]) -> None:
+    count, index = env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]
+    if not (count.isdigit() and index.isdigit() and int(index) < int(count)):
+        raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")
