@@ -82,8 +82,8 @@ def absent_mesh(shape: MeshShape, target_text: str, devices_per_node: int) -> Me
         )
     except (NotImplementedError, RuntimeError) as error:
         raise InputError(
-            "compiling for GPUs that are not here needs JAX's CUDA plugin and JAX_PLATFORMS=cpu set "
-            f"before the start: pip install 'scaling[deviceless]' ({error})"
+            "compiling for GPUs that are not here needs JAX's CUDA plugin, and JAX_PLATFORMS=cpu "
+            f"set before the start: pip install 'scaling[deviceless]' ({error})"
         ) from None
     return _mesh(shape, topology.devices)
 

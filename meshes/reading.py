@@ -1,9 +1,10 @@
-"""Plain data (JSON, TOML) to frozen dataclasses, strictly: a misspelt key is never a silent default.
+"""Plain data (JSON, TOML) to frozen dataclasses, strictly: no misspelt key is a silent default.
 
-Batch(global_batch=8, seq_len=128) == read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch")
+read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 128)
 """
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -87,14 +88,15 @@ def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
         args = (args[0],) * len(value)
     if len(args) != len(value):
         raise InputError(f"{where}: expected {len(args)} values, got {len(value)}: {value!r}")
-    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, value)))
+    pairs = enumerate(zip(args, value, strict=True))
+    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in pairs)
 
 
 def _convert_scalar(hint: type, value: Any, where: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int and is_number and value == int(value):
+    if hint is int and is_number and math.isfinite(value) and value == int(value):
         return int(value)
-    if hint is float and is_number:
+    if hint is float and is_number and math.isfinite(value):
         return float(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value

@@ -2,8 +2,8 @@
 
     weight ("embed", "mlp")  of shape [4096, 14336]  on fsdp=4, tensor=2   ->  ("fsdp", "tensor")
 
-Activations are cut over the batch everywhere; between blocks also over the sequence ("residual"), if
-sequence-parallel, so that norms and the residual stream are not repeated on the `tensor` devices.
+Activations are cut over the batch everywhere; between blocks also over the sequence ("residual"),
+if sequence-parallel, so that norms and the residual stream are not repeated on `tensor` devices.
 Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab.
 """
 

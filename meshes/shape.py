@@ -1,9 +1,9 @@
 """The mesh: six named axes, their sizes, and the order in which they are laid over the devices.
 
-Device number d of a mesh has the coordinates that d has as a mixed-radix number, outermost axis first:
+Device number d has the coordinates of d as a mixed-radix number, outermost axis first:
 
     mesh data=2, tensor=4:   data  0 0 0 0 1 1 1 1
-                             tensor 0 1 2 3 0 1 2 3     tensor, the last axis, has neighbouring devices
+                             tensor 0 1 2 3 0 1 2 3     the last axis has neighbouring devices
 """
 
 import math
@@ -43,7 +43,8 @@ class MeshShape:
         check_keys(self.device_order, AXES, "device_order")
         if sorted(self.device_order) != sorted(AXES):
             raise InputError(
-                f"device_order must name each of {', '.join(AXES)} once, got {', '.join(self.device_order)}"
+                f"device_order must name each of {', '.join(AXES)} once, "
+                f"got {', '.join(self.device_order)}"
             )
 
     @property
@@ -121,7 +122,7 @@ def check_devices(mesh: MeshShape, devices: int) -> None:
     product = " x ".join(f"{a} {n}" for a, n in mesh.sizes.items() if n > 1) or "1"
     raise InputError(
         f"mesh {mesh} needs {mesh.devices} devices ({product}), but {devices} are present; "
-        f"use axis sizes that multiply to {devices}, or ask for fake host devices with --devices {mesh.devices}"
+        f"use axis sizes that multiply to {devices}, or fake host devices: --devices {mesh.devices}"
     )
 
 

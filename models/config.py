@@ -1,4 +1,4 @@
-"""A decoder-only transformer as plain data: every shape that the model, its costs and its checkpoints share."""
+"""A decoder-only transformer as plain data: what the model, its costs and checkpoints share."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -8,7 +8,7 @@ from meshes.errors import InputError
 
 @dataclass(frozen=True)
 class Mla:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries, keys and values."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank q, k and v."""
 
     q_lora_rank: int | None  # None: queries are projected directly
     kv_lora_rank: int
@@ -32,13 +32,14 @@ class Moe:
     def __post_init__(self) -> None:
         if not 1 <= self.experts_per_token <= self.n_experts:
             raise InputError(
-                f"experts_per_token={self.experts_per_token} must lie between 1 and n_experts={self.n_experts}"
+                f"experts_per_token={self.experts_per_token} must lie between 1 and "
+                f"n_experts={self.n_experts}"
             )
 
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Llama 3.1's stretch of rotary wavelengths (arXiv 2407.21783; Hugging Face `rope_type: llama3`)."""
+    """Llama 3.1's stretch of rotary wavelengths (Hugging Face `rope_type: llama3`)."""
 
     factor: float
     low_freq_factor: float
@@ -83,7 +84,8 @@ class ModelConfig:
         if not self.head_dim:
             if self.d_model % self.n_heads:
                 raise InputError(
-                    f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; give head_dim"
+                    f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; "
+                    "give head_dim"
                 )
             object.__setattr__(self, "head_dim", self.d_model // self.n_heads)
         if self.n_heads % self.n_kv_heads:
@@ -108,7 +110,7 @@ def with_positions(config: ModelConfig, seq_len: int) -> ModelConfig:
         return replace(config, max_positions=seq_len)
     if seq_len > config.max_positions:
         raise InputError(
-            f"seq_len={seq_len} is longer than the {config.max_positions} learned positions of the model; "
+            f"seq_len={seq_len} is beyond the model's {config.max_positions} learned positions; "
             f"use seq_len <= {config.max_positions} or raise max_positions"
         )
     return config

@@ -72,7 +72,7 @@ class Embedding(nnx.Module):
         return x_bsD.astype(layout.dtype)
 
     def _whole(self, table: jax.Array, partial: tuple[str, ...]) -> jax.Array:
-        """A table in compute format, gathered along d_model; gradients stay partial over `partial`."""
+        """A table in compute format, whole along d_model; its gradient stays partial sums."""
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
         table = jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table

@@ -52,7 +52,7 @@ class Layout:
         return reshard(x, self.spec(*dims))
 
     def gather(self, w: jax.Array, dims: tuple[str | None, ...], over: frozenset[str]) -> jax.Array:
-        """A stored weight in compute format, whole along "embed", to use beside sharded activations.
+        """A stored weight in compute format, whole along "embed", to meet sharded activations.
 
         Args:
             w: the weight, stored with `spec(*dims)`.

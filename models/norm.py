@@ -14,7 +14,7 @@ from models.weights import constant
 
 
 class Norm(nnx.Module):
-    """Normalises the last dimension. The scale is replicated: it is too small to be worth a gather."""
+    """Normalises the last dimension. The scale is replicated: too small to be worth a gather."""
 
     def __init__(self, config: ModelConfig, layout: Layout, size: int, kind: str = ""):
         self.kind = kind or config.norm

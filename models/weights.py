@@ -35,7 +35,8 @@ def constant(
     layout: Layout, value: float, shape: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> nnx.Param:
     """A float32 parameter that starts at `value` everywhere: norm scales (1) and biases (0)."""
-    return nnx.Param(jnp.full(shape, value, jnp.float32, out_sharding=layout.spec(*dims)), dims=dims)
+    filled = jnp.full(shape, value, jnp.float32, out_sharding=layout.spec(*dims))
+    return nnx.Param(filled, dims=dims)
 
 
 def zeros(

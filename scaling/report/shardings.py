@@ -10,7 +10,7 @@ from meshes.rules import Rules
 from meshes.units import format_size
 from scaling.train.state import names
 
-WORTH_A_LINE = 0.001  # replicated share of all parameter bytes from which each tensor is named
+WORTH_A_LINE = 0.01  # share of all parameter bytes from which a whole tensor is named singly
 
 
 @dataclass(frozen=True)
@@ -55,20 +55,26 @@ def warnings(all_rows: list[Row]) -> list[str]:
     whole = [row for row in all_rows if row.free_axes]
     total = sum(row.bytes for row in all_rows)
     large = [row for row in whole if row.bytes >= WORTH_A_LINE * total]
-    small = [row for row in whole if row.bytes < WORTH_A_LINE * total]
+    small = [row for row in whole if row not in large]
     lines = [
         f"{row.name} ({format_size(row.bytes)}) is replicated over {', '.join(row.free_axes)}, "
         f"which could have been used to shard it"
         for row in large
     ]
-    if small:
-        axes = sorted({axis for row in small for axis in row.free_axes})
-        size = sum(row.bytes for row in small)
-        lines.append(
-            f"{len(small)} norms and biases ({format_size(size)}, {size / total:.2%} of the "
-            f"parameters) are replicated over {', '.join(axes)}: too small to gain from sharding"
-        )
-    return lines
+    return lines + _in_one_line(small, total)
+
+
+def _in_one_line(small: list[Row], total: int) -> list[str]:
+    """Names the tensors that are too small for a line each."""
+    if not small:
+        return []
+    axes = sorted({axis for row in small for axis in row.free_axes})
+    size = sum(row.bytes for row in small)
+    return [
+        f"{len(small)} small tensors ({format_size(size)}, {size / total:.2%} of the parameters) "
+        f"are replicated over {', '.join(axes)}, which could have been used to shard them: "
+        + ", ".join(row.name for row in small)
+    ]
 
 
 def _row(name: str, leaf: Any, rules: Rules) -> Row:

@@ -45,7 +45,8 @@ class Checkpoints:
     """The checkpoints of one run folder: at most one being written, the `keep` newest kept.
 
     Every process of a job makes one on the same shared folder and calls it at the same steps;
-    process 0 writes the commit mark and deletes.
+    process 0 writes the commit mark and deletes. Use it as a context manager, or close it: what is
+    still being written when Python exits is lost.
     """
 
     def __init__(self, folder: Path | str, keep: int = 2):

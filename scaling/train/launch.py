@@ -5,6 +5,8 @@ Slurm      srun scaling train ...          (found from SLURM_STEP_NUM_TASKS)
 Open MPI   mpirun scaling train ...        (found from OMPI_COMM_WORLD_SIZE)
 """
 
+import ctypes
+import importlib.util
 import os
 import signal
 import subprocess
@@ -88,30 +90,50 @@ def run_with_restarts(arguments: list[str], restarts: int, folder: Path) -> int:
     """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
 
     A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
-    (exit code 2) and NaN are not retried: they would happen again.
+    (exit code 2) and a stop on NaN are not retried: they would happen again.
 
     Returns:
         The exit code of the last attempt.
     """
     if restarts < 0:
         raise InputError(f"--restarts {restarts} must not be negative")
-    for attempt in range(restarts + 1):
-        resume = ["--resume"] if attempt and has_checkpoint(folder) else []
-        if attempt and not resume:
-            (folder / "metrics.jsonl").unlink(missing_ok=True)  # nothing of it can be continued
-        extra = [flag for flag in resume if flag not in arguments]
-        code = subprocess.call([sys.executable, "-m", "scaling.cli", *arguments, *extra])
-        if code in (0, 1, 2):
-            return code
-        if attempt < restarts:
-            print(f"ended with {code}; restart {attempt + 1} of {restarts}", file=sys.stderr)
+    code = _attempt(arguments)
+    for restart in range(1, restarts + 1):
+        if code in (0, 2) or any(folder.glob("nan_step_*.npz")):
+            break
+        print(f"ended with {code}; restart {restart} of {restarts}", file=sys.stderr)
+        code = _attempt(_continued(arguments, folder))
     return code
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether a run folder holds at least one finished checkpoint."""
-    checkpoints = folder / "checkpoints"
-    return checkpoints.is_dir() and any(p.name.isdigit() for p in checkpoints.iterdir())
+def avoid_absent_gpus() -> None:
+    """Keep jax from looking for GPUs where only the CUDA compiler is installed, not a driver.
+
+    Must come before jax is imported. Without it each start prints a traceback.
+    """
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    if "JAX_PLATFORMS" in os.environ or not any(map(importlib.util.find_spec, plugins)):
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def _attempt(arguments: list[str]) -> int:
+    return subprocess.call([sys.executable, "-m", "scaling.cli", *arguments])
+
+
+def _continued(arguments: list[str], folder: Path) -> list[str]:
+    """The arguments of a restart; what a crash before the first checkpoint wrote is dropped."""
+    from scaling.train.checkpoint import Checkpoints
+
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        saved = checkpoints.latest()
+    if saved is not None:
+        return [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
+    (folder / "metrics.jsonl").unlink(missing_ok=True)
+    return arguments
 
 
 def _check_ids(env: Mapping[str, str]) -> None:

@@ -32,7 +32,7 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
 
 
 def names(tree: Any) -> list[str]:
-    """The path of every leaf of a pytree, in flattening order, such as `params/final_norm/scale`."""
+    """The path of every leaf of a pytree in flattening order: `params/final_norm/scale`."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
     return ["/".join(_name(key) for key in path if _name(key) != "value") for path in paths]
 

@@ -1,4 +1,4 @@
-"""The training step: a pure, jitted function of state and batch. This is the program that is priced.
+"""The training step, a pure jitted function of state and batch: the program that is priced.
 
     loss, gradients = mean over microbatches
     parameters, optimiser state = AdamW(gradients)
@@ -108,6 +108,12 @@ def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainSt
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
     }
     return TrainState(state.step + 1, params, opt_state), metrics
+
+
+def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
+    """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
+    losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
+    return losses.mean()
 
 
 def jitted_step(train: Train) -> jax.stages.Wrapped:

@@ -1,0 +1,152 @@
+"""The command line: verbs only, no logic. Each verb imports what it needs when it runs.
+
+Exit codes: 0 fine; 2 bad input, one message on stderr (with --json also {"name", "error"} on
+stdout); 1 anything else, a stop on NaN included.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from meshes.errors import InputError
+from scaling.train.launch import avoid_absent_gpus
+
+Positional = tyro.conf.Positional
+
+
+def train(
+    run: Positional[str],
+    mesh: str | None = None,
+    steps: int | None = None,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    devices: int | None = None,
+    record_profile: str | None = None,
+    restarts: int = 0,
+    tensorboard: bool = False,
+    wandb: bool = False,
+) -> int:
+    """Train a run.
+
+    Example: scaling train demo --mesh data=2,fsdp=2,tensor=2 --devices 8
+
+    Args:
+        run: recipe name, file.py:function, or run.json.
+        mesh: axis sizes such as data=2,fsdp=4; replaces the run's mesh. Without one, all devices
+            are fsdp.
+        steps: train to this step instead of the run's.
+        run_dir: where everything is written (default: runs/NAME).
+        resume: continue from the newest checkpoint in the run folder.
+        devices: number of fake host devices, where no accelerator is present.
+        record_profile: FROM:TO, steps to record with jax.profiler.
+        restarts: start again from the last checkpoint after a crash, up to this many times.
+        tensorboard: also write TensorBoard events.
+        wandb: also log to Weights & Biases.
+    """
+    from scaling.commands.train import TrainArguments, train_command
+
+    sinks = tuple(n for n, on in (("tensorboard", tensorboard), ("wandb", wandb)) if on)
+    given = TrainArguments(
+        run, mesh, steps, run_dir, resume, devices, record_profile, restarts, sinks
+    )
+    return train_command(given)
+
+
+def sample(
+    run_dir: Positional[Path],
+    prompt: str,
+    tokens: int = 200,
+    temperature: float = 0.8,
+    seed: int = 0,
+) -> int:
+    """Print text from a checkpoint.
+
+    Example: scaling sample runs/demo --prompt "def "
+
+    Args:
+        run_dir: folder of a byte-level run.
+        prompt: how the text begins.
+        tokens: bytes to add.
+        temperature: 0 is greedy; higher is more random.
+        seed: of the sampling.
+    """
+    from scaling.sample import generate, load_model
+
+    run, model = load_model(run_dir)
+    print(generate(model, prompt, run.batch.seq_len, tokens, temperature, seed))
+    return 0
+
+
+def sharding(
+    run: Positional[str], mesh: str | None = None, devices: int = 1, json: bool = False
+) -> int:
+    """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
+
+    Example: scaling sharding llama3-70b --mesh fsdp=64,tensor=8
+
+    Args:
+        run: recipe name, file.py:function, or run.json.
+        mesh: axis sizes; without them, `devices` as fsdp.
+        devices: number of devices where no mesh is given.
+        json: print one JSON document instead of a table.
+    """
+    from scaling.commands.sharding import sharding_command
+
+    return sharding_command(run, mesh, devices, json)
+
+
+def cluster(
+    action: Positional[Literal["list", "show", "check"]],
+    target: Positional[str | None] = None,
+    nodes: int = 1,
+    override: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    json: bool = False,
+) -> int:
+    """List the catalogue of clusters, show one as a tree with its sources, or check a file.
+
+    Example: scaling cluster show dgx-h100
+
+    Args:
+        action: list, show NAME, or check FILE.toml.
+        target: catalogue name or TOML file.
+        nodes: number of hosts to show.
+        override: key=value on top of the catalogue, repeatable.
+        json: print one JSON document.
+    """
+    from scaling.commands.cluster import cluster_command
+
+    return cluster_command(action, target, nodes, override, json)
+
+
+VERBS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "sample": sample,
+    "sharding": sharding,
+    "cluster": cluster,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one verb; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    avoid_absent_gpus()
+    try:
+        return tyro.extras.subcommand_cli_from_dict(
+            VERBS, prog="scaling", description=DESCRIPTION, args=arguments
+        )
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if "--json" in arguments:
+            name = next((a for a in arguments[1:] if not a.startswith("-")), "")
+            print(json.dumps({"name": name, "error": str(error)}))
+        return 2
+
+
+DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
+
+if __name__ == "__main__":
+    sys.exit(main())

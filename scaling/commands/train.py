@@ -1,0 +1,121 @@
+"""`scaling train`: from words on the command line to a run folder."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from meshes.shape import default_order, parse_mesh
+from scaling.recipes import resolve, with_steps
+from scaling.run import Run
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """What the user typed after `scaling train`."""
+
+    run: str
+    mesh: str | None = None
+    steps: int | None = None
+    run_dir: Path | None = None
+    resume: bool = False
+    devices: int | None = None
+    record_profile: str | None = None
+    restarts: int = 0
+    sinks: tuple[str, ...] = ()
+
+
+def train_command(given: TrainArguments) -> int:
+    """Train the run that is named; returns the exit code."""
+    from scaling.train.launch import run_with_restarts
+
+    run = with_steps(resolve(given.run), given.steps)
+    if given.mesh is not None:
+        run = replace(run, mesh=parse_mesh(given.mesh, default_order(run.software)))
+    folder = given.run_dir or Path("runs") / run.name
+    if given.restarts:
+        return run_with_restarts(_words(given), given.restarts, folder)
+    return _train(run, given, folder)
+
+
+def _train(run: Run, given: TrainArguments, folder: Path) -> int:
+    from meshes.devices import use_host_devices
+    from scaling.train.launch import start_distributed
+    from scaling.train.loop import NotFinite, Options, check_folder, train
+    from scaling.train.options import use_compilation_cache
+    from scaling.train.prepare import compile_programs, plan
+    from scaling.train.profile import parse_range
+
+    profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
+    options = Options(folder, given.resume, profile, given.sinks)
+    check_folder(options)
+    if given.devices is not None:
+        use_host_devices(given.devices)
+    start_distributed()
+    use_compilation_cache()
+    planned = plan(run)
+    _say(_header(planned))
+    programs = compile_programs(planned)
+    _say(_sharding(planned, programs))
+    try:
+        outcome = train(planned, programs, options)
+    except NotFinite as error:
+        _say([f"stopped: {error}"])
+        return 1
+    if outcome.stopped_by:
+        _say([f"{outcome.stopped_by}: saved at step {outcome.step}; continue with --resume"])
+    else:
+        print(f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}")
+        print(f'next: scaling sample {folder} --prompt "def "')
+    return 0
+
+
+def _header(plan) -> list[str]:  # type: ignore[no-untyped-def]
+    """What is about to run, in a few lines."""
+    from models.accounting import count_parameters
+
+    run = plan.run
+    device = plan.mesh.devices.flat[0]
+    count = count_parameters(run.model).total
+    batch = run.batch
+    return [
+        f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({run.mesh.devices} x "
+        f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
+        f"{plan.layout.attention}",
+        f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
+        f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
+    ]
+
+
+def _sharding(plan, programs) -> list[str]:  # type: ignore[no-untyped-def]
+    """The sharding table and its warnings."""
+    from scaling.layouts import notes
+    from scaling.report.shardings import rows, table, warnings
+
+    all_rows = rows(programs.state.params, plan.rules)
+    notices = notes(plan.run, plan.rules) + warnings(all_rows)
+    return [table(all_rows), *(f"warning: {line}" for line in notices)]
+
+
+def _say(lines: Sequence[str]) -> None:
+    """Print to stderr, by the first process of the job only."""
+    import jax
+
+    if jax.process_index() == 0:
+        print("\n".join(lines), file=sys.stderr)
+
+
+def _words(given: TrainArguments) -> list[str]:
+    """The arguments as a command line again, without --restarts."""
+    flags = {
+        "--mesh": given.mesh,
+        "--steps": given.steps,
+        "--run-dir": given.run_dir,
+        "--devices": given.devices,
+        "--record-profile": given.record_profile,
+    }
+    words = ["train", given.run]
+    for flag, value in flags.items():
+        words += [] if value is None else [flag, str(value)]
+    switches = ["--resume"] if given.resume else []
+    return words + switches + [f"--{sink}" for sink in given.sinks]

@@ -1,0 +1,60 @@
+"""`measured.json`: what a run took, to be held against what was predicted."""
+
+import json
+import platform
+import statistics
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from scaling.train.prepare import Plan, Programs
+
+WARM_UP = 3  # steps left out: first use of buffers, threads and caches
+PACKAGES = ("jax", "jaxlib", "flax", "optax")
+
+
+def measured(plan: Plan, programs: Programs, step_times: list[float]) -> dict[str, Any]:
+    """Median step time with its spread (quartile distance over median), memory, machine, versions.
+
+    Args:
+        step_times: seconds of every step, in order.
+    """
+    times = step_times[WARM_UP:] or step_times
+    device = plan.mesh.devices.flat[0]
+    return {
+        "name": plan.run.name,
+        "machine": f"{plan.mesh.size} x {device.device_kind}, {platform.machine()}",
+        "versions": {name: version(name) for name in PACKAGES},
+        "step_time": {
+            "measured": statistics.median(times) if times else None,
+            "spread": _spread(times),
+            "steps": len(times),
+        },
+        "memory": {
+            "measured": _peak_memory(plan),
+            "compiled": programs.step.memory_analysis().peak_memory_in_bytes,
+        },
+    }
+
+
+def save_measured(folder: Path, plan: Plan, programs: Programs, step_times: list[float]) -> None:
+    """Write `measured.json` (by the first process only)."""
+    if jax.process_index() == 0:
+        document = measured(plan, programs, step_times)
+        (folder / "measured.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _spread(times: list[float]) -> float | None:
+    if len(times) < 4:
+        return None
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / middle
+
+
+def _peak_memory(plan: Plan) -> int | None:
+    """Bytes at the fullest moment of the fullest local device; None where jax does not count."""
+    counts = [device.memory_stats() for device in plan.mesh.local_devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in counts if stats]
+    return max(peaks) if peaks else None

@@ -1,0 +1,93 @@
+"""Everything before the first step: checks, data, mesh, compiled programs; cheap checks first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from meshes.devices import present_mesh
+from meshes.rules import Rules
+from models.layout import Layout
+from scaling.layouts import resolved_mesh, rules_for
+from scaling.run import Run
+from scaling.train.checks import check_settings, check_trainable
+from scaling.train.data import TokenSource, open_source
+from scaling.train.options import compiler_options
+from scaling.train.state import layout_for
+from scaling.train.step import (
+    Tokens,
+    TrainState,
+    abstract_state,
+    abstract_tokens,
+    eval_step,
+    init_state,
+    jitted_step,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has passed every check that needs no device program."""
+
+    run: Run  # with its mesh filled in
+    rules: Rules
+    layout: Layout
+    mesh: Mesh
+    source: TokenSource
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The compiled programs of a run, and the shapes they take. Use them under `plan.mesh`."""
+
+    state: TrainState  # of ShapeDtypeStruct
+    tokens: Tokens  # of ShapeDtypeStruct
+    init: Callable[[], TrainState]
+    step: jax.stages.Compiled
+    evaluate: jax.stages.Wrapped
+
+
+def plan(run: Run) -> Plan:
+    """Check the run against the devices present and open its data.
+
+    Raises:
+        InputError: whatever does not fit, with the numbers and the fix.
+    """
+    check_settings(run)
+    mesh = resolved_mesh(run, None)  # what the run asks for, before asking for devices
+    check_trainable(run, mesh)
+    if run.mesh is not None:
+        rules_for(run, mesh)
+    mesh = resolved_mesh(run, jax.device_count())
+    rules = rules_for(run, mesh)
+    source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
+    layout = layout_for(run, rules, jax.devices()[0].platform)
+    return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
+
+
+def compile_programs(plan: Plan) -> Programs:
+    """Lower and compile the step with the project's compiler options."""
+    run, layout = plan.run, plan.layout
+    with jax.set_mesh(plan.mesh):
+        state = abstract_state(run.model, layout, run.train)
+        tokens = abstract_tokens(run.batch, layout)
+        options = compiler_options(plan.mesh.devices.flat[0].platform)
+        step = jitted_step(run.train).lower(state, tokens).compile(compiler_options=options)
+        init = jax.jit(lambda: init_state(run.model, layout, run.train))
+    return Programs(state, tokens, init, step, jax.jit(eval_step))
+
+
+def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:
+    """One host batch of [global_batch, seq_len] arrays on the devices, as [M, B, S].
+
+    Every process holds the whole batch and hands over its devices' rows.
+    """
+
+    def place(rows: np.ndarray, target: Any) -> jax.Array:
+        rows = rows.reshape(target.shape)
+        return jax.make_array_from_callback(target.shape, target.sharding, rows.__getitem__)
+
+    return Tokens(*(place(r, t) for r, t in zip(batch, programs.tokens, strict=True)))

@@ -1,0 +1,57 @@
+"""Recording a profile of chosen steps with `jax.profiler`, to be read by Perfetto or XProf."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from meshes.errors import InputError
+
+
+def parse_range(text: str, steps: int) -> tuple[int, int]:
+    """First and last step of `FROM:TO`, both recorded, counted from 1.
+
+    Raises:
+        InputError: not two numbers, or not within 1..steps.
+    """
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdigit() and last.isdigit()):
+        raise InputError(f"--record-profile {text!r}: expected FROM:TO, two step numbers: 10:12")
+    if not 1 <= int(first) <= int(last) <= steps:
+        raise InputError(
+            f"--record-profile {text}: the steps must lie within 1..{steps}, the first not after "
+            "the last"
+        )
+    return int(first), int(last)
+
+
+class Profile:
+    """Records steps `first` to `last` into a folder; does nothing if there is no range."""
+
+    def __init__(self, folder: Path, steps: tuple[int, int] | None):
+        self._folder = folder
+        self._first, self._last = steps or (0, 0)
+        self._recording = False
+
+    def before(self, step: int) -> None:
+        """Called before a step is dispatched."""
+        if step == self._first:
+            jax.profiler.start_trace(self._folder)
+            self._recording = True
+
+    def after(self, step: int, result: Any) -> None:
+        """Called after a step was dispatched; waits for the last recorded one."""
+        if self._recording and step == self._last:
+            jax.block_until_ready(result)
+            self._stop()
+
+    def __enter__(self) -> "Profile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._recording:
+            jax.profiler.stop_trace()
+            self._recording = False
