@@ -104,7 +104,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
     sizes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         axis, equals, size = (s.strip() for s in part.partition("="))
-        check_keys([axis], AXES, "--mesh")
+        check_keys([axis], AXES, "--mesh", "axis")
         if axis in sizes:
             raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
         if not equals or not size.isdigit():

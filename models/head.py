@@ -1,7 +1,7 @@
 """The output head and the loss. The vocabulary stays cut over `tensor` all the way.
 
-    logits = x head^T                                     float32
-    loss   = mean( log sum exp(logits) - logit of the target )
+logits = x head^T                                     float32
+loss   = mean( log sum exp(logits) - logit of the target )
 """
 
 # Dims: B batch, S sequence, D model, V vocabulary

@@ -144,6 +144,9 @@ def main(arguments: list[str] | None = None) -> int:
             name = next((a for a in arguments[1:] if not a.startswith("-")), "")
             print(json.dumps({"name": name, "error": str(error)}))
         return 2
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
 
 
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."

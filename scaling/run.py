@@ -175,5 +175,5 @@ def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
         return None
     if not isinstance(data["mesh"], dict):
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
-    check_keys(data["mesh"], AXES, f"{where}: mesh")
+    check_keys(data["mesh"], AXES, f"{where}: mesh", "axis")
     return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
