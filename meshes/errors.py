@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Iterable
 
-
 FEW = 30  # names that are still listed beside a suggestion
 
 

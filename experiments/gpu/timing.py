@@ -27,6 +27,7 @@ class Effort:
     most_calls: int = 100  # in one window: bounds how far the host runs ahead
 
 
+THOROUGH = Effort()
 QUICK = Effort(warm_up=3, windows=2, window_seconds=0.05, most_calls=5)
 
 
@@ -59,7 +60,7 @@ class Windows:
 
 
 def time_windows(
-    call: Callable[[], Any], effort: Effort = Effort(), deadline: float = math.inf
+    call: Callable[[], Any], effort: Effort = THOROUGH, deadline: float = math.inf
 ) -> Windows:
     """Time `call`, which starts device work and returns what that work makes.
 

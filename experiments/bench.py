@@ -1,0 +1,157 @@
+"""This project's own speed, as ratios of two things measured in turn in one run (`make bench`).
+
+    import      start Python with what planning needs / start Python
+    remat       a training step that recomputes    / one that keeps everything
+    sharding    a step over eight host devices     / the same step on one
+
+Seconds differ between machines and hours; a ratio of neighbours in time says more. The bare
+compiled step stands for the trainer here: nothing of the loop around it is timed.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import jax
+
+from experiments.gpu.cases import label
+from experiments.gpu.machine import git_commit, versions
+from experiments.gpu.measure import Trainer, trainer
+from meshes.devices import use_host_devices
+from meshes.shape import MeshShape
+from scaling.recipes import recipe
+from scaling.run import Batch, Run
+
+DEVICES = 8  # fake ones, as many as the tests use
+BATCH = Batch(global_batch=DEVICES, seq_len=128)
+STEPS = 2  # in one timing
+PLANNING = "import meshes.catalog.library, models.accounting, scaling.run"
+
+Timer = Callable[[], float]  # does something once, returns its seconds
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Two durations of the same run."""
+
+    name: str
+    what: str
+    seconds: float  # median
+    baseline: float  # seconds, median
+    ratios: tuple[float, ...]  # round by round
+
+    @property
+    def ratio(self) -> float:
+        """The middle round's."""
+        return median(self.ratios)
+
+
+def compare(name: str, what: str, timed: Timer, baseline: Timer, rounds: int) -> Ratio:
+    """Time both in turn, after one round that does not count."""
+    timed(), baseline()
+    pairs = [(timed(), baseline()) for _ in range(rounds)]
+    ours, theirs = zip(*pairs, strict=True)
+    return Ratio(name, what, median(ours), median(theirs), tuple(a / b for a, b in pairs))
+
+
+def import_time(rounds: int) -> Iterator[Ratio]:
+    """Planning imports against an interpreter that does nothing."""
+    yield compare("import", PLANNING, _python(PLANNING), _python("pass"), rounds)
+
+
+def remat_time(rounds: int) -> Iterator[Ratio]:
+    """Steps that recompute against one that keeps everything, on one device."""
+    for policy in ("selective", "full"):
+        yield _steps(f"remat {policy}", demo(remat=policy), demo(), rounds)
+
+
+def sharding_time(rounds: int) -> Iterator[Ratio]:
+    """The same batch over eight devices (which share this machine's cores) and on one."""
+    for mesh in (MeshShape(fsdp=8), MeshShape(data=2, fsdp=2, tensor=2)):
+        yield _steps(f"sharding {mesh}", demo(mesh=mesh), demo(), rounds)
+
+
+BENCHMARKS = {"import": import_time, "remat": remat_time, "sharding": sharding_time}
+
+
+def demo(**changes: object) -> Run:
+    """The demo's model on one device with a small batch, with some fields replaced."""
+    run = replace(recipe("demo"), batch=BATCH, mesh=MeshShape())
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def table(results: list[Ratio]) -> str:
+    """Results for a reader: ratio, its spread over rounds, both durations."""
+    lines = [f"{'benchmark':<32}{'ratio':>7}  {'spread':<12}{'ms':>9}{'baseline':>10}  what"]
+    for result in results:
+        spread = f"{min(result.ratios):.2f}-{max(result.ratios):.2f}"
+        lines.append(
+            f"{result.name:<32}{result.ratio:>7.2f}  {spread:<12}{1e3 * result.seconds:>9.1f}"
+            f"{1e3 * result.baseline:>10.1f}  {result.what}"
+        )
+    return "\n".join(lines)
+
+
+def save(results: list[Ratio], path: Path) -> None:
+    """Write the raw results as JSON."""
+    rows = [{**asdict(result), "ratio": result.ratio} for result in results]
+    document = {"schema": 1, "versions": versions(), "commit": git_commit(), "results": rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmarks, print the table, save the results."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.bench")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench.json"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="may be repeated")
+    args = parser.parse_args(arguments)
+    jax.config.update("jax_platforms", "cpu")  # the same benchmark on every machine
+    use_host_devices(DEVICES)
+    results = [r for name in args.only or BENCHMARKS for r in BENCHMARKS[name](args.rounds)]
+    save(results, args.out)
+    print(f"{table(results)}\nresults: {args.out}")
+
+
+def _python(code: str) -> Timer:
+    return lambda: _seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+
+def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
+    with contextlib.ExitStack() as stack:
+        ours, theirs = (
+            stack.enter_context(trainer(r, jax.devices()[: _devices(r)])) for r in (run, baseline)
+        )
+        what = f"{label(run)} / {label(baseline)}"
+        return compare(name, what, _step_timer(ours), _step_timer(theirs), rounds)
+
+
+def _step_timer(train: Trainer) -> Timer:
+    def steps() -> None:
+        for _ in range(STEPS):
+            state = train()
+        jax.block_until_ready(state)
+
+    return lambda: _seconds(steps) / STEPS
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _devices(run: Run) -> int:
+    return run.mesh.devices if run.mesh else 1
+
+
+if __name__ == "__main__":
+    main()

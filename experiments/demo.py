@@ -1,0 +1,76 @@
+"""`make demo`: train a small model on a sharded mesh, sample from it, plot its loss.
+
+Uses the GPUs present, else eight fake devices of this machine's CPU.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from pathlib import Path
+
+from scaling.cli import main as scaling
+from scaling.report.plots import plot_loss
+from scaling.train.launch import avoid_absent_gpus
+from scaling.train.metrics import read_metrics
+
+HOST_DEVICES = 8
+HOST_MESH = "data=2,fsdp=2,tensor=2"
+PROMPT = "def "
+
+
+def main() -> int:
+    """Train, sample, plot; returns the exit code of the first that fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--steps", type=int, help="fewer steps, to try it")
+    given = parser.parse_args()
+    _make_room(given.run_dir)
+    avoid_absent_gpus()
+    start = time.perf_counter()
+    steps = [] if given.steps is None else ["--steps", str(given.steps)]
+    code = scaling(["train", "demo", *_mesh(), "--run-dir", str(given.run_dir), *steps])
+    if code:
+        return code
+    print(f"\na sample, after {PROMPT!r}:\n", flush=True)
+    code = scaling(["sample", str(given.run_dir), "--prompt", PROMPT])
+    if code:
+        return code
+    print(f"\n{_summary(given.run_dir)}\ndemo took {time.perf_counter() - start:.0f} s")
+    print("next: scaling sharding llama3-70b --mesh fsdp=64,tensor=8")
+    return 0
+
+
+def _make_room(folder: Path) -> None:
+    """Remove an earlier demo; refuse to remove anything else."""
+    if not folder.exists():
+        return
+    file = folder / "run.json"
+    if not file.exists() or json.loads(file.read_text())["name"] != "demo":
+        raise SystemExit(f"{folder} exists and is not an earlier demo; choose another --run-dir")
+    shutil.rmtree(folder)
+
+
+def _mesh() -> list[str]:
+    """Arguments that name the mesh: 2 x 2 x 2 on eight devices, all as fsdp on another number."""
+    import jax
+
+    from meshes.devices import use_host_devices
+
+    use_host_devices(HOST_DEVICES)
+    count = jax.device_count()
+    return ["--mesh", HOST_MESH if count == HOST_DEVICES else f"fsdp={count}"]
+
+
+def _summary(folder: Path) -> str:
+    records = read_metrics(folder)
+    losses = [r["loss"] for r in records if "loss" in r]
+    held_out = [r["held_out_loss"] for r in records if "held_out_loss" in r]
+    paths = plot_loss(records, "demo: Python's standard library, byte by byte", folder / "loss")
+    parts = [f"loss {losses[0]:.3f} -> {losses[-1]:.3f} in {len(losses)} steps"]
+    parts += [f"held out {held_out[-1]:.3f}"] if held_out else []
+    return f"{', '.join(parts)}; plots: {', '.join(map(str, paths))}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

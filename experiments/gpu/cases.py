@@ -1,0 +1,113 @@
+"""What is measured: models, batches and remat policies, as runs; the most telling ones first.
+
+`gpt2-124m` on 1,024-token sequences, and `llama3-1b` (Llama 3.2 1B: 1.24 B parameters, the preset
+nearest to 1.3 B) on 2,048 and 4,096. Every run is bf16 with fp32 parameters and AdamW, and flash
+attention where it does not say "unfused".
+
+Beside the order of worth there is one of memory: a device counts its peak since the process began,
+so a case shows its own peak only if it needs more than all before it.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from models.config import ModelConfig, with_positions
+from models.presets import preset
+from scaling.run import Batch, Run, Train
+
+# A rate that makes the loss of one repeated batch fall within a few steps, after a short warm-up.
+TRAIN = Train(steps=1000, learning_rate=3e-4, warmup_steps=5, seed=0)
+
+# model, sequences per device, tokens per sequence, remat, attention
+Spec = tuple[str, int, int, Literal["none", "selective", "full"], Literal["flash", "unfused"]]
+
+# XLA's peak of the first ten on one H200, in GiB (jax 0.10.2, compiled without the device):
+# 34 38 40 61 62 67 67 107 119 133, of 139.8 that the driver reports. The largest of a model may not fit: its halves are then tried in its place.
+ONE_DEVICE: tuple[Spec, ...] = (
+    ("gpt2-124m", 32, 1024, "none", "flash"),
+    ("llama3-1b", 8, 2048, "selective", "flash"),
+    ("llama3-1b", 16, 2048, "full", "flash"),
+    ("llama3-1b", 8, 4096, "selective", "flash"),
+    ("gpt2-124m", 32, 1024, "none", "unfused"),
+    ("llama3-1b", 8, 2048, "none", "flash"),
+    ("gpt2-124m", 64, 1024, "none", "flash"),
+    ("llama3-1b", 32, 2048, "selective", "flash"),
+    ("llama3-1b", 16, 2048, "none", "flash"),
+    ("gpt2-124m", 128, 1024, "none", "flash"),
+    ("gpt2-124m", 128, 1024, "selective", "flash"),
+    ("gpt2-124m", 32, 1024, "full", "flash"),
+)
+SHARED = 4  # of these, on all devices as well
+TINY_GPT = ModelConfig(
+    256,
+    d_model=64,
+    n_layers=2,
+    n_heads=4,
+    d_ff=128,
+    mlp="gelu",
+    norm="layernorm",
+    positions="learned",
+    bias=True,
+    tied_embeddings=True,
+)
+
+
+def cases(devices: int) -> list[Run]:
+    """The runs for a machine with `devices` GPUs: on one, and as fsdp over all of them."""
+    alone = [_run(preset(spec[0]), spec) for spec in ONE_DEVICE]
+    if devices == 1:
+        return alone
+    shared = [over(run, devices) for run in alone[:SHARED]]
+    return [alone[0], *shared, *alone[1:]]
+
+
+def tiny_cases(devices: int) -> list[Run]:
+    """Two toys that take seconds anywhere: one device, then all devices as fsdp."""
+    llama = _run(preset("tiny"), ("tiny", 4, 32, "selective", "flash"))
+    gpt = _run(TINY_GPT, ("tiny-gpt", 4, 32, "none", "unfused"))
+    return [llama, over(gpt, devices)]
+
+
+def over(run: Run, devices: int) -> Run:
+    """The run as fsdp over `devices`, each with the batch that one device had."""
+    mesh = MeshShape(fsdp=devices)
+    batch = replace(run.batch, global_batch=run.batch.global_batch * devices)
+    return replace(run, mesh=mesh, batch=batch)
+
+
+def halved(run: Run) -> Run | None:
+    """The run with half the batch; None where that is not a whole number per device."""
+    half, shards = run.batch.global_batch // 2, mesh_of(run).batch_shards
+    if run.batch.global_batch % (2 * shards):
+        return None
+    return replace(run, batch=replace(run.batch, global_batch=half))
+
+
+def mesh_of(run: Run) -> MeshShape:
+    """The mesh of a case, which always names one."""
+    if run.mesh is None:
+        raise InputError(f"case {run.name}: give it a mesh")
+    return run.mesh
+
+
+def label(run: Run) -> str:
+    """A case in a few words: "gpt2-124m 32x1024 none"."""
+    words = [run.name, f"{run.batch.global_batch}x{run.batch.seq_len}", run.remat]
+    words += ["unfused"] if run.attention == "unfused" else []
+    words += [str(run.mesh)] if mesh_of(run).devices > 1 else []
+    return " ".join(words)
+
+
+def _run(model: ModelConfig, spec: Spec) -> Run:
+    name, batch, seq_len, remat, attention = spec
+    return Run(
+        name=name,
+        model=with_positions(model, seq_len),
+        batch=Batch(batch, seq_len),
+        mesh=MeshShape(),
+        remat=remat,
+        attention=attention,
+        train=TRAIN,
+    )

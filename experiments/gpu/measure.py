@@ -1,0 +1,224 @@
+"""One case: compile the training step as the trainer does, run it, time it, look at its memory.
+
+tokens/s = tokens per step / step time
+MFU      = model FLOPs per step / (step time x devices x dense bf16 peak)
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.gpu.cases import label, mesh_of
+from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
+from experiments.gpu.timing import THOROUGH, Effort, time_windows
+from meshes.devices import present_mesh
+from models.accounting import count_parameters, model_flops
+from models.layout import Layout
+from scaling.layouts import rules_for
+from scaling.run import Run, run_dict
+from scaling.train.options import compiler_options
+from scaling.train.state import layout_for
+from scaling.train.step import (
+    Tokens,
+    TrainState,
+    abstract_state,
+    abstract_tokens,
+    init_state,
+    jitted_step,
+)
+
+FLASH_CALL = 'custom_call_target="__cudnn$fmha'  # XLA's name for cuDNN's fused attention
+MEMORY_PARTS = ("argument_size", "output_size", "temp_size", "alias_size")  # + "_in_bytes"
+ERROR_LENGTH = 300  # characters of a message that a results file keeps
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled training step. Use it under its mesh."""
+
+    step: jax.stages.Compiled
+    layout: Layout
+    seconds: float  # to lower and compile
+    note: str = ""
+
+
+class Trainer:
+    """A state that each call moves one step on, always with the same tokens."""
+
+    def __init__(self, program: Program, state: TrainState, tokens: Tokens):
+        self.program, self.state, self.tokens = program, state, tokens
+        self.losses: list[jax.Array] = []  # before each step, still on the device
+
+    def __call__(self) -> TrainState:
+        self.state, metrics = self.program.step(self.state, self.tokens)
+        self.losses.append(metrics["loss"])
+        return self.state
+
+
+def measure(
+    run: Run, devices: list[jax.Device], effort: Effort = THOROUGH, deadline: float = math.inf
+) -> dict[str, Any]:
+    """Train `run` for some steps on the first devices that its mesh needs.
+
+    Args:
+        run: a case; its mesh says how many of `devices` are used.
+        devices: those present.
+        effort: how long and how often to measure.
+        deadline: on the clock of `time.monotonic`; ends the measurement early.
+    """
+    devices = devices[: mesh_of(run).devices]
+    before = memory(devices).get("peak_bytes_in_use", 0)
+    with trainer(run, devices) as train:
+        timed = time_windows(train, effort, deadline)
+        load = _under_load(train, timed.calls)
+        losses = [float(loss) for loss in train.losses]
+        return {
+            **_sizes(run),
+            "attention": train.program.layout.attention,
+            "flash_calls": flash_calls(train.program.step),
+            "note": train.program.note,
+            "compile_seconds": train.program.seconds,
+            "step_time": {**timed.as_dict(), "warm_up_calls": effort.warm_up},
+            "tokens_per_second": run.batch.tokens / timed.median,
+            "memory": _memory(train.program.step, devices, before),
+            "loss": {
+                "first": _finite(losses[0]),
+                "last": _finite(losses[-1]),
+                "steps": len(losses),
+            },
+            "loss_falls": bool(np.isfinite(losses).all() and losses[-1] < losses[0]),
+            "under_load": load,
+        }
+
+
+@contextmanager
+def trainer(run: Run, devices: list[jax.Device]) -> Iterator[Trainer]:
+    """The compiled step of `run` with a fresh state, under the run's mesh over `devices`."""
+    rules = rules_for(run, mesh_of(run))
+    layout = layout_for(run, rules, devices[0].platform)
+    with jax.set_mesh(present_mesh(mesh_of(run), devices)):
+        program = compile_step(run, layout, devices[0].platform)
+        yield Trainer(program, fresh_state(run, program.layout), random_tokens(run, layout))
+
+
+def compile_step(run: Run, layout: Layout, platform: str) -> Program:
+    """The step as the trainer compiles it; with XLA's attention where cuDNN's does not compile."""
+    start = time.perf_counter()
+    try:
+        step = _compiled(run, layout, platform)
+    except Exception as error:
+        if layout.attention != "cudnn" or is_out_of_memory(error):
+            raise
+        plain = compile_step(run, replace(layout, attention="xla"), platform)
+        note = f"cuDNN attention did not compile, XLA's stands in: {short(error)}"
+        return replace(plain, note=note)
+    return Program(step, layout, time.perf_counter() - start)
+
+
+def fresh_state(run: Run, layout: Layout) -> TrainState:
+    """The initial state. Its numbers depend on neither remat nor attention: one program makes it
+    for all of them, and only the static part of its tree is the case's own."""
+    plain = replace(layout, remat="none", attention="xla")
+    leaves = jax.tree.leaves(_init(run.model, plain, run.train))
+    return jax.tree.unflatten(
+        jax.tree.structure(abstract_state(run.model, layout, run.train)), leaves
+    )
+
+
+_init = jax.jit(init_state, static_argnums=(0, 1, 2))
+
+
+def random_tokens(run: Run, layout: Layout) -> Tokens:
+    """One step's tokens, uniform over the vocabulary, from the run's seed."""
+    like = abstract_tokens(run.batch, layout)
+    shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
+    tokens = np.random.default_rng(run.train.seed).integers(
+        0, run.model.vocab_size, shape, np.int32
+    )
+    parts = Tokens(tokens[..., :-1], tokens[..., 1:])  # type: ignore[arg-type]
+    return jax.tree.map(lambda part, leaf: jax.device_put(part, leaf.sharding), parts, like)
+
+
+def with_rates(case: dict[str, Any], peak: float | None, matmul: float | None) -> dict[str, Any]:
+    """A measured case beside what the chip could do at best.
+
+    Args:
+        case: the result of `measure`.
+        peak: dense bf16 FLOP/s of one device; None: not known, and then neither is the MFU.
+        matmul: FLOP/s of a large matrix product, measured on one device.
+    """
+    rate = case["model_flops"] / case["step_time"]["median"] / case["devices"]
+    return {
+        **case,
+        "flops_per_second_per_device": rate,
+        "mfu": rate / peak if peak else None,
+        "of_matmul": rate / matmul if matmul else None,
+    }
+
+
+def flash_calls(step: jax.stages.Compiled) -> int:
+    """How often the program text calls cuDNN's attention; the body of the layer scan counts once:
+    one call forward, one backward, one more forward under remat "full"."""
+    return (step.as_text() or "").count(FLASH_CALL)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device had no room: XLA's status, or its allocator's words."""
+    return "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
+
+
+def short(error: BaseException) -> str:
+    """An error in one line that names no one's folders."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return without_paths(f"{type(error).__name__}: {first}")[:ERROR_LENGTH]
+
+
+def _sizes(run: Run) -> dict[str, Any]:
+    return {
+        "name": label(run),
+        "run": run_dict(run),
+        "devices": mesh_of(run).devices,
+        "parameters": count_parameters(run.model).total,
+        "tokens_per_step": run.batch.tokens,
+        "model_flops": model_flops(run.model, run.batch.global_batch, run.batch.seq_len),
+    }
+
+
+def _compiled(run: Run, layout: Layout, platform: str) -> jax.stages.Compiled:
+    state = abstract_state(run.model, layout, run.train)
+    tokens = abstract_tokens(run.batch, layout)
+    lowered = jitted_step(run.train).lower(state, tokens)
+    return lowered.compile(compiler_options=compiler_options(platform))
+
+
+def _memory(step: jax.stages.Compiled, devices: list[jax.Device], before: int) -> dict[str, Any]:
+    """Bytes on the fullest device: what the compiler plans, what the allocator saw.
+
+    `peak_in_use` is since the process began; `is_own` says whether this case set it.
+    """
+    plan, seen = step.memory_analysis(), memory(devices)
+    compiled = {name: getattr(plan, f"{name}_in_bytes", None) for name in MEMORY_PARTS}
+    compiled["peak"] = getattr(plan, "peak_memory_in_bytes", None)
+    peak = seen.get("peak_bytes_in_use")
+    is_own = peak is not None and peak > before
+    return {"compiled": compiled, "peak_in_use": peak, "is_own": is_own}
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no word for infinities and NaN."""
+    return value if math.isfinite(value) else None
+
+
+def _under_load(train: Trainer, calls: int) -> list[dict[str, str]] | None:
+    """Clocks, power and temperature while steps run; the window is not timed."""
+    for _ in range(calls):
+        made = train()
+    load = nvidia_smi(LOAD)
+    jax.block_until_ready(made)
+    return load
