@@ -3,9 +3,9 @@
     import      start Python with what planning needs / start Python
     remat       a training step that recomputes    / one that keeps everything
     sharding    a step over eight host devices     / the same step on one
+    loop        a step as the trainer logs it      / the bare compiled step
 
-Seconds differ between machines and hours; a ratio of neighbours in time says more. The bare
-compiled step stands for the trainer here: nothing of the loop around it is timed.
+Seconds differ between machines and hours; a ratio of neighbours in time says more.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -23,15 +24,19 @@ import jax
 
 from experiments.gpu.cases import label
 from experiments.gpu.machine import git_commit, versions
-from experiments.gpu.measure import Trainer, trainer
+from experiments.gpu.measure import Program, Trainer, random_tokens, trainer
 from meshes.devices import use_host_devices
 from meshes.shape import MeshShape
 from scaling.recipes import recipe
-from scaling.run import Batch, Run
+from scaling.run import Batch, Run, Train
+from scaling.train import prepare
+from scaling.train.loop import Options, train
+from scaling.train.metrics import read_metrics
 
 DEVICES = 8  # fake ones, as many as the tests use
 BATCH = Batch(global_batch=DEVICES, seq_len=128)
-STEPS = 2  # in one timing
+STEPS = 5  # in one timing
+LOOP_STEPS, WARM_UP = 15, 5  # of the trainer; the first ones are not counted
 PLANNING = "import meshes.catalog.library, models.accounting, scaling.run"
 
 Timer = Callable[[], float]  # does something once, returns its seconds
@@ -55,7 +60,8 @@ class Ratio:
 
 def compare(name: str, what: str, timed: Timer, baseline: Timer, rounds: int) -> Ratio:
     """Time both in turn, after one round that does not count."""
-    timed(), baseline()
+    timed()
+    baseline()
     pairs = [(timed(), baseline()) for _ in range(rounds)]
     ours, theirs = zip(*pairs, strict=True)
     return Ratio(name, what, median(ours), median(theirs), tuple(a / b for a, b in pairs))
@@ -78,7 +84,23 @@ def sharding_time(rounds: int) -> Iterator[Ratio]:
         yield _steps(f"sharding {mesh}", demo(mesh=mesh), demo(), rounds)
 
 
-BENCHMARKS = {"import": import_time, "remat": remat_time, "sharding": sharding_time}
+def loop_time(rounds: int) -> Iterator[Ratio]:
+    """What data, metrics and progress around a step add to it, checkpoints left out."""
+    plan = prepare.plan(demo(mesh=MeshShape(fsdp=DEVICES), train=Train(steps=LOOP_STEPS)))
+    programs = prepare.compile_programs(plan)
+    with jax.set_mesh(plan.mesh):
+        tokens = random_tokens(plan.run, plan.layout)
+        bare = Trainer(Program(programs.step, plan.layout, 0.0), programs.init(), tokens)
+        name, what = "loop", f"trainer / compiled step, {label(plan.run)}"
+        yield compare(name, what, lambda: _logged(plan, programs), _step_timer(bare), rounds)
+
+
+BENCHMARKS = {
+    "import": import_time,
+    "remat": remat_time,
+    "sharding": sharding_time,
+    "loop": loop_time,
+}
 
 
 def demo(**changes: object) -> Run:
@@ -134,10 +156,18 @@ def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
         return compare(name, what, _step_timer(ours), _step_timer(theirs), rounds)
 
 
-def _step_timer(train: Trainer) -> Timer:
+def _logged(plan: prepare.Plan, programs: prepare.Programs) -> float:
+    """Median seconds per step in the metrics of a short run."""
+    with tempfile.TemporaryDirectory() as folder:
+        train(plan, programs, Options(Path(folder)))
+        lines = read_metrics(folder)
+    return median(line["step_time"] for line in lines[WARM_UP:])
+
+
+def _step_timer(running: Trainer) -> Timer:
     def steps() -> None:
         for _ in range(STEPS):
-            state = train()
+            state = running()
         jax.block_until_ready(state)
 
     return lambda: _seconds(steps) / STEPS

@@ -90,4 +90,5 @@ def attend(
     query = layout.spec("batch", "sequence", "heads", None)
     keys = layout.spec("batch", "sequence", "kv_heads", None)
     mapped = jax.shard_map(core, in_specs=(query, keys, keys), out_specs=query, check_vma=False)
-    return mapped(q_BSNK, k_BSMK, v_BSMK)
+    with jax.default_matmul_precision(layout.precision.name.lower()):
+        return mapped(q_BSNK, k_BSMK, v_BSMK)

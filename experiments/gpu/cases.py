@@ -24,7 +24,8 @@ TRAIN = Train(steps=1000, learning_rate=3e-4, warmup_steps=5, seed=0)
 Spec = tuple[str, int, int, Literal["none", "selective", "full"], Literal["flash", "unfused"]]
 
 # XLA's peak of the first ten on one H200, in GiB (jax 0.10.2, compiled without the device):
-# 34 38 40 61 62 67 67 107 119 133, of 139.8 that the driver reports. The largest of a model may not fit: its halves are then tried in its place.
+# 34 38 40 61 62 67 67 107 119 133, of 139.8 that the driver reports. One that does not fit on
+# some other GPU is followed by its half.
 ONE_DEVICE: tuple[Spec, ...] = (
     ("gpt2-124m", 32, 1024, "none", "flash"),
     ("llama3-1b", 8, 2048, "selective", "flash"),

@@ -104,7 +104,7 @@ def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainSt
         params = optax.apply_updates(state.params, updates)
     metrics = {
         "loss": value,
-        "grad_norm": optax.global_norm(gradients),
+        "grad_norm": optax.tree.norm(gradients),
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
     }
     return TrainState(state.step + 1, params, opt_state), metrics

@@ -1,0 +1,426 @@
+"""The GPU measurement on toys and the CPU: what it writes, and what it does when things go wrong."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.gpu import machine, measure, table, throughput
+from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
+from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
+from meshes.catalog.library import accelerator, accelerator_names
+from models.accounting import count_parameters
+from models.layout import Layout
+from scaling.layouts import rules_for
+from scaling.run import read_run
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = tiny_cases(1)[0]
+FOREVER = math.inf
+CASE_KEYS = {
+    *("status", "name", "run", "devices", "parameters", "tokens_per_step", "model_flops"),
+    *("attention", "flash_calls", "note", "compile_seconds", "step_time", "tokens_per_second"),
+    *("flops_per_second_per_device", "mfu", "of_matmul", "memory", "loss", "loss_falls"),
+    "under_load",
+}
+DOCUMENT_KEYS = {
+    *("schema", "date", "tiny", "device", "driver", "versions", "settings", "host", "commit"),
+    *("idle", "ceilings", "cases", "finished"),
+}
+
+
+class OutOfMemory(RuntimeError):
+    """Stands for the error of jax's runtime."""
+
+    def __init__(self) -> None:
+        super().__init__("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes.")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> SimpleNamespace:
+    """One whole `--tiny` run in a process of its own, with four fake devices."""
+    out = tmp_path_factory.mktemp("results")
+    command = [sys.executable, "-m", "experiments.gpu.throughput", "--tiny", "--out", str(out)]
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": "4",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    (path,) = out.rglob("*.json")
+    text = path.read_text()
+    return SimpleNamespace(path=path, text=text, document=json.loads(text), stdout=done.stdout)
+
+
+def budget() -> throughput.Budget:
+    return throughput.Budget(deadline=FOREVER)
+
+
+def statuses(todo, measure_one, budget) -> list[tuple[int, str]]:
+    """Batch and status of each outcome."""
+    outcomes = throughput.run_cases(todo, measure_one, budget)
+    return [(case["run"]["batch"]["global_batch"], case["status"]) for case in outcomes]
+
+
+# --- the whole, once -----------------------------------------------------------------------------
+
+
+def test_the_results_are_one_dated_file_in_a_folder_named_after_the_device(tiny):
+    assert tiny.path.parent.name == "cpu"
+    assert re.fullmatch(r"throughput-\d{4}-\d\d-\d\d\.json", tiny.path.name)
+    assert tiny.document["date"].startswith(tiny.path.stem.removeprefix("throughput-"))
+
+
+def test_the_results_have_every_key_of_their_schema(tiny):
+    document = tiny.document
+    assert document["schema"] == throughput.SCHEMA and document["finished"]
+    assert document.keys() == DOCUMENT_KEYS
+    assert [case["status"] for case in document["cases"]] == ["ok", "ok"]
+    assert all(case.keys() == CASE_KEYS for case in document["cases"])
+    assert {"python", "jax", "jaxlib", "flax", "optax"} <= document["versions"].keys()
+
+
+def test_the_second_toy_is_spread_over_all_devices(tiny):
+    first, second = tiny.document["cases"]
+    assert (first["devices"], second["devices"]) == (1, 4)
+    assert second["tokens_per_step"] == 4 * first["tokens_per_step"]
+
+
+def test_figures_of_a_case_fit_together(tiny):
+    for case in tiny.document["cases"]:
+        times = case["step_time"]
+        each = [seconds / times["calls_per_window"] for seconds in times["window_seconds"]]
+        assert times["min"] == min(each) <= times["median"] <= max(each) == times["max"]
+        assert case["tokens_per_second"] * times["median"] == pytest.approx(case["tokens_per_step"])
+        rate = case["flops_per_second_per_device"] * case["devices"] * times["median"]
+        assert rate == pytest.approx(case["model_flops"])
+        assert case["memory"]["compiled"]["peak"] > 0
+
+
+def test_the_toys_learn_their_batch(tiny):
+    """The same random tokens at each step: a step that trains lowers their loss from log(V)."""
+    for case in tiny.document["cases"]:
+        assert case["loss_falls"]
+        assert case["loss"]["first"] == pytest.approx(math.log(256), abs=0.1)
+
+
+def test_an_unknown_device_has_no_mfu_and_says_why(tiny):
+    assert all(case["mfu"] is None for case in tiny.document["cases"])
+    assert all(case["of_matmul"] > 0 for case in tiny.document["cases"])
+    assert tiny.document["device"]["peak_bf16"] is None
+    assert "'cpu' is not known" in tiny.document["device"]["note"]
+
+
+def test_every_case_carries_a_run_that_can_be_read_back(tiny):
+    assert [read_run(case["run"]) for case in tiny.document["cases"]] == tiny_cases(4)
+
+
+def test_results_name_no_folder_of_this_machine(tiny):
+    assert str(ROOT) not in tiny.text and str(Path.home()) + "/" not in tiny.text
+    assert not re.search(r'[": ]/\w+/\w', tiny.text)
+
+
+def test_the_output_has_a_line_per_case_and_a_table(tiny):
+    for case in tiny.document["cases"]:
+        assert tiny.stdout.count(case["name"]) == 2
+    assert "copy" in tiny.stdout and "step ms" in tiny.stdout and tiny.path.name in tiny.stdout
+
+
+# --- cases ---------------------------------------------------------------------------------------
+
+
+def test_both_models_are_measured_in_the_first_two_cases():
+    first, second = cases(1)[:2]
+    assert first.name == "gpt2-124m" and first.batch.seq_len == 1024
+    assert second.name == "llama3-1b" and second.batch.seq_len == 2048
+    assert 1.2e9 < count_parameters(second.model).total < 1.4e9
+
+
+@pytest.mark.parametrize("devices", [1, 2, 8])
+def test_every_case_fits_its_mesh(devices):
+    for run in [*cases(devices), *tiny_cases(devices)]:
+        rules_for(run, mesh_of(run))
+        assert mesh_of(run).devices in (1, devices)
+        assert run.precision.compute == "bf16" and run.precision.parameters == "fp32"
+
+
+def test_several_gpus_run_what_one_runs_and_share_some_of_it():
+    alone, shared = cases(1), [run for run in cases(8) if mesh_of(run).devices == 8]
+    assert [run for run in cases(8) if mesh_of(run).devices == 1] == alone
+    assert {run.name for run in shared} == {"gpt2-124m", "llama3-1b"}
+
+
+def test_labels_tell_cases_apart():
+    labels = [label(run) for run in cases(8)]
+    assert len(set(labels)) == len(labels)
+    assert labels[0] == "gpt2-124m 32x1024 none"
+    assert "llama3-1b 64x2048 selective fsdp=8" in labels
+
+
+@given(batch=st.integers(1, 64), devices=st.integers(1, 8))
+def test_halving_keeps_whole_sequences_on_every_device(batch, devices):
+    run = over(replace(TINY, batch=replace(TINY.batch, global_batch=batch)), devices)
+    half = halved(run)
+    if half is None:
+        assert batch % 2
+    else:
+        assert 2 * half.batch.global_batch == run.batch.global_batch
+        assert half.batch.global_batch % devices == 0
+
+
+# --- when things go wrong ------------------------------------------------------------------------
+
+
+def test_a_case_that_does_not_fit_is_kept_and_its_half_is_tried():
+    def measure_one(run):
+        if run.batch.global_batch > 1:
+            raise OutOfMemory
+        return {}
+
+    found = statuses([TINY], measure_one, budget())
+    assert found == [(4, "out of memory"), (2, "out of memory"), (1, "ok")]
+
+
+def test_half_a_batch_is_not_tried_twice():
+    def measure_one(run):
+        raise OutOfMemory
+
+    half = halved(TINY)
+    found = statuses([half, TINY], measure_one, budget())
+    assert [batch for batch, _ in found] == [2, 1, 4]
+
+
+def test_one_bad_case_does_not_end_the_others():
+    def measure_one(run):
+        if run == TINY:
+            raise ValueError("no such kernel\nin /home" + "/somebody/kernels.cu")
+        return {}
+
+    outcomes = list(throughput.run_cases(tiny_cases(1), measure_one, budget()))
+    assert [case["status"] for case in outcomes] == ["failed", "ok"]
+    assert outcomes[0]["error"] == "ValueError: no such kernel"
+
+
+def test_no_case_is_begun_that_would_not_end_in_time():
+    started = []
+
+    def measure_one(run):
+        started.append(run)
+        return {}
+
+    late = throughput.Budget(deadline=time.monotonic() + throughput.FIRST_CASE - 1)
+    assert [status for _, status in statuses(tiny_cases(1), measure_one, late)] == ["not run"] * 2
+    assert not started
+
+
+def test_the_longest_case_so_far_decides_whether_another_is_begun():
+    plan = throughput.Budget(deadline=time.monotonic() + 30)
+    assert not plan.allows_a_case()
+    plan.spent(2.0, is_first=True)
+    assert plan.allows_a_case()
+    plan.spent(28.0, is_first=False)
+    plan.spent(1.0, is_first=False)
+    assert not plan.allows_a_case()
+
+
+def test_where_cudnn_does_not_compile_xlas_attention_stands_in_and_says_so():
+    """cuDNN's attention cannot compile for a CPU, which is how the fallback is reached here."""
+    layout = Layout(rules_for(TINY, mesh_of(TINY)), "bf16", "selective", "cudnn")
+    with jax.set_mesh(measure.present_mesh(mesh_of(TINY), jax.devices()[:1])):
+        program = measure.compile_step(TINY, layout, "cpu")
+    assert program.layout.attention == "xla"
+    assert program.note.startswith("cuDNN attention did not compile")
+    assert measure.flash_calls(program.step) == 0
+
+
+def test_out_of_memory_is_not_taken_for_a_missing_kernel(monkeypatch):
+    def compiled(*_):
+        raise OutOfMemory
+
+    monkeypatch.setattr(measure, "_compiled", compiled)
+    layout = Layout(rules_for(TINY, mesh_of(TINY)), "bf16", "selective", "cudnn")
+    with pytest.raises(OutOfMemory):
+        measure.compile_step(TINY, layout, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes", True),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", True),
+        ("INTERNAL: no kernel image is available", False),
+    ],
+)
+def test_out_of_memory_is_known_by_its_words(message, expected):
+    assert measure.is_out_of_memory(RuntimeError(message)) == expected
+
+
+def test_a_loss_that_is_not_a_number_can_be_saved(tmp_path):
+    first = measure._finite(math.nan)
+    throughput.save({"loss": first}, tmp_path / "a" / "results.json")
+    assert json.loads((tmp_path / "a" / "results.json").read_text()) == {"loss": None}
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_earlier_results_of_the_day_are_not_written_over(tmp_path):
+    names = []
+    for _ in range(3):
+        path = throughput.result_path(tmp_path, "nvidia-h200", "2026-11-20")
+        throughput.save({}, path)
+        names.append(path.name)
+    day = "throughput-2026-11-20"
+    assert names == [f"{day}.json", f"{day}-2.json", f"{day}-3.json"]
+
+
+# --- rates ---------------------------------------------------------------------------------------
+
+
+def test_mfu_is_model_flops_over_time_devices_and_peak():
+    """989.4e12 FLOP/s: 4e15 FLOPs on 8 devices in 2 s are 250e12 on each, 25.27 % of the peak."""
+    case = {"model_flops": 4e15, "devices": 8, "step_time": {"median": 2.0}}
+    rated = measure.with_rates(case, peak=accelerator("h200-sxm").peak("bf16"), matmul=500e12)
+    assert rated["flops_per_second_per_device"] == 250e12
+    assert rated["mfu"] == pytest.approx(0.25268, abs=1e-5)
+    assert rated["of_matmul"] == 0.5
+
+
+def test_credited_flops_of_gpt2_are_those_computed_by_hand():
+    """6 x (12 layers x 12 d^2 + d V) per token, plus 6 x layers x 2 d x context."""
+    run = cases(1)[0]
+    d, layers, vocab, context = 768, 12, 50257, 1024
+    per_token = 6 * (12 * layers * d * d + d * vocab) + 6 * layers * 2 * d * context
+    assert measure._sizes(run)["model_flops"] == per_token * 32 * 1024
+
+
+def test_every_known_device_is_in_the_catalogue():
+    assert set(machine.CATALOGUE_NAMES.values()) <= set(accelerator_names())
+    for kind in machine.CATALOGUE_NAMES:
+        assert machine.identify(kind).peak > 50e12
+
+
+@pytest.mark.parametrize("kind", ["NVIDIA H100 PCIe", "NVIDIA H200 NVL", "nvidia h200", "cpu", ""])
+def test_a_device_of_another_name_is_not_guessed(kind):
+    chip = machine.identify(kind)
+    assert chip.accelerator is None and chip.peak is None and repr(kind) in chip.note
+
+
+def test_a_device_names_its_folder():
+    assert machine.identify("NVIDIA A100-SXM4-80GB").slug == "nvidia-a100-sxm4-80gb"
+
+
+# --- the machine ---------------------------------------------------------------------------------
+
+
+def test_nvidia_smi_is_read_per_gpu(monkeypatch):
+    monkeypatch.setattr(machine, "_output", lambda *_: "345 MHz, 71.2 W\n1980 MHz, 690.0 W")
+    rows = machine.nvidia_smi(("clocks.sm", "power.draw"))
+    assert rows[1] == {"clocks.sm": "1980 MHz", "power.draw": "690.0 W"} and len(rows) == 2
+
+
+def test_without_nvidia_smi_or_git_there_is_nothing_to_report(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert machine.nvidia_smi(machine.DRIVER) is None
+    assert machine.git_commit() is None
+
+
+@given(folders=st.lists(st.from_regex(r"[a-z0-9_.-]{1,8}", fullmatch=True), min_size=1, max_size=4))
+def test_absolute_paths_are_cut_down_to_a_name(folders):
+    path = "".join(f"/{folder}" for folder in folders)
+    assert machine.without_paths(f"--dump={path}/file.txt x") == "--dump=file.txt x"
+
+
+def test_rates_and_relative_paths_are_no_absolute_paths():
+    text = "3.2 GB/s of a/b.py; tokens/s"
+    assert machine.without_paths(text) == text
+
+
+# --- timing --------------------------------------------------------------------------------------
+
+
+def test_a_window_is_as_long_as_asked_and_bounded():
+    calls = []
+    x = jnp.zeros(())
+
+    def call():
+        calls.append(1)
+        return x
+
+    timed = time_windows(call, Effort(warm_up=3, windows=4, window_seconds=10.0, most_calls=7))
+    assert timed.calls == 7 and len(timed.seconds) == 4
+    assert len(calls) == 3 + 4 * 7
+
+
+def test_a_slow_call_still_gets_its_window():
+    timed = time_windows(lambda: time.sleep(0.02), replace(QUICK, window_seconds=0.001))
+    assert timed.calls == 1 and timed.median >= 0.02
+
+
+def test_no_window_is_begun_after_the_deadline():
+    assert len(time_windows(lambda: None, QUICK, deadline=time.monotonic() - 1).seconds) == 1
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9), st.integers(1, 100))
+def test_the_median_lies_within_the_spread(seconds, calls):
+    shown = Windows(calls, tuple(seconds)).as_dict()
+    assert shown["min"] <= shown["median"] <= shown["max"]
+    assert shown["window_seconds"] == seconds
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def document(**changes) -> dict:
+    case = {
+        "status": "ok",
+        "name": "gpt2-124m 32x1024 none",
+        "attention": "cudnn",
+        "flash_calls": 2,
+        "note": "",
+        "compile_seconds": 31.0,
+        "step_time": {"median": 0.0714, "min": 0.0712, "max": 0.0719},
+        "tokens_per_second": 458_931.0,
+        "flops_per_second_per_device": 392e12,
+        "mfu": 0.3962,
+        "memory": {"compiled": {"peak": 34 * 2**30}, "peak_in_use": 33 * 2**30, "is_own": True},
+        "loss": {"first": 10.98, "last": 10.5, "steps": 100},
+        "loss_falls": True,
+    }
+    lost = {"status": "out of memory", "name": "big", "error": "9 bytes"}
+    return {
+        "device": {"kind": "NVIDIA H200", "count": 1, "peak_bf16": 989.4e12, "note": ""},
+        "ceilings": {"matmul": {"flops_per_second": 788e12}, "copy": {"bytes_per_second": 4.3e12}},
+        "cases": [case | changes, lost],
+    }
+
+
+def test_the_table_shows_milliseconds_percent_and_both_peaks():
+    text = table.table(document())
+    assert "788 TFLOP/s of 989 dense peak" in text and "4.3 TB/s" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("gpt2")]
+    for cell in ("71.40", "71.20-71.90", "458,931", "392", "39.6%", "33 / 34"):
+        assert cell in row.replace("33", "33")
+    assert re.search(r"^big +out of memory$", text, re.MULTILINE)
+
+
+def test_a_peak_of_an_earlier_case_is_not_shown_as_this_ones():
+    memory = {"compiled": {"peak": None}, "peak_in_use": 33 * 2**30, "is_own": False}
+    assert "- / -" in table.table(document(memory=memory))
+
+
+def test_a_loss_that_does_not_fall_is_shouted():
+    loss = {"first": 10.98, "last": None, "steps": 100}
+    text = table.line(document(loss=loss, loss_falls=False)["cases"][0])
+    assert "10.980 -> not finite" in text and "DID NOT FALL" in text

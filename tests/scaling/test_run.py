@@ -1,0 +1,477 @@
+"""run.json: its defaults are the contract's, what is written is what is read, and nothing that
+JSON can hold does worse than one message in the user's words."""
+
+import functools
+import json
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.shape import AXES, STAGES_OUTERMOST
+from models.presets import preset_names
+from scaling.run import Run, load_run, read_run, run_dict, save_run
+
+BATCH = {"global_batch": 8, "seq_len": 32}
+SHAPE = {"vocab_size": 100, "d_model": 64, "n_layers": 2, "n_heads": 4, "d_ff": 128}
+MINIMAL = {"name": "minimal", "model": SHAPE, "batch": BATCH}
+MOE = {"n_experts": 8, "experts_per_token": 2}
+MLA = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+
+# The default of every key as the contract of run.json states it. Keys may be added, not changed.
+CONTRACT = {
+    "model": {
+        "n_kv_heads": SHAPE["n_heads"],
+        "head_dim": SHAPE["d_model"] // SHAPE["n_heads"],
+        "tied_embeddings": False,
+        "bias": False,
+        "qk_norm": False,
+        "sliding_window": None,
+        "mla": None,
+        "moe": {
+            "d_ff_expert": None,  # the model's d_ff
+            "n_shared_experts": 0,
+            "first_dense_layers": 0,
+            "capacity_factor": None,
+            "skew": 1.0,
+        },
+    },
+    "batch": {"microbatches": 1},
+    "mesh": dict.fromkeys(AXES, 1),
+    "device_order": ["data", "fsdp", "stage", "expert", "context", "tensor"],
+    "sharding": {"zero_stage": 3, "sequence_parallel": None},  # None: see tests of layouts
+    "pipeline": {"schedule": "1f1b", "virtual_stages": 1},
+    "context": {"method": "ring"},
+    "precision": {
+        "compute": "bf16",
+        "parameters": "fp32",
+        "gradients": "fp32",
+        "optimizer_state": "fp32",
+    },
+    "optimizer": "adamw",
+    "remat": "none",
+    "attention": "flash",
+    "dropout": 0.0,
+    "software": "jax",
+}
+
+# Published runs, written down from their sources; the figures are facts of these pages.
+MPT = {"mlp": "gelu", "norm": "layernorm", "bias": True, "tied_embeddings": True}
+PUBLISHED = {
+    # mosaicml/llm-foundry, scripts/train/benchmarking/README.md, "H100 80GB BF16 (Large Scale)"
+    "mpt-70b, 256 H100": {
+        "name": "mpt-70b, 256 H100",
+        "model": MPT
+        | {"vocab_size": 50368, "d_model": 8192, "n_layers": 80, "n_heads": 64, "d_ff": 32768}
+        | {"positions": "learned", "sliding_window": None, "moe": None},
+        "batch": {"global_batch": 2048, "seq_len": 2048, "microbatches": 1},
+        "mesh": {"fsdp": 256},
+        "remat": "full",
+        "cluster": {"name": "dgx-h100", "nodes": 32},
+        "software": "pytorch-fsdp",
+    },
+    # bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md, "48 node contenders"
+    "176b, 384 A100": {
+        "name": "176b, 384 A100",
+        "model": MPT
+        | {"vocab_size": 250_000, "d_model": 14336, "n_layers": 72, "n_heads": 64, "d_ff": 57344}
+        | {"positions": "alibi", "head_dim": 224},
+        "batch": {"global_batch": 2048, "seq_len": 2048, "microbatches": 512},
+        "mesh": {"fsdp": 4, "stage": 12, "tensor": 8},
+        "sharding": {"zero_stage": 1, "sequence_parallel": False},
+        "precision": {"compute": "fp16", "parameters": "bf16", "gradients": "bf16"},
+        "remat": "full",
+        "attention": "unfused",
+        "cluster": {
+            "name": "dgx-a100",
+            "nodes": 48,
+            "overrides": {"node_network_bandwidth": 50e9},
+        },
+        "software": "deepspeed",
+    },
+    # NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md, 26.08, Qwen3_30B_a3B on GB200
+    "qwen3-30b-a3b, 8 GB200": {
+        "name": "qwen3-30b-a3b, 8 GB200",
+        "model": {"preset": "qwen3-30b-a3b"},
+        "batch": {"global_batch": 512, "seq_len": 4096, "microbatches": 16},
+        "mesh": {"expert": 8},
+        "sharding": {"zero_stage": 1, "sequence_parallel": False},
+        "precision": {"compute": "fp8", "parameters": "bf16"},
+        "cluster": {"name": "gb200-nvl72", "nodes": 2},
+        "software": "megatron",
+    },
+}
+
+
+def changed(path, value, base=MINIMAL):
+    """`base` with the value at `path` (keys joined by /) replaced; tables are made on the way."""
+    first, _, rest = path.partition("/")
+    inner = base.get(first) if isinstance(base.get(first), dict) else {}
+    return {**base, first: changed(rest, value, inner) if rest else value}
+
+
+def leaves(data, prefix=""):
+    """Every (path, value) of a nested dictionary, tables included."""
+    for key, value in data.items():
+        yield prefix + key, value
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{key}/")
+
+
+def at(data, path):
+    """The value at a path."""
+    return functools.reduce(dict.__getitem__, path.split("/"), data)
+
+
+def covers(full, part):
+    """Whether every key of `part` has the same value in `full`."""
+    return all(
+        covers(full[k], v) if isinstance(v, dict) and isinstance(full[k], dict) else full[k] == v
+        for k, v in part.items()
+    )
+
+
+def message(data):
+    """What reading `data` is refused with."""
+    with pytest.raises(InputError) as raised:
+        read_run(data)
+    return str(raised.value)
+
+
+# --- defaults -----------------------------------------------------------------------------------
+
+
+def test_every_default_is_the_contract_s():
+    run = read_run({**MINIMAL, "model": {**SHAPE, "moe": MOE}, "mesh": {}})
+    actual = run_dict(run)
+    paths = [path for path, value in leaves(CONTRACT) if not isinstance(value, dict)]
+    assert {p: at(actual, p) for p in paths} == {p: at(CONTRACT, p) for p in paths}
+
+
+def test_a_table_given_in_part_keeps_the_other_defaults():
+    run = run_dict(read_run(changed("precision/compute", "fp32")))
+    assert run["precision"] == {**CONTRACT["precision"], "compute": "fp32"}
+
+
+def test_without_a_mesh_none_is_assumed():
+    assert read_run(MINIMAL).mesh is None
+    assert read_run({**MINIMAL, "mesh": None}).mesh is None
+    assert "mesh" not in run_dict(read_run(MINIMAL))
+
+
+@pytest.mark.parametrize("software", ["jax", "pytorch-fsdp", "megatron", "deepspeed", "nemo"])
+def test_pipeline_stages_are_outermost_for_the_systems_that_put_them_there(software):
+    run = read_run({**MINIMAL, "mesh": {"stage": 2, "tensor": 4}, "software": software})
+    outermost = software in ("megatron", "deepspeed", "nemo")
+    assert run.mesh.device_order == (STAGES_OUTERMOST if outermost else AXES)
+
+
+def test_a_given_device_order_wins_over_the_software_s():
+    order = list(AXES[::-1])
+    run = read_run({**MINIMAL, "mesh": {}, "device_order": order, "software": "megatron"})
+    assert run.mesh.device_order == AXES[::-1]
+    assert run_dict(run)["device_order"] == order
+
+
+@pytest.mark.parametrize("order", [5, "data", ["data"], ["data"] * 6, ["date", *AXES[1:]]])
+@pytest.mark.parametrize("mesh", [{"mesh": {"fsdp": 2}}, {}])
+def test_a_device_order_that_is_none_is_refused_with_and_without_a_mesh(order, mesh):
+    assert "device_order" in message({**MINIMAL, **mesh, "device_order": order})
+
+
+def test_learned_positions_without_a_table_take_the_sequence():
+    run = read_run({**MINIMAL, "model": {**SHAPE, "positions": "learned"}})
+    assert run.model.max_positions == BATCH["seq_len"]
+
+
+def test_a_sequence_beyond_the_learned_positions_says_both_numbers():
+    document = changed("batch/seq_len", 2048, {**MINIMAL, "model": {"preset": "gpt2-124m"}})
+    assert "seq_len=2048" in message(document) and "1024" in message(document)
+    assert read_run(changed("batch/seq_len", 1024, document)).batch.seq_len == 1024
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("trian", "train"),
+        ("device_ordr", "device_order"),
+        ("model/n_layer", "n_layers"),
+        ("model/moe/n_expert", "n_experts"),
+        ("model/mla/kv_lora_rnk", "kv_lora_rank"),
+        ("model/rope_scaling/facter", "factor"),
+        ("batch/microbatch", "microbatches"),
+        ("mesh/tensr", "tensor"),
+        ("mesh/device_order", "known: data"),
+        ("sharding/zero", "zero_stage"),
+        ("pipeline/schedul", "schedule"),
+        ("context/metod", "method"),
+        ("precision/gradient", "gradients"),
+        ("train/stpes", "steps"),
+        ("cluster/node", "nodes"),
+    ],
+)
+def test_an_unknown_key_at_any_level_names_the_nearest(path, nearest):
+    said = message(changed(path, 1))
+    assert f"unknown {'axis' if path.startswith('mesh') else 'key'} " in said
+    assert repr(path.split("/")[-1]) in said and nearest in said
+    assert all(table in said for table in path.split("/")[:-1])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "nearest"),
+    [
+        ("model/preset", "lama3-8b", "llama3-8b"),
+        ("model/mlp", "swiglue", "swiglu"),
+        ("model/positions", "rop", "rope"),
+        ("precision/compute", "bf17", "bf16"),
+        ("pipeline/schedule", "1f1", "1f1b"),
+        ("context/method", "allgather", "all-gather"),
+        ("remat", "selectiv", "selective"),
+        ("attention", "flashy", "flash"),
+    ],
+)
+def test_an_unknown_choice_names_the_nearest(path, value, nearest):
+    said = message(changed(path, value))
+    assert repr(value) in said and f"did you mean {nearest!r}" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("batch", None, "table"),
+        ("batch", [8, 32], "table"),
+        ("batch/global_batch", "8", "int"),
+        ("batch/global_batch", 8.5, "int"),
+        ("batch/seq_len", True, "int"),
+        ("batch/seq_len", None, "int"),
+        ("model", 3, "table"),
+        ("model", None, "table"),
+        ("model/preset", 3, "string"),
+        ("model/bias", 1, "bool"),
+        ("mesh", [2, 4], "table"),
+        ("mesh", "data=2", "table"),
+        ("mesh/data", "2", "int"),
+        ("mesh/data", 0, "positive"),
+        ("mesh/data", -2, "positive"),
+        ("train/learning_rate", "3e-4", "float"),
+        ("train/learning_rate", math.nan, "float"),
+        ("train/learning_rate", math.inf, "float"),
+        ("batch/global_batch", -math.inf, "int"),
+        ("dropout", None, "float"),
+        ("name", None, "str"),
+        ("software", ["jax"], "str"),
+        ("cluster", "dgx-h100", "table"),
+        ("cluster/overrides", [1], "table"),
+        ("cluster/overrides/memory", "40GB", "float"),
+    ],
+)
+def test_a_value_of_the_wrong_type_says_where_and_what_was_expected(path, value, expected):
+    said = message(changed(path, value))
+    assert path.split("/")[-1] in said and expected in said
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("sharding/zero_stage", 4),
+        ("sharding/zero_stage", -1),
+        ("pipeline/virtual_stages", 0),
+        ("batch/global_batch", 0),
+        ("batch/seq_len", -1),
+        ("batch/microbatches", 0),
+        ("dropout", -0.1),
+        ("dropout", 1.5),
+        ("cluster/nodes", 0),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused(path, value):
+    assert path.split("/")[-1] in message(changed(path, value))
+
+
+@pytest.mark.parametrize("key", ["model", "batch"])
+def test_a_run_without_a_model_or_a_batch_is_refused(key):
+    assert f"missing {key!r}" in message({k: v for k, v in MINIMAL.items() if k != key})
+
+
+def test_missing_sizes_are_all_named():
+    said = message({**MINIMAL, "model": {"n_layers": 2}})
+    assert all(name in said for name in ("vocab_size", "d_model", "n_heads", "d_ff"))
+
+
+@pytest.mark.parametrize("data", [None, [], "tiny", 3, [MINIMAL]])
+def test_a_document_that_is_no_table_is_refused(data):
+    assert "expected a table" in message(data)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def test_a_saved_run_is_read_back(tmp_path):
+    run = read_run(PUBLISHED["176b, 384 A100"])
+    save_run(run, tmp_path / "run.json")
+    assert load_run(tmp_path / "run.json") == run
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"\x00", b"null", b'{"name": NaN}'],
+    ids=["empty", "half written", "binary", "deep", "nul", "null", "nan"],
+)
+def test_a_file_that_holds_no_run_is_refused_by_its_name(tmp_path, content):
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="run.json"):
+        load_run(path)
+
+
+def test_a_file_that_is_missing_or_a_folder_is_refused_by_its_name(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(InputError, match=f"cannot read {path}"):
+            load_run(path)
+
+
+# --- published runs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_run_is_read_as_it_was_written(name):
+    document = PUBLISHED[name]
+    run = read_run(document)
+    given = {k: v for k, v in document.items() if k != "model"}
+    assert covers(run_dict(run), given)
+    assert run.mesh.devices == int(name.split()[-2])
+    assert run.batch.global_batch % (run.mesh.batch_shards * run.batch.microbatches) == 0
+
+
+# --- any input ----------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(
+    st.integers(), st.floats(), st.just(10**400), st.just(-(10**400)), st.sampled_from([0, -1])
+)
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FULL = run_dict(
+    read_run(
+        {
+            **MINIMAL,
+            "model": {**SHAPE, "moe": MOE, "mla": MLA},
+            "mesh": {"fsdp": 2},
+            "cluster": {"name": "dgx-h100", "overrides": {"memory": 40e9}},
+        }
+    )
+)
+
+DTYPES = st.sampled_from(["bf16", "fp16", "tf32", "fp32", "fp8"])
+SIZES = st.integers(1, 512)
+MODELS = st.one_of(
+    st.sampled_from(preset_names()),
+    st.sampled_from(preset_names()).map(lambda name: {"preset": name}),
+    st.fixed_dictionaries(
+        {"vocab_size": SIZES, "n_layers": SIZES, "d_ff": SIZES, "n_heads": st.just(8)}
+        | {"d_model": SIZES.map(lambda n: 16 * n)},
+        optional={
+            "n_kv_heads": st.sampled_from([1, 2, 4, 8]),
+            "head_dim": SIZES.map(lambda n: 2 * n),
+            "mlp": st.sampled_from(["swiglu", "gelu", "relu"]),
+            "norm": st.sampled_from(["rmsnorm", "layernorm"]),
+            "positions": st.sampled_from(["rope", "learned", "alibi", "none"]),
+            "sliding_window": st.none() | SIZES,
+            "bias": st.booleans(),
+            "moe": st.none()
+            | st.fixed_dictionaries(
+                {"n_experts": st.integers(4, 64), "experts_per_token": st.integers(1, 4)},
+                optional={"capacity_factor": st.none() | st.floats(1, 4), "d_ff_expert": SIZES},
+            ),
+            "mla": st.none() | st.just(MLA),
+        },
+    ),
+)
+DOCUMENTS = st.fixed_dictionaries(
+    {
+        "name": st.text(min_size=1),
+        "model": MODELS,
+        "batch": st.fixed_dictionaries(
+            {"global_batch": SIZES, "seq_len": SIZES}, optional={"microbatches": SIZES}
+        ),
+    },
+    optional={
+        "mesh": st.dictionaries(st.sampled_from(AXES), SIZES),
+        "device_order": st.permutations(AXES),
+        "sharding": st.fixed_dictionaries(
+            {},
+            optional={
+                "zero_stage": st.integers(0, 3),
+                "sequence_parallel": st.none() | st.booleans(),
+            },
+        ),
+        "precision": st.dictionaries(
+            st.sampled_from(["compute", "parameters", "gradients"]), DTYPES
+        ),
+        "remat": st.sampled_from(["none", "selective", "full"]),
+        "dropout": st.floats(0, 0.9),
+        "train": st.fixed_dictionaries(
+            {}, optional={"steps": SIZES, "learning_rate": st.floats(1e-9, 1), "seed": SIZES}
+        ),
+        "cluster": st.fixed_dictionaries(
+            {"name": st.just("dgx-h100")},
+            optional={"nodes": SIZES, "overrides": st.just({"memory": 40e9})},
+        ),
+        "software": st.sampled_from(["jax", "megatron", "deepspeed", "nemo", "pytorch-fsdp"]),
+    },
+)
+
+
+def check_round_trip(run: Run) -> None:
+    """The run survives being written down, as plain data and as text."""
+    written = run_dict(run)
+    assert read_run(written) == run
+    assert read_run(json.loads(json.dumps(written, allow_nan=False))) == run
+
+
+@given(DOCUMENTS)
+@example(PUBLISHED["176b, 384 A100"])
+@example(PUBLISHED["qwen3-30b-a3b, 8 GB200"])
+def test_any_run_is_read_keeps_what_was_given_and_survives_being_written(document):
+    run = read_run(document)
+    check_round_trip(run)
+    plain = {k: v for k, v in document.items() if k not in ("model", "device_order")}
+    assert covers(run_dict(run), plain)
+
+
+@pytest.mark.parametrize("path", ["train/learning_rate", "batch/global_batch", "mesh/data"])
+def test_a_number_beyond_every_machine_s_range_is_refused(path):
+    assert path.split("/")[-1] in message(changed(path, 10**400))
+
+
+@given(JSON)
+def test_no_document_raises_anything_but_bad_input(data):
+    with pytest.raises(InputError):
+        read_run(data)
+
+
+@given(st.sampled_from([path for path, _ in leaves(FULL)]), JSON)
+@example("train/learning_rate", 10**400)
+@example("batch/seq_len", 10**400)
+def test_any_value_anywhere_gives_a_run_or_says_bad_input(path, value):
+    try:
+        run = read_run(changed(path, value, FULL))
+    except InputError as error:
+        assert str(error)
+    else:
+        check_round_trip(run)
