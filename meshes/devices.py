@@ -101,5 +101,4 @@ def _mesh(shape: MeshShape, devices: Sequence[jax.Device]) -> Mesh:
 
 
 def _host_devices_asked() -> int:
-    asked = jax.config.jax_num_cpu_devices
-    return asked if asked > 0 else 1
+    return max(1, jax.config.values["jax_num_cpu_devices"])

@@ -9,6 +9,7 @@ Gathered weights are never kept, under any name (`Layout.project`).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -29,7 +30,7 @@ def rematerialized(block: Callable, layout: Layout) -> Callable:
     return jax.checkpoint(block, policy=policy, prevent_cse=False)
 
 
-def _keep_named(primitive: jax.extend.core.Primitive, *args: object, **params: object) -> bool:
+def _keep_named(primitive: Any, *args: Any, **params: Any) -> bool:
     return primitive.name == FLASH_FORWARD or _named(primitive, *args, **params)
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+from tyro.conf import Positional
 
 from meshes.errors import InputError
 from scaling.train.launch import avoid_absent_gpus
-
-Positional = tyro.conf.Positional
 
 
 def train(
@@ -145,7 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(json.dumps({"name": name, "error": str(error)}))
         return 2
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
 
 

@@ -14,14 +14,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.gpu.cases import label, mesh_of
+from experiments.gpu.cases import mesh_of
 from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
 from experiments.gpu.timing import THOROUGH, Effort, time_windows
 from meshes.devices import present_mesh
 from models.accounting import count_parameters, model_flops
 from models.layout import Layout
 from scaling.layouts import rules_for
-from scaling.run import Run, run_dict
+from scaling.run import Run
 from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
 from scaling.train.step import (
@@ -181,8 +181,6 @@ def short(error: BaseException) -> str:
 
 def _sizes(run: Run) -> dict[str, Any]:
     return {
-        "name": label(run),
-        "run": run_dict(run),
         "devices": mesh_of(run).devices,
         "parameters": count_parameters(run.model).total,
         "tokens_per_step": run.batch.tokens,

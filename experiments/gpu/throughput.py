@@ -21,7 +21,7 @@ from typing import Any
 
 import jax
 
-from experiments.gpu.cases import cases, halved, label, mesh_of, tiny_cases
+from experiments.gpu.cases import cases, halved, label, tiny_cases
 from experiments.gpu.ceilings import measure_ceilings
 from experiments.gpu.machine import LOAD, describe, identify, nvidia_smi
 from experiments.gpu.measure import is_out_of_memory, measure, short, with_rates
@@ -60,7 +60,7 @@ def run_cases(
         run = todo.pop(0)
         done.add(run)
         if not budget.allows_a_case():
-            yield _unmeasured(run, "not run", "the time was up")
+            yield _case(run, "not run", {"error": "the time was up"})
             continue
         start = time.monotonic()
         outcome = _outcome(run, measure_one)
@@ -133,20 +133,14 @@ def _all_cases(tiny: bool, devices: int) -> list[Run]:
 def _outcome(run: Run, measure_one: Callable[[Run], dict[str, Any]]) -> dict[str, Any]:
     """A measured case, or why it could not be measured: one bad case must not end the others."""
     try:
-        return {"status": "ok", **measure_one(run)}
+        return _case(run, "ok", measure_one(run))
     except Exception as error:
         status = "out of memory" if is_out_of_memory(error) else "failed"
-        return _unmeasured(run, status, short(error))
+        return _case(run, status, {"error": short(error)})
 
 
-def _unmeasured(run: Run, status: str, reason: str) -> dict[str, Any]:
-    return {
-        "status": status,
-        "name": label(run),
-        "run": run_dict(run),
-        "devices": mesh_of(run).devices,
-        "error": reason,
-    }
+def _case(run: Run, status: str, found: dict[str, Any]) -> dict[str, Any]:
+    return {"status": status, "name": label(run), "run": run_dict(run), **found}
 
 
 def _ask_for_memory() -> None:

@@ -4,10 +4,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meshes.shape import default_order, parse_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.run import Run
+
+if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
+    from scaling.train.prepare import Plan, Programs
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     return 0
 
 
-def _header(plan) -> list[str]:  # type: ignore[no-untyped-def]
+def _header(plan: "Plan") -> list[str]:
     """What is about to run, in a few lines."""
     from models.accounting import count_parameters
 
@@ -87,7 +91,7 @@ def _header(plan) -> list[str]:  # type: ignore[no-untyped-def]
     ]
 
 
-def _sharding(plan, programs) -> list[str]:  # type: ignore[no-untyped-def]
+def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     """The sharding table and its warnings."""
     from scaling.layouts import notes
     from scaling.report.shardings import rows, table, warnings

@@ -33,7 +33,7 @@ def rows(params: Any, rules: Rules) -> list[Row]:
 
 def table(all_rows: list[Row]) -> str:
     """The rows as aligned text with a total."""
-    lines = [("parameter", "shape", "sharded over", "bytes", "per device")]
+    lines: list[tuple[str, ...]] = [("parameter", "shape", "sharded over", "bytes", "per device")]
     for row in all_rows:
         shape = "x".join(map(str, row.shape))
         sizes = format_size(row.bytes), format_size(row.device_bytes)

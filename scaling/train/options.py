@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-GPU_OPTIONS: dict[str, bool | int | str] = {
+GPU_OPTIONS: dict[str, bool | str] = {
     # Start each collective as early as its inputs allow, wait for it as late as its users allow.
     "xla_gpu_enable_latency_hiding_scheduler": True,
     # Not set: xla_gpu_enable_pipelined_all_gather / _reduce_scatter / _all_reduce, which move a
@@ -18,7 +18,7 @@ GPU_OPTIONS: dict[str, bool | int | str] = {
 }
 
 
-def compiler_options(platform: str) -> dict[str, bool | int | str]:
+def compiler_options(platform: str) -> dict[str, bool | str]:
     """Options for `lowered.compile(compiler_options=...)` on "gpu"/"cuda", "cpu" or "tpu"."""
     return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
 

@@ -10,7 +10,7 @@ device has room for its shard only.
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ def abstract_tokens(batch: Batch, layout: Layout) -> Tokens:
     shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
     spec = layout.spec(None, "batch", "sequence")
     sharding = jax.NamedSharding(mesh or jax.sharding.get_abstract_mesh(), spec)
-    leaf = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
+    leaf: Any = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
     return Tokens(leaf, leaf)
 
 

@@ -135,15 +135,18 @@ def test_other_steps_change_nothing_else():
 
 
 @pytest.fixture
-def python_file(tmp_path, monkeypatch):
-    """Writes a Python file; modules that it makes are forgotten afterwards."""
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+def python_file(tmp_path):
+    """Writes a Python file; what loading it did to the known modules is undone afterwards."""
+    before = dict(sys.modules)
 
     def write(text, name="mine.py"):
         (tmp_path / name).write_text(text)
         return str(tmp_path / name)
 
-    return write
+    yield write
+    for name in [n for n, module in sys.modules.items() if before.get(n) is not module]:
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
 def refused(text):

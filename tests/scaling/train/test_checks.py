@@ -1,0 +1,126 @@
+"""What the trainer refuses: by its name in run.json, with what to use instead."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from scaling.recipes import recipe, recipe_names
+from scaling.run import Precision, Run, Sharding, Train
+from scaling.train.checks import check_settings, check_trainable
+
+TINY = recipe("tiny")
+ONE = MeshShape()
+
+
+def with_model(**changes) -> Run:
+    return replace(TINY, model=replace(TINY.model, **changes))
+
+
+def refused(run: Run, mesh: MeshShape = ONE) -> str:
+    """What the trainer refuses `run` with."""
+    with pytest.raises(InputError) as raised:
+        check_trainable(run, mesh)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("axis", ["stage", "expert", "context"])
+def test_axes_that_are_not_trained_are_named_with_their_size(axis):
+    said = refused(TINY, MeshShape(**{axis: 2}, fsdp=2))
+    assert f"mesh axis {axis}=2 is not yet trained" in said
+    assert "data, fsdp and tensor" in said
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "instead"),
+    [
+        (recipe("mixtral-8x7b"), "mixture-of-experts", "dense"),
+        (recipe("deepseek-v3"), "mixture-of-experts", "dense"),
+        (replace(recipe("deepseek-v3"), name="x"), "mixture-of-experts", "dense"),
+        (with_model(mla=recipe("deepseek-v3").model.mla), "multi-head latent", "without mla"),
+        (with_model(positions="alibi"), "'alibi'", "rope"),
+        (replace(TINY, optimizer="lion"), "optimizer 'lion'", "adamw"),
+        (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
+        (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
+        (replace(TINY, precision=Precision("fp8")), "precision.compute 'fp8'", "bf16"),
+        (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
+        *(
+            (replace(TINY, precision=Precision(**{name: "bf16"})), f"{name} 'bf16'", "fp32")
+            for name in ("parameters", "gradients", "optimizer_state")
+        ),
+    ],
+)
+def test_features_that_are_not_trained_are_named_with_what_is(run, name, instead):
+    what, fix = refused(run).split(";")
+    assert name in what and "not yet trained" in what and instead in fix
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_other_zero_stages_are_refused_only_where_fsdp_is_used(stage):
+    run = replace(TINY, sharding=Sharding(zero_stage=stage))
+    assert f"sharding.zero_stage {stage} over fsdp" in refused(run, MeshShape(fsdp=2))
+    check_trainable(run, MeshShape(data=2))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_dense_recipe_is_trained_and_no_other(name):
+    run = recipe(name)
+    if run.model.moe or run.model.mla:
+        refused(run)
+    else:
+        check_trainable(run, ONE)
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))
+def test_any_mix_of_data_fsdp_and_tensor_is_trained(data, fsdp, tensor):
+    check_trainable(TINY, MeshShape(data=data, fsdp=fsdp, tensor=tensor))
+
+
+@pytest.mark.parametrize("compute", ["bf16", "tf32", "fp32"])
+@pytest.mark.parametrize("remat", ["none", "selective", "full"])
+@pytest.mark.parametrize("positions", ["rope", "learned", "none"])
+def test_every_other_choice_of_format_remat_and_positions_is_trained(compute, remat, positions):
+    run = replace(with_model(positions=positions), precision=Precision(compute), remat=remat)
+    check_trainable(run, ONE)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in ("steps", "keep_checkpoints", "eval_batches") for value in (0, -1)),
+        *((name, -1) for name in ("warmup_steps", "checkpoint_every", "eval_every")),
+        *((name, -0.5) for name in ("clip_norm", "weight_decay")),
+        *(("learning_rate", value) for value in (0.0, -1e-3, float("nan"), float("inf"))),
+        *((name, float("nan")) for name in ("clip_norm", "weight_decay")),
+        ("seed", 2**70),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(name, value):
+    run = replace(TINY, train=replace(Train(), **{name: value}))
+    with pytest.raises(InputError, match=f"train.{name}={value}"):
+        check_settings(run)
+
+
+@given(
+    st.builds(
+        Train,
+        steps=st.integers(1, 10**6),
+        learning_rate=st.floats(1e-9, 10),
+        warmup_steps=st.integers(0, 10**6),
+        weight_decay=st.floats(0, 1),
+        clip_norm=st.floats(0, 10),
+        seed=st.integers(0, 2**32 - 1),
+        checkpoint_every=st.integers(0, 100),
+        keep_checkpoints=st.integers(1, 10),
+        eval_every=st.integers(0, 100),
+        eval_batches=st.integers(1, 10),
+    )
+)
+def test_all_other_settings_pass(train):
+    check_settings(replace(TINY, train=train))
