@@ -13,11 +13,19 @@ class InputError(ValueError):
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A phrase that names the closest valid spelling, or lists what there is."""
     names = [str(v) for v in valid]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    by_lower = {valid_name.lower(): valid_name for valid_name in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     known = f"known: {', '.join(names)}"
     if not close:
         return known
-    return f"did you mean {close[0]!r}?" + (f" ({known})" if len(names) <= FEW else "")
+    return f"did you mean {by_lower[close[0]]!r}?" + (f" ({known})" if len(names) <= FEW else "")
+
+
+def check_range(name: str, value: float, least: float, most: float | None = None) -> None:
+    """Raise InputError unless `least <= value` (and `value <= most`)."""
+    if value < least or (most is not None and value > most):
+        allowed = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name}={value} must be {allowed}")
 
 
 def check_keys(given: Iterable[str], valid: Iterable[str], where: str, what: str = "key") -> None:

@@ -4,7 +4,6 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 """
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeVar, Union
 from meshes.errors import InputError, check_keys, nearest
 
 T = TypeVar("T")
+LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
 
 
 def read(cls: type[T], data: Any, where: str) -> T:
@@ -92,11 +92,15 @@ def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
     return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in pairs)
 
 
+def _is_number(value: Any) -> bool:
+    """A finite number of a size that machines count in."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
 def _convert_scalar(hint: type, value: Any, where: str) -> Any:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int and is_number and math.isfinite(value) and value == int(value):
+    if hint is int and _is_number(value) and value == int(value):
         return int(value)
-    if hint is float and is_number and math.isfinite(value):
+    if hint is float and _is_number(value):
         return float(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value

@@ -64,9 +64,6 @@ def notes(run: Run, rules: Rules) -> list[str]:
 
 def _check_batch(run: Run, mesh: MeshShape) -> None:
     batch = run.batch
-    for name in ("global_batch", "seq_len", "microbatches"):
-        if getattr(batch, name) < 1:
-            raise InputError(f"batch.{name}={getattr(batch, name)} must be positive")
     check_divisible("batch.global_batch", batch.global_batch, ("data", "fsdp", "expert"), mesh)
     local = batch.global_batch // mesh.batch_shards
     if local % batch.microbatches:

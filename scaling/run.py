@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from meshes.errors import InputError, check_keys
+from meshes.errors import InputError, check_keys, check_range
 from meshes.reading import read
 from meshes.shape import AXES, MeshShape, default_order
 from models.config import ModelConfig, with_positions
@@ -25,6 +25,10 @@ class Batch:
     seq_len: int  # tokens
     microbatches: int = 1  # per step, for accumulation or pipeline
 
+    def __post_init__(self) -> None:
+        for name in ("global_batch", "seq_len", "microbatches"):
+            check_range(name, getattr(self, name), 1)
+
     @property
     def tokens(self) -> int:
         """Tokens per step, whole job."""
@@ -38,6 +42,9 @@ class Sharding:
     zero_stage: int = 3  # 0..3, for the fsdp axis
     sequence_parallel: bool | None = None  # None: tensor > 1 for software "jax", else false
 
+    def __post_init__(self) -> None:
+        check_range("zero_stage", self.zero_stage, 0, 3)
+
 
 @dataclass(frozen=True)
 class Pipeline:
@@ -45,6 +52,9 @@ class Pipeline:
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
     virtual_stages: int = 1
+
+    def __post_init__(self) -> None:
+        check_range("virtual_stages", self.virtual_stages, 1)
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,9 @@ class ClusterChoice:
     overrides: dict[str, float] = field(default_factory=dict)
     file: str | None = None
 
+    def __post_init__(self) -> None:
+        check_range("nodes", self.nodes, 1)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -110,6 +123,9 @@ class Run:
     train: Train = Train()
     cluster: ClusterChoice | None = None
     software: str = "jax"
+
+    def __post_init__(self) -> None:
+        check_range("dropout", self.dropout, 0, 1)
 
 
 def read_run(data: Any, where: str = "run.json") -> Run:
@@ -147,7 +163,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
 
 
@@ -172,6 +188,7 @@ def save_run(run: Run, path: Path) -> None:
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
     order = data.get("device_order", default_order(data.get("software", "jax")))
     if "mesh" not in data or data["mesh"] is None:
+        read(MeshShape, {"device_order": order}, where)  # without a mesh it is checked all the same
         return None
     if not isinstance(data["mesh"], dict):
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")

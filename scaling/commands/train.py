@@ -83,7 +83,7 @@ def _header(plan: "Plan") -> list[str]:
     count = count_parameters(run.model).total
     batch = run.batch
     return [
-        f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({run.mesh.devices} x "
+        f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
         f"{plan.layout.attention}",
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"

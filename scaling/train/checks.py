@@ -1,8 +1,8 @@
 """What the trainer cannot run (yet), refused by name before any device work."""
 
-from meshes.errors import InputError
+from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
-from scaling.run import Run
+from scaling.run import Run, Train
 
 
 def check_trainable(run: Run, mesh: MeshShape) -> None:
@@ -14,15 +14,12 @@ def check_trainable(run: Run, mesh: MeshShape) -> None:
         raise InputError(f"train: {problem} is not yet trained; {fix}")
 
 
-def check_settings(run: Run) -> None:
+def check_settings(train: Train) -> None:
     """Raise InputError for training settings that mean nothing."""
-    train = run.train
     for name in ("steps", "keep_checkpoints", "eval_batches"):
-        if getattr(train, name) < 1:
-            raise InputError(f"train.{name}={getattr(train, name)} must be positive")
+        check_range(f"train.{name}", getattr(train, name), 1)
     for name in ("warmup_steps", "checkpoint_every", "eval_every", "clip_norm", "weight_decay"):
-        if getattr(train, name) < 0:
-            raise InputError(f"train.{name}={getattr(train, name)} must not be negative")
+        check_range(f"train.{name}", getattr(train, name), 0)
     if not train.learning_rate > 0:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
 

@@ -56,7 +56,7 @@ def plan(run: Run) -> Plan:
     Raises:
         InputError: whatever does not fit, with the numbers and the fix.
     """
-    check_settings(run)
+    check_settings(run.train)
     mesh = resolved_mesh(run, None)  # what the run asks for, before asking for devices
     check_trainable(run, mesh)
     if run.mesh is not None:

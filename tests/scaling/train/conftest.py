@@ -42,16 +42,15 @@ GROUPS = re.compile(
 
 
 class Collective(NamedTuple):
-    """One instruction. `size`: bytes of the whole tensors (gathered, not yet scattered, reduced)
-    on one device, per call; `calls`: per step; `looped`: inside a loop over layers or microbatches.
-    """
+    """One instruction, perhaps for several tensors."""
 
     kind: str
-    axes: tuple[str, ...] | None  # None: the groups are those of no mesh axes
+    axes: tuple[str, ...] | None  # sorted; None: the groups are those of no mesh axes
     dtype: str
-    size: int
-    calls: int
-    loops: int  # nested loops around it
+    size: int  # bytes of the whole tensors (gathered, not yet scattered, reduced) on one device
+    calls: int  # per step
+    loops: int  # nested around it, over layers or microbatches
+    operands: tuple[str, ...]
     line: str
 
 
@@ -96,7 +95,9 @@ def read_collectives(text: str, mesh: MeshShape) -> list[Collective]:
                 dtype, size = _whole(*match.groups(), line)
                 groups = GROUPS.search(line)
                 axes = axes_of(groups_in(groups[1]), mesh) if groups else None
-                found.append(Collective(match[2], axes, dtype, size, calls, loops, line.strip()))
+                operands = tuple(re.findall(r"%([\w.\-]+)", line[match.end() :].partition(")")[0]))
+                what = (match[2], axes, dtype, size, calls, loops, operands, line.strip())
+                found.append(Collective(*what))
     return found
 
 
@@ -148,7 +149,11 @@ def _whole(result: str, kind: str, start: str | None, line: str) -> tuple[str, i
     if kind == "all-gather" and start:
         sizes = sizes[half:]  # (operands, results)
     elif kind == "reduce-scatter":
-        sizes = sizes[:half] if start else [n * groups_in(GROUPS.search(line)[1]).shape[1] for n in sizes]
+        sizes = (
+            sizes[:half]
+            if start
+            else [n * groups_in(GROUPS.search(line)[1]).shape[1] for n in sizes]
+        )
     return arrays[0][0], sum(sizes)
 
 
@@ -156,9 +161,3 @@ def _whole(result: str, kind: str, start: str | None, line: str) -> tuple[str, i
 def collectives() -> Callable[[str, MeshShape], list[Collective]]:
     """`collectives(text, mesh)`: those of an optimised HLO module."""
     return read_collectives
-
-
-@pytest.fixture(scope="session")
-def replica_groups() -> Callable[[str], list[list[int]]]:
-    """`replica_groups(text)`: device ids of each group."""
-    return lambda text: groups_in(text).tolist()

@@ -1,0 +1,73 @@
+"""The benchmarks compare neighbours in time; here only how, not how fast this machine is."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import bench
+from meshes.shape import MeshShape
+
+
+def timer(*seconds: float):
+    """Pretends to take these times, one after the other."""
+    left = iter(seconds)
+    return lambda: next(left)
+
+
+def test_the_first_round_does_not_count():
+    result = bench.compare("x", "a / b", timer(99.0, 2.0, 4.0), timer(1.0, 1.0, 1.0), rounds=2)
+    assert result.ratios == (2.0, 4.0)
+    assert (result.seconds, result.baseline, result.ratio) == (3.0, 1.0, 3.0)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9))
+def test_a_thing_against_itself_is_one(seconds):
+    both = timer(1.0, *seconds), timer(1.0, *seconds)
+    assert bench.compare("x", "a / a", *both, rounds=len(seconds)).ratio == 1.0
+
+
+def test_a_slow_moment_of_the_machine_slows_both():
+    """Round two is ten times slower for both sides: the ratio does not move."""
+    result = bench.compare("x", "", timer(2.0, 2.0, 20.0), timer(1.0, 1.0, 10.0), rounds=2)
+    assert result.ratios == (2.0, 2.0)
+
+
+def test_the_table_has_a_row_per_result_with_its_spread():
+    result = bench.Ratio("remat full", "a / b", 0.3, 0.2, (1.4, 1.5, 1.6))
+    row = bench.table([result]).splitlines()[1]
+    for cell in ("remat full", "1.50", "1.40-1.60", "300.0", "200.0", "a / b"):
+        assert cell in row
+
+
+def test_results_are_saved_raw_with_versions(tmp_path):
+    bench.save([bench.Ratio("x", "a / b", 0.3, 0.2, (1.5,))], tmp_path / "new" / "bench.json")
+    document = json.loads((tmp_path / "new" / "bench.json").read_text())
+    assert document["schema"] == 1 and "jax" in document["versions"]
+    assert document["results"][0] == {
+        **{"name": "x", "what": "a / b", "seconds": 0.3, "baseline": 0.2},
+        **{"ratios": [1.5], "ratio": 1.5},
+    }
+
+
+def test_steps_are_compared_on_the_same_model_and_batch():
+    run = bench.demo(mesh=MeshShape(fsdp=8), remat="full")
+    assert (run.model, run.batch) == (bench.demo().model, bench.demo().batch)
+    assert run.remat == "full" and bench.demo().remat == "none"
+
+
+def test_one_benchmark_can_be_asked_for(tmp_path, capsys, monkeypatch):
+    asked = []
+    monkeypatch.setitem(bench.BENCHMARKS, "import", lambda rounds: asked.append(rounds) or [])
+    bench.main(["--only", "import", "--rounds", "3", "--out", str(tmp_path / "bench.json")])
+    assert asked == [3] and json.loads((tmp_path / "bench.json").read_text())["results"] == []
+    assert "ratio" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_benchmark_runs(tmp_path):
+    bench.main(["--rounds", "1", "--out", str(tmp_path / "bench.json")])
+    results = json.loads((tmp_path / "bench.json").read_text())["results"]
+    assert {row["name"].split()[0] for row in results} == set(bench.BENCHMARKS)
+    assert all(row["ratio"] > 0 for row in results)
