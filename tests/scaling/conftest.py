@@ -1,0 +1,71 @@
+"""A toy run on text of six words, and its programs, compiled once per session and configuration."""
+
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from meshes.shape import MeshShape
+from models.config import ModelConfig
+from scaling.run import Batch, Precision, Run, Train
+
+WORDS = ("alpha ", "beta ", "gamma ", "def ", "return ", "\n")
+LOOP_ONLY = {"checkpoint_every": 0, "keep_checkpoints": 2, "eval_every": 0, "eval_batches": 1}
+
+
+@pytest.fixture(scope="session")
+def words_file(tmp_path_factory) -> Path:
+    """A text file that a small model learns at once."""
+    drawn = random.Random(0).choices(WORDS, k=4000)
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    path.write_text("".join(drawn))
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy(words_file):
+    """Makes the toy run: toy(mesh={"fsdp": 4}, microbatches=2, steps=8, ...)."""
+    model = ModelConfig(256, d_model=32, n_layers=2, n_heads=4, d_ff=64, n_kv_heads=2)
+    train = Train(steps=8, learning_rate=1e-2, warmup_steps=2, eval_batches=1, data=str(words_file))
+
+    def make(mesh=None, microbatches=1, **changes) -> Run:
+        return Run(
+            name="toy",
+            model=model,
+            batch=Batch(global_batch=8, seq_len=16, microbatches=microbatches),
+            mesh=MeshShape(**(mesh or {})),
+            precision=Precision(compute="fp32"),
+            train=replace(train, **changes),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """Plan and programs of a run, on the first of the fake devices where its mesh has fewer."""
+    import jax
+
+    from meshes.devices import present_mesh
+    from scaling.layouts import rules_for
+    from scaling.train.data import open_source
+    from scaling.train.prepare import Plan, compile_programs
+    from scaling.train.state import layout_for
+
+    def plan(run: Run) -> Plan:
+        rules = rules_for(run, run.mesh)
+        mesh = present_mesh(run.mesh, jax.devices()[: run.mesh.devices])
+        source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
+        return Plan(run, rules, layout_for(run, rules, "cpu"), mesh, source)
+
+    @cache
+    def programs(run: Run):
+        return compile_programs(plan(run))
+
+    def prepared(run: Run):
+        compiled = programs(replace(run, train=replace(run.train, **LOOP_ONLY)))
+        return plan(run), compiled
+
+    return prepared

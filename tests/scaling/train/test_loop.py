@@ -1,0 +1,449 @@
+"""The loop: what a run leaves behind, that it never blocks the devices, and how it stops."""
+
+import errno
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+from collections import namedtuple
+from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+from meshes.errors import InputError
+from scaling.run import load_run
+from scaling.train import checksums
+from scaling.train.checkpoint import Checkpoints
+from scaling.train.data import training_batches
+from scaling.train.loop import NotFinite, Options, Outcome, check_folder, train
+from scaling.train.metrics import MetricsLog, read_metrics
+
+STEPS = 8
+KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
+DiskUsage = namedtuple("DiskUsage", "total used free")
+
+
+class FakeStep:
+    """In place of the compiled step: calls `act` before each step, then the real one."""
+
+    def __init__(self, real, act=lambda step: None, change=lambda step, metrics: metrics):
+        self.real, self.act, self.change = real, act, change
+        self.calls = 0
+
+    def __call__(self, state, tokens):
+        self.calls += 1
+        self.act(self.calls)
+        state, metrics = self.real(state, tokens)
+        return state, self.change(self.calls, metrics)
+
+    def memory_analysis(self):
+        return self.real.memory_analysis()
+
+
+class Scalar:
+    """A metric that notes when it is read."""
+
+    def __init__(self, value, note):
+        self.value, self.note = value, note
+
+    def __float__(self):
+        self.note()
+        return float(self.value)
+
+
+def with_step(prepared, **fakes):
+    """The same plan, and programs whose step is watched or changed."""
+    plan, programs = prepared
+    return plan, replace(programs, step=FakeStep(programs.step, **fakes))
+
+
+def saved_steps(folder):
+    with Checkpoints(folder / "checkpoints") as checkpoints:
+        return checkpoints.steps()
+
+
+def assert_whole(folder, step):
+    assert checksums.damage(folder / "checkpoints" / f"step_{step:08d}") is None
+
+
+@pytest.fixture(scope="module")
+def finished(toy, prepare, tmp_path_factory):
+    """Folder, plan and outcome of a run to its end on one device."""
+    folder = tmp_path_factory.mktemp("run")
+    plan, programs = prepare(toy(checkpoint_every=3, eval_every=3, steps=STEPS))
+    outcome = train(plan, programs, Options(folder))
+    return folder, plan, outcome
+
+
+def training_lines(folder):
+    return [record for record in read_metrics(folder) if "loss" in record]
+
+
+def test_each_step_has_one_line_with_the_keys_of_the_contract_in_order(finished):
+    lines = training_lines(finished[0])
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert all(list(line) == KEYS for line in lines)
+
+
+def test_tokens_and_rates_agree_with_the_batch(finished):
+    for line in training_lines(finished[0]):
+        assert line["tokens"] == 8 * 16
+        assert line["tokens_seen"] == line["step"] * 8 * 16
+        assert line["step_time"] > 0
+        assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["step_time"])
+
+
+def test_the_loss_falls_from_that_of_a_guess(finished):
+    losses = [line["loss"] for line in training_lines(finished[0])]
+    assert losses[0] == pytest.approx(math.log(256), rel=0.02)
+    assert losses[-1] < losses[0] - 1
+    assert finished[2] == Outcome(STEPS, losses[-1])
+
+
+def test_losses_keep_every_digit_of_float32(finished):
+    for line in training_lines(finished[0]):
+        assert float(np.float32(line["loss"])) == line["loss"]
+        assert line["loss"] != round(line["loss"], 6)
+
+
+def test_the_held_out_loss_comes_at_its_interval_and_at_the_end(finished):
+    lines = [line for line in read_metrics(finished[0]) if "held_out_loss" in line]
+    assert [line["step"] for line in lines] == [3, 6, STEPS]
+    assert lines[-1]["held_out_loss"] < lines[0]["held_out_loss"]
+    assert list(lines[0]) == ["step", "held_out_loss"]
+
+
+def test_checkpoints_come_at_their_interval_and_at_the_end_and_the_newest_are_kept(finished):
+    assert saved_steps(finished[0]) == [6, STEPS]
+
+
+def test_run_json_describes_the_same_run_with_its_mesh(finished):
+    folder, plan, _ = finished
+    assert load_run(folder / "run.json") == plan.run
+    assert json.loads((folder / "run.json").read_text())["mesh"]["fsdp"] == 1
+
+
+def test_measured_json_leaves_the_first_steps_out(finished):
+    document = json.loads((finished[0] / "measured.json").read_text())
+    assert set(document) == {"name", "machine", "versions", "step_time", "memory"}
+    assert document["step_time"]["steps"] == STEPS - 3
+    times = sorted(line["step_time"] for line in training_lines(finished[0])[3:])
+    assert document["step_time"]["measured"] == times[len(times) // 2]
+    assert document["memory"]["compiled"] > 0
+
+
+def test_nothing_else_is_written(finished):
+    names = {path.name for path in finished[0].iterdir()}
+    assert names == {"run.json", "metrics.jsonl", "measured.json", "checkpoints"}
+
+
+def dispatches_and_reads(toy, prepare, folder, **settings):
+    """What the host did with the device, in order: ("dispatch" | "read", step)."""
+    events = []
+
+    def watched(step, metrics):
+        note = lambda: events.append(("read", step))
+        return {**metrics, "loss": Scalar(metrics["loss"], note)}
+
+    plan, programs = with_step(
+        prepare(toy(**settings)),
+        act=lambda step: events.append(("dispatch", step)),
+        change=watched,
+    )
+    train(plan, programs, Options(folder))
+    return events
+
+
+def test_each_step_is_dispatched_before_the_one_before_it_is_read(toy, prepare, tmp_path):
+    events = dispatches_and_reads(toy, prepare, tmp_path)
+    expected = [("dispatch", 1)]
+    for step in range(2, STEPS + 1):
+        expected += [("dispatch", step), ("read", step - 1)]
+    assert events == [*expected, ("read", STEPS)]
+
+
+def test_only_a_checkpoint_waits_for_the_newest_step(toy, prepare, tmp_path):
+    events = dispatches_and_reads(toy, prepare, tmp_path, checkpoint_every=3)
+    waited_for = [
+        step
+        for place, (what, step) in enumerate(events)
+        if what == "read" and ("dispatch", step + 1) not in events[:place]
+    ]
+    assert waited_for == [3, 6, STEPS]
+
+
+def test_the_progress_line_goes_to_stderr_only(toy, prepare, tmp_path, capsys):
+    train(*prepare(toy(eval_every=4)), Options(tmp_path))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"step {STEPS}/{STEPS} | loss" in err
+    assert "step 4: held-out loss" in err
+
+
+def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(toy, prepare, tmp_path):
+    for count in (1, 4):
+        train(*prepare(toy(microbatches=count)), Options(tmp_path / str(count)))
+    whole, parts = (training_lines(tmp_path / name) for name in "14")
+    for name in ("loss", "grad_norm"):
+        values = [[line[name] for line in lines] for lines in (whole, parts)]
+        assert values[0][0] == pytest.approx(values[1][0], rel=1e-5)
+        assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+def test_a_sink_gets_every_step_and_held_out_loss_on_request(toy, prepare, tmp_path, monkeypatch):
+    writer = mock.Mock()
+    package = SimpleNamespace(SummaryWriter=lambda folder: writer)
+    monkeypatch.setitem(sys.modules, "tensorboardX", package)
+    train(*prepare(toy(eval_every=4)), Options(tmp_path, sinks=("tensorboard",)))
+    calls = [call.args for call in writer.add_scalar.call_args_list]
+    assert [step for name, _, step in calls if name == "loss"] == list(range(1, STEPS + 1))
+    assert [step for name, _, step in calls if name == "held_out_loss"] == [4, STEPS]
+    writer.close.assert_called_once_with()
+
+
+def test_a_sink_that_is_not_installed_says_what_to_install(toy, prepare, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(InputError, match=r"scaling\[tensorboard\]"):
+        train(*prepare(toy()), Options(tmp_path, sinks=("tensorboard",)))
+
+
+# Stopping on NaN
+
+
+def poisoned(at, name):
+    """Metrics in which `name` is not a number at step `at`."""
+    value = jax.numpy.float32(math.nan)
+    return lambda step, metrics: {**metrics, name: value} if step == at else metrics
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm"])
+@pytest.mark.parametrize(("at", "last_good"), [(5, 4), (4, 2), (7, 6)])
+def test_nan_stops_with_the_batch_saved_and_an_older_checkpoint_newest(
+    toy, prepare, tmp_path, name, at, last_good
+):
+    plan, programs = with_step(prepare(toy(checkpoint_every=2)), change=poisoned(at, name))
+    with pytest.raises(NotFinite, match=f"step {at}: .*last checkpoint is step {last_good}"):
+        train(plan, programs, Options(tmp_path))
+    assert saved_steps(tmp_path)[-1] == last_good
+    assert_whole(tmp_path, last_good)
+    last = read_metrics(tmp_path)[-1]
+    assert (last["step"], last[name]) == (at, None)
+    batches = training_batches(plan.source, 8, 16, plan.run.train.seed)
+    inputs, targets = next(islice(batches, at - 1, None))
+    batches.close()
+    with np.load(tmp_path / f"nan_step_{at}.npz") as saved:
+        assert saved["step"] == at
+        np.testing.assert_array_equal(saved["inputs"], inputs)
+        np.testing.assert_array_equal(saved["targets"], targets)
+
+
+def test_the_run_goes_on_from_the_checkpoint_before_the_nan(toy, prepare, tmp_path):
+    prepared = prepare(toy(checkpoint_every=2))
+    plan, programs = with_step(prepared, change=poisoned(5, "loss"))
+    with pytest.raises(NotFinite):
+        train(plan, programs, Options(tmp_path))
+    outcome = train(*prepared, Options(tmp_path, resume=True))
+    assert outcome.step == STEPS and math.isfinite(outcome.loss)
+
+
+def test_an_absurd_learning_rate_stops_the_run(toy, prepare, tmp_path):
+    plan, programs = prepare(toy(learning_rate=1e30, warmup_steps=0))
+    with pytest.raises(NotFinite, match="Lower train.learning_rate"):
+        train(plan, programs, Options(tmp_path))
+    assert saved_steps(tmp_path) == []
+
+
+def test_without_a_checkpoint_nobody_is_told_to_resume(toy, prepare, tmp_path):
+    plan, programs = with_step(prepare(toy()), change=poisoned(2, "loss"))
+    with pytest.raises(NotFinite) as caught:
+        train(plan, programs, Options(tmp_path))
+    assert "None" not in str(caught.value)
+    assert "--resume" not in str(caught.value)
+
+
+# Stopping on a signal
+
+
+def at_step(wanted, action):
+    return lambda step: action() if step == wanted else None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_step_in_flight_saves_and_leaves(toy, prepare, tmp_path, number):
+    before = signal.getsignal(number)
+    plan, programs = with_step(prepare(toy()), act=at_step(3, lambda: os.kill(os.getpid(), number)))
+    outcome = train(plan, programs, Options(tmp_path))
+    assert (outcome.step, outcome.stopped_by) == (3, signal.Signals(number).name)
+    assert saved_steps(tmp_path) == [3]
+    assert_whole(tmp_path, 3)
+    assert [line["step"] for line in training_lines(tmp_path)] == [1, 2, 3]
+    assert outcome.loss == training_lines(tmp_path)[-1]["loss"]
+    assert signal.getsignal(number) is before
+
+
+def test_a_signal_while_a_step_is_read_is_obeyed_too(toy, prepare, tmp_path):
+    terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    stop_in_read = lambda step, metrics: (
+        {**metrics, "loss": Scalar(metrics["loss"], terminate)} if step == 3 else metrics
+    )
+    plan, programs = with_step(prepare(toy()), change=stop_in_read)
+    outcome = train(plan, programs, Options(tmp_path))
+    assert (outcome.step, outcome.stopped_by) == (4, "SIGTERM")
+    assert saved_steps(tmp_path) == [4]
+    assert [line["step"] for line in training_lines(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_a_signal_just_after_a_checkpoint_does_not_write_it_again(
+    toy, prepare, tmp_path, monkeypatch
+):
+    saved, save = [], Checkpoints.save
+
+    def save_and_stop(self, step, *rest):
+        saved.append(step)
+        save(self, step, *rest)
+        if len(saved) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Checkpoints, "save", save_and_stop)
+    outcome = train(*prepare(toy(checkpoint_every=2)), Options(tmp_path))
+    assert (outcome.step, outcome.stopped_by) == (2, "SIGTERM")
+    assert saved == [2]
+
+
+# Folders
+
+
+def test_a_second_run_in_the_same_folder_is_refused(finished):
+    with pytest.raises(InputError, match=f"saved up to step {STEPS}.*--resume"):
+        check_folder(Options(finished[0]))
+
+
+def test_a_run_without_a_checkpoint_is_not_written_over(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(InputError, match="without a checkpoint"):
+        check_folder(Options(tmp_path))
+
+
+def test_resuming_where_nothing_was_saved_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no finished checkpoint"):
+        check_folder(Options(tmp_path / "nowhere", resume=True))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(InputError, match="run-dir"):
+            check_folder(Options(folder))
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_is(finished, prepare, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished[0], folder)
+    measured = (folder / "measured.json").read_text()
+    plan, programs = prepare(finished[1].run)
+    outcome = train(plan, programs, Options(folder, resume=True))
+    assert outcome.step == STEPS
+    assert (folder / "measured.json").read_text() == measured
+    assert read_metrics(folder) == read_metrics(finished[0])
+
+
+# A full disk
+
+
+def test_a_disk_that_fills_up_ends_the_run_with_its_last_checkpoint_whole(
+    toy, prepare, tmp_path, monkeypatch
+):
+    usage = lambda path: DiskUsage(10**6, 10**6 - 1234, 1234 if saved_steps(tmp_path) else 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(InputError, match=r"(?s)step 4 not saved.*1,234 bytes.*checkpoint: step 2"):
+        train(*prepare(toy(checkpoint_every=2)), Options(tmp_path))
+    assert saved_steps(tmp_path) == [2]
+    assert_whole(tmp_path, 2)
+
+
+def test_metrics_that_do_not_fit_on_the_disk_end_the_run_as_bad_input(
+    toy, prepare, tmp_path, monkeypatch
+):
+    write = MetricsLog.write
+
+    def full(self, step, **values):
+        if step == 5:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(self, step, **values)
+
+    monkeypatch.setattr(MetricsLog, "write", full)
+    with pytest.raises(InputError, match="disk is full"):
+        train(*prepare(toy(checkpoint_every=2)), Options(tmp_path))
+    assert saved_steps(tmp_path)[-1] == 4
+    assert_whole(tmp_path, 4)
+
+
+# The command
+
+
+@pytest.fixture
+def command(prepare, monkeypatch, tmp_path):
+    """`scaling train RUN ...` in this process, on programs compiled before; returns the code."""
+    from scaling import cli
+    from scaling.train import options
+    from scaling.train import prepare as preparing
+
+    def call(run, *words, step=None):
+        plan, programs = prepare(run)
+        if step:
+            programs = with_step((plan, programs), **step)[1]
+
+        def compile_programs(plan):
+            call.compiled.append(plan)
+            return programs
+
+        monkeypatch.setattr("scaling.commands.train.resolve", lambda text: run)
+        monkeypatch.setattr(preparing, "plan", lambda run: plan)
+        monkeypatch.setattr(preparing, "compile_programs", compile_programs)
+        monkeypatch.setattr(options, "use_compilation_cache", lambda: None)
+        return cli.main(["train", "toy", "--run-dir", str(tmp_path / "run"), *words])
+
+    call.compiled = []
+    return call
+
+
+def test_a_finished_command_says_what_to_do_next(command, toy, capsys, tmp_path):
+    assert command(toy()) == 0
+    out, err = capsys.readouterr()
+    assert "trained to step 8" in out and "scaling sample" in out
+    assert "parameters on" in err and "total" in err
+
+
+def test_a_stop_on_nan_is_exit_code_1_in_one_message(command, toy, capsys):
+    assert command(toy(), step={"change": poisoned(3, "loss")}) == 1
+    assert "stopped: step 3: loss nan" in capsys.readouterr().err
+
+
+def test_a_stop_by_sigterm_is_exit_code_0_and_can_be_resumed(command, toy, capsys, tmp_path):
+    terminate = at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert command(toy(), step={"act": terminate}) == 0
+    assert "SIGTERM: saved at step 3; continue with --resume" in capsys.readouterr().err
+    assert command(toy()) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert command(toy(), "--resume") == 0
+    assert [line["step"] for line in training_lines(tmp_path / "run")] == list(range(1, STEPS + 1))
+
+
+def test_resuming_nothing_is_exit_code_2(command, toy, capsys):
+    assert command(toy(), "--resume") == 2
+    assert "no finished checkpoint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--record-profile", "3:99"], ["--wandb"]])
+def test_bad_options_are_found_before_anything_is_compiled(command, toy, monkeypatch, words):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert command(toy(), *words) == 2
+    assert not command.compiled

@@ -1,0 +1,282 @@
+"""A resumed run is the uninterrupted one, bit for bit; on another mesh it is the same to rounding."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from meshes.errors import InputError
+from scaling.run import save_run
+from scaling.train.checkpoint import Checkpoints
+from scaling.train.loop import Options, train
+from scaling.train.metrics import read_metrics
+from scaling.train.state import to_dict
+
+STEPS, HALF = 8, 4
+CUBE = {"data": 2, "fsdp": 2, "tensor": 2}
+RTOL = 1e-4  # of losses on another mesh, in fp32
+CAREFUL = {"steps": 400, "checkpoint_every": 5}  # of the run that is killed: about a second
+DEADLINE = 120  # seconds, for a process of another test run's machine to come up
+
+
+class Interrupted(Exception):
+    """Stands for a crash of the process."""
+
+
+class CrashingStep:
+    """The compiled step until `steps` of them are done; keeps every batch that it was given."""
+
+    def __init__(self, real, steps=None):
+        self.real, self.steps, self.batches = real, steps, []
+
+    def __call__(self, state, tokens):
+        if len(self.batches) == self.steps:
+            raise Interrupted
+        self.batches.append(np.asarray(tokens.inputs))
+        return self.real(state, tokens)
+
+    def memory_analysis(self):
+        return self.real.memory_analysis()
+
+
+def train_until(prepared, folder, steps=None, resume=False):
+    """Train, crash after `steps` more steps if given; the batches seen."""
+    plan, programs = prepared
+    step = CrashingStep(programs.step, steps)
+    try:
+        train(plan, replace(programs, step=step), Options(folder, resume))
+    except Interrupted:
+        assert steps is not None
+    return step.batches
+
+
+def losses(folder):
+    """Step -> every number that the step computed, as it was written last."""
+    names = ("loss", "grad_norm", "learning_rate")
+    records = [record for record in read_metrics(folder) if "loss" in record]
+    return {record["step"]: [record[name] for name in names] for record in records}
+
+
+def final_state(prepared, folder):
+    """Arrays by name, place in the data."""
+    plan, programs = prepared
+    with jax.set_mesh(plan.mesh), Checkpoints(folder / "checkpoints") as checkpoints:
+        arrays, place, _ = checkpoints.restore(to_dict(programs.state))
+    return {name: np.asarray(array) for name, array in arrays.items()}, place
+
+
+def assert_same_run(prepared, folder, expected):
+    """Losses, parameters, optimiser state and place in the data are equal in every bit."""
+    assert losses(folder) == losses(expected)
+    (arrays, place), (others, other_place) = (
+        final_state(prepared, each) for each in (folder, expected)
+    )
+    assert arrays.keys() == others.keys()
+    assert {n.partition("/")[0] for n in arrays} == {"step", "params", "optimizer"}
+    different = [n for n in arrays if arrays[n].tobytes() != others[n].tobytes()]
+    assert different == []
+    assert place == other_place
+
+
+@pytest.fixture(scope="module")
+def cube(toy, prepare):
+    return prepare(toy(mesh=CUBE, checkpoint_every=2, steps=STEPS))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(cube, tmp_path_factory):
+    """Folder of a whole run on 2 x 2 x 2 devices, and its batches."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return folder, train_until(cube, folder)
+
+
+@pytest.fixture
+def half(cube, tmp_path):
+    """Folder of the same run, crashed after the checkpoint of half of the steps."""
+    folder = tmp_path / "half"
+    train_until(cube, folder, HALF + 1)
+    return folder
+
+
+@pytest.mark.parametrize("done", [2, 3, HALF, STEPS - 1])
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(
+    cube, uninterrupted, tmp_path, done
+):
+    train_until(cube, tmp_path, done)
+    resumed_at = done - done % 2
+    rest = train_until(cube, tmp_path, resume=True)
+    folder, batches = uninterrupted
+    assert_same_run(cube, tmp_path, folder)
+    np.testing.assert_array_equal(rest, batches[resumed_at:])
+
+
+def test_a_run_may_be_interrupted_again_and_again(cube, uninterrupted, tmp_path):
+    train_until(cube, tmp_path, 3)
+    for _ in range(2):
+        train_until(cube, tmp_path, 3, resume=True)
+    train_until(cube, tmp_path, resume=True)
+    assert_same_run(cube, tmp_path, uninterrupted[0])
+
+
+def test_the_lines_of_repeated_steps_are_written_again(cube, uninterrupted, tmp_path):
+    train_until(cube, tmp_path, 4)
+    written = [record["step"] for record in read_metrics(tmp_path)]
+    train_until(cube, tmp_path, resume=True)
+    steps = [record["step"] for record in read_metrics(tmp_path)]
+    assert steps == written + list(range(3, STEPS + 1))
+    values = [r["loss"] for r in read_metrics(tmp_path) if r["step"] == 3]
+    assert len(values) == 1 + written.count(3) and len(set(values)) == 1
+
+
+def test_a_run_may_be_continued_beyond_its_first_end(cube, toy, prepare, half):
+    longer = prepare(toy(mesh=CUBE, checkpoint_every=2, steps=STEPS, keep_checkpoints=1))
+    train_until(longer, half, resume=True)
+    assert max(losses(half)) == STEPS
+    assert [path.name for path in (half / "checkpoints").iterdir()] == ["step_00000008"]
+
+
+@pytest.mark.parametrize("mesh", [{}, {"fsdp": 4}, {"tensor": 2}], ids=str)
+def test_a_checkpoint_goes_on_on_another_mesh_with_the_same_losses(
+    toy, prepare, uninterrupted, half, mesh
+):
+    other = prepare(toy(mesh=mesh, checkpoint_every=2, steps=STEPS))
+    train_until(other, half, resume=True)
+    expected, actual = losses(uninterrupted[0]), losses(half)
+    assert list(actual) == list(expected)
+    for step in range(HALF + 1, STEPS + 1):
+        assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+
+
+# Damage
+
+
+def flip_a_byte(file: Path) -> None:
+    contents = bytearray(file.read_bytes())
+    contents[len(contents) // 2] ^= 0xFF
+    file.write_bytes(contents)
+
+
+def largest_file(folder: Path) -> Path:
+    return max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(cube, uninterrupted, half):
+    flip_a_byte(largest_file(half / "checkpoints" / "step_00000004"))
+    with pytest.warns(UserWarning, match="step_00000004 is damaged"):
+        train_until(cube, half, resume=True)
+    assert_same_run(cube, half, uninterrupted[0])
+
+
+def test_a_half_written_newest_checkpoint_is_passed_over(cube, uninterrupted, half):
+    (half / "checkpoints" / "step_00000004" / "checksums.json").unlink()
+    train_until(cube, half, resume=True)
+    assert_same_run(cube, half, uninterrupted[0])
+
+
+def test_if_all_checkpoints_are_damaged_nothing_is_lost_by_trying(cube, half):
+    for folder in (half / "checkpoints").iterdir():
+        flip_a_byte(largest_file(folder))
+    before = (half / "metrics.jsonl").read_bytes()
+    with (
+        pytest.warns(UserWarning, match="damaged"),
+        pytest.raises(InputError, match="no whole checkpoint"),
+    ):
+        train(*cube, Options(half, resume=True))
+    assert (half / "metrics.jsonl").read_bytes() == before
+    assert len(list((half / "checkpoints").iterdir())) == 2
+
+
+def test_other_data_cannot_be_continued(cube, half, tmp_path):
+    plan, programs = cube
+    source = replace(plan.source, train=plan.source.train[:-100])
+    with pytest.raises(InputError, match="saved place in the data has tokens"):
+        train(replace(plan, source=source), programs, Options(half, resume=True))
+
+
+# Killed processes
+
+
+def start(run_json: Path, folder: Path, *words: str) -> subprocess.Popen:
+    """`scaling train` as a process of its own on one fake device."""
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    environment["SCALING_CACHE"] = str(run_json.parent / "cache")
+    command = [sys.executable, "-m", "scaling.cli", "train", str(run_json), "--devices", "1"]
+    return subprocess.Popen(
+        [*command, "--run-dir", str(folder), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_step(process: subprocess.Popen, folder: Path, step: int) -> None:
+    """Return once the line of `step` is on disk."""
+    file, deadline = folder / "metrics.jsonl", time.monotonic() + DEADLINE
+    while not (file.exists() and f'"step": {step},' in file.read_text()):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def careful(toy, prepare, tmp_path_factory):
+    """A run of a second or two, its programs, its file, and the folder of the whole of it."""
+    prepared = prepare(toy(**CAREFUL))
+    base = tmp_path_factory.mktemp("careful")
+    save_run(prepared[0].run, base / "toy.json")
+    train(*prepared, Options(base / "whole"))
+    return prepared, base / "toy.json", base / "whole"
+
+
+def test_a_killed_process_is_resumed_bit_for_bit(careful, tmp_path):
+    """SIGKILL at a step nobody chose: in a step, between steps or in the middle of a checkpoint."""
+    prepared, file, whole = careful
+    process = start(file, tmp_path)
+    wait_for_step(process, tmp_path, 10)
+    time.sleep(random.random() * 0.5)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert max(losses(tmp_path)) < CAREFUL["steps"]
+    train(*prepared, Options(tmp_path, resume=True))
+    assert_same_run(prepared, tmp_path, whole)
+
+
+@pytest.mark.slow
+def test_processes_killed_again_and_again_reach_the_same_end(careful, tmp_path):
+    prepared, file, whole = careful
+    reached = 0
+    for attempt in range(4):
+        process = start(file, tmp_path, *(["--resume"] if attempt else []))
+        wait_for_step(process, tmp_path, reached + 20)
+        time.sleep(random.random() * 0.2)
+        process.kill()
+        process.communicate()
+        reached = max(losses(tmp_path))
+    process = start(file, tmp_path, "--resume")
+    assert process.communicate()[1] is not None and process.returncode == 0
+    assert_same_run(prepared, tmp_path, whole)
+
+
+def test_a_terminated_process_saves_and_a_second_one_goes_on(careful, tmp_path):
+    prepared, file, whole = careful
+    process = start(file, tmp_path)
+    wait_for_step(process, tmp_path, 10)
+    process.terminate()
+    _, errors = process.communicate(timeout=DEADLINE)
+    reached = max(losses(tmp_path))
+    assert process.returncode == 0
+    assert f"SIGTERM: saved at step {reached}; continue with --resume" in errors
+    with Checkpoints(tmp_path / "checkpoints") as checkpoints:
+        assert checkpoints.latest() == reached
+    train(*prepared, Options(tmp_path, resume=True))
+    assert_same_run(prepared, tmp_path, whole)
