@@ -5,6 +5,8 @@ swiglu:  (silu(x gate) * (x up)) down          gelu, relu:  act(x up) down
 
 # Dims: B batch, S sequence, D model, F hidden
 
+from collections.abc import Callable
+
 import jax
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
@@ -37,10 +39,11 @@ class Mlp(nnx.Module):
         x_BSD = layout.place(x_BSD, "batch", "sequence", None)
         up_BSF = checkpoint_name(self._hidden(x_BSD, self.up_DF, self.up_bias_F), "mlp_up")
         if self.gate_DF is None:
-            h_BSF = activate(up_BSF)
+            h_BSF = _from_inputs(activate)(up_BSF)
         else:
             gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
-            h_BSF = activate(checkpoint_name(gate_BSF, "mlp_gate")) * up_BSF
+            gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
+            h_BSF = _from_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
         y_BSD = layout.project(
             "bsf,fd->bsd",
             h_BSF,
@@ -55,3 +58,8 @@ class Mlp(nnx.Module):
         out = ("batch", "sequence", "mlp")
         y_BSF = self.layout.project("bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
         return add_bias(y_BSF, bias)
+
+
+def _from_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """An elementwise function that keeps its inputs only for the backward pass."""
+    return jax.checkpoint(activation, prevent_cse=False)

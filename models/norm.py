@@ -24,7 +24,13 @@ class Norm(nnx.Module):
         self.bias = constant(layout, 0.0, (size,), (None,)) if has_bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """x [..., size] -> the same shape, format and sharding."""
+        """x [..., size] -> the same shape, format and sharding.
+
+        Only `x` is kept for the backward pass; the float32 steps between are computed again.
+        """
+        return jax.checkpoint(self._normalize, prevent_cse=False)(x)
+
+    def _normalize(self, x: jax.Array) -> jax.Array:
         y = x.astype(jnp.float32)
         if self.kind == "layernorm":
             y = y - jnp.mean(y, axis=-1, keepdims=True)

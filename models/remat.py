@@ -1,6 +1,6 @@
 """What a block keeps from the forward pass for the backward pass, by name.
 
-    none       everything a gradient needs
+    none       the inputs of every operation, so that no matmul or attention is computed again
     selective  block input, q, k, v, attention output and its log-sum-exp, MLP up and gate;
                norms, activations and softmax are computed again
     full       the block input only

@@ -111,7 +111,8 @@ def test_every_tensor_with_free_axes_is_in_one_line_that_names_exactly_these(mes
 
 def test_norms_and_biases_of_a_large_model_share_lines():
     lines = warnings(table_of(MeshShape(data=2, fsdp=2, tensor=2), WIDE))
-    assert len(lines) == 2  # norms over fsdp and tensor; biases, which tensor cuts, over fsdp
+    # norms over both; biases, which tensor cuts, over fsdp; positions, which fsdp cuts, over tensor
+    assert len(lines) == 3
     assert all("of the parameters" in line for line in lines)
 
 

@@ -253,6 +253,21 @@ def test_the_run_goes_on_from_the_checkpoint_before_the_nan(toy, prepare, tmp_pa
     assert outcome.step == STEPS and math.isfinite(outcome.loss)
 
 
+def test_a_state_that_has_blown_up_stops_the_run(toy, prepare, tmp_path):
+    plan, programs = prepare(toy(checkpoint_every=2))
+
+    def step(state, tokens):
+        state, metrics = programs.step(state, tokens)
+        big = jax.numpy.where(state.step == 3, jax.numpy.float32(1e38), 1.0)
+        return state._replace(params=jax.tree.map(lambda p: p * big, state.params)), metrics
+
+    step.memory_analysis = programs.step.memory_analysis
+    with pytest.raises(NotFinite, match="step 4: .*last checkpoint is step 2"):
+        train(plan, replace(programs, step=step), Options(tmp_path))
+    assert saved_steps(tmp_path) == [2]
+
+
+@pytest.mark.slow
 def test_an_absurd_learning_rate_stops_the_run(toy, prepare, tmp_path):
     plan, programs = prepare(toy(learning_rate=1e30, warmup_steps=0))
     with pytest.raises(NotFinite, match="Lower train.learning_rate"):
