@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
+DIGITS = 18  # of an int64 in any case
 FEW = 30  # names that are still listed beside a suggestion
 
 
@@ -21,9 +22,14 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     return f"did you mean {by_lower[close[0]]!r}?" + (f" ({known})" if len(names) <= FEW else "")
 
 
+def is_count(text: str) -> bool:
+    """Whether `text` is a whole number in plain digits that an int64 holds."""
+    return text.isascii() and text.isdigit() and len(text) <= DIGITS
+
+
 def check_range(name: str, value: float, least: float, most: float | None = None) -> None:
     """Raise InputError unless `least <= value` (and `value <= most`)."""
-    if value < least or (most is not None and value > most):
+    if not (value >= least) or (most is not None and value > most):  # NaN is refused
         allowed = f"at least {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{name}={value} must be {allowed}")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshes.errors import InputError, check_keys
+from meshes.errors import InputError, check_keys, is_count
 
 AXES = ("data", "fsdp", "stage", "expert", "context", "tensor")
 STAGES_OUTERMOST = ("stage", "data", "fsdp", "expert", "context", "tensor")
@@ -107,7 +107,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
         check_keys([axis], AXES, "--mesh", "axis")
         if axis in sizes:
             raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
-        if not equals or not size.isdigit():
+        if not equals or not is_count(size):
             raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
         sizes[axis] = int(size)
     if not sizes:

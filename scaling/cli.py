@@ -5,8 +5,10 @@ stdout); 1 anything else, a stop on NaN included.
 """
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,7 +83,7 @@ def sample(
 
 
 def sharding(
-    run: Positional[str], mesh: str | None = None, devices: int = 1, json: bool = False
+    run: Positional[str], mesh: str | None = None, devices: int | None = None, json: bool = False
 ) -> int:
     """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
 
@@ -90,12 +92,13 @@ def sharding(
     Args:
         run: recipe name, file.py:function, or run.json.
         mesh: axis sizes; without them, `devices` as fsdp.
-        devices: number of devices where no mesh is given.
+        devices: number of devices; must be the mesh's, where one is given (default: 1).
         json: print one JSON document instead of a table.
     """
     from scaling.commands.sharding import sharding_command
 
-    return sharding_command(run, mesh, devices, json)
+    with about(run):
+        return sharding_command(run, mesh, devices, json)
 
 
 def cluster(
@@ -118,7 +121,8 @@ def cluster(
     """
     from scaling.commands.cluster import cluster_command
 
-    return cluster_command(action, target, nodes, override, json)
+    with about(target or action):
+        return cluster_command(action, target, nodes, override, json)
 
 
 VERBS: dict[str, Callable[..., int]] = {
@@ -134,18 +138,33 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     avoid_absent_gpus()
     try:
-        return tyro.extras.subcommand_cli_from_dict(
+        code = tyro.extras.subcommand_cli_from_dict(
             VERBS, prog="scaling", description=DESCRIPTION, args=arguments
         )
+        sys.stdout.flush()  # here, where a reader that has gone is no error
+        return code
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         if "--json" in arguments:
-            name = next((a for a in arguments[1:] if not a.startswith("-")), "")
-            print(json.dumps({"name": name, "error": str(error)}))
+            print(json.dumps({"name": getattr(error, "about", ""), "error": str(error)}))
         return 2
+    except SystemExit as stop:  # by tyro, which has said on stderr what is wrong
+        if stop.code and "--json" in arguments:
+            print(json.dumps({"name": "", "error": "the arguments are not understood: see stderr"}))
+        raise
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        sys.stdout = None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Notes on errors raised inside which run or cluster they are about, for --json."""
+    try:
+        yield
+    except InputError as error:
+        error.about = name  # type: ignore[attr-defined]
+        raise
 
 
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."

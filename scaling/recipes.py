@@ -5,9 +5,14 @@ Every model preset is a recipe of the same name. A run is a recipe name, `file.p
 """
 
 import importlib.util
+import os
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from meshes.errors import InputError, nearest
 from models.accounting import count_parameters
@@ -106,6 +111,8 @@ def resolve(text: str) -> Run:
     Raises:
         InputError: no such recipe, file or function, or a run.json that does not describe a run.
     """
+    if text in recipe_names():  # also where a folder of that name holds a run
+        return recipe(text)
     if ".py:" in text:
         return _from_function(text)
     path = Path(text)
@@ -113,7 +120,7 @@ def resolve(text: str) -> Run:
         return load_run(path)
     if path.suffix == ".jsonl":
         raise InputError(f"{text}: a file of many runs can be predicted, not trained")
-    if path.is_dir() and (path / "run.json").exists():
+    if os.path.exists(path / "run.json"):
         return load_run(path / "run.json")
     return recipe(text)
 
@@ -132,19 +139,39 @@ def _from_function(text: str) -> Run:
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{text}: there is no file {file}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None  # a .py file always has a loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses defined in the file look themselves up there
-    spec.loader.exec_module(module)
+    module = _called(path, lambda: _loaded(path))
     make = getattr(module, function, None)
     if not callable(make):
         public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
         raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
-    run = make()
+    run = _called(path, make)
     if not isinstance(run, Run):
         raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
     return run
+
+
+def _loaded(path: Path) -> ModuleType:
+    """The file as a module, under a name that no other module has."""
+    spec = importlib.util.spec_from_file_location(f"run_file_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # a .py file always has a loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses defined in the file look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _called(path: Path, make: Callable[[], Any]) -> Any:
+    """What `make` returns; errors of the user's file become one message with its line."""
+    try:
+        return make()
+    except InputError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        where = f"{path}, line {line}" if line else str(path)
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 SPECIAL = {"tiny": tiny, "demo": demo}

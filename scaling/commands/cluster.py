@@ -14,6 +14,8 @@ def cluster_command(
 ) -> int:
     """List, show or check; returns the exit code."""
     if action == "list":
+        if target is not None:
+            raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
         return _list(wants_json)
     if target is None:
         what = "FILE.toml" if action == "check" else "NAME"
@@ -43,9 +45,10 @@ def _check(path: str, wants_json: bool) -> int:
     found = catalog.check(path)
     wrong = any(line.startswith("error") for line in found)
     if wants_json:
-        print(json.dumps({"name": path, "ok": not wrong, "findings": found}))
+        document = {"name": path, "ok": not wrong, "findings": found}
+        print(json.dumps(document | ({"error": "\n".join(found)} if wrong else {})))
     elif not found:
         print(f"{path}: no problem found")
-    for line in found if not wants_json else []:
+    for line in found if wrong or not wants_json else []:
         print(line, file=sys.stderr if wrong else sys.stdout)
     return 2 if wrong else 0

@@ -3,27 +3,31 @@
 import json
 from dataclasses import asdict, replace
 
+from meshes.errors import InputError
 from meshes.shape import default_order, parse_mesh
 from scaling.layouts import notes, resolved_mesh, rules_for
 from scaling.recipes import resolve
+from scaling.train.checks import check_trainable
 
 
-def sharding_command(text: str, mesh: str | None, devices: int, as_json: bool) -> int:
+def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: bool) -> int:
     """Print the sharding table of a run; returns the exit code."""
+    if devices is not None and devices < 1:
+        raise InputError(f"--devices {devices} must be a positive whole number")
+    run = resolve(text)
+    if mesh is not None:
+        run = replace(run, mesh=parse_mesh(mesh, default_order(run.software)))
+    shape = resolved_mesh(run, devices)
+    check_trainable(run, shape)
+    rules = rules_for(run, shape)
+
     import jax
 
     from meshes.devices import abstract_mesh
     from scaling.report.shardings import rows, table, warnings
-    from scaling.train.checks import check_trainable
     from scaling.train.state import layout_for
     from scaling.train.step import abstract_state
 
-    run = resolve(text)
-    if mesh is not None:
-        run = replace(run, mesh=parse_mesh(mesh, default_order(run.software)))
-    shape = resolved_mesh(run, devices if run.mesh is None else None)
-    check_trainable(run, shape)
-    rules = rules_for(run, shape)
     with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
         params = abstract_state(run.model, layout_for(run, rules, "cpu"), run.train).params
     all_rows = rows(params, rules)

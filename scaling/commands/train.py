@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meshes.errors import InputError
 from meshes.shape import default_order, parse_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.run import Run
@@ -36,10 +37,17 @@ def train_command(given: TrainArguments) -> int:
     run = with_steps(resolve(given.run), given.steps)
     if given.mesh is not None:
         run = replace(run, mesh=parse_mesh(given.mesh, default_order(run.software)))
-    folder = given.run_dir or Path("runs") / run.name
+    folder = given.run_dir or Path("runs") / _as_folder(run.name)
     if given.restarts:
         return run_with_restarts(_words(given), given.restarts, folder)
     return _train(run, given, folder)
+
+
+def _as_folder(name: str) -> str:
+    """The run's name, if it can be the name of a folder below runs/."""
+    if not name or name == ".." or "\0" in name or Path(name).name != name:
+        raise InputError(f"the run's name {name!r} cannot be a folder's name; give --run-dir")
+    return name
 
 
 def _train(run: Run, given: TrainArguments, folder: Path) -> int:

@@ -61,20 +61,20 @@ def warnings(all_rows: list[Row]) -> list[str]:
         f"which could have been used to shard it"
         for row in large
     ]
-    return lines + _in_one_line(small, total)
-
-
-def _in_one_line(small: list[Row], total: int) -> list[str]:
-    """Names the tensors that are too small for a line each."""
-    if not small:
-        return []
-    axes = sorted({axis for row in small for axis in row.free_axes})
-    size = sum(row.bytes for row in small)
-    return [
-        f"{len(small)} small tensors ({format_size(size)}, {size / total:.2%} of the parameters) "
-        f"are replicated over {', '.join(axes)}, which could have been used to shard them: "
-        + ", ".join(row.name for row in small)
+    groups = list(dict.fromkeys(row.free_axes for row in small))  # in the order of the tensors
+    return lines + [
+        _in_one_line([row for row in small if row.free_axes == axes], total) for axes in groups
     ]
+
+
+def _in_one_line(small: list[Row], total: int) -> str:
+    """Names tensors with the same free axes that are too small for a line each."""
+    size = sum(row.bytes for row in small)
+    return (
+        f"{len(small)} small tensors ({format_size(size)}, {size / total:.2%} of the parameters) "
+        f"are replicated over {', '.join(small[0].free_axes)}, which could have been used to shard "
+        "them: " + ", ".join(row.name for row in small)
+    )
 
 
 def _row(name: str, leaf: Any, rules: Rules) -> Row:

@@ -1,8 +1,12 @@
 """What the trainer cannot run (yet), refused by name before any device work."""
 
+import math
+
 from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
 from scaling.run import Run, Train
+
+LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
 
 def check_trainable(run: Run, mesh: MeshShape) -> None:
@@ -20,7 +24,8 @@ def check_settings(train: Train) -> None:
         check_range(f"train.{name}", getattr(train, name), 1)
     for name in ("warmup_steps", "checkpoint_every", "eval_every", "clip_norm", "weight_decay"):
         check_range(f"train.{name}", getattr(train, name), 0)
-    if not train.learning_rate > 0:
+    check_range("train.seed", train.seed, 0, LARGEST_SEED)
+    if not 0 < train.learning_rate < math.inf:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
 
 

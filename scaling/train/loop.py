@@ -7,6 +7,7 @@ Only a checkpoint and a held-out loss read the newest step, because they need it
 """
 
 import math
+import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ def check_folder(options: Options) -> None:
         InputError: which of the two, and what to do.
     """
     folder = options.folder
+    _check_writable(folder)
     with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
         saved = checkpoints.latest()
     if options.resume and saved is None:
@@ -82,6 +84,16 @@ def check_folder(options: Options) -> None:
         raise InputError(
             f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
             "--run-dir"
+        )
+
+
+def _check_writable(folder: Path) -> None:
+    place = folder.absolute()
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise InputError(
+            f"cannot write to {folder}: {existing} is no folder that may be written to; "
+            "choose another --run-dir"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from meshes.errors import InputError
+from meshes.errors import InputError, is_count
 
 
 def parse_range(text: str, steps: int) -> tuple[int, int]:
@@ -15,7 +15,7 @@ def parse_range(text: str, steps: int) -> tuple[int, int]:
         InputError: not two numbers, or not within 1..steps.
     """
     first, colon, last = text.partition(":")
-    if not (colon and first.isdigit() and last.isdigit()):
+    if not (colon and is_count(first) and is_count(last)):
         raise InputError(f"--record-profile {text!r}: expected FROM:TO, two step numbers: 10:12")
     if not 1 <= int(first) <= int(last) <= steps:
         raise InputError(

@@ -97,7 +97,7 @@ def test_without_a_gradient_only_matrices_move_by_the_decay():
         assert after[name].tobytes() == before[name].tobytes()
 
 
-@pytest.mark.parametrize("config", [GPT, preset("tiny"), preset("qwen3-0.6b")], ids=str)
+@pytest.mark.parametrize("config", [GPT, preset("tiny"), preset("qwen3-0.6b")])
 def test_of_a_whole_model_all_but_norms_and_biases_are_decayed(config):
     mesh = MeshShape()
     run = Run("toy", config, Batch(1, 16))
@@ -119,7 +119,7 @@ def first_moment(train, gradients):
 def test_a_large_gradient_is_scaled_to_the_norm_asked_for(clip_norm):
     gradients = jax.tree.map(lambda p: 100 * p, params(1))
     moment = first_moment(Train(clip_norm=clip_norm), gradients)
-    assert float(optax.global_norm(moment)) == pytest.approx(0.1 * clip_norm, rel=1e-5)
+    assert float(optax.tree.norm(moment)) == pytest.approx(0.1 * clip_norm, rel=1e-5)
     ratios = [
         (m / (0.1 * g)).ravel()
         for m, g in zip(arrays(moment).values(), arrays(gradients).values(), strict=True)

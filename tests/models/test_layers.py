@@ -1,0 +1,177 @@
+"""Norms, positions, MLP, attention, embedding and loss, each against its formula in numpy."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.devices import host_mesh
+from meshes.rules import make_rules
+from meshes.shape import MeshShape
+from models.attention import Attention, attend
+from models.config import ModelConfig, RopeScaling
+from models.head import cross_entropy
+from models.layout import Layout
+from models.mlp import Mlp
+from models.norm import Norm
+from models.positions import frequencies, rotate
+
+# Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
+
+ONE = MeshShape()
+FP32 = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+CONFIG = ModelConfig(vocab_size=32, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=40)
+
+
+@pytest.fixture(autouse=True)
+def one_device():
+    """Every test runs on a mesh of one device."""
+    with jax.set_mesh(host_mesh(ONE)):
+        yield
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def perturbed(module):
+    """Other values than the initial ones and zeros in every parameter."""
+    leaves, treedef = jax.tree.flatten(module)
+    return treedef.unflatten([x + 0.3 * numbers(*x.shape, seed=i) for i, x in enumerate(leaves)])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["rmsnorm", "layernorm"])
+def test_a_norm_is_its_formula(kind: str, bias: bool) -> None:
+    config = replace(CONFIG, norm=kind, bias=bias, norm_eps=0.1)
+    norm, x = perturbed(Norm(config, FP32, 24)), 3 + numbers(2, 5, 24)
+    centred = x - x.mean(-1, keepdims=True) if kind == "layernorm" else x
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 0.1) * norm.scale[...]
+    if bias and kind == "layernorm":
+        expected = expected + norm.bias[...]
+    else:
+        assert norm.bias is None
+    np.testing.assert_allclose(norm(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_norm_computes_in_float32_and_keeps_the_format_of_its_input() -> None:
+    x = jnp.asarray(300 * numbers(2, 24), jnp.float16)  # squares overflow in float16
+    y = Norm(CONFIG, FP32, 24)(x)
+    assert y.dtype == jnp.float16 and bool(jnp.isfinite(y).all())
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["swiglu", "gelu", "relu"])
+def test_an_mlp_is_its_formula(kind: str, bias: bool) -> None:
+    mlp = perturbed(Mlp(replace(CONFIG, mlp=kind, bias=bias), FP32, jax.random.key(0)))
+    x = numbers(2, 5, 24)
+    add = lambda y, b: y + np.asarray(b[...]) if bias else y
+    up = add(x @ np.asarray(mlp.up_DF[...]), mlp.up_bias_F)
+    if kind == "swiglu":
+        gate = add(x @ np.asarray(mlp.gate_DF[...]), mlp.gate_bias_F)
+        hidden = gate / (1 + np.exp(-gate)) * up
+    elif kind == "gelu":
+        hidden = up / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
+    else:
+        hidden = np.maximum(up, 0)
+    expected = add(hidden @ np.asarray(mlp.down_FD[...]), mlp.down_bias_D)
+    np.testing.assert_allclose(mlp(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
+    q, k, v = numbers(2, 7, 4, 6), numbers(2, 7, 2, 6, seed=1), numbers(2, 7, 2, 6, seed=2)
+    k_all, v_all = np.repeat(k, 2, axis=2), np.repeat(v, 2, axis=2)  # query heads in pairs
+    scores = np.einsum("bsnk,btnk->bnst", q, k_all) / math.sqrt(6)
+    ago = np.arange(7)[:, None] - np.arange(7)[None, :]
+    for window in (None, 1, 3):
+        seen = (ago >= 0) & (ago < (window or math.inf))
+        weights = np.where(seen, np.exp(scores), 0)
+        weights = weights / weights.sum(-1, keepdims=True)
+        expected = np.einsum("bnst,btnk->bsnk", weights, v_all)
+        np.testing.assert_allclose(attend(q, k, v, FP32, window), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_grouped_attention_equals_attention_with_repeated_heads() -> None:
+    grouped = perturbed(Attention(CONFIG, FP32, jax.random.key(0)))
+    whole = Attention(replace(CONFIG, n_kv_heads=4), FP32, jax.random.key(0))
+    repeat = lambda w: jnp.repeat(w[...], 2, axis=1)
+    whole.query_DNK, whole.out_NKD = grouped.query_DNK, grouped.out_NKD
+    whole.key_DMK = whole.key_DMK.replace(repeat(grouped.key_DMK))
+    whole.value_DMK = whole.value_DMK.replace(repeat(grouped.value_DMK))
+    x = numbers(2, 9, 24)
+    np.testing.assert_allclose(grouped(x), whole(x), rtol=1e-4, atol=1e-6)
+
+
+def test_qk_norm_makes_attention_ignore_the_scale_of_queries_and_keys() -> None:
+    attention = Attention(replace(CONFIG, qk_norm=True, norm_eps=1e-12), FP32, jax.random.key(0))
+    x = numbers(2, 9, 24)
+    before = attention(x)
+    attention.query_DNK = attention.query_DNK.replace(7 * attention.query_DNK[...])
+    np.testing.assert_allclose(attention(x), before, rtol=1e-4, atol=1e-6)
+    attention.key_norm.scale = attention.key_norm.scale.replace(jnp.linspace(1, 9, CONFIG.head_dim))
+    assert np.abs(attention(x) - before).max() > 1e-4
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
+def test_rotary_scores_depend_on_the_distance_only(first: int, second: int, shift: int) -> None:
+    freqs = frequencies(CONFIG)
+    q, k = (np.tile(numbers(1, 1, 1, 6, seed=seed), (1, 41, 1, 1)) for seed in (1, 2))
+    q, k = np.asarray(rotate(q, freqs))[0, :, 0], np.asarray(rotate(k, freqs))[0, :, 0]
+    score = q[first] @ k[second]
+    np.testing.assert_allclose(q[first + shift] @ k[second + shift], score, rtol=1e-4, atol=1e-5)
+
+
+def test_a_rotation_turns_each_pair_of_channels_by_its_angle() -> None:
+    x = numbers(1, 11, 2, 6)
+    turned = np.asarray(rotate(x, frequencies(replace(CONFIG, rope_theta=50.0))))
+    angles = np.arange(11)[:, None] * 50.0 ** (-np.arange(3) / 3)
+    pairs = (x[..., :3] + 1j * x[..., 3:]) * np.exp(1j * angles)[None, :, None]
+    np.testing.assert_allclose(turned[..., :3], pairs.real, atol=1e-5)
+    np.testing.assert_allclose(turned[..., 3:], pairs.imag, atol=1e-5)
+
+
+def test_positions_are_exact_far_into_a_sequence() -> None:
+    """float32 angles would be wrong by up to 0.004 rad at position 100,000."""
+    x = np.zeros((1, 100_001, 1, 6), np.float32)
+    x[..., 0] = 1
+    last = np.asarray(rotate(x, frequencies(CONFIG)))[0, -1, 0]
+    angle = math.fmod(100_000.0, 2 * math.pi)
+    np.testing.assert_allclose([last[0], last[3]], [math.cos(angle), math.sin(angle)], atol=1e-6)
+
+
+def test_stretched_wavelengths_follow_llama_3() -> None:
+    """Case by case as the paper tells it, where the code has one clipped ramp."""
+    config = ModelConfig(32, 128, 1, 1, 32, rope_theta=500_000.0)
+    stretched = frequencies(replace(config, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192)))
+    regions = set()
+    for plain, ours in zip(frequencies(config), stretched, strict=True):
+        turns = 8192 * plain / (2 * math.pi)  # in the original context
+        if turns > 4:
+            expected, region = plain, "kept"
+        elif turns < 1:
+            expected, region = plain / 8, "stretched"
+        else:
+            smooth = (turns - 1) / (4 - 1)
+            expected, region = (1 - smooth) * plain / 8 + smooth * plain, "between"
+        regions.add(region)
+        assert ours == pytest.approx(expected, rel=1e-12)
+    assert regions == {"kept", "stretched", "between"}
+
+
+def test_cross_entropy_equals_optax() -> None:
+    logits, targets = 5 * numbers(3, 7, 32), np.arange(21).reshape(3, 7) % 32
+    each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    np.testing.assert_allclose(cross_entropy(jnp.asarray(logits), targets), each.mean(), rtol=1e-6)
+
+
+def test_cross_entropy_survives_huge_logits() -> None:
+    logits = jnp.asarray([[[1e4, 0.0, -1e4]]])
+    value, gradient = jax.value_and_grad(cross_entropy)(logits, jnp.asarray([[1]]))
+    assert value == 1e4
+    np.testing.assert_allclose(gradient, [[[1, -1, 0]]])

@@ -1,0 +1,215 @@
+"""The whole model on one device: against a short reference of its own, and its laws.
+
+The reference is plain jax.numpy: a loop over layers, whole arrays, no scan, no shardings.
+"""
+
+import functools
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from meshes.devices import host_mesh
+from meshes.rules import make_rules
+from meshes.shape import MeshShape
+from models.config import ModelConfig
+from models.head import cross_entropy
+from models.layout import Layout
+from models.transformer import Transformer
+
+# Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
+
+ONE = MeshShape()
+SEQ = 10
+_toy = functools.partial(ModelConfig, 32, d_model=24, n_layers=3, n_heads=4, d_ff=40)
+LLAMA = _toy(n_kv_heads=2)
+GPT = _toy(
+    mlp="gelu",
+    norm="layernorm",
+    positions="learned",
+    max_positions=SEQ + 2,
+    bias=True,
+    tied_embeddings=True,
+)
+QWEN = _toy(n_kv_heads=2, head_dim=8, qk_norm=True, sliding_window=4)
+MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN}
+
+
+@pytest.fixture(autouse=True)
+def one_device():
+    with jax.set_mesh(host_mesh(ONE)):
+        yield
+
+
+def build(config: ModelConfig, compute: str = "fp32", remat: str = "none") -> Transformer:
+    """A model whose parameters are all random: no zero biases, no scales of one."""
+    layout = Layout(make_rules(ONE, sequence_parallel=False), compute, remat)
+    shapes = jax.eval_shape(lambda: Transformer(config, layout, jax.random.key(0)))
+    noise = np.random.default_rng(0)
+    draw = lambda leaf: jnp.asarray(0.3 * noise.standard_normal(leaf.shape), leaf.dtype)
+    return jax.tree.map(draw, shapes)
+
+
+def text(config: ModelConfig) -> np.ndarray:
+    return np.random.default_rng(1).integers(config.vocab_size, size=(2, SEQ)).astype(np.int32)
+
+
+def weights(model: Transformer) -> dict[str, jax.Array]:
+    """Parameters by the last word of their path, those of layers stacked: {"up_DF": [L, D, F]}."""
+    leaves, _ = tree_flatten_with_path(model)
+    names = [keystr(path, simple=True, separator="/") for path, _ in leaves]
+    short = [name.replace("layers/", "").removesuffix("/value") for name in names]
+    return dict(zip(short, [leaf for _, leaf in leaves], strict=True))
+
+
+def reference(config: ModelConfig, w: dict[str, jax.Array], tokens_BS: np.ndarray) -> jax.Array:
+    """Logits [B, S, V] from the formulas of the papers."""
+    x = w["embedding/table_VD"][tokens_BS]
+    if config.positions == "learned":
+        x = x + w["embedding/positions_TD"][: tokens_BS.shape[1]]
+    for i in range(config.n_layers):
+        layer = {name: value[i] for name, value in w.items() if name.split("_")[0] in PARTS}
+        x = x + _attention(config, layer, _norm(config, layer, "attention_norm", x))
+        x = x + _mlp(config, layer, _norm(config, layer, "mlp_norm", x))
+    head = w["embedding/table_VD"] if config.tied_embeddings else w["head_VD"]
+    return _norm(config, w, "final_norm", x) @ head.T
+
+
+PARTS = ("attention", "attention/query", "attention/key", "attention/value", "attention/out") + (
+    "mlp",
+    "mlp/up",
+    "mlp/gate",
+    "mlp/down",
+)
+
+
+def _norm(config: ModelConfig, w: dict, name: str, x: jax.Array, kind: str = "") -> jax.Array:
+    if (kind or config.norm) == "layernorm":
+        x = x - x.mean(-1, keepdims=True)
+    x = x / jnp.sqrt((x**2).mean(-1, keepdims=True) + config.norm_eps) * w[f"{name}/scale"]
+    return x + w.get(f"{name}/bias", 0)
+
+
+def _attention(config: ModelConfig, w: dict, x: jax.Array) -> jax.Array:
+    bias = lambda name: w.get(f"attention/{name}", 0)
+    q = jnp.einsum("bsd,dnk->bnsk", x, w["attention/query_DNK"])
+    k = jnp.einsum("bsd,dmk->bmsk", x, w["attention/key_DMK"])
+    v = jnp.einsum("bsd,dmk->bmsk", x, w["attention/value_DMK"])
+    if config.bias:
+        q = q + w["attention/query_bias_NK"][:, None]
+        k = k + w["attention/key_bias_MK"][:, None]
+        v = v + w["attention/value_bias_MK"][:, None]
+    if config.qk_norm:
+        q = _norm(config, w, "attention/query_norm", q, "rmsnorm")
+        k = _norm(config, w, "attention/key_norm", k, "rmsnorm")
+    if config.positions == "rope":
+        q, k = _rotated(config, q), _rotated(config, k)
+    group = config.n_heads // config.n_kv_heads
+    k, v = jnp.repeat(k, group, axis=1), jnp.repeat(v, group, axis=1)
+    ago = np.arange(x.shape[1])[:, None] - np.arange(x.shape[1])
+    seen = (ago >= 0) & (ago < (config.sliding_window or math.inf))
+    scores = jnp.where(seen, q @ k.swapaxes(2, 3) / math.sqrt(config.head_dim), -jnp.inf)
+    mixed = jax.nn.softmax(scores, axis=-1) @ v
+    return jnp.einsum("bnsk,nkd->bsd", mixed, w["attention/out_NKD"]) + bias("out_bias_D")
+
+
+def _rotated(config: ModelConfig, x_BNSK: jax.Array) -> jax.Array:
+    half = config.head_dim // 2
+    rates = config.rope_theta ** (-np.arange(half) / half)
+    turn = np.exp(1j * np.arange(x_BNSK.shape[2])[:, None] * rates)
+    pairs = (x_BNSK[..., :half] + 1j * x_BNSK[..., half:]) * turn
+    return jnp.concatenate([pairs.real, pairs.imag], axis=-1)
+
+
+def _mlp(config: ModelConfig, w: dict, x: jax.Array) -> jax.Array:
+    up = x @ w["mlp/up_DF"] + w.get("mlp/up_bias_F", 0)
+    if config.mlp == "swiglu":
+        hidden = jax.nn.silu(x @ w["mlp/gate_DF"]) * up
+    else:
+        hidden = jax.nn.gelu(up, approximate=True)
+    return hidden @ w["mlp/down_FD"] + w.get("mlp/down_bias_D", 0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_gradients_equal_those_of_the_reference(name: str) -> None:
+    config = MODELS[name]
+    model, tokens = build(config), text(config)
+    with jax.default_matmul_precision("highest"):
+        loss = lambda w: cross_entropy(reference(config, w, tokens), tokens)
+        expected = reference(config, weights(model), tokens)
+        value, gradients = jax.value_and_grad(loss)(weights(model))
+    np.testing.assert_allclose(jax.jit(lambda m: m(tokens))(model), expected, rtol=1e-4, atol=1e-4)
+    own = jax.jit(jax.value_and_grad(lambda m: cross_entropy(m(tokens), tokens)))(model)
+    np.testing.assert_allclose(own[0], value, rtol=1e-5)
+    for key, gradient in weights(own[1]).items():
+        largest = np.abs(gradients[key]).max()
+        np.testing.assert_allclose(gradient, gradients[key], 1e-3, 1e-4 * largest, err_msg=key)
+
+
+def test_no_token_sees_later_ones_nor_those_outside_its_window() -> None:
+    """Which inputs the last layer's logits depend on: layers x (window - 1) places back at most."""
+    for config, reach in ((LLAMA, SEQ), (QWEN, QWEN.n_layers * 3), (replace(QWEN, n_layers=1), 3)):
+        model = build(config)
+        embed = lambda table, model=model: replace_table(model, table)
+        sees = np.zeros((SEQ, SEQ), bool)
+        tokens = np.arange(SEQ, dtype=np.int32)[None]  # each once, so that rows are positions
+        table = model.embedding.table_VD[...]
+        jacobian = jax.jacobian(lambda table: embed(table)(tokens)[0].sum(-1))(table)
+        sees = np.abs(jacobian[:, :SEQ]).max(-1) > 0  # [position, token]
+        ago = np.arange(SEQ)[:, None] - np.arange(SEQ)
+        np.testing.assert_array_equal(sees, (ago >= 0) & (ago <= reach))
+
+
+def replace_table(model: Transformer, table: jax.Array) -> Transformer:
+    """The model with another embedding table."""
+    leaves, treedef = jax.tree.flatten(model)
+    place = [leaf is model.embedding.table_VD[...] for leaf in leaves].index(True)
+    return treedef.unflatten([*leaves[:place], table, *leaves[place + 1 :]])
+
+
+def test_tied_embeddings_share_one_table() -> None:
+    model, tokens = build(GPT), text(GPT)
+    assert model.head_VD is None
+    assert not [name for name in weights(model) if name.startswith("head")]
+    gradient = jax.grad(lambda m: cross_entropy(m(tokens), tokens))(model)
+    rows = np.abs(gradient.embedding.table_VD[...]).max(axis=-1)
+    assert (rows > 0).all()  # as output: every row, not only those of tokens that occur
+    assert len(np.unique(tokens)) < GPT.vocab_size
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bf16_logits_are_close_to_those_of_fp32(name: str) -> None:
+    tokens = text(MODELS[name])
+    exact, rounded = (
+        np.asarray(build(MODELS[name], compute)(tokens)) for compute in ("fp32", "bf16")
+    )
+    assert rounded.dtype == np.float32
+    error = np.abs(rounded - exact).max() / exact.std()
+    assert 1e-4 < error < 0.1  # bf16 has 8 bits, and some operations add up
+
+
+@pytest.mark.parametrize("remat", ["selective", "full"])
+def test_what_is_recomputed_does_not_change_a_gradient(remat: str) -> None:
+    tokens = text(LLAMA)
+    grad = jax.jit(jax.grad(lambda m: cross_entropy(m(tokens), tokens)))
+    expected, found = (weights(grad(build(LLAMA, remat=policy))) for policy in ("none", remat))
+    for key in expected:
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def test_initial_values_have_the_published_scales() -> None:
+    """normal(0, 0.02); matrices that write into the residual stream / sqrt(2 layers) (GPT-2)."""
+    config = ModelConfig(512, d_model=64, n_layers=8, n_heads=4, d_ff=256, bias=True)
+    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+    model = weights(jax.jit(lambda: Transformer(config, layout, jax.random.key(0)))())
+    for name, value in model.items():
+        if "bias" in name or "norm" in name:
+            assert (value == (1 if "scale" in name else 0)).all()
+        else:
+            small = any(part in name for part in ("out_NKD", "down_FD"))
+            assert np.std(value) == pytest.approx(0.02 / (4 if small else 1), rel=0.02)
+            assert abs(np.mean(value)) < 5e-4

@@ -1,0 +1,243 @@
+"""What does not fit is found before anything is compiled; a compiled program is compiled once."""
+
+import json
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.experimental.compilation_cache import compilation_cache
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape, parse_mesh
+from models.config import MixtureOfExperts
+from scaling import cli
+from scaling.recipes import recipe
+from scaling.run import Batch, Precision, run_dict
+from scaling.train import prepare as preparing
+from scaling.train.options import compiler_options, use_compilation_cache
+from scaling.train.prepare import compile_programs, place_tokens, plan
+
+DEVICES = 8  # of this process
+CUBE = MeshShape(data=2, fsdp=2, tensor=2)
+
+
+def test_without_a_mesh_all_devices_are_fsdp(toy):
+    planned = plan(replace(toy(), mesh=None))
+    assert planned.run.mesh == MeshShape(fsdp=DEVICES)
+    assert planned.mesh.shape["fsdp"] == planned.mesh.size == DEVICES
+
+
+def test_a_plan_holds_everything_that_the_run_asked_for(toy, words_file):
+    planned = plan(replace(toy(), mesh=CUBE))
+    assert planned.run == replace(toy(), mesh=CUBE)
+    assert planned.mesh.axis_names == CUBE.device_order
+    assert str(words_file) in planned.source.description
+
+
+MISFITS = {
+    "mesh data=2,fsdp=2 needs 4 devices .* 8 are present": {"mesh": MeshShape(data=2, fsdp=2)},
+    "global_batch=6.*8": {"batch": Batch(6, 16)},
+    "global_batch=8.*microbatches=3": {"batch": Batch(8, 16, 3)},
+    "batch.seq_len=0": {"batch": Batch(8, 0)},
+    "n_heads=4.*tensor=8": {"mesh": MeshShape(tensor=8)},
+    "stage=2 is not yet trained": {"mesh": MeshShape(stage=2, fsdp=4)},
+    "optimizer 'sgd' is not yet trained": {"optimizer": "sgd"},
+    "dropout 0.1 is not yet trained": {"dropout": 0.1},
+    "software 'megatron' is not yet trained": {"software": "megatron"},
+    "precision.compute 'fp8' is not yet": {"precision": Precision(compute="fp8")},
+    "precision.parameters 'bf16' is not yet": {"precision": Precision(parameters="bf16")},
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_a_run_that_does_not_fit_says_the_numbers(toy, message):
+    changes = {"mesh": MeshShape(fsdp=DEVICES), **MISFITS[message]}
+    with pytest.raises(InputError, match=message):
+        plan(replace(toy(), **changes))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"steps": 0},
+        {"keep_checkpoints": 0},
+        {"eval_batches": 0},
+        {"warmup_steps": -1},
+        {"checkpoint_every": -1},
+        {"clip_norm": -1.0},
+        {"weight_decay": -0.1},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"learning_rate": float("inf")},
+        {"clip_norm": float("nan")},
+        {"weight_decay": float("inf")},
+        {"seed": 1 << 64},
+    ],
+    ids=str,
+)
+def test_a_setting_that_means_nothing_is_named(toy, setting):
+    (name,) = setting
+    with pytest.raises(InputError, match=f"train.{name}"):
+        plan(replace(toy(**setting), mesh=MeshShape(fsdp=DEVICES)))
+
+
+def test_a_mixture_of_experts_is_refused_by_name(toy):
+    moe = MixtureOfExperts(n_experts=4, experts_per_token=1)
+    model = replace(toy().model, moe=moe)
+    with pytest.raises(InputError, match="mixture-of-experts model is not yet trained"):
+        plan(replace(toy(), model=model))
+
+
+@pytest.fixture
+def never_compiled(monkeypatch):
+    def refuse(planned):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(preparing, "compile_programs", refuse)
+    monkeypatch.setattr("scaling.train.options.use_compilation_cache", lambda: None)
+
+
+def run_file(toy, folder, **changes):
+    path = folder / "run.json"
+    path.write_text(json.dumps({**run_dict(toy()), "mesh": {"fsdp": DEVICES}, **changes}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("contents", "name", "message"),
+    [
+        (None, "words.txt", "no such file"),
+        (b"", "empty.txt", "no text"),
+        (b"", "empty.bin", "has 0 bytes"),
+        (b"\xff\xfe\x00", "picture.png", "is a binary file"),
+        (b"abc", "odd.bin", "not a whole, positive number"),
+        (b"abc" * 5, "short.txt", "15 tokens"),
+        (b"\xff\xff" * 9999, "wide.bin", "token id 65,535"),
+    ],
+)
+def test_data_that_cannot_be_used_is_exit_code_2_before_any_compile(
+    toy, tmp_path, capsys, never_compiled, contents, name, message
+):
+    if contents is not None:
+        (tmp_path / name).write_bytes(contents)
+    train = {"steps": 2, "data": str(tmp_path / name)}
+    folder = tmp_path / "run"
+    words = ["train", run_file(toy, tmp_path, train=train), "--run-dir", str(folder)]
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert message in err and err.startswith("error: ") and out == ""
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["demoo"], "demo"),
+        (["demo", "--mesh", "tensr=8"], "tensor"),
+        (["demo", "--mesh", "tensor=3"], "8 are present|needs 3"),
+        (["demo", "--steps", "0"], "--steps 0"),
+        (["demo", "--devices", "4"], "already runs with 8"),
+        (["demo", "--record-profile", "7"], "FROM:TO"),
+        (["demo", "--restarts", "-1"], "--restarts -1"),
+        (["mixtral-8x7b", "--mesh", "fsdp=8"], "mixture-of-experts"),
+        (["nowhere/run.json"], "cannot read nowhere/run.json"),
+        (["nowhere.py:run"], "no file nowhere.py"),
+    ],
+)
+def test_bad_words_are_exit_code_2_in_one_message(tmp_path, capsys, never_compiled, words, message):
+    assert cli.main(["train", *words, "--run-dir", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err.strip()
+    assert any(part in err for part in message.split("|"))
+    assert err.startswith("error: ") and "\n" not in err
+
+
+# Tokens on the devices
+
+
+@pytest.mark.parametrize("mesh", ["data=1", "fsdp=4", "data=2,fsdp=2,tensor=2"])
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_rows_go_to_the_devices_in_order_split_into_microbatches(toy, mesh, microbatches):
+    shape = parse_mesh(mesh)
+    run = replace(toy(microbatches=microbatches), mesh=shape)
+    programs = abstract_programs(run)
+    inputs = np.arange(8 * 16, dtype=np.int32).reshape(8, 16)
+    placed = place_tokens(programs, (inputs, inputs + 1))
+    per_microbatch = 8 // microbatches
+    assert placed.inputs.shape == (microbatches, per_microbatch, 16)
+    np.testing.assert_array_equal(np.asarray(placed.inputs).reshape(8, 16), inputs)
+    np.testing.assert_array_equal(placed.targets, placed.inputs + 1)
+    for shard in placed.inputs.addressable_shards:
+        assert shard.data.shape[:2] == (microbatches, per_microbatch // shape.batch_shards)
+    assert placed.inputs.sharding == programs.tokens.inputs.sharding
+
+
+def abstract_programs(run):
+    """Programs without the programs: the shapes that the step would take."""
+    from meshes.devices import present_mesh
+    from scaling.layouts import rules_for
+    from scaling.train.prepare import Programs
+    from scaling.train.state import layout_for
+    from scaling.train.step import abstract_tokens
+
+    layout = layout_for(run, rules_for(run, run.mesh), "cpu")
+    with jax.set_mesh(present_mesh(run.mesh, jax.devices()[: run.mesh.devices])):
+        return Programs(None, abstract_tokens(run.batch, layout), None, None, None)
+
+
+# Compilation
+
+
+@pytest.fixture
+def cache_events(monkeypatch, tmp_path):
+    """A compilation cache of this test's own; names of what happens to it."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
+    events = []
+    listen = lambda event, **_: events.append(event.rpartition("/")[2])
+    jax.monitoring.register_event_listener(listen)
+    compilation_cache.reset_cache()
+    yield events
+    jax.monitoring.unregister_event_listener(listen)
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_a_second_start_takes_its_programs_from_the_cache(toy, tmp_path, cache_events):
+    folder = use_compilation_cache()
+    assert folder.is_relative_to(tmp_path / "cache") and jax.__version__ in folder.name
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # also where it is fast
+    planned = plan(replace(toy(steps=3), mesh=MeshShape(fsdp=DEVICES)))
+    compile_programs(planned)
+    assert "cache_misses" in cache_events and any(folder.iterdir())
+    cache_events.clear()
+    compile_programs(planned)
+    assert "cache_hits" in cache_events and "cache_misses" not in cache_events
+
+
+def test_a_cache_that_cannot_be_written_stops_nobody(tmp_path, cache_events, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="SCALING_CACHE"):
+        use_compilation_cache()
+
+
+@given(st.sampled_from(["gpu", "cuda"]), st.sampled_from(["cpu", "tpu"]))
+def test_gpu_options_are_for_gpus_only(gpu, other):
+    assert compiler_options(gpu)["xla_gpu_enable_latency_hiding_scheduler"] is True
+    assert compiler_options(other) == {}
+
+
+def test_the_options_of_one_caller_are_not_those_of_the_next():
+    compiler_options("gpu")["xla_gpu_enable_latency_hiding_scheduler"] = False
+    assert compiler_options("gpu")["xla_gpu_enable_latency_hiding_scheduler"] is True
+
+
+def test_recipes_too_large_for_these_devices_are_refused_by_their_batch_not_by_a_crash():
+    run = replace(recipe("llama3-8b"), batch=Batch(6, 8192))
+    with pytest.raises(InputError, match="global_batch=6"):
+        plan(run)
