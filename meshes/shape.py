@@ -8,7 +8,7 @@ Device number d has the coordinates of d as a mixed-radix number, outermost axis
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -124,8 +124,3 @@ def check_devices(mesh: MeshShape, devices: int) -> None:
         f"mesh {mesh} needs {mesh.devices} devices ({product}), but {devices} are present; "
         f"use axis sizes that multiply to {devices}, or fake host devices: --devices {mesh.devices}"
     )
-
-
-def as_fsdp(devices: int) -> MeshShape:
-    """The mesh of a run that names none: all devices as fsdp."""
-    return replace(MeshShape(), fsdp=devices)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshes.errors import InputError
+from meshes.errors import InputError, check_range
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,10 @@ class Mla:
     qk_nope_head_dim: int  # per head, without rotation
     qk_rope_head_dim: int  # rotated part; the key's is shared by all heads
     v_head_dim: int
+
+    def __post_init__(self) -> None:
+        for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+            check_range(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,10 @@ class Moe:
     skew: float = 1.0  # busiest expert's load over the mean; 1.0 is balanced
 
     def __post_init__(self) -> None:
+        for name in ("n_experts", "skew"):
+            check_range(name, getattr(self, name), 1)
+        for name in ("n_shared_experts", "first_dense_layers"):
+            check_range(name, getattr(self, name), 0)
         if not 1 <= self.experts_per_token <= self.n_experts:
             raise InputError(
                 f"experts_per_token={self.experts_per_token} must lie between 1 and "
@@ -73,12 +81,14 @@ class ModelConfig:
     moe: Moe | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be positive")
-        for name in ("n_kv_heads", "head_dim", "max_positions"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name}={getattr(self, name)} must not be negative")
+        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "rope_theta"):
+            check_range(name, getattr(self, name), 1)
+        for name in ("n_kv_heads", "head_dim", "max_positions", "norm_eps"):
+            check_range(name, getattr(self, name), 0)
+        if self.moe and self.moe.first_dense_layers > self.n_layers:
+            raise InputError(
+                f"first_dense_layers={self.moe.first_dense_layers} exceeds n_layers={self.n_layers}"
+            )
         if not self.n_kv_heads:
             object.__setattr__(self, "n_kv_heads", self.n_heads)
         if not self.head_dim:
@@ -94,8 +104,8 @@ class ModelConfig:
             )
         if self.positions == "rope" and not self.mla and self.head_dim % 2:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
-        if self.sliding_window is not None and self.sliding_window < 1:
-            raise InputError(f"sliding_window={self.sliding_window} must be positive")
+        if self.sliding_window is not None:
+            check_range("sliding_window", self.sliding_window, 1)
 
 
 def with_positions(config: ModelConfig, seq_len: int) -> ModelConfig:

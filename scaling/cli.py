@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import tyro
 from tyro.conf import Positional
 
-from meshes.errors import InputError
+from meshes.errors import InputError, nearest
 from scaling.train.launch import avoid_absent_gpus
 
 
@@ -138,6 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     avoid_absent_gpus()
     try:
+        _check_verb(arguments)
         code = tyro.extras.subcommand_cli_from_dict(
             VERBS, prog="scaling", description=DESCRIPTION, args=arguments
         )
@@ -155,6 +156,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _check_verb(arguments: list[str]) -> None:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
+        raise InputError(f"scaling has no command {arguments[0]!r}; {nearest(arguments[0], VERBS)}")
 
 
 @contextmanager

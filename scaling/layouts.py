@@ -3,9 +3,11 @@
 Imports no jax: planning and the simulator use the same rules.
 """
 
+from dataclasses import replace
+
 from meshes.errors import InputError
 from meshes.rules import Rules, check_divisible, make_rules
-from meshes.shape import MeshShape, as_fsdp, check_devices
+from meshes.shape import MeshShape, check_devices, parse_mesh
 from scaling.run import Run
 
 
@@ -19,10 +21,15 @@ def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
         InputError: the mesh does not use exactly the devices present.
     """
     if run.mesh is None:
-        return as_fsdp(devices or 1)
+        return MeshShape(fsdp=devices or 1, device_order=run.device_order)
     if devices is not None:
         check_devices(run.mesh, devices)
     return run.mesh
+
+
+def with_mesh(run: Run, text: str | None) -> Run:
+    """The run on the mesh that `text` (data=2,fsdp=4) names; None: unchanged."""
+    return run if text is None else replace(run, mesh=parse_mesh(text, run.device_order))
 
 
 def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:

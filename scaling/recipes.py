@@ -32,8 +32,15 @@ BATCHES = {
     "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
     "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
 }
-LLAMA3 = (512, 8192)  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
-QWEN3 = (1024, 4096)  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
+FAMILIES = {  # the beginning of a preset's name
+    "gpt3-1.3b": (512, 2048),  # 1 M tokens, and so on: Brown et al. 2020, table 2.1
+    "gpt3-2.7b": (512, 2048),
+    "gpt3-6.7b": (1024, 2048),
+    "gpt3-13b": (1024, 2048),
+    "llama2": (1024, 4096),  # 4 M tokens: arXiv 2307.09288, table 1
+    "llama3": (512, 8192),  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
+    "qwen3": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
+}
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
 
 
@@ -97,10 +104,9 @@ def default_batch(name: str, model: ModelConfig) -> tuple[int, int]:
     """(sequences, tokens per sequence) of one step of the recipe `name`."""
     if name in BATCHES:
         return BATCHES[name]
-    if name.startswith("llama3"):
-        return LLAMA3
-    if name.startswith("qwen3"):
-        return QWEN3
+    for family, batch in FAMILIES.items():
+        if name.startswith(family):
+            return batch
     length = model.max_positions or 2048
     return max(1, (1 << 19) // length), length  # half a million tokens, as GPT-2
 

@@ -102,6 +102,8 @@ class ClusterChoice:
 
     def __post_init__(self) -> None:
         check_range("nodes", self.nodes, 1)
+        if (self.name is None) == (self.file is None):
+            raise InputError("give either name (of the catalogue) or file (a TOML file)")
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,13 @@ class Run:
     train: Train = Train()
     cluster: ClusterChoice | None = None
     software: str = "jax"
+    device_order: tuple[str, ...] = ()  # outermost axis first; (): the mesh's, or the software's
 
     def __post_init__(self) -> None:
         check_range("dropout", self.dropout, 0, 1)
+        order = self.device_order or default_order(self.software)
+        order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order
+        object.__setattr__(self, "device_order", order)
 
 
 def read_run(data: Any, where: str = "run.json") -> Run:
@@ -137,13 +143,13 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     """
     if not isinstance(data, dict):
         raise InputError(f"{where}: expected a table of keys, got {data!r}")
-    check_keys(data, [*(f.name for f in fields(Run)), "device_order"], where)
+    check_keys(data, (f.name for f in fields(Run)), where)
     for key in ("model", "batch"):
         if key not in data:
             raise InputError(f"{where}: missing {key!r}")
-    values = {k: v for k, v in data.items() if k not in ("model", "mesh", "device_order")}
+    values = {k: v for k, v in data.items() if k not in ("model", "mesh")}
     batch = read(Batch, data["batch"], f"{where}: batch")
-    model = with_positions(model_from(data["model"], f"{where}: model"), batch.seq_len)
+    model = _model(data["model"], batch, f"{where}: model")
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
     return read(Run, values, where)
 
@@ -160,7 +166,9 @@ def read_json(path: Path) -> Any:
         InputError: the file is missing, empty or not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -171,12 +179,13 @@ def run_dict(run: Run) -> dict[str, Any]:
     """The run as run.json holds it: every field written out; `read_run` gives the same run back."""
     data = asdict(run)
     data["model"] = model_dict(run.model)
+    data["device_order"] = list(run.device_order)
     if run.cluster is None:
         del data["cluster"]
     if run.mesh is None:
         del data["mesh"]
     else:
-        data["device_order"] = list(data["mesh"].pop("device_order"))
+        del data["mesh"]["device_order"]
     return data
 
 
@@ -185,10 +194,27 @@ def save_run(run: Run, path: Path) -> None:
     path.write_text(json.dumps(run_dict(run), indent=1) + "\n", encoding="utf-8")
 
 
+def _model(data: Any, batch: Batch, where: str) -> ModelConfig:
+    model = model_from(data, where)
+    try:
+        return with_positions(model, batch.seq_len)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dictionary; a repeated key would otherwise win silently."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        raise InputError(f"key {', '.join(map(repr, twice))} is given twice")
+    return table
+
+
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
     order = data.get("device_order", default_order(data.get("software", "jax")))
     if "mesh" not in data or data["mesh"] is None:
-        read(MeshShape, {"device_order": order}, where)  # without a mesh it is checked all the same
         return None
     if not isinstance(data["mesh"], dict):
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")

@@ -14,7 +14,7 @@ from models.transformer import Transformer
 from scaling.layouts import rules_for
 from scaling.run import Run, load_run
 from scaling.train.checkpoint import Checkpoints
-from scaling.train.data import decode, encode
+from scaling.train.data import BYTE_VOCABULARY, decode, encode
 from scaling.train.state import from_dict, layout_for, to_dict
 from scaling.train.step import abstract_state
 
@@ -28,6 +28,11 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     if not (folder / "run.json").exists():
         raise InputError(f"{folder} is not a run folder: it has no run.json")
     run = replace(load_run(folder / "run.json"), mesh=MeshShape())
+    if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
+        raise InputError(
+            f"{folder} was trained on tokens of {run.train.data!r} (vocab_size "
+            f"{run.model.vocab_size}); only models of bytes can be sampled as text"
+        )
     device = jax.local_devices()[0]
     layout = layout_for(run, rules_for(run, MeshShape()), device.platform)
     with jax.set_mesh(present_mesh(MeshShape(), [device])):

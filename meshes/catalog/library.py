@@ -112,5 +112,7 @@ def _names(kind: str) -> list[str]:
 def _user_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: {error}") from None

@@ -1,11 +1,10 @@
 """`scaling sharding`: every parameter on a mesh that need not exist."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from meshes.errors import InputError
-from meshes.shape import default_order, parse_mesh
-from scaling.layouts import notes, resolved_mesh, rules_for
+from scaling.layouts import notes, resolved_mesh, rules_for, with_mesh
 from scaling.recipes import resolve
 from scaling.train.checks import check_trainable
 
@@ -14,9 +13,7 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
     """Print the sharding table of a run; returns the exit code."""
     if devices is not None and devices < 1:
         raise InputError(f"--devices {devices} must be a positive whole number")
-    run = resolve(text)
-    if mesh is not None:
-        run = replace(run, mesh=parse_mesh(mesh, default_order(run.software)))
+    run = with_mesh(resolve(text), mesh)
     shape = resolved_mesh(run, devices)
     check_trainable(run, shape)
     rules = rules_for(run, shape)

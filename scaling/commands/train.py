@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshes.errors import InputError
-from meshes.shape import default_order, parse_mesh
+from scaling.layouts import with_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.run import Run
 
@@ -34,9 +34,7 @@ def train_command(given: TrainArguments) -> int:
     """Train the run that is named; returns the exit code."""
     from scaling.train.launch import run_with_restarts
 
-    run = with_steps(resolve(given.run), given.steps)
-    if given.mesh is not None:
-        run = replace(run, mesh=parse_mesh(given.mesh, default_order(run.software)))
+    run = with_mesh(with_steps(resolve(given.run), given.steps), given.mesh)
     folder = given.run_dir or Path("runs") / _as_folder(run.name)
     if given.restarts:
         return run_with_restarts(_words(given), given.restarts, folder)

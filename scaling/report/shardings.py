@@ -33,13 +33,13 @@ def rows(params: Any, rules: Rules) -> list[Row]:
 
 def table(all_rows: list[Row]) -> str:
     """The rows as aligned text with a total."""
-    lines: list[tuple[str, ...]] = [("parameter", "shape", "sharded over", "bytes", "per device")]
+    lines: list[tuple[str, ...]] = [("parameter", "shape", "sharded over", "bytes", "bytes/device")]
     for row in all_rows:
         shape = "x".join(map(str, row.shape))
-        sizes = format_size(row.bytes), format_size(row.device_bytes)
+        sizes = f"{row.bytes:,}", f"{row.device_bytes:,}"
         lines.append((row.name, shape, row.spec, *sizes))
     total = sum(row.bytes for row in all_rows), sum(row.device_bytes for row in all_rows)
-    lines.append(("total", "", "", *map(format_size, total)))
+    lines.append(("total", "", "", *(f"{size:,}" for size in total)))
     widths = [max(len(line[i]) for line in lines) for i in range(5)]
     left, right = (0, 1, 2), (3, 4)
     return "\n".join(
@@ -70,8 +70,9 @@ def warnings(all_rows: list[Row]) -> list[str]:
 def _in_one_line(small: list[Row], total: int) -> str:
     """Names tensors with the same free axes that are too small for a line each."""
     size = sum(row.bytes for row in small)
+    share = f"{size / total:.2%}" if size >= total / 10_000 else "under 0.01 %"
     return (
-        f"{len(small)} small tensors ({format_size(size)}, {size / total:.2%} of the parameters) "
+        f"{len(small)} small tensors ({format_size(size)}, {share} of the parameters) "
         f"are replicated over {', '.join(small[0].free_axes)}, which could have been used to shard "
         "them: " + ", ".join(row.name for row in small)
     )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from meshes.errors import InputError
+from meshes.errors import InputError, is_count
 
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -59,9 +59,9 @@ def job_kind(env: Mapping[str, str]) -> str | None:
             raise InputError(f"{', '.join(given)} is set but {', '.join(missing)} is not")
         _check_ids(env)
         return "explicit"
-    if int(env.get("SLURM_STEP_NUM_TASKS", "1") or 1) > 1:
+    if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
         return "Slurm"
-    return "Open MPI" if int(env.get("OMPI_COMM_WORLD_SIZE", "1") or 1) > 1 else None
+    return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
 
 
 class StopSignal:
@@ -121,7 +121,7 @@ def avoid_absent_gpus() -> None:
 
 
 def _attempt(arguments: list[str]) -> int:
-    return subprocess.call([sys.executable, "-m", "scaling.cli", *arguments])
+    return subprocess.call([sys.executable, "-P", "-m", "scaling.cli", *arguments])
 
 
 def _continued(arguments: list[str], folder: Path) -> list[str]:
@@ -136,7 +136,15 @@ def _continued(arguments: list[str], folder: Path) -> list[str]:
     return arguments
 
 
+def _count(env: Mapping[str, str], name: str) -> int:
+    """The number in an environment variable; 1 where it is not set."""
+    text = env.get(name) or "1"
+    if not is_count(text):
+        raise InputError(f"the environment has {name}={text!r}, which is not a number of processes")
+    return int(text)
+
+
 def _check_ids(env: Mapping[str, str]) -> None:
     count, index = env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]
-    if not (count.isdigit() and index.isdigit() and int(index) < int(count)):
+    if not (is_count(count) and is_count(index) and int(index) < int(count)):
         raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -5,6 +5,7 @@ They are passed with each compile, never through XLA_FLAGS, which is process-wid
 """
 
 import os
+import warnings
 from pathlib import Path
 
 import jax
@@ -18,21 +19,31 @@ GPU_OPTIONS: dict[str, bool | str] = {
 }
 
 
+MIN_COMPILE_TIME = 1.0  # seconds; what compiles faster is not worth a file (jax's own default)
+
+
 def compiler_options(platform: str) -> dict[str, bool | str]:
     """Options for `lowered.compile(compiler_options=...)` on "gpu"/"cuda", "cpu" or "tpu"."""
     return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
 
 
-def use_compilation_cache(folder: Path | None = None) -> Path:
+def use_compilation_cache(folder: Path | None = None) -> Path | None:
     """Keep compiled programs on disk, so that the second start of a run compiles nothing.
 
     Args:
         folder: where; None: $SCALING_CACHE or ~/.cache/scaling, in a folder per jax version.
+
+    Returns:
+        The folder used, or None (with a warning) where it cannot be made.
     """
     if folder is None:
         base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
         folder = Path(base) / f"xla-jax-{jax.__version__}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        warnings.warn(f"no compilation cache: {error}; set SCALING_CACHE", stacklevel=2)
+        return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_COMPILE_TIME)
     return folder

@@ -246,7 +246,8 @@ def test_sharding_prints_each_parameter_the_total_and_what_is_replicated(cli):
     assert (code, err) == (0, "")
     assert lines[0].startswith("parameter")
     assert (
-        lines[1].split() == "embedding/table_VD 128256x4096 tensor, fsdp 2004 MiB 65.7 MB".split()
+        lines[1].split()
+        == "embedding/table_VD 128256x4096 tensor, fsdp 2,101,346,304 65,667,072".split()
     )
     (total,) = [line for line in lines if line.startswith("total")]
     assert total.split()[1:3] == ["32.1", "GB"]  # 8,030,261,248 parameters of 4 bytes

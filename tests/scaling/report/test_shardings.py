@@ -140,7 +140,7 @@ def test_what_is_cut_everywhere_is_not_mentioned():
 def test_the_table_has_a_line_per_tensor_and_their_sums():
     lines = table([LARGE, WHOLE]).splitlines()
     assert len(lines) == 4
-    assert lines[0].split() == ["parameter", "shape", "sharded", "over", "bytes", "per", "device"]
+    assert lines[0].split() == ["parameter", "shape", "sharded", "over", "bytes", "bytes/device"]
     assert "100x10" in lines[1] and "fsdp, -" in lines[1]
     assert lines[-1].split() == ["total", *"4.4 kB 900 B".split()]
 
