@@ -1,0 +1,363 @@
+"""Jobs of several processes, signals, and restarts after a crash."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from scaling.run import run_dict, save_run
+from scaling.train import launch
+from scaling.train.launch import (
+    StopSignal,
+    avoid_absent_gpus,
+    job_kind,
+    run_with_restarts,
+    start_distributed,
+)
+from scaling.train.loop import Options, train
+from scaling.train.metrics import read_metrics
+
+DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
+EXPLICIT = {
+    "JAX_COORDINATOR_ADDRESS": "localhost:1234",
+    "JAX_NUM_PROCESSES": "4",
+    "JAX_PROCESS_ID": "3",
+}
+
+
+# What started this process
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind"),
+    [
+        ({}, None),
+        (EXPLICIT, "explicit"),
+        ({**EXPLICIT, "SLURM_STEP_NUM_TASKS": "8"}, "explicit"),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, "Slurm"),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_JOB_ID": "7"}, None),
+        ({"SLURM_NTASKS": "8"}, None),  # in the batch script, outside srun
+        ({"SLURM_STEP_NUM_TASKS": ""}, None),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI"),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
+        ({name: "" for name in EXPLICIT}, None),
+    ],
+)
+def test_the_environment_tells_what_started_this_process(environment, kind):
+    assert job_kind(environment) == kind
+
+
+@given(st.sets(st.sampled_from(sorted(EXPLICIT)), min_size=1, max_size=2))
+def test_half_an_explicit_job_names_what_is_missing(given_names):
+    missing = [name for name in EXPLICIT if name not in given_names]
+    with pytest.raises(InputError, match=", ".join(missing) + " is not"):
+        job_kind({name: EXPLICIT[name] for name in given_names})
+
+
+@pytest.mark.parametrize(
+    ("index", "count"), [("4", "4"), ("-1", "4"), ("a", "4"), ("0", "x"), ("0", "0"), ("²", "4")]
+)
+def test_a_process_number_outside_the_job_is_bad_input(index, count):
+    with pytest.raises(InputError, match=f"JAX_PROCESS_ID={index} .*JAX_NUM_PROCESSES={count}"):
+        job_kind({**EXPLICIT, "JAX_PROCESS_ID": index, "JAX_NUM_PROCESSES": count})
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_a_job_size_that_is_no_number_is_bad_input(name):
+    with pytest.raises(InputError, match=name):
+        job_kind({name: "many"})
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:", ":", "localhost:port"])
+def test_an_address_without_a_port_is_bad_input_before_anything_is_started(address):
+    with pytest.raises(InputError, match=r"JAX_COORDINATOR_ADDRESS=.*host:port"):
+        job_kind({**EXPLICIT, "JAX_COORDINATOR_ADDRESS": address})
+
+
+def test_a_single_process_starts_nothing():
+    assert start_distributed({}) is None
+
+
+# Signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_becomes_a_flag_and_the_handlers_come_back(number):
+    before = signal.getsignal(number)
+    with StopSignal() as stop:
+        assert stop.received is None
+        os.kill(os.getpid(), number)
+        assert stop.received == signal.Signals(number).name
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_signal_means_now():
+    with pytest.raises(KeyboardInterrupt), StopSignal():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# Restarts, with a shell script in place of Python
+
+
+@pytest.fixture
+def child(tmp_path, monkeypatch):
+    """Makes the child of `run_with_restarts` a script; returns what its calls were given."""
+    script, calls = tmp_path / "python", tmp_path / "calls"
+
+    def become(body):
+        script.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nn=$(wc -l < {calls})\n{body}\n')
+        script.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(script))
+        return lambda: calls.read_text().splitlines()
+
+    return become
+
+
+def save_a_checkpoint(folder, step=3):
+    """What `Checkpoints.latest` takes for a finished checkpoint."""
+    path = folder / "checkpoints" / f"step_{step:08d}"
+    path.mkdir(parents=True)
+    (path / "checksums.json").write_text("{}")
+
+
+def test_a_crash_is_restarted_from_the_last_checkpoint(child, tmp_path, capfd):
+    calls = child("[ $n -ge 3 ] || exit 77")
+    save_a_checkpoint(tmp_path)
+    assert run_with_restarts(["train", "toy", "--steps", "9"], 5, tmp_path) == 0
+    first, *rest = calls()
+    assert first.endswith("-m scaling.cli train toy --steps 9")
+    assert [line.removeprefix(first) for line in rest] == [" --resume"] * 2
+    assert "ended with 77; restart 2 of 5" in capfd.readouterr().err
+
+
+def test_resume_is_not_said_twice(child, tmp_path):
+    calls = child("[ $n -ge 2 ] || exit 1")
+    save_a_checkpoint(tmp_path)
+    assert run_with_restarts(["train", "toy", "--resume"], 1, tmp_path) == 0
+    assert [line.count("--resume") for line in calls()] == [1, 1]
+
+
+def test_a_crash_before_the_first_checkpoint_starts_again_from_nothing(child, tmp_path):
+    calls = child("[ $n -ge 2 ] || exit 1")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    assert run_with_restarts(["train", "toy"], 1, tmp_path) == 0
+    assert "--resume" not in calls()[1]
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_the_last_code_is_returned_when_the_restarts_are_used_up(child, tmp_path, restarts):
+    calls = child("exit $((n + 10))")
+    assert run_with_restarts(["train"], restarts, tmp_path) == restarts + 11
+    assert len(calls()) == restarts + 1
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_an_end_and_bad_input_are_not_repeated(child, tmp_path, code):
+    calls = child(f"exit {code}")
+    assert run_with_restarts(["train"], 3, tmp_path) == code
+    assert len(calls()) == 1
+
+
+def test_a_stop_on_nan_is_not_repeated(child, tmp_path):
+    calls = child(f"touch {tmp_path}/nan_step_7.npz; exit 1")
+    assert run_with_restarts(["train"], 3, tmp_path) == 1
+    assert len(calls()) == 1
+
+
+def test_the_nan_of_an_earlier_attempt_does_not_forbid_restarts(child, tmp_path):
+    (tmp_path / "nan_step_7.npz").write_text("")
+    calls = child("[ $n -ge 2 ] || exit 77")
+    assert run_with_restarts(["train"], 3, tmp_path) == 0
+    assert len(calls()) == 2
+
+
+def test_a_negative_number_of_restarts_is_bad_input(tmp_path):
+    with pytest.raises(InputError, match="--restarts -1"):
+        run_with_restarts(["train"], -1, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_signal_is_passed_on_and_ends_the_restarts(tmp_path, number, code):
+    """The child has time to save (longer than `subprocess` waits by itself) and is not repeated."""
+    marks = tmp_path / "marks"
+    child, parent = tmp_path / "python", tmp_path / "parent.py"
+    child.write_text(
+        f'#!/bin/sh\ntrap "sleep 0.5; echo saved >> {marks}; exit {code}" TERM INT\n'
+        f"echo up >> {marks}\nwhile :; do sleep 0.05; done\n"
+    )
+    child.chmod(0o755)
+    parent.write_text(
+        textwrap.dedent(f"""
+        import pathlib, sys
+        from scaling.train.launch import run_with_restarts
+        sys.executable = {str(child)!r}
+        sys.exit(run_with_restarts(["train"], 3, pathlib.Path({str(tmp_path)!r})))
+        """)
+    )
+    process = subprocess.Popen([sys.executable, str(parent)], stderr=subprocess.DEVNULL)
+    while not marks.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(DEADLINE) == code
+    assert marks.read_text().split() == ["up", "saved"]
+
+
+@pytest.mark.parametrize(
+    ("platforms", "plugin", "library", "expected"),
+    [
+        ("", True, False, "cpu"),
+        ("", True, True, None),
+        ("", False, False, None),
+        ("cuda", True, False, "cuda"),
+    ],
+)
+def test_gpus_are_looked_for_only_where_there_may_be_some(
+    monkeypatch, platforms, plugin, library, expected
+):
+    def load(name):
+        if not library:
+            raise OSError(name)
+
+    monkeypatch.delenv("JAX_PLATFORMS")
+    if platforms:
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: plugin or None)
+    monkeypatch.setattr(launch.ctypes, "CDLL", load)
+    avoid_absent_gpus()
+    assert os.environ.get("JAX_PLATFORMS") == expected
+
+
+# Real processes
+
+
+def scaling(words, environment, **options):
+    """`scaling WORDS` as a process of its own, on CPU devices, with a cache of the test."""
+    inherited = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "scaling.cli", *map(str, words)],
+        env={**inherited, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def start_two(run_file, folder):
+    """Two processes with two devices each, joined over the loopback interface."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    common = {
+        "JAX_COORDINATOR_ADDRESS": address,
+        "JAX_NUM_PROCESSES": "2",
+        "SCALING_CACHE": str(run_file.parent / "cache"),
+    }
+    words = ["train", run_file, "--run-dir", folder, "--devices", 2]
+    return [scaling(words, {**common, "JAX_PROCESS_ID": str(index)}) for index in range(2)]
+
+
+def end_all(processes):
+    """What each printed, (stdout, stderr); none outlives the test."""
+    try:
+        return [process.communicate(timeout=DEADLINE) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def losses(folder):
+    return [record["loss"] for record in read_metrics(folder) if "loss" in record]
+
+
+def test_two_processes_train_like_one(toy, prepare, tmp_path):
+    settings = {"mesh": {"data": 2, "fsdp": 2}, "steps": 3, "eval_every": 2}
+    plan, programs = prepare(toy(**settings))
+    save_run(plan.run, tmp_path / "run.json")
+    processes = start_two(tmp_path / "run.json", tmp_path / "two")
+    train(plan, programs, Options(tmp_path / "one"))
+    outputs = end_all(processes)
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    assert losses(tmp_path / "two") == losses(tmp_path / "two" / "process_1")
+    assert (tmp_path / "two" / "checkpoints" / "step_00000003" / "checksums.json").exists()
+    first, second = ((out, err) for out, err in outputs)
+    assert "trained to step 3" in first[0] and "step 3/3" in first[1]
+    assert "trained to step" not in second[0] and "step 3/3" not in second[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [[0], [1], [1, 0]], ids=str)
+def test_a_signal_to_any_process_saves_one_checkpoint_of_all(toy, tmp_path, told):
+    run = toy(mesh={"data": 2, "fsdp": 2}, steps=100_000)
+    save_run(run, tmp_path / "run.json")
+    folder = tmp_path / "run"
+    processes = start_two(tmp_path / "run.json", folder)
+    deadline = time.monotonic() + DEADLINE
+    while not ((folder / "metrics.jsonl").exists() and len(losses(folder)) > 10):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for index in told:
+        processes[index].terminate()
+        time.sleep(0.05)
+    outputs = end_all(processes)
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    (saved,) = (folder / "checkpoints").iterdir()
+    assert int(saved.name.removeprefix("step_")) == len(losses(folder))
+    assert losses(folder) == losses(folder / "process_1")
+
+
+DIES_ONCE = """
+import json, os, pathlib
+from scaling.run import read_run
+from scaling.train.metrics import MetricsLog
+
+write, first = MetricsLog.write, not pathlib.Path({marker!r}).exists()
+
+def dying(log, step, **values):
+    write(log, step, **values)
+    if step == 6 and first:
+        pathlib.Path({marker!r}).touch()
+        os._exit(77)
+
+MetricsLog.write = dying
+
+def run():
+    return read_run(json.loads({text!r}))
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_dies_is_restarted_and_ends_as_if_it_had_not(toy, prepare, tmp_path):
+    plan, programs = prepare(toy(checkpoint_every=2))
+    run = replace(plan.run, mesh=MeshShape())
+    file = tmp_path / "dies.py"
+    marker = str(tmp_path / "died")
+    file.write_text(DIES_ONCE.format(marker=marker, text=json.dumps(run_dict(run))))
+    words = ["train", f"{file}:run", "--devices", 1, "--restarts", 2, "--run-dir"]
+    process = scaling([*words, tmp_path / "run"], {"SCALING_CACHE": str(tmp_path / "cache")})
+    _, errors = process.communicate(timeout=2 * DEADLINE)
+    assert process.returncode == 0, errors
+    assert "ended with 77; restart 1 of 2" in errors and "restart 2" not in errors
+    assert Path(marker).exists()
+    train(plan, programs, Options(tmp_path / "whole"))
+    records = {r["step"]: r["loss"] for r in read_metrics(tmp_path / "run") if "loss" in r}
+    assert list(records.values()) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
