@@ -52,12 +52,14 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from meshes.devices import use_host_devices
     from scaling.train.launch import start_distributed
     from scaling.train.loop import NotFinite, Options, check_folder, train
+    from scaling.train.metrics import check_sinks
     from scaling.train.options import use_compilation_cache
     from scaling.train.prepare import compile_programs, plan
     from scaling.train.profile import parse_range
 
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
     options = Options(folder, given.resume, profile, given.sinks)
+    check_sinks(given.sinks)
     check_folder(options)
     if given.devices is not None:
         use_host_devices(given.devices)

@@ -118,7 +118,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         state = _start(options, programs, checkpoints, batches)
         if jax.process_index() == 0:
             save_run(run, folder / "run.json")
-        sinks = open_sinks(options.sinks, folder, run.name, run_dict(run))
+        wanted = options.sinks if jax.process_index() == 0 else ()
+        sinks = open_sinks(wanted, folder, run.name, run_dict(run))
         log = stack.enter_context(MetricsLog(_own_folder(folder), sinks))
         line = stack.enter_context(ProgressLine(run.train.steps, int(state.step)))
         profile = stack.enter_context(Profile(folder / "profile", options.profile))

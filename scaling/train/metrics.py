@@ -5,6 +5,7 @@ back as the same double). JSON has no NaN or Infinity: they are written as null.
 kill is cut off when the file is opened again, and the lines of repeated steps are written again.
 """
 
+import importlib.util
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from meshes.errors import InputError, nearest
 
 FILE = "metrics.jsonl"
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # extra of this project -> module
 
 Value = float | int | str | bool | None
 
@@ -107,10 +109,8 @@ class TensorBoard:
     """Numbers as TensorBoard scalars below `folder` (extra `tensorboard`)."""
 
     def __init__(self, folder: Path):
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise _missing("TensorBoard", "tensorboard") from error
+        from tensorboardX import SummaryWriter
+
         self._writer = SummaryWriter(str(folder))
 
     def write(self, step: int, values: Mapping[str, Value]) -> None:
@@ -125,10 +125,8 @@ class WeightsAndBiases:
     """Numbers as a Weights & Biases run, its local files below `folder` (extra `wandb`)."""
 
     def __init__(self, folder: Path, name: str, run: Mapping[str, Any]):
-        try:
-            import wandb
-        except ImportError as error:
-            raise _missing("Weights & Biases", "wandb") from error
+        import wandb
+
         self._run = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))
 
     def write(self, step: int, values: Mapping[str, Value]) -> None:
@@ -136,6 +134,18 @@ class WeightsAndBiases:
 
     def close(self) -> None:
         self._run.finish()
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Raise InputError for a sink that is unknown or whose package is not installed."""
+    for name in names:
+        if name not in PACKAGES:
+            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, PACKAGES)}")
+        if importlib.util.find_spec(PACKAGES[name]) is None:
+            raise InputError(
+                f"{PACKAGES[name]} was asked for but is not installed: pip install "
+                f"'scaling[{name}]' (metrics.jsonl is written in any case)"
+            )
 
 
 def open_sinks(
@@ -155,19 +165,10 @@ def open_sinks(
         "tensorboard": lambda: TensorBoard(Path(folder) / "tensorboard"),
         "wandb": lambda: WeightsAndBiases(Path(folder), run_name, run),
     }
-    for name in names:
-        if name not in openers:
-            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, openers)}")
+    check_sinks(names)
     return [openers[name]() for name in names]
 
 
 def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
     """The values that can be drawn as a curve."""
     return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
-
-
-def _missing(what: str, extra: str) -> InputError:
-    return InputError(
-        f"{what} was asked for but is not installed: pip install 'scaling[{extra}]' "
-        f"(metrics.jsonl is written in any case)"
-    )

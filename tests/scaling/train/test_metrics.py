@@ -4,6 +4,7 @@ import json
 import math
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
 import numpy as np
 import pytest
@@ -126,7 +127,9 @@ def test_tensorboard_receives_the_numbers_as_scalars(tmp_path, monkeypatch):
         add_scalar=lambda name, value, step: scalars.append((name, value, step)),
         close=lambda: scalars.append("closed"),
     )
-    module = types.SimpleNamespace(SummaryWriter=lambda folder: writer)
+    module = types.SimpleNamespace(
+        SummaryWriter=lambda folder: writer, __spec__=ModuleSpec("tensorboardX", None)
+    )
     monkeypatch.setitem(sys.modules, "tensorboardX", module)
     with MetricsLog(tmp_path, open_sinks(["tensorboard"], tmp_path, "toy", {})) as log:
         log.write(5, loss=2.0, tokens=8, note="text", grad_norm=math.nan)
@@ -144,7 +147,8 @@ def test_weights_and_biases_receives_the_run_and_the_numbers(tmp_path, monkeypat
         calls.append(options)
         return run
 
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    module = types.SimpleNamespace(init=init, __spec__=ModuleSpec("wandb", None))
+    monkeypatch.setitem(sys.modules, "wandb", module)
     with MetricsLog(tmp_path, open_sinks(["wandb"], tmp_path, "toy", {"batch": 1})) as log:
         log.write(5, loss=2.0)
     options, logged, end = calls
