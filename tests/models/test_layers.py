@@ -1,5 +1,6 @@
 """Norms, positions, MLP, attention, embedding and loss, each against its formula in numpy."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -25,6 +26,8 @@ from models.positions import frequencies, rotate
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
 ONE = MeshShape()
+# Least effort on LLVM's code, which would take longer to make than to run.
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 FP32 = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
 CONFIG = ModelConfig(vocab_size=32, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=40)
 
@@ -81,7 +84,7 @@ def test_an_mlp_is_its_formula(kind: str, bias: bool) -> None:
     else:
         hidden = np.maximum(up, 0)
     expected = add(hidden @ np.asarray(mlp.down_FD[...]), mlp.down_bias_D)
-    np.testing.assert_allclose(mlp(x), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jit(lambda mlp: mlp(x))(mlp), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
@@ -94,7 +97,8 @@ def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
         weights = np.where(seen, np.exp(scores), 0)
         weights = weights / weights.sum(-1, keepdims=True)
         expected = np.einsum("bnst,btnk->bsnk", weights, v_all)
-        np.testing.assert_allclose(attend(q, k, v, FP32, window), expected, rtol=1e-4, atol=1e-5)
+        core = functools.partial(attend, layout=FP32, window=window)
+        np.testing.assert_allclose(jit(core)(q, k, v), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_grouped_attention_equals_attention_with_repeated_heads() -> None:
@@ -105,17 +109,19 @@ def test_grouped_attention_equals_attention_with_repeated_heads() -> None:
     whole.key_DMK = whole.key_DMK.replace(repeat(grouped.key_DMK))
     whole.value_DMK = whole.value_DMK.replace(repeat(grouped.value_DMK))
     x = numbers(2, 9, 24)
-    np.testing.assert_allclose(grouped(x), whole(x), rtol=1e-4, atol=1e-6)
+    apply = jit(lambda attention: attention(x))
+    np.testing.assert_allclose(apply(grouped), apply(whole), rtol=1e-4, atol=1e-6)
 
 
 def test_qk_norm_makes_attention_ignore_the_scale_of_queries_and_keys() -> None:
     attention = Attention(replace(CONFIG, qk_norm=True, norm_eps=1e-12), FP32, jax.random.key(0))
     x = numbers(2, 9, 24)
-    before = attention(x)
+    apply = jit(lambda attention: attention(x))
+    before = apply(attention)
     attention.query_DNK = attention.query_DNK.replace(7 * attention.query_DNK[...])
-    np.testing.assert_allclose(attention(x), before, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(apply(attention), before, rtol=1e-4, atol=1e-6)
     attention.key_norm.scale = attention.key_norm.scale.replace(jnp.linspace(1, 9, CONFIG.head_dim))
-    assert np.abs(attention(x) - before).max() > 1e-4
+    assert np.abs(apply(attention) - before).max() > 1e-4
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
@@ -166,12 +172,12 @@ def test_stretched_wavelengths_follow_llama_3() -> None:
 
 def test_cross_entropy_equals_optax() -> None:
     logits, targets = 5 * numbers(3, 7, 32), np.arange(21).reshape(3, 7) % 32
-    each = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-    np.testing.assert_allclose(cross_entropy(jnp.asarray(logits), targets), each.mean(), rtol=1e-6)
+    each = jit(optax.softmax_cross_entropy_with_integer_labels)(logits, targets)
+    np.testing.assert_allclose(jit(cross_entropy)(logits, targets), each.mean(), rtol=1e-6)
 
 
 def test_cross_entropy_survives_huge_logits() -> None:
     logits = jnp.asarray([[[1e4, 0.0, -1e4]]])
-    value, gradient = jax.value_and_grad(cross_entropy)(logits, jnp.asarray([[1]]))
+    value, gradient = jit(jax.value_and_grad(cross_entropy))(logits, jnp.asarray([[1]]))
     assert value == 1e4
     np.testing.assert_allclose(gradient, [[[1, -1, 0]]])

@@ -199,7 +199,7 @@ def test_a_signal_is_passed_on_and_ends_the_restarts(tmp_path, number, code):
     child, parent = tmp_path / "python", tmp_path / "parent.py"
     child.write_text(
         f'#!/bin/sh\ntrap "sleep 0.5; echo saved >> {marks}; exit {code}" TERM INT\n'
-        f"echo up >> {marks}\nwhile :; do sleep 0.05; done\n"
+        f"echo up >> {marks}\nfor i in $(seq 100); do sleep 0.05; done\n"
     )
     child.chmod(0o755)
     parent.write_text(
@@ -274,14 +274,14 @@ def start_two(run_file, folder):
     return [scaling(words, {**common, "JAX_PROCESS_ID": str(index)}) for index in range(2)]
 
 
-def end_all(processes):
+def end_all(processes, seconds=DEADLINE):
     """What each printed, (stdout, stderr); none outlives the test."""
     try:
-        return [process.communicate(timeout=DEADLINE) for process in processes]
+        return [process.communicate(timeout=seconds) for process in processes]
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 def losses(folder):
@@ -289,19 +289,18 @@ def losses(folder):
 
 
 def test_two_processes_train_like_one(toy, prepare, tmp_path):
-    settings = {"mesh": {"data": 2, "fsdp": 2}, "steps": 3, "eval_every": 2}
-    plan, programs = prepare(toy(**settings))
+    plan, programs = prepare(toy(mesh={"fsdp": 4}, eval_every=4))
     save_run(plan.run, tmp_path / "run.json")
     processes = start_two(tmp_path / "run.json", tmp_path / "two")
     train(plan, programs, Options(tmp_path / "one"))
     outputs = end_all(processes)
     assert [process.returncode for process in processes] == [0, 0], outputs
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     assert losses(tmp_path / "two") == losses(tmp_path / "two" / "process_1")
-    assert (tmp_path / "two" / "checkpoints" / "step_00000003" / "checksums.json").exists()
+    assert (tmp_path / "two" / "checkpoints" / "step_00000008" / "checksums.json").exists()
     first, second = ((out, err) for out, err in outputs)
-    assert "trained to step 3" in first[0] and "step 3/3" in first[1]
-    assert "trained to step" not in second[0] and "step 3/3" not in second[1]
+    assert "trained to step 8" in first[0] and "step 8/8" in first[1]
+    assert "trained to step" not in second[0] and "step 8/8" not in second[1]
 
 
 @pytest.mark.slow
@@ -318,7 +317,7 @@ def test_a_signal_to_any_process_saves_one_checkpoint_of_all(toy, tmp_path, told
     for index in told:
         processes[index].terminate()
         time.sleep(0.05)
-    outputs = end_all(processes)
+    outputs = end_all(processes, seconds=40)
     assert [process.returncode for process in processes] == [0, 0], outputs
     (saved,) = (folder / "checkpoints").iterdir()
     assert int(saved.name.removeprefix("step_")) == len(losses(folder))

@@ -199,7 +199,7 @@ def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(toy, prepare
 
 def test_a_sink_gets_every_step_and_held_out_loss_on_request(toy, prepare, tmp_path, monkeypatch):
     writer = mock.Mock()
-    package = SimpleNamespace(SummaryWriter=lambda folder: writer)
+    package = SimpleNamespace(SummaryWriter=lambda folder: writer, __spec__="found")
     monkeypatch.setitem(sys.modules, "tensorboardX", package)
     train(*prepare(toy(eval_every=4)), Options(tmp_path, sinks=("tensorboard",)))
     calls = [call.args for call in writer.add_scalar.call_args_list]
