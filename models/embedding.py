@@ -8,8 +8,6 @@ is the textbook gradient: reduce-scatter over fsdp, all-reduce of the shard over
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -37,23 +35,17 @@ class Embedding(nnx.Module):
             tables.append(self.positions_TD[...])
         specs = [jax.typeof(table).sharding.spec for table in tables]
         look_up = jax.shard_map(
-            functools.partial(self._local, tuple(specs[0].reduced)),
+            self._local,
             in_specs=(layout.spec("batch", "sequence"), *specs),
             out_specs=layout.spec("batch", "residual", None),
         )
         return look_up(tokens_BS, *tables)
 
-    def _local(
-        self,
-        partial: tuple[str, ...],
-        tokens_bS: jax.Array,
-        table_vd: jax.Array,
-        *positions: jax.Array,
-    ) -> jax.Array:
+    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *positions: jax.Array) -> jax.Array:
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
         layout, rules = self.layout, self.layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-        table_vD = self._whole(table_vd, partial)
+        table_vD = self._whole(table_vd)
         vocab = rules.axes("vocab")
         if vocab:
             first = jax.lax.axis_index(vocab) * table_vD.shape[0]
@@ -68,15 +60,20 @@ class Embedding(nnx.Module):
             x_bsD = table_vD[_own(tokens_bS, cut, axis=1)]
         if positions:
             place_s = _own(jnp.arange(tokens_bS.shape[1]), cut, axis=0)
-            x_bsD = x_bsD + self._whole(positions[0], partial)[place_s]
+            x_bsD = x_bsD + self._whole(positions[0])[place_s]
         return x_bsD.astype(layout.dtype)
 
-    def _whole(self, table: jax.Array, partial: tuple[str, ...]) -> jax.Array:
-        """A table in compute format, whole along d_model; its gradient stays partial sums."""
+    def _whole(self, table: jax.Array) -> jax.Array:
+        """A table in compute format, gathered along d_model.
+
+        Before the gather it is declared different on each replica: so its gradient is reduced over
+        the replicas after the reduce-scatter, as a shard, not before it as a whole table.
+        """
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
-        table = jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
-        return jax.lax.pcast(table, partial, to="varying") if partial else table
+        replicas = tuple(a for a in self.layout.rules.axes("batch") if a not in axes)
+        table = jax.lax.pcast(table, replicas, to="varying") if replicas else table
+        return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 
 def _own(x: jax.Array, axes: tuple[str, ...], axis: int) -> jax.Array:

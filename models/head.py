@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from models.layout import Layout
+from models.layout import Layout, axes_of
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 
@@ -23,14 +23,19 @@ def sequence_dim(layout: Layout) -> str:
     return "sequence" if layout.rules.axes("vocab") else "residual"
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def logits(layout: Layout, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
     """float32 logits [B, S, V] of the last hidden states.
 
-    The gradient comes back in float32 and is rounded to the compute format before the two products
-    of the backward pass: else they, and the sum over `tensor`, would run in float32.
+    The head is gathered once, because its backward pass follows its forward pass. Its gradient
+    comes back in float32 and is rounded to the compute format before the two products of the
+    backward pass: else they, and the sum over `tensor`, would run in float32.
     """
-    return _product(layout, jnp.dtype(jnp.float32), x_BSD, head_VD)
+    return _multiply(layout, x_BSD, layout.gather(head_VD, DIMS, axes_of(x_BSD)))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _multiply(layout: Layout, x_BSD: jax.Array, whole_VD: jax.Array) -> jax.Array:
+    return _product(layout, jnp.dtype(jnp.float32), x_BSD, whole_VD)
 
 
 def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
@@ -49,22 +54,33 @@ def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
     return (normalizer_BS - target_BS).mean()
 
 
-def _product(layout: Layout, result: jnp.dtype, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
-    out = ("batch", sequence_dim(layout), "vocab")
-    return layout.project("bsd,vd->bsv", x_BSD, head_VD, DIMS, out, result=result)
+def _product(layout: Layout, result: jnp.dtype, x_BSD: jax.Array, whole_VD: jax.Array) -> jax.Array:
+    """x head^T with a head that is already gathered."""
+    return jnp.einsum(
+        "bsd,vd->bsv",
+        x_BSD,
+        whole_VD,
+        out_sharding=layout.spec("batch", sequence_dim(layout), "vocab"),
+        precision=layout.precision,
+        preferred_element_type=result,
+    )
 
 
-def _forward(layout: Layout, x_BSD: jax.Array, head_VD: jax.Array) -> tuple:
-    return logits(layout, x_BSD, head_VD), (x_BSD, head_VD)
+def _forward(layout: Layout, x_BSD: jax.Array, whole_VD: jax.Array) -> tuple:
+    return _multiply(layout, x_BSD, whole_VD), (x_BSD, whole_VD)
 
 
 def _backward(layout: Layout, kept: tuple, gradient_BSV: jax.Array) -> tuple:
-    x_BSD, head_VD = kept
-    product = functools.partial(_product, layout, layout.dtype)
-    to_x = jax.linear_transpose(lambda x: product(x, head_VD), x_BSD)
-    to_head = jax.linear_transpose(lambda head: product(x_BSD, head), head_VD)
+    x_BSD, whole_VD = kept
+    product = functools.partial(jnp.einsum, precision=layout.precision)
     gradient_BSV = gradient_BSV.astype(layout.dtype)
-    return *to_x(gradient_BSV), *to_head(gradient_BSV)
+    over = axes_of(x_BSD)
+    to_x_BSD = product(
+        "bsv,vd->bsd", gradient_BSV, whole_VD, out_sharding=jax.typeof(x_BSD).sharding.spec
+    )
+    head = P(*layout.spec("vocab", None), unreduced=over)
+    to_head_VD = product("bsv,bsd->vd", gradient_BSV, x_BSD, out_sharding=head)
+    return to_x_BSD, to_head_VD
 
 
-logits.defvjp(_forward, _backward)
+_multiply.defvjp(_forward, _backward)

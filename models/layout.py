@@ -9,7 +9,6 @@ A sharded matmul of fully sharded data parallelism is three lines of textbook:
 `Layout.project` says exactly that to the compiler, through explicit shardings.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,13 +75,12 @@ class Layout:
         dims: tuple[str | None, ...],
         out: tuple[str | None, ...],
         partial: bool = False,
-        result: jnp.dtype | None = None,
     ) -> jax.Array:
         """The product of an activation and a stored weight, `jnp.einsum(equation, x, w)`.
 
         The gathered weight is not kept for the backward pass but gathered again: else every
-        layer's whole weights would stay in memory until then. (`prevent_cse=False`: where a layer's
-        forward pass is itself repeated next to its backward pass, one gather serves both.)
+        layer's whole weights would stay in memory until then. A layer that is recomputed as a
+        whole (`models.remat`) does so anyway, and one gather serves it and its backward pass.
 
         Args:
             equation: for einsum; `x` first.
@@ -92,14 +90,12 @@ class Layout:
             out: logical dimensions of the result.
             partial: the contraction runs over `tensor`: partial products are summed over it,
                 which with a sequence-parallel `out` is a reduce-scatter.
-            result: format of the result; None: compute format.
         """
-        over = _axes(jax.typeof(x).sharding.spec)
+        over = axes_of(x)
         summed = self.rules.axes("mlp") if partial else ()
         before = tuple("sequence" if d == "residual" else d for d in out) if summed else out
         target = P(*self.rules.spec(*before), unreduced=frozenset(summed))
 
-        @functools.partial(jax.checkpoint, prevent_cse=False)
         def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
             return jnp.einsum(
                 equation,
@@ -107,14 +103,21 @@ class Layout:
                 self.gather(w, dims, over),
                 out_sharding=target,
                 precision=self.precision,
-                preferred_element_type=result or self.dtype,
+                preferred_element_type=self.dtype,
             )
 
+        if self.remat == "none":
+            multiply = jax.checkpoint(multiply, prevent_cse=False)
         y = multiply(x, w)
         # The barrier separates, in the backward pass, the gather of this result's gradient from the
         # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
         # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
         return jax.lax.optimization_barrier(reshard(y, self.spec(*out))) if summed else y
+
+
+def axes_of(x: jax.Array) -> frozenset[str]:
+    """Mesh axes that cut `x`."""
+    return _axes(jax.typeof(x).sharding.spec)
 
 
 def _axes(spec: P | tuple) -> frozenset[str]:
