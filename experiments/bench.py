@@ -30,7 +30,8 @@ from meshes.shape import MeshShape
 from scaling.recipes import recipe
 from scaling.run import Batch, Run, Train
 from scaling.train import prepare
-from scaling.train.loop import Options, train
+from scaling.train.folder import Options
+from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
 
 DEVICES = 8  # fake ones, as many as the tests use

@@ -1,6 +1,7 @@
 """How bad input is reported: what is wrong, the numbers, how to fix it, in the user's own words."""
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 DIGITS = 18  # of an int64 in any case
@@ -29,7 +30,7 @@ def is_count(text: str) -> bool:
 
 def check_range(name: str, value: float, least: float, most: float | None = None) -> None:
     """Raise InputError unless `least <= value` (and `value <= most`)."""
-    if not (value >= least) or (most is not None and value > most):  # NaN is refused
+    if not least <= value <= (sys.float_info.max if most is None else most):  # nor NaN, nor inf
         allowed = f"at least {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{name}={value} must be {allowed}")
 

@@ -38,6 +38,8 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
         like = abstract_state(run.model, layout, run.train)
         with Checkpoints(folder / "checkpoints") as checkpoints:
+            if checkpoints.latest() is None:
+                raise InputError(f"{folder} has no finished checkpoint; train the run first")
             arrays, _, _ = checkpoints.restore(to_dict(like))
         return run, from_dict(like, arrays).params
 

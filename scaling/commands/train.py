@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from meshes.errors import InputError
 from scaling.layouts import with_mesh
@@ -12,6 +12,7 @@ from scaling.recipes import resolve, with_steps
 from scaling.run import Run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
+    from scaling.train.loop import Outcome
     from scaling.train.prepare import Plan, Programs
 
 
@@ -50,12 +51,14 @@ def _as_folder(name: str) -> str:
 
 def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from meshes.devices import use_host_devices
+    from scaling.train.folder import Options, check_folder
     from scaling.train.launch import start_distributed
-    from scaling.train.loop import NotFinite, Options, check_folder, train
+    from scaling.train.loop import train
     from scaling.train.metrics import check_sinks
     from scaling.train.options import use_compilation_cache
     from scaling.train.prepare import compile_programs, plan
     from scaling.train.profile import parse_range
+    from scaling.train.stopping import NotFinite
 
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
     options = Options(folder, given.resume, profile, given.sinks)
@@ -74,12 +77,19 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     except NotFinite as error:
         _say([f"stopped: {error}"])
         return 1
-    if outcome.stopped_by:
-        _say([f"{outcome.stopped_by}: saved at step {outcome.step}; continue with --resume"])
-    else:
-        print(f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}")
-        print(f'next: scaling sample {folder} --prompt "def "')
+    _say(_ending(outcome, folder), sys.stdout)
     return 0
+
+
+def _ending(outcome: "Outcome", folder: Path) -> list[str]:
+    """How it went, and what to do next."""
+    if outcome.stopped_by:
+        saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
+        return [f"stopped by {outcome.stopped_by}: {saved}", "next: the same command with --resume"]
+    if not outcome.new_steps:
+        return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
+    done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
+    return [done, f'next: scaling sample {folder} --prompt "def "']
 
 
 def _header(plan: "Plan") -> list[str]:
@@ -109,12 +119,12 @@ def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     return [table(all_rows), *(f"warning: {line}" for line in notices)]
 
 
-def _say(lines: Sequence[str]) -> None:
-    """Print to stderr, by the first process of the job only."""
+def _say(lines: Sequence[str], stream: TextIO | None = None) -> None:
+    """Print (to stderr) by the first process of the job only."""
     import jax
 
     if jax.process_index() == 0:
-        print("\n".join(lines), file=sys.stderr)
+        print("\n".join(lines), file=stream or sys.stderr)
 
 
 def _words(given: TrainArguments) -> list[str]:

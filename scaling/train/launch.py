@@ -17,6 +17,7 @@ from types import FrameType
 
 from meshes.errors import InputError, is_count
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
@@ -64,45 +65,26 @@ def job_kind(env: Mapping[str, str]) -> str | None:
     return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
 
 
-class StopSignal:
-    """Turns SIGTERM and SIGINT into a flag, so that the step in flight ends and is saved."""
-
-    def __init__(self) -> None:
-        self.received: str | None = None
-        self._before: dict[int, object] = {}
-
-    def __enter__(self) -> "StopSignal":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received:  # a second one means: now
-            raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
-
-
 def run_with_restarts(arguments: list[str], restarts: int, folder: Path) -> int:
     """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
 
     A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
-    (exit code 2) and a stop on NaN are not retried: they would happen again.
+    (exit code 2) and a stop on NaN are not retried: they would happen again. SIGTERM and SIGINT
+    are passed on to the child, and nothing is retried after one.
 
     Returns:
         The exit code of the last attempt.
     """
     if restarts < 0:
         raise InputError(f"--restarts {restarts} must not be negative")
-    code = _attempt(arguments)
-    for restart in range(1, restarts + 1):
-        if code in (0, 2) or any(folder.glob("nan_step_*.npz")):
+    code = 0
+    for attempt in range(restarts + 1):
+        if attempt:
+            print(f"ended with {code}; restart {attempt} of {restarts}", file=sys.stderr)
+        known = set(folder.glob("nan_step_*.npz"))
+        code, told_to_stop = _attempt(_continued(arguments, folder) if attempt else arguments)
+        if code in (0, 2) or told_to_stop or set(folder.glob("nan_step_*.npz")) - known:
             break
-        print(f"ended with {code}; restart {restart} of {restarts}", file=sys.stderr)
-        code = _attempt(_continued(arguments, folder))
     return code
 
 
@@ -120,8 +102,28 @@ def avoid_absent_gpus() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-def _attempt(arguments: list[str]) -> int:
-    return subprocess.call([sys.executable, "-P", "-m", "scaling.cli", *arguments])
+def _attempt(arguments: list[str]) -> tuple[int, bool]:
+    """Exit code of one child, and whether a signal asked it to stop."""
+    told: list[int] = []
+    child: subprocess.Popen | None = None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in STOPPING}
+    try:
+        words = [sys.executable, "-P", "-m", "scaling.cli", *arguments]
+        child = subprocess.Popen(words, start_new_session=True)  # signals come from us alone
+        for number in told:  # that came before there was a child
+            child.send_signal(number)
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    ended_by_signal = -code in STOPPING
+    return (128 - code if code < 0 else code), bool(told) or ended_by_signal
 
 
 def _continued(arguments: list[str], folder: Path) -> list[str]:
@@ -146,5 +148,11 @@ def _count(env: Mapping[str, str], name: str) -> int:
 
 def _check_ids(env: Mapping[str, str]) -> None:
     count, index = env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]
+    host, colon, port = env["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    if not (host and colon and is_count(port)):
+        raise InputError(
+            f"JAX_COORDINATOR_ADDRESS={env['JAX_COORDINATOR_ADDRESS']!r} must be host:port, "
+            "such as node0:1234"
+        )
     if not (is_count(count) and is_count(index) and int(index) < int(count)):
         raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -8,6 +8,7 @@ Only a checkpoint and a held-out loss read the newest step, because they need it
 
 import math
 import os
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,11 +17,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from meshes.errors import InputError
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
-from scaling.train.launch import StopSignal
+from scaling.train.folder import Options, full_disk_explained, own_folder
 from scaling.train.measured import save_measured
 from scaling.train.metrics import MetricsLog, open_sinks
 from scaling.train.prepare import Plan, Programs, place_tokens
@@ -28,16 +28,7 @@ from scaling.train.profile import Profile
 from scaling.train.progress import ProgressLine
 from scaling.train.state import from_dict, to_dict
 from scaling.train.step import TrainState
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a run is run, beside what it is."""
-
-    folder: Path
-    resume: bool = False
-    profile: tuple[int, int] | None = None  # first and last step recorded
-    sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
+from scaling.train.stopping import StopSignal, Vote, stop_on_nan
 
 
 @dataclass(frozen=True)
@@ -45,12 +36,9 @@ class Outcome:
     """How a run ended."""
 
     step: int  # finished steps
+    new_steps: int  # of them, in this process
     loss: float  # of the last one; NaN if there was none
-    stopped_by: str | None = None  # name of the signal that ended it early
-
-
-class NotFinite(RuntimeError):
-    """The loss or the gradient norm became NaN or infinite."""
+    stopped_by: str = ""  # name of the signal that ended it early
 
 
 @dataclass
@@ -61,40 +49,7 @@ class InFlight:
     metrics: dict[str, jax.Array]
     batch: tuple[np.ndarray, np.ndarray]
     dispatched: float  # seconds on the monotonic clock
-
-
-def check_folder(options: Options) -> None:
-    """Refuse to write over an earlier run, or to resume where nothing was saved.
-
-    Raises:
-        InputError: which of the two, and what to do.
-    """
-    folder = options.folder
-    _check_writable(folder)
-    with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
-        saved = checkpoints.latest()
-    if options.resume and saved is None:
-        raise InputError(
-            f"--resume: no finished checkpoint in {folder / 'checkpoints'}; check --run-dir, or "
-            "start without --resume in a new folder"
-        )
-    metrics = folder / "metrics.jsonl"
-    if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
-        done = f"saved up to step {saved}" if saved is not None else "without a checkpoint"
-        raise InputError(
-            f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
-            "--run-dir"
-        )
-
-
-def _check_writable(folder: Path) -> None:
-    place = folder.absolute()
-    existing = next(path for path in (place, *place.parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise InputError(
-            f"cannot write to {folder}: {existing} is no folder that may be written to; "
-            "choose another --run-dir"
-        )
+    vote: jax.Array | None  # whether any process was told to stop
 
 
 def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
@@ -106,7 +61,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
     """
     run, folder = plan.run, options.folder
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
+    with full_disk_explained(folder), ExitStack() as stack:
         stack.enter_context(jax.set_mesh(plan.mesh))
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
@@ -116,16 +71,17 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         )
         stack.callback(batches.close)
         state = _start(options, programs, checkpoints, batches)
-        if jax.process_index() == 0:
+        first = jax.process_index() == 0
+        if first:
             save_run(run, folder / "run.json")
-        wanted = options.sinks if jax.process_index() == 0 else ()
-        sinks = open_sinks(wanted, folder, run.name, run_dict(run))
-        log = stack.enter_context(MetricsLog(_own_folder(folder), sinks))
-        line = stack.enter_context(ProgressLine(run.train.steps, int(state.step)))
+        sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
+        log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
+        stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
+        line = stack.enter_context(ProgressLine(run.train.steps, int(state.step), stream))
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
-        loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder)
-        return loop.run(state, stop)
+        loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop)
+        return loop.run(state)
 
 
 class _Loop:
@@ -141,27 +97,30 @@ class _Loop:
         line: ProgressLine,
         profile: Profile,
         folder: Path,
+        stop: StopSignal,
     ):
         self.plan, self.programs, self.checkpoints = plan, programs, checkpoints
         self.batches, self.log, self.line = batches, log, line
-        self.profile, self.folder = profile, folder
+        self.profile, self.folder, self.stop = profile, folder, stop
+        self.vote = Vote(plan.mesh) if jax.process_count() > 1 else None
+        self.agreed = False  # that all processes stop; needed only where there are several
         self.ready = 0.0  # when the last step that was read had finished
         self.step_times: list[float] = []
         self.loss = math.nan
 
-    def run(self, state: TrainState, stop: StopSignal) -> Outcome:
+    def run(self, state: TrainState) -> Outcome:
         """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
         train = self.plan.run.train
         done = first = int(state.step)
         ahead: InFlight | None = None
-        while done < train.steps and not stop.received:
+        while done < train.steps and not self._stopping():
             done += 1
             state, this = self._dispatch(state, done)
             if ahead is not None:
                 self._read(ahead)
             ahead = this
             last = done == train.steps
-            if last or stop.received or _due(done, train.checkpoint_every, train.eval_every):
+            if last or _due(done, train.checkpoint_every, train.eval_every):
                 self._read(this)
                 ahead = None
             if _due(done, train.eval_every) or (last and train.eval_every):
@@ -170,11 +129,21 @@ class _Loop:
                 self._save(state, done)
         if ahead is not None:
             self._read(ahead)
-        if done > first:
-            self._save(state, done)
         self.checkpoints.wait()
-        save_measured(self.folder, self.plan, self.programs, self.step_times)
-        return Outcome(done, self.loss, stop.received)
+        if done > first:
+            if self.checkpoints.latest() != done:
+                self._save(state, done)
+                self.checkpoints.wait()
+            save_measured(self.folder, self.plan, self.programs, self.step_times)
+        return Outcome(
+            done, done - first, self.loss, self._stopping() if done < train.steps else ""
+        )
+
+    def _stopping(self) -> str:
+        """The signal that ends the run; "" to go on."""
+        if self.vote is None:
+            return self.stop.received or ""
+        return (self.stop.received or "a signal to another process") if self.agreed else ""
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         batch = next(self.batches)
@@ -183,7 +152,8 @@ class _Loop:
         started = time.perf_counter()
         state, metrics = self.programs.step(state, tokens)
         self.profile.after(step, metrics)
-        return state, InFlight(step, metrics, batch, started)
+        vote = self.vote.cast(self.stop.received is not None) if self.vote else None
+        return state, InFlight(step, metrics, batch, started, vote)
 
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
@@ -206,19 +176,9 @@ class _Loop:
             grad_norm=values["grad_norm"],
         )
         self.line.update(this.step, values["loss"], rate, step_time)
+        self.agreed = this.vote is not None and bool(this.vote)
         if not all(map(math.isfinite, values.values())):
-            self._stop_on_nan(this, values)
-
-    def _stop_on_nan(self, this: InFlight, values: dict[str, float]) -> None:
-        path = self.folder / f"nan_step_{this.step}.npz"
-        inputs, targets = this.batch
-        np.savez(path, step=this.step, inputs=inputs, targets=targets)
-        self.checkpoints.wait()
-        raise NotFinite(
-            f"step {this.step}: loss {values['loss']}, gradient norm {values['grad_norm']}; its "
-            f"batch is saved in {path}, the last checkpoint is step {self.checkpoints.latest()}. "
-            "Lower train.learning_rate or raise train.warmup_steps, then --resume."
-        )
+            stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         run = self.plan.run
@@ -251,9 +211,3 @@ def _start(
 
 def _due(step: int, *intervals: int) -> bool:
     return any(every and step % every == 0 for every in intervals)
-
-
-def _own_folder(folder: Path) -> Path:
-    """Where this process keeps its metrics: the run folder for the first one."""
-    index = jax.process_index()
-    return folder / f"process_{index}" if index else folder

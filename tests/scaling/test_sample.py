@@ -15,7 +15,8 @@ from scaling.run import Batch, Run, save_run
 from scaling.sample import generate, load_model
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import decode, encode
-from scaling.train.loop import Options, train
+from scaling.train.folder import Options
+from scaling.train.loop import train
 from scaling.train.state import to_dict
 
 STEPS, SEQ_LEN = 8, 16
@@ -105,7 +106,7 @@ def test_a_folder_without_a_run_says_so(tmp_path):
 
 def test_a_run_without_a_checkpoint_says_so(trained, tmp_path):
     shutil.copy(trained[2] / "run.json", tmp_path)
-    with pytest.raises(InputError, match="no checkpoint"):
+    with pytest.raises(InputError, match="no finished checkpoint"):
         load_model(tmp_path)
 
 

@@ -19,15 +19,16 @@ from meshes.errors import InputError
 from meshes.shape import MeshShape
 from scaling.run import run_dict, save_run
 from scaling.train import launch
+from scaling.train.folder import Options
 from scaling.train.launch import (
-    StopSignal,
     avoid_absent_gpus,
     job_kind,
     run_with_restarts,
     start_distributed,
 )
-from scaling.train.loop import Options, train
+from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
+from scaling.train.stopping import StopSignal
 
 DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
 EXPLICIT = {

@@ -22,8 +22,10 @@ from scaling.run import load_run
 from scaling.train import checksums
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import training_batches
-from scaling.train.loop import NotFinite, Options, Outcome, check_folder, train
+from scaling.train.folder import Options, check_folder
+from scaling.train.loop import Outcome, train
 from scaling.train.metrics import MetricsLog, read_metrics
+from scaling.train.stopping import NotFinite
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
@@ -104,7 +106,7 @@ def test_the_loss_falls_from_that_of_a_guess(finished):
     losses = [line["loss"] for line in training_lines(finished[0])]
     assert losses[0] == pytest.approx(math.log(256), rel=0.02)
     assert losses[-1] < losses[0] - 1
-    assert finished[2] == Outcome(STEPS, losses[-1])
+    assert finished[2] == Outcome(STEPS, STEPS, losses[-1])
 
 
 def test_losses_keep_every_digit_of_float32(finished):
@@ -445,7 +447,9 @@ def test_a_stop_on_nan_is_exit_code_1_in_one_message(command, toy, capsys):
 def test_a_stop_by_sigterm_is_exit_code_0_and_can_be_resumed(command, toy, capsys, tmp_path):
     terminate = at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert command(toy(), step={"act": terminate}) == 0
-    assert "SIGTERM: saved at step 3; continue with --resume" in capsys.readouterr().err
+    assert (
+        "SIGTERM: saved at step 3\nnext: the same command with --resume" in capsys.readouterr().out
+    )
     assert command(toy()) == 2
     assert "already holds a run" in capsys.readouterr().err
     assert command(toy(), "--resume") == 0

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
-from scaling.train.loop import Options, train
+from scaling.train.folder import Options
+from scaling.train.loop import train
 from scaling.train.profile import Profile, parse_range
 
 

@@ -18,7 +18,8 @@ import pytest
 from meshes.errors import InputError
 from scaling.run import run_dict
 from scaling.train.checkpoint import Checkpoints
-from scaling.train.loop import Options, train
+from scaling.train.folder import Options
+from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
 from scaling.train.state import to_dict
 
@@ -240,7 +241,7 @@ def start(run_file: Path, folder: Path, *words: str) -> subprocess.Popen:
     return subprocess.Popen(
         [*command, "--run-dir", str(folder), *words],
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -287,10 +288,10 @@ def test_a_terminated_process_saves_and_the_next_one_goes_on(
     process = start(run_file, tmp_path)
     wait_for(process, lambda: has_done(tmp_path, 3))
     process.terminate()
-    _, errors = process.communicate(timeout=DEADLINE)
+    out, _ = process.communicate(timeout=DEADLINE)
     reached = max(losses(tmp_path))
     assert process.returncode == 0
-    assert f"SIGTERM: saved at step {reached}; continue with --resume" in errors
+    assert f"SIGTERM: saved at step {reached}\n" in out
     with Checkpoints(tmp_path / "checkpoints") as checkpoints:
         assert checkpoints.latest() == reached < STEPS
     train_until(cube, tmp_path, resume=True)

@@ -1,0 +1,90 @@
+"""The run folder: who may write there, what it already holds, and what a full disk means."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from meshes.errors import InputError
+from scaling.train.checkpoint import Checkpoints
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is run, beside what it is."""
+
+    folder: Path
+    resume: bool = False
+    profile: tuple[int, int] | None = None  # first and last step recorded
+    sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
+
+
+def check_folder(options: Options) -> None:
+    """Refuse to write over an earlier run, or to resume where nothing was saved.
+
+    Raises:
+        InputError: which of the two, and what to do; or the folder cannot be written to.
+    """
+    folder = options.folder
+    _check_writable(folder)
+    with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
+        saved = checkpoints.latest()
+    if options.resume and saved is None:
+        raise InputError(
+            f"--resume: no finished checkpoint in {folder / 'checkpoints'}; check --run-dir, or "
+            "start without --resume in a new folder"
+        )
+    metrics = folder / "metrics.jsonl"
+    if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
+        done = f"saved up to step {saved}" if saved is not None else "without a checkpoint"
+        raise InputError(
+            f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
+            "--run-dir"
+        )
+    if options.profile and saved is not None and options.profile[0] <= saved:
+        raise InputError(
+            f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
+            f"{saved}; choose later steps"
+        )
+
+
+def own_folder(folder: Path) -> Path:
+    """Where this process keeps its metrics: the run folder for the first one."""
+    index = jax.process_index()
+    return folder / f"process_{index}" if index else folder
+
+
+@contextmanager
+def full_disk_explained(folder: Path) -> Iterator[None]:
+    """Turns "no space left" from any file of the run into one message.
+
+    Raises:
+        InputError: with the bytes that are free and what remains whole.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
+            saved = checkpoints.latest()
+        last = f"the checkpoint of step {saved} is whole" if saved is not None else "none was saved"
+        raise InputError(
+            f"the disk is full: {shutil.disk_usage(folder).free:,} bytes are free for {folder}; "
+            f"{last}. Make room, then continue with --resume."
+        ) from error
+
+
+def _check_writable(folder: Path) -> None:
+    place = folder.absolute()
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise InputError(
+            f"cannot write to {folder}: {existing} is no folder that may be written to; "
+            "choose another --run-dir"
+        )
