@@ -11,8 +11,11 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
+from meshes.cluster import Cluster
 from meshes.errors import InputError
+from meshes.placement import check_fits
 from meshes.shape import MeshShape, check_devices
+from meshes.xla_target import xla_target_text
 
 
 def present_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -56,20 +59,22 @@ def host_mesh(shape: MeshShape) -> Mesh:
     return _mesh(shape, devices[: shape.devices])
 
 
-def absent_mesh(shape: MeshShape, target_text: str, devices_per_node: int) -> Mesh:
+def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
     """A jax mesh over the GPUs of a cluster that is not here: lower and compile on it, not run.
 
     Args:
         shape: axis sizes.
-        target_text: the chip as XLA's target text (`meshes.xla_target`).
-        devices_per_node: GPUs of one host; a mesh smaller than a host uses part of it.
+        cluster: of NVIDIA GPUs; a mesh smaller than one host uses part of it.
 
     Raises:
-        InputError: the CUDA plugin is not installed, or jax is not restricted to the CPU.
+        InputError: the mesh is larger than the cluster or fills its last host in part, the chip
+            cannot be compiled for, the CUDA plugin is not installed, or jax is not restricted to
+            the CPU.
     """
     from jax.experimental import topologies
 
-    per_node = min(devices_per_node, shape.devices)
+    check_fits(shape, cluster)
+    per_node = min(cluster.devices_per_node, shape.devices)
     if shape.devices % per_node:
         raise InputError(
             f"mesh {shape} has {shape.devices} devices, which do not fill hosts of {per_node} GPUs"
@@ -77,7 +82,7 @@ def absent_mesh(shape: MeshShape, target_text: str, devices_per_node: int) -> Me
     try:
         topology = topologies.get_topology_desc(
             platform="cuda",
-            target_config=target_text,
+            target_config=xla_target_text(cluster.accelerator),
             topology=f"1x{shape.devices // per_node}x{per_node}",  # slices x hosts x GPUs
         )
     except (NotImplementedError, RuntimeError) as error:

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from experiments.gpu import machine, measure, table, throughput
 from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
 from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
-from meshes.catalog.library import accelerator, accelerator_names
+from meshes.catalog.library import accelerator, accelerator_names, load
 from meshes.devices import absent_mesh, present_mesh
-from meshes.xla_target import xla_target_text
 from models.accounting import count_parameters
 from models.layout import Layout
 from scaling.layouts import rules_for
@@ -268,8 +267,7 @@ def test_cudnns_attention_is_counted_in_the_program_for_a_gpu(monkeypatch, remat
     layout = layout_for(run, rules_for(run, mesh_of(run)), "cuda")
     untuned = {"xla_gpu_autotune_level": 0}  # there is no device to tune on
     monkeypatch.setattr(measure, "compiler_options", lambda _: compiler_options("cuda") | untuned)
-    target = xla_target_text(accelerator("h200-sxm"))
-    with jax.set_mesh(absent_mesh(mesh_of(run), target, devices_per_node=1)):
+    with jax.set_mesh(absent_mesh(mesh_of(run), load("dgx-h200"))):
         program = measure.compile_step(run, layout, "cuda")
     assert program.note == "" and program.layout.attention == "cudnn"
     assert measure.flash_calls(program.step) == calls

@@ -8,10 +8,10 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from meshes import catalog
+from meshes.cluster import Cluster
 from meshes.devices import absent_mesh, abstract_mesh, host_mesh, present_mesh, use_host_devices
 from meshes.errors import InputError
 from meshes.shape import AXES, MeshShape, parse_mesh
-from meshes.xla_target import xla_target_text
 
 SHAPE = MeshShape(data=2, fsdp=2, tensor=2)
 
@@ -83,15 +83,15 @@ def test_an_abstract_mesh_of_any_size_needs_no_devices() -> None:
 
 
 @pytest.fixture(scope="module")
-def h100() -> str:
-    return xla_target_text(catalog.load("dgx-h100").accelerator)
+def h100() -> Cluster:
+    return catalog.load("dgx-h100", nodes=64)
 
 
 @pytest.mark.deviceless
 @pytest.mark.parametrize("text", ["fsdp=2", "data=4,tensor=8", "data=8,fsdp=8,tensor=8"])
-def test_absent_gpus_make_a_mesh_that_compiles(text: str, h100: str) -> None:
+def test_absent_gpus_make_a_mesh_that_compiles(text: str, h100: Cluster) -> None:
     shape = parse_mesh(text)
-    mesh = absent_mesh(shape, h100, devices_per_node=8)
+    mesh = absent_mesh(shape, h100)
     assert dict(mesh.shape) == shape.sizes
     assert [device.id for device in mesh.devices.flat] == list(range(shape.devices))
     with jax.set_mesh(mesh):
@@ -102,6 +102,6 @@ def test_absent_gpus_make_a_mesh_that_compiles(text: str, h100: str) -> None:
 
 
 @pytest.mark.deviceless
-def test_absent_hosts_must_be_full(h100: str) -> None:
+def test_absent_hosts_must_be_full(h100: Cluster) -> None:
     with pytest.raises(InputError, match="12 devices, which do not fill hosts of 8 GPUs"):
-        absent_mesh(MeshShape(data=12), h100, devices_per_node=8)
+        absent_mesh(MeshShape(data=12), h100)

@@ -25,7 +25,6 @@ from meshes import catalog
 from meshes.devices import absent_mesh, host_mesh
 from meshes.rules import make_rules
 from meshes.shape import MeshShape, parse_mesh
-from meshes.xla_target import xla_target_text
 from models.accounting import block_parameters
 from models.config import ModelConfig
 from models.layout import DTYPES, Layout
@@ -65,12 +64,11 @@ def compiled(
 def on_gpus(mesh: str, remat: str, microbatches: int = 1) -> jax.stages.Compiled:
     """The step for one DGX H100, without one."""
     shape = parse_mesh(mesh)
-    target = xla_target_text(catalog.load("dgx-h100").accelerator)
     return compiled(
         GPU_MODEL,
         Layout(make_rules(shape, sequence_parallel=True), "bf16", remat, "cudnn"),
         Batch(8 * microbatches, 512, microbatches),
-        absent_mesh(shape, target, devices_per_node=8),
+        absent_mesh(shape, catalog.load("dgx-h100")),
         {**compiler_options("gpu"), "xla_gpu_autotune_level": 0},
     )
 
