@@ -59,6 +59,12 @@ def _mesh() -> list[str]:
 
     use_host_devices(HOST_DEVICES)
     count = jax.device_count()
+    usable = 1 << (count.bit_length() - 1)  # the demo's sizes are powers of two
+    if usable < count:
+        raise SystemExit(
+            f"the demo needs 1, 2, 4, 8, ... devices, {count} are present; show it {usable}, for "
+            f"example CUDA_VISIBLE_DEVICES={','.join(map(str, range(usable)))}"
+        )
     return ["--mesh", HOST_MESH if count == HOST_DEVICES else f"fsdp={count}"]
 
 

@@ -111,7 +111,8 @@ def _advice(size: int, parts: int, axes: tuple[str, ...], what: str) -> str:
     up = -(-size // parts) * parts
     if len(axes) == 1:
         fits = ", ".join(map(str, divisors(size)[:12]))
-        return f"use {axes[0]} of {fits}, or {what} of {up}"
+        instead = ", or the data axis for the rest" if axes == ("fsdp",) else ""
+        return f"use {axes[0]} of {fits}{instead}, or {what} of {up}"
     return f"use axis sizes whose product divides {size}, or {what} of {up}"
 
 

@@ -54,6 +54,15 @@ class RopeScaling:
     high_freq_factor: float
     original_max_positions: int
 
+    def __post_init__(self) -> None:
+        check_range("factor", self.factor, 1)
+        check_range("original_max_positions", self.original_max_positions, 1)
+        if not 0 < self.low_freq_factor < self.high_freq_factor:
+            raise InputError(
+                f"low_freq_factor={self.low_freq_factor} must be positive and below "
+                f"high_freq_factor={self.high_freq_factor}"
+            )
+
 
 @dataclass(frozen=True)
 class ModelConfig:

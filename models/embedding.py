@@ -45,35 +45,44 @@ class Embedding(nnx.Module):
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
         layout, rules = self.layout, self.layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-        table_vD = self._whole(table_vd)
-        vocab = rules.axes("vocab")
+        batch, vocab = rules.axes("batch"), rules.axes("vocab")
+        table_vD = self._whole(table_vd, batch if vocab else (*batch, *cut))
         if vocab:
             first = jax.lax.axis_index(vocab) * table_vD.shape[0]
             local = tokens_bS - first
             inside = (local >= 0) & (local < table_vD.shape[0])
-            x_bSD = jnp.where(inside[..., None], table_vD[jnp.where(inside, local, 0)], 0)
+            x_bSD = jnp.where(inside[..., None], _rows(table_vD, jnp.where(inside, local, 0)), 0)
             if cut:
                 x_bsD = jax.lax.psum_scatter(x_bSD, cut, scatter_dimension=1, tiled=True)
             else:
                 x_bsD = jax.lax.psum(x_bSD, vocab)
         else:
-            x_bsD = table_vD[_own(tokens_bS, cut, axis=1)]
+            x_bsD = _rows(table_vD, _own(tokens_bS, cut, axis=1))
         if positions:
             place_s = _own(jnp.arange(tokens_bS.shape[1]), cut, axis=0)
-            x_bsD = x_bsD + self._whole(positions[0])[place_s]
+            x_bsD = x_bsD + self._whole(positions[0], (*batch, *cut)).astype(jnp.float32)[place_s]
         return x_bsD.astype(layout.dtype)
 
-    def _whole(self, table: jax.Array) -> jax.Array:
+    def _whole(self, table: jax.Array, met: tuple[str, ...]) -> jax.Array:
         """A table in compute format, gathered along d_model.
 
-        Before the gather it is declared different on each replica: so its gradient is reduced over
-        the replicas after the reduce-scatter, as a shard, not before it as a whole table.
+        `met` are the mesh axes that cut what is looked up. Before the gather the table is declared
+        different along them: so its gradient is reduced over them after the reduce-scatter, as a
+        shard, not before it as a whole table.
         """
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
-        replicas = tuple(a for a in self.layout.rules.axes("batch") if a not in axes)
+        replicas = tuple(axis for axis in met if axis not in axes)
         table = jax.lax.pcast(table, replicas, to="varying") if replicas else table
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
+
+
+def _rows(table: jax.Array, index: jax.Array) -> jax.Array:
+    """`table[index]`; the gradient adds up all places of a token, in float32.
+
+    In bfloat16 a sum stands still once it is 256 times what is added.
+    """
+    return table.astype(jnp.float32)[index].astype(table.dtype)
 
 
 def _own(x: jax.Array, axes: tuple[str, ...], axis: int) -> jax.Array:

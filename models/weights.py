@@ -56,8 +56,11 @@ def is_matrix(param: nnx.Variable) -> bool:
 
 
 def add_bias(x: jax.Array, bias: nnx.Param | None) -> jax.Array:
-    """x + bias, broadcast over the leading dimensions, in the format of x."""
-    return x if bias is None else x + jnp.asarray(bias[...], x.dtype)
+    """x + bias, broadcast over the leading dimensions, in the format of x.
+
+    Added in float32, so that the bias's gradient, a sum over all tokens, is summed in float32.
+    """
+    return x if bias is None else (x.astype(jnp.float32) + bias[...]).astype(x.dtype)
 
 
 def residual_std(n_layers: int) -> float:

@@ -15,7 +15,7 @@ from scaling.layouts import rules_for
 from scaling.run import Run, load_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import BYTE_VOCABULARY, decode, encode
-from scaling.train.state import from_dict, layout_for, to_dict
+from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
 from scaling.train.step import abstract_state
 
 
@@ -34,7 +34,7 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
             f"{run.model.vocab_size}); only models of bytes can be sampled as text"
         )
     device = jax.local_devices()[0]
-    layout = layout_for(run, rules_for(run, MeshShape()), device.platform)
+    layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
         like = abstract_state(run.model, layout, run.train)
         with Checkpoints(folder / "checkpoints") as checkpoints:

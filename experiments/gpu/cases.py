@@ -60,7 +60,8 @@ def cases(devices: int) -> list[Run]:
     alone = [_run(preset(spec[0]), spec) for spec in ONE_DEVICE]
     if devices == 1:
         return alone
-    shared = [over(run, devices) for run in alone[:SHARED]]
+    usable = 1 << (devices.bit_length() - 1)  # widths and batches are powers of two times little
+    shared = [over(run, usable) for run in alone[:SHARED]]
     return [alone[0], *shared, *alone[1:]]
 
 

@@ -1,8 +1,8 @@
 """The run folder: who may write there, what it already holds, and what a full disk means."""
 
 import errno
-import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +31,6 @@ def check_folder(options: Options) -> None:
         InputError: which of the two, and what to do; or the folder cannot be written to.
     """
     folder = options.folder
-    _check_writable(folder)
     with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
         saved = checkpoints.latest()
     if options.resume and saved is None:
@@ -51,6 +50,7 @@ def check_folder(options: Options) -> None:
             f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
             f"{saved}; choose later steps"
         )
+    _check_writable(folder)
 
 
 def own_folder(folder: Path) -> Path:
@@ -81,10 +81,11 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
 
 
 def _check_writable(folder: Path) -> None:
-    place = folder.absolute()
-    existing = next(path for path in (place, *place.parents) if path.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
         raise InputError(
-            f"cannot write to {folder}: {existing} is no folder that may be written to; "
-            "choose another --run-dir"
-        )
+            f"cannot write to {folder}: {error.strerror}; choose another --run-dir"
+        ) from None

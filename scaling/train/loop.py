@@ -104,6 +104,7 @@ class _Loop:
         self.profile, self.folder, self.stop = profile, folder, stop
         self.vote = Vote(plan.mesh) if jax.process_count() > 1 else None
         self.agreed = False  # that all processes stop; needed only where there are several
+        self.saved = -1  # step of the last save; the folder may not show it to every process yet
         self.ready = 0.0  # when the last step that was read had finished
         self.step_times: list[float] = []
         self.loss = math.nan
@@ -115,12 +116,16 @@ class _Loop:
         ahead: InFlight | None = None
         while done < train.steps and not self._stopping():
             done += 1
+            last = done == train.steps
+            pause = last or _due(done, train.checkpoint_every, train.eval_every)
+            if pause and ahead is not None:  # else two steps are read at once, the second in 0 s
+                self._read(ahead)
+                ahead = None
             state, this = self._dispatch(state, done)
             if ahead is not None:
                 self._read(ahead)
             ahead = this
-            last = done == train.steps
-            if last or _due(done, train.checkpoint_every, train.eval_every):
+            if pause:
                 self._read(this)
                 ahead = None
             if _due(done, train.eval_every) or (last and train.eval_every):
@@ -131,7 +136,7 @@ class _Loop:
             self._read(ahead)
         self.checkpoints.wait()
         if done > first:
-            if self.checkpoints.latest() != done:
+            if self.saved != done:
                 self._save(state, done)
                 self.checkpoints.wait()
             save_measured(self.folder, self.plan, self.programs, self.step_times)
@@ -181,19 +186,18 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        run = self.plan.run
+        run, evaluate = self.plan.run, self.programs.evaluate
+        assert evaluate is not None  # compiled for every run that evaluates
         held_out = held_out_batches(
             self.plan.source, run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
         )
-        losses = [
-            self.programs.evaluate(state.params, place_tokens(self.programs, batch))
-            for batch in held_out
-        ]
+        losses = [evaluate(state.params, place_tokens(self.programs, batch)) for batch in held_out]
         loss = float(np.mean([float(value) for value in losses]))
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 
     def _save(self, state: TrainState, step: int) -> None:
+        self.saved = step
         place, run = self.batches.get_state(), run_dict(self.plan.run)
         self.checkpoints.save(step, to_dict(state), place, run)
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from meshes.devices import present_mesh
+from meshes.errors import InputError
 from meshes.rules import Rules
 from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
@@ -16,7 +17,7 @@ from scaling.run import Run
 from scaling.train.checks import check_settings, check_trainable
 from scaling.train.data import TokenSource, open_source
 from scaling.train.options import compiler_options
-from scaling.train.state import layout_for
+from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -47,7 +48,7 @@ class Programs:
     tokens: Tokens  # of ShapeDtypeStruct
     init: Callable[[], TrainState]
     step: jax.stages.Compiled
-    evaluate: jax.stages.Wrapped
+    evaluate: jax.stages.Compiled | None  # where the run evaluates
 
 
 def plan(run: Run) -> Plan:
@@ -64,8 +65,19 @@ def plan(run: Run) -> Plan:
     mesh = resolved_mesh(run, jax.device_count())
     rules = rules_for(run, mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-    layout = layout_for(run, rules, jax.devices()[0].platform)
+    _check_enough(run, source)
+    layout = layout_for(run, rules, flash_platform(jax.devices()[0]))
     return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
+
+
+def _check_enough(run: Run, source: TokenSource) -> None:
+    windows = (len(source.train) - 1) // run.batch.seq_len
+    if run.batch.global_batch > windows:
+        raise InputError(
+            f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
+            f"is more than the data's {windows} ({source.description}); use at most {windows}, or "
+            "more data"
+        )
 
 
 def compile_programs(plan: Plan) -> Programs:
@@ -77,7 +89,9 @@ def compile_programs(plan: Plan) -> Programs:
         options = compiler_options(plan.mesh.devices.flat[0].platform)
         step = jitted_step(run.train).lower(state, tokens).compile(compiler_options=options)
         init = jax.jit(lambda: init_state(run.model, layout, run.train))
-    return Programs(state, tokens, init, step, jax.jit(eval_step))
+        evaluate = jax.jit(eval_step).lower(state.params, tokens) if run.train.eval_every else None
+        compiled = evaluate.compile(compiler_options=options) if evaluate else None
+    return Programs(state, tokens, init, step, compiled)
 
 
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:

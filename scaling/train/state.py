@@ -11,6 +11,8 @@ from models.layout import Layout
 from scaling.run import Run
 from scaling.train.step import TrainState
 
+AMPERE = 8.0  # oldest compute capability of cuDNN's flash attention (cuDNN 9 support matrix)
+
 
 def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     """How the blocks compute on `platform` ("gpu"/"cuda", "cpu", "tpu").
@@ -29,6 +31,18 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     compute = run.precision.compute
     assert compute != "fp8"  # refused by check_trainable
     return Layout(rules, compute, run.remat, "cudnn" if flash else "xla")
+
+
+def flash_platform(device: jax.Device) -> str:
+    """The device's platform as `layout_for` takes it; GPUs without cuDNN's kernel differ.
+
+    That kernel needs NVIDIA's Ampere (compute capability 8.0) or later.
+    """
+    if device.platform != "gpu":
+        return device.platform
+    nvidia = "cuda" in getattr(device.client, "platform_version", "").lower()
+    capable = nvidia and float(getattr(device, "compute_capability", 0)) >= AMPERE
+    return "gpu" if capable else "gpu without cuDNN"
 
 
 def names(tree: Any) -> list[str]:

@@ -40,9 +40,9 @@ class StopSignal:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received:  # a second one means: now
+        if self.received and number == signal.SIGINT:  # a person's second Ctrl-C means: now
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
+        self.received = self.received or signal.Signals(number).name
 
 
 class Vote:
