@@ -81,9 +81,10 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
 
 
 def _check_writable(folder: Path) -> None:
+    place = folder.absolute()
+    existing = next(path for path in (place, *place.parents) if path.exists())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryDirectory(dir=existing):
             pass
     except OSError as error:
         raise InputError(

@@ -1,8 +1,10 @@
 """Starting, stopping and restarting: jax.distributed from the environment, signals, retries.
 
-explicit   JAX_COORDINATOR_ADDRESS=host:port JAX_NUM_PROCESSES=4 JAX_PROCESS_ID=0
-Slurm      srun scaling train ...          (found from SLURM_STEP_NUM_TASKS)
-Open MPI   mpirun scaling train ...        (found from OMPI_COMM_WORLD_SIZE)
+Found in the environment:
+    explicit   JAX_COORDINATOR_ADDRESS=host:port JAX_NUM_PROCESSES=4 JAX_PROCESS_ID=0
+    Slurm      srun scaling train ...          (from SLURM_STEP_NUM_TASKS)
+    Open MPI   mpirun -x JAX_COORDINATOR_ADDRESS=host:port scaling train ...
+               (without the address: what jax itself finds out, with Open MPI before 5)
 """
 
 import ctypes
@@ -19,6 +21,11 @@ from meshes.errors import InputError, is_count
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the address is given
+    "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
+    "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
+}
+LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # this process among its host's
 
 
 def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
@@ -38,12 +45,16 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         if found == "explicit":
-            address, count, index = (env[name] for name in EXPLICIT)
-            jax.distributed.initialize(address, int(count), int(index))
+            address, count, index = (_explicit(env)[name] for name in EXPLICIT)
+            local = [int(env[name]) for name in LOCAL_RANK if env.get(name)]
+            jax.distributed.initialize(address, int(count), int(index), local[:1] or None)
         else:
             jax.distributed.initialize()
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"could not join the {found} job: {error}") from None
+        raise InputError(
+            f"could not join the {found} job: {error} Give every process the address of the first "
+            "one: JAX_COORDINATOR_ADDRESS=host:port (mpirun -x JAX_COORDINATOR_ADDRESS=...)"
+        ) from None
     return found
 
 
@@ -53,12 +64,12 @@ def job_kind(env: Mapping[str, str]) -> str | None:
     Raises:
         InputError: only some of the explicit variables are set, or one is not a number.
     """
-    given = [name for name in EXPLICIT if env.get(name)]
-    if given:
-        missing = [name for name in EXPLICIT if name not in given]
+    if any(env.get(name) for name in EXPLICIT):
+        found = _explicit(env)
+        missing = [name for name in EXPLICIT if name not in found]
         if missing:
-            raise InputError(f"{', '.join(given)} is set but {', '.join(missing)} is not")
-        _check_ids(env)
+            raise InputError(f"{', '.join(found)} is set but {', '.join(missing)} is not")
+        _check_ids(found)
         return "explicit"
     if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
         return "Slurm"
@@ -136,6 +147,17 @@ def _continued(arguments: list[str], folder: Path) -> list[str]:
         return [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
     (folder / "metrics.jsonl").unlink(missing_ok=True)
     return arguments
+
+
+def _explicit(env: Mapping[str, str]) -> dict[str, str]:
+    """The explicit variables that are set, those that a launcher sets under its own name too."""
+    found = {name: env[name] for name in EXPLICIT if env.get(name)}
+    if "JAX_COORDINATOR_ADDRESS" in found:
+        for name, others in GIVEN_BY_LAUNCHERS.items():
+            values = [env[other] for other in others if env.get(other)]
+            if values:
+                found.setdefault(name, values[0])
+    return found
 
 
 def _count(env: Mapping[str, str], name: str) -> int:

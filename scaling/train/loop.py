@@ -13,6 +13,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -46,10 +47,14 @@ class InFlight:
     """A step that was dispatched and whose metrics have not been read."""
 
     step: int
-    metrics: dict[str, jax.Array]
+    metrics: dict[str, Any]  # float32 scalars on the devices
     batch: tuple[np.ndarray, np.ndarray]
     dispatched: float  # seconds on the monotonic clock
     vote: jax.Array | None  # whether any process was told to stop
+
+    def is_ready(self) -> bool:
+        """Whether the step has finished, so that reading its metrics does not wait."""
+        return all(value.is_ready() for value in self.metrics.values())
 
 
 def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
@@ -117,15 +122,14 @@ class _Loop:
         while done < train.steps and not self._stopping():
             done += 1
             last = done == train.steps
-            pause = last or _due(done, train.checkpoint_every, train.eval_every)
-            if pause and ahead is not None:  # else two steps are read at once, the second in 0 s
+            if ahead is not None and ahead.is_ready():  # where dispatching itself waits, as on CPU
                 self._read(ahead)
                 ahead = None
             state, this = self._dispatch(state, done)
             if ahead is not None:
                 self._read(ahead)
             ahead = this
-            if pause:
+            if last or _due(done, train.checkpoint_every, train.eval_every):
                 self._read(this)
                 ahead = None
             if _due(done, train.eval_every) or (last and train.eval_every):
@@ -187,7 +191,6 @@ class _Loop:
 
     def _evaluate(self, state: TrainState, step: int) -> None:
         run, evaluate = self.plan.run, self.programs.evaluate
-        assert evaluate is not None  # compiled for every run that evaluates
         held_out = held_out_batches(
             self.plan.source, run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
         )

@@ -48,7 +48,7 @@ class Programs:
     tokens: Tokens  # of ShapeDtypeStruct
     init: Callable[[], TrainState]
     step: jax.stages.Compiled
-    evaluate: jax.stages.Compiled | None  # where the run evaluates
+    evaluate: Callable[..., jax.Array]
 
 
 def plan(run: Run) -> Plan:
@@ -89,9 +89,11 @@ def compile_programs(plan: Plan) -> Programs:
         options = compiler_options(plan.mesh.devices.flat[0].platform)
         step = jitted_step(run.train).lower(state, tokens).compile(compiler_options=options)
         init = jax.jit(lambda: init_state(run.model, layout, run.train))
-        evaluate = jax.jit(eval_step).lower(state.params, tokens) if run.train.eval_every else None
-        compiled = evaluate.compile(compiler_options=options) if evaluate else None
-    return Programs(state, tokens, init, step, compiled)
+        evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
+        if run.train.eval_every:  # now, not hours into the run
+            lowered = jax.jit(eval_step).lower(state.params, tokens)
+            evaluate = lowered.compile(compiler_options=options)
+    return Programs(state, tokens, init, step, evaluate)
 
 
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:

@@ -60,6 +60,20 @@ def test_the_environment_tells_what_started_this_process(environment, kind):
     assert job_kind(environment) == kind
 
 
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"},
+        {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"},
+    ],
+)
+def test_an_address_is_enough_where_a_launcher_gives_the_ranks(launcher):
+    address = {"JAX_COORDINATOR_ADDRESS": "node0:1234"}
+    assert job_kind(address | launcher) == "explicit"
+    with pytest.raises(InputError, match="JAX_PROCESS_ID=7"):
+        job_kind(address | launcher | {"JAX_PROCESS_ID": "7"})
+
+
 @given(st.sets(st.sampled_from(sorted(EXPLICIT)), min_size=1, max_size=2))
 def test_half_an_explicit_job_names_what_is_missing(given_names):
     missing = [name for name in EXPLICIT if name not in given_names]
