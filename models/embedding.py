@@ -73,7 +73,8 @@ class Embedding(nnx.Module):
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
         replicas = tuple(axis for axis in met if axis not in axes)
-        table = jax.lax.pcast(table, replicas, to="varying") if replicas else table
+        for axis in replicas:  # singly: accumulation has marked `data` alone, in its own way
+            table = jax.lax.pcast(table, axis, to="varying")
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 
