@@ -130,11 +130,13 @@ def test_a_run_may_be_interrupted_again_and_again(cube, uninterrupted, tmp_path)
 
 def test_the_lines_of_repeated_steps_are_written_again(toy, prepare, tmp_path):
     prepared = prepare(toy(mesh=CUBE, checkpoint_every=3, steps=STEPS))
-    train_until(prepared, tmp_path, 5)  # the metrics of step 4 are read, those of step 5 are lost
+    train_until(prepared, tmp_path, 5)
+    crashed = [record["step"] for record in read_metrics(tmp_path)]
+    assert crashed in ([1, 2, 3, 4], [1, 2, 3, 4, 5])  # step 5 is read only if it was fast
     train_until(prepared, tmp_path, resume=True)
     records = read_metrics(tmp_path)
-    assert [record["step"] for record in records] == [*range(1, 5), *range(4, STEPS + 1)]
-    assert records[3]["loss"] == records[4]["loss"]
+    assert [record["step"] for record in records] == [*crashed, *range(4, STEPS + 1)]
+    assert records[3]["loss"] == records[len(crashed)]["loss"]
 
 
 def test_a_run_may_be_continued_beyond_its_first_end(cube, toy, prepare, half):
