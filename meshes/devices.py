@@ -5,7 +5,7 @@ All meshes carry the six axes in the run's device order, every axis Explicit, so
 runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -71,26 +71,33 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
             cannot be compiled for, the CUDA plugin is not installed, or jax is not restricted to
             the CPU.
     """
+    check_fits(shape, cluster)
+    return _mesh(shape, absent_devices(shape.devices, cluster))
+
+
+def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
+    """The first `count` GPUs of a cluster that is not here, in device order.
+
+    Raises:
+        InputError: as `absent_mesh`.
+    """
     from jax.experimental import topologies
 
-    check_fits(shape, cluster)
-    per_node = min(cluster.devices_per_node, shape.devices)
-    if shape.devices % per_node:
-        raise InputError(
-            f"mesh {shape} has {shape.devices} devices, which do not fill hosts of {per_node} GPUs"
-        )
+    per_node = min(cluster.devices_per_node, count)
+    if count % per_node:
+        raise InputError(f"a mesh of {count} devices does not fill hosts of {per_node} GPUs")
     try:
         topology = topologies.get_topology_desc(
             platform="cuda",
             target_config=xla_target_text(cluster.accelerator),
-            topology=f"1x{shape.devices // per_node}x{per_node}",  # slices x hosts x GPUs
+            topology=f"1x{count // per_node}x{per_node}",  # slices x hosts x GPUs
         )
     except (NotImplementedError, RuntimeError) as error:
         raise InputError(
             "compiling for GPUs that are not here needs JAX's CUDA plugin, and JAX_PLATFORMS=cpu "
             f"set before the start: pip install 'scaling[deviceless]' ({error})"
         ) from None
-    return _mesh(shape, topology.devices)
+    return list(topology.devices)
 
 
 def abstract_mesh(shape: MeshShape) -> AbstractMesh:
@@ -99,10 +106,16 @@ def abstract_mesh(shape: MeshShape) -> AbstractMesh:
     return AbstractMesh(tuple(shape.sizes.values()), names, (AxisType.Explicit,) * len(names))
 
 
+def named_mesh(
+    sizes: Mapping[str, int], devices: Sequence[jax.Device], kind: AxisType = AxisType.Auto
+) -> Mesh:
+    """A jax mesh with axes of any names, outermost first, for steps that are not this project's."""
+    grid = np.array(devices, dtype=object).reshape(tuple(sizes.values()))
+    return Mesh(grid, tuple(sizes), axis_types=(kind,) * len(sizes))
+
+
 def _mesh(shape: MeshShape, devices: Sequence[jax.Device]) -> Mesh:
-    names = shape.device_order
-    grid = np.array(devices, dtype=object).reshape(tuple(shape.sizes.values()))
-    return Mesh(grid, names, axis_types=(AxisType.Explicit,) * len(names))
+    return named_mesh(shape.sizes, devices, AxisType.Explicit)
 
 
 def _host_devices_asked() -> int:

@@ -84,15 +84,21 @@ class MeshShape:
 
         Members are in device order; a collective over `axes` runs in all groups at once.
         """
-        wanted = [axis for axis in self.device_order if axis in set(axes)]
         check_keys(axes, AXES, "axes")
-        grid = np.arange(self.devices).reshape(tuple(self.sizes.values()))
-        rest = [i for i, axis in enumerate(self.device_order) if axis not in wanted]
-        kept = [i for i, axis in enumerate(self.device_order) if axis in wanted]
-        return grid.transpose(rest + kept).reshape(-1, self.size(wanted))
+        return groups_along(self.sizes, axes)
 
     def __str__(self) -> str:
         return ",".join(f"{a}={n}" for a, n in self.sizes.items() if n > 1) or "data=1"
+
+
+def groups_along(sizes: Mapping[str, int], axes: Iterable[str]) -> np.ndarray:
+    """As `MeshShape.groups`, for a mesh with axes of any names, outermost first."""
+    names, wanted = list(sizes), set(axes)
+    rest = [i for i, axis in enumerate(names) if axis not in wanted]
+    kept = [i for i, axis in enumerate(names) if axis in wanted]
+    grid = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    members = math.prod(sizes[names[i]] for i in kept)
+    return grid.transpose(rest + kept).reshape(-1, members)
 
 
 def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:

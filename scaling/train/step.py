@@ -8,7 +8,7 @@ over `data` once, after the last one; over fsdp they are reduce-scattered each t
 device has room for its shard only.
 """
 
-# Dims: M microbatches, B sequences of one microbatch, S sequence
+# Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
 from typing import Any, NamedTuple
 
@@ -69,7 +69,9 @@ def abstract_tokens(batch: Batch, layout: Layout) -> Tokens:
 
 def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> jax.Array:
     """Mean cross-entropy per token in nats, float32 scalar."""
-    return cross_entropy(params(inputs_BS), targets_BS)
+    logits_BSV = params(inputs_BS)
+    with jax.named_scope("loss"):
+        return cross_entropy(logits_BSV, targets_BS)
 
 
 def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
@@ -81,12 +83,14 @@ def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, 
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         this = jax.value_and_grad(loss)(params, tokens.inputs, tokens.targets)
-        return jax.tree.map(jnp.add, total, this), None
+        with jax.named_scope("gradients"):
+            return jax.tree.map(jnp.add, total, this), None
 
     zeros = jax.eval_shape(jax.value_and_grad(loss), params, tokens.inputs[0], tokens.targets[0])
     zeros = jax.tree.map(_zeros, zeros)
     (total, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
-    mean = jax.tree.map(lambda g: _whole(g) / microbatches, gradients)
+    with jax.named_scope("gradients"):
+        mean = jax.tree.map(lambda g: _whole(g) / microbatches, gradients)
     return total / microbatches, mean
 
 

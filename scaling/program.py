@@ -1,0 +1,175 @@
+"""The Program: what one device does in one training step, as plain data. Two front ends make it
+(the compiled step, read; closed forms), one back end prices it.
+
+    Program
+      schedule   Kernel  Collective ... Wait  Loop(Kernel Kernel Collective Wait)  Kernel
+      buffers    what the steps read and write: bytes, and who owns them
+
+The steps of a block stand in the order in which the compute stream meets them. An asynchronous
+step starts where it stands, on its own stream, and is over at the Wait that names it. Figures are
+numbers, or numpy arrays with one leading axis over configurations; everything that prices them
+broadcasts.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Number = float | np.ndarray  # one value, or one per configuration
+
+Phase = Literal["forward", "backward", "remat", "optimizer", ""]  # "": not known
+Owner = Literal[
+    "parameters", "gradients", "optimizer_state", "activations", "temporary", "communication",
+    "pinned_host",
+]  # fmt: skip
+KernelKind = Literal["matmul", "attention", "fusion", "copy", "custom"]
+CollectiveKind = Literal[
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute", "broadcast"
+]
+OWNERS: tuple[Owner, ...] = Owner.__args__  # type: ignore[attr-defined]  # of the Literal, once
+COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = CollectiveKind.__args__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that steps read and write."""
+
+    name: str
+    bytes: Number
+    owner: Owner
+    lasting: bool = False  # holds an argument or a result: there before, after and during the step
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where in the model a step comes from."""
+
+    phase: Phase = ""
+    layer: str = ""  # "layers/mlp", "embed", "head"; "": not known
+
+    def __bool__(self) -> bool:
+        return bool(self.phase or self.layer)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What every step has: a name, an origin, and the buffers it touches (indices).
+
+    A buffer that is written may take the place of one in `over`, if nobody reads that one later.
+    """
+
+    name: str
+    origin: Origin = Origin()
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    over: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernel(Step):
+    """One operation of the compute stream.
+
+    `dims` are what its efficiency depends on: (batch, m, n, k) of a matmul, (batch, heads, queries,
+    keys, head_dim) of attention.
+    """
+
+    kind: KernelKind = "fusion"
+    flops: Number = 0.0  # of matrix products, a multiply-add counts as two
+    vector_flops: Number = 0.0  # of everything else
+    transcendentals: Number = 0.0  # exponentials, logarithms, sines, roots among them
+    bytes: Number = 0.0  # device memory read and written
+    dtype: str = ""  # "bf16": what the operands of its products are; decides the peak rate
+    dims: tuple[Number, ...] = ()
+    asynchronous: bool = False  # on a stream of its own, until the Wait that names it
+    estimate: Number | None = None  # s, by the compiler's own cost model
+    strided: Number = 0.0  # bytes among those read that are read across the order they lie in
+    span: Number = 0.0  # bytes of cache that one column of them takes up
+
+
+@dataclass(frozen=True)
+class Collective(Step):
+    """One communicating instruction; several tensors that travel together are one."""
+
+    kind: CollectiveKind = "all-reduce"
+    axes: tuple[str, ...] = ()  # mesh axes in mesh order
+    bytes: Number = 0.0  # nccl-tests size of one call: the full buffer, the unsharded total, ...
+    dtype: str = ""
+    asynchronous: bool = True
+    groups: tuple[tuple[int, ...], ...] = ()  # device ids, only where they are those of no axes
+    hint: str = ""  # what the compiler chose to run it with
+    estimate: Number | None = None  # s, by the compiler's own cost model
+    line: str = ""  # of the compiled program, for messages
+
+
+@dataclass(frozen=True)
+class Wait(Step):
+    """The compute stream waits until the asynchronous step of the same name is over."""
+
+
+@dataclass(frozen=True)
+class Loop(Step):
+    """A body that runs several times."""
+
+    body: "Block" = ()
+    trips: Number = 1
+
+
+@dataclass(frozen=True)
+class Branch(Step):
+    """One of several blocks runs; the dearest is priced."""
+
+    branches: tuple["Block", ...] = ()
+
+
+Block = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one device does in one step."""
+
+    name: str
+    source: Literal["compiled", "analytic"]
+    mesh: Mapping[str, int]  # axis sizes, outermost first; device numbers count in this order
+    schedule: Block
+    buffers: tuple[Buffer, ...] = ()
+    compiler_peak: int | None = None  # bytes on one device, as the compiler planned them
+    warnings: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def plain(number: Number) -> Number:
+    """One value as Python's own float; an array over configurations as it is."""
+    return number if isinstance(number, np.ndarray) and number.ndim else float(number)
+
+
+def steps(block: Block, times: Number = 1) -> Iterator[tuple[Step, Number]]:
+    """Every step that is no loop or branch, with how often it runs; all branches are walked."""
+    for step in block:
+        if isinstance(step, Loop):
+            yield from steps(step.body, times * step.trips)
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from steps(branch, times)
+        else:
+            yield step, times
+
+
+def kernels(program: Program) -> Iterator[tuple[Kernel, Number]]:
+    """Every kernel with its calls per step."""
+    return ((s, n) for s, n in steps(program.schedule) if isinstance(s, Kernel))
+
+
+def collectives(program: Program) -> Iterator[tuple[Collective, Number]]:
+    """Every collective with its calls per step."""
+    return ((s, n) for s, n in steps(program.schedule) if isinstance(s, Collective))
+
+
+def unattributed(program: Program) -> Number:
+    """Share of the bytes that kernels move of which no origin is known; 0 where none are moved."""
+    moved = [(kernel.bytes * calls, bool(kernel.origin)) for kernel, calls in kernels(program)]
+    total = sum((n for n, _ in moved), 0.0)
+    unknown = sum((n for n, is_known in moved if not is_known), 0.0)
+    return plain(np.divide(unknown, np.where(np.equal(total, 0.0), 1.0, total)))
