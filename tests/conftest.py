@@ -5,13 +5,18 @@ environment is set, and a test that needs no JAX never pays for it. There is no 
 JAX writes its entries in place, and two test processes could read each other's half-written ones.
 """
 
+import gc
 import importlib.util
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
+MAPS = Path("/proc/self/maps")  # Linux
+MOST_MAPS = 20_000  # memory maps of a process; Linux ends it at 65,530 (vm.max_map_count)
 
 settings.register_profile("fast", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=500)
@@ -36,3 +41,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if jax.default_backend() != "gpu":
             pytest.skip("needs a GPU: on a machine with one, pytest -m gpu")
+
+
+def pytest_runtest_logfinish() -> None:  # after the fixtures of the test are gone
+    """Forgets compiled programs before they use up the process's memory maps (500 per step)."""
+    if "jax" in sys.modules and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        sys.modules["jax"].clear_caches()
+        gc.collect()

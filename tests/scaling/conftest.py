@@ -1,4 +1,5 @@
-"""A toy run on text of six words, and its programs, compiled once per session and configuration."""
+"""A toy run on text of six words, and its programs, compiled once per session and configuration;
+and a step written by hand, for what prices and shows programs."""
 
 import random
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 
 from meshes.shape import MeshShape
 from models.config import ModelConfig
+from scaling.program import Buffer, Collective, Kernel, Loop, Origin, Program, Wait
 from scaling.run import Batch, Precision, Run, Train
 
 WORDS = ("alpha ", "beta ", "gamma ", "def ", "return ", "\n")
@@ -69,3 +71,36 @@ def prepare():
         return plan(run), compiled
 
     return prepared
+
+
+@pytest.fixture(scope="session")
+def hand_step() -> Program:
+    """Three layers on fsdp=4, tensor=2: a gather beside a matmul, then a norm; a sum; the update.
+
+    The matmul has 2 x 4096^3 FLOPs, so one call takes 0.14 ms at the bf16 peak of an H100.
+    """
+    mlp, size = Origin("forward", "layers/mlp"), 4096
+    body = (
+        Collective("gather.1", mlp, kind="all-gather", axes=("fsdp",), bytes=2**26, dtype="bf16"),
+        Kernel(
+            "dot.1", mlp, reads=(0,), writes=(2,), kind="matmul", flops=2.0 * size**3,
+            bytes=6.0 * size**2, dtype="bf16", dims=(1, size, size, size), estimate=2e-4,
+        ),
+        Wait("gather.1", mlp),
+        Kernel("norm.1", writes=(3,), reads=(2,), vector_flops=1e6, bytes=3e8, dtype="bf16"),
+    )  # fmt: skip
+    schedule = (
+        Loop("while.1", body=body, trips=3),
+        Collective(
+            "sum.1", Origin("backward", "head"), kind="all-reduce", axes=("fsdp", "tensor"),
+            bytes=2**20, dtype="fp32", asynchronous=False, estimate=5e-5,
+        ),
+        Kernel("adam.1", Origin("optimizer"), reads=(0, 1), writes=(0, 1), bytes=1e9),
+    )  # fmt: skip
+    buffers = (
+        Buffer("weights", 3e9, "parameters", lasting=True),
+        Buffer("moments", 6e9, "optimizer_state", lasting=True),
+        Buffer("hidden", 2e9, "activations"),
+        Buffer("normed", 1e9, "temporary"),
+    )
+    return Program("hand", "compiled", {"data": 1, "fsdp": 4, "tensor": 2}, schedule, buffers)

@@ -1,0 +1,79 @@
+"""The prediction of a step that is compiled already, on the devices that will run it.
+
+No second compile: the text of the compiled step is read and priced. On this machine's CPU that
+needs a calibration; on a GPU the efficiencies that ship with the package do, a calibration of the
+machine is better.
+"""
+
+import jax
+from jax.sharding import Mesh
+
+from meshes import catalog
+from meshes.cluster import Cluster
+from meshes.errors import InputError
+from scaling.compiled.hlo import UnknownHlo
+from scaling.compiled.lower import planned_peak
+from scaling.compiled.read import read_program
+from scaling.cost.profile import Profile
+from scaling.predict import Prediction, predict
+from scaling.price import Priced, price
+from scaling.program import Program
+from scaling.run import Run
+from scaling.targets import HOST, profile_for, target
+
+
+def predict_compiled(
+    step: jax.stages.Compiled, mesh: Mesh, run: Run, profile: Profile | None = None
+) -> tuple[Priced, Prediction]:
+    """Price a compiled step where it will run.
+
+    Args:
+        step: the compiled training step of `run`.
+        mesh: the devices that it was compiled for; all are present.
+        run: what it trains.
+        profile: efficiencies; None: those calibrated or shipped.
+
+    Raises:
+        InputError: the machine has no calibration, or its GPU is not in the catalogue.
+        UnknownHlo: the program holds something that is not understood.
+    """
+    cluster = cluster_of(mesh, run)
+    doubts: list[str] = []
+    if profile is None:
+        profile, doubts = profile_for(cluster, None)
+    priced = price(program_of(step, mesh, run.name), cluster, profile)
+    return priced, predict(priced, run, doubts=doubts)
+
+
+def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
+    """The Program of a compiled step.
+
+    Raises:
+        UnknownHlo: it holds something that is not understood.
+    """
+    text = step.as_text()
+    if text is None:
+        raise UnknownHlo("the compiler gives no text of the program")
+    return read_program(text, dict(mesh.shape), name, planned_peak(step, mesh))
+
+
+def cluster_of(mesh: Mesh, run: Run) -> Cluster:
+    """The catalogue's description of the devices of a mesh.
+
+    Raises:
+        InputError: a GPU that no cluster of the catalogue has.
+    """
+    device = mesh.devices.flat[0]
+    if device.platform == "cpu":
+        return target(run, HOST, 1).cluster
+    hosts = len({d.process_index for d in mesh.devices.flat})
+    each = -(-mesh.size // hosts)
+    clusters = [catalog.load(name) for name in catalog.names()]
+    for cluster in clusters:
+        if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each:
+            return catalog.load(cluster.name, hosts, {"gpus_per_node": each})
+    known = sorted({cluster.accelerator.title for cluster in clusters})
+    raise InputError(
+        f"no cluster of the catalogue has {each} {device.device_kind} in a host; there are "
+        f"{', '.join(known)}"
+    )

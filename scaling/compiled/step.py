@@ -1,0 +1,87 @@
+"""The Program of one of our runs: the trainer's own step, compiled for the cluster it is meant for.
+
+A program that was read before is found without importing jax, by what describes the run, the chip,
+the versions and the project's own sources.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from meshes.cluster import Cluster
+from meshes.placement import check_fits
+from meshes.shape import MeshShape
+from meshes.xla_target import xla_target_text
+from scaling.compiled import cache
+from scaling.compiled.versions import settings, versions
+from scaling.layouts import rules_for
+from scaling.program import Program
+from scaling.run import Run, run_dict
+from scaling.train.checks import check_trainable
+
+if TYPE_CHECKING:
+    import jax
+
+FLASH_CAPABILITY = 8.0  # oldest compute capability with cuDNN's flash attention
+DECIDES_NOTHING = ("name", "cluster", "device_order")  # keys of run.json that leave the step alone
+
+
+def program_of_run(
+    run: Run, shape: MeshShape, cluster: Cluster, estimates: bool = False
+) -> tuple[Program, str]:
+    """What one device does in a step of `run` on the mesh `shape`, and the compiler's text.
+
+    Args:
+        run: what the trainer would train.
+        shape: its mesh.
+        cluster: of NVIDIA GPUs that need not exist, or `host`.
+        estimates: also keep XLA's own estimates.
+
+    Raises:
+        InputError: what the trainer cannot run, a mesh that does not fit, a chip that cannot be
+            compiled for.
+    """
+    check_trainable(run, shape)
+    rules_for(run, shape)
+    check_fits(shape, cluster)
+    key = _key(run, shape, cluster, estimates)
+    return cache.found_or_made(key, run.name, lambda: _compiled(run, shape, cluster, estimates))
+
+
+def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
+    """Of all that decides the program."""
+    data = {k: v for k, v in run_dict(run).items() if k not in DECIDES_NOTHING}
+    what = json.dumps([data, shape.sizes, estimates, versions(), settings()], sort_keys=True)
+    chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
+    return cache.key_of(what, chip, f"{cluster.devices_per_node}")
+
+
+def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> tuple[Program, str]:
+    """Lower and compile the trainer's step."""
+    import jax
+
+    from scaling.compiled import program_and_text
+    from scaling.train.state import layout_for
+    from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+
+    mesh = _mesh(shape, cluster)
+    layout = layout_for(run, rules_for(run, shape), _platform(cluster))
+    with jax.set_mesh(mesh):
+        arguments = (
+            abstract_state(run.model, layout, run.train),
+            abstract_tokens(run.batch, layout),
+        )
+    return program_and_text(jitted_step(run.train), arguments, cluster, run.name, estimates)
+
+
+def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
+    from meshes.devices import absent_mesh, host_mesh
+
+    return host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
+
+
+def _platform(cluster: Cluster) -> str:
+    """As `layout_for` takes it: whether cuDNN's flash attention is there."""
+    if cluster.virtual_devices:
+        return "cpu"
+    capability = cluster.accelerator.compute_capability
+    return "cuda" if capability and capability >= FLASH_CAPABILITY else "gpu without cuDNN"

@@ -1,0 +1,34 @@
+"""What decides a compiled program beside its source: versions of packages, and jax's settings."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+PACKAGES = (
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "jax-cuda12-pjrt",
+    "jax-cuda13-pjrt",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+# Which devices there are and what jax keeps on disk decides nothing.
+NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DIR")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the program."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def settings() -> dict[str, str]:
+    """The environment's settings of jax and XLA, such as JAX_ENABLE_X64."""
+    names = sorted(n for n in os.environ if n.startswith("JAX_") or n == "XLA_FLAGS")
+    return {name: os.environ[name] for name in names if name not in NO_SETTINGS}
