@@ -1,0 +1,148 @@
+"""Profiles on disk: JSON, read strictly; those of GPUs lie beside this module.
+
+profile_of(catalog.load("dgx-h100").accelerator)   # shipped: from published measurements
+profile_of(accelerator)                            # of your own: the efficiencies of an H100
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from meshes import catalog
+from meshes.accelerator import Accelerator
+from meshes.errors import InputError, nearest
+from meshes.reading import read
+from scaling.cost.points import Points
+from scaling.cost.profile import (
+    ANY,
+    VERSION,
+    Evidence,
+    LinkFit,
+    LinkKind,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
+
+FOLDER = "profiles"
+STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
+IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
+LINKS: tuple[LinkKind, ...] = LinkKind.__args__  # type: ignore[attr-defined]  # of the Literal
+
+Fit = TypeVar("Fit")
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Save as JSON."""
+    path.write_text(json.dumps(asdict(profile), indent=1) + "\n", encoding="utf-8")
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a JSON file.
+
+    Raises:
+        InputError: unreadable, not JSON, an unknown or missing key, or a value of the wrong type.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read the calibration file {path}: {reason}") from None
+    return profile_from(text, str(path))
+
+
+def profile_from(text: str, where: str) -> Profile:
+    """The profile in a JSON text; `where` is its name in messages."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+    return read(Profile, data, where)
+
+
+def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
+    """Why a calibration may not hold here, one sentence each; empty: it was made here."""
+    found = []
+    if profile.version != VERSION:
+        found.append(f"the calibration is of format {profile.version}, not {VERSION}")
+    if profile.machine != machine:
+        found.append(f"the calibration was measured on {profile.machine}, this is {machine}")
+    for package, here in versions.items():
+        there = profile.versions.get(package)
+        if there is not None and there != here:
+            found.append(f"the calibration was measured with {package} {there}, this is {here}")
+    return found
+
+
+@cache
+def shipped_names() -> tuple[str, ...]:
+    """Accelerators with a profile of their own."""
+    names = (file.name for file in files("scaling.cost").joinpath(FOLDER).iterdir())
+    return tuple(sorted(n.removesuffix(".json") for n in names if n.endswith(".json")))
+
+
+@cache
+def shipped(name: str) -> Profile:
+    """The profile that comes with the package."""
+    if name not in shipped_names():
+        raise InputError(f"no profile is called {name!r}; {nearest(name, shipped_names())}")
+    file = files("scaling.cost").joinpath(FOLDER, f"{name}.json")
+    return profile_from(file.read_text(encoding="utf-8"), f"{name}.json")
+
+
+def profile_of(accelerator: Accelerator) -> Profile:
+    """The shipped profile of a chip, or what is assumed of one that nobody measured.
+
+    Raises:
+        InputError: the chip has no stated peaks; a calibration has to measure them.
+    """
+    if accelerator.name in shipped_names():
+        return shipped(accelerator.name)
+    if not accelerator.peaks:
+        raise InputError(
+            f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
+        )
+    return _assumed(accelerator)
+
+
+def ideal() -> Profile:
+    """Every peak is reached and latencies are zero: lower bounds, and the textbook's numbers."""
+    return Profile(
+        name="ideal",
+        machine=ANY,
+        date="",
+        matmul=(MatmulFit(ANY, 1.0, IDEAL),),
+        memory=MemoryFit(1.0, IDEAL),
+        vector=VectorFit(float("inf"), float("inf"), IDEAL),
+        links=tuple(LinkFit("any", link, 1.0, IDEAL, latency=0.0) for link in LINKS),
+    )
+
+
+def _assumed(accelerator: Accelerator) -> Profile:
+    """The efficiencies of an H100, and vector rates in proportion to the fp32 peaks."""
+    stand_in = shipped(STAND_IN)
+    fp32 = accelerator.peak("fp32") / catalog.accelerator(STAND_IN).peak("fp32")
+    vector = _carried(stand_in.vector)
+    return replace(
+        stand_in,
+        name=accelerator.name,
+        machine=accelerator.name,
+        matmul=tuple(_carried(fit) for fit in stand_in.matmul),
+        memory=_carried(stand_in.memory),
+        vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
+        attention=tuple(_carried(fit) for fit in stand_in.attention),
+        links=tuple(_carried(fit) for fit in stand_in.links),
+        points=Points(),
+    )
+
+
+def _carried(fit: Fit) -> Fit:
+    """The same figures as an assumption about another chip."""
+    evidence: Any = fit.evidence  # type: ignore[attr-defined]
+    carried = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
+    return replace(fit, evidence=carried)  # type: ignore[type-var]

@@ -1,0 +1,119 @@
+"""Which links a collective loads, and how much: bytes that leave each unit of each level.
+
+    chip --NVLink-- node --NICs-- leaf group --spines-- ...        one uplink per unit of a level
+
+Of a group of N members of which s are in a unit, and S in the region that the uplink serves, these
+bytes cross the uplink per byte of the call (all groups that cross the same unit add up):
+
+    all-gather, reduce-scatter   1 - s/S          all-reduce   twice that
+    all-to-all                   s (S - s) / N    broadcast    1
+    permute                      pairs that leave the unit, or enter it
+
+NVLink serves the chips of a node (or of an NVLink domain): what comes from other nodes arrives
+through a chip's own NIC. All other uplinks serve the whole cluster. The formulas are those of "How
+to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06), counted from the groups themselves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.cost.profile import LinkKind
+from scaling.program import CollectiveKind
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Four numbers of each device: int arrays [devices]."""
+
+    unit: np.ndarray  # whose traffic leaves by the uplink
+    pool: np.ndarray  # of the links that it shares with others
+    region: np.ndarray  # that the uplink serves
+    parent: np.ndarray  # in which units are neighbours of a ring
+
+
+@dataclass(frozen=True, eq=False)
+class Uplink:
+    """The links by which every unit of one level reaches the rest of its region."""
+
+    words: str  # "NICs of a node"
+    link: LinkKind
+    bandwidth: float  # bytes/s of one pool, one direction
+    latency: float  # s, from one unit to the next; 0: counted with another uplink
+    places: Places
+    passes: int = 1  # times that every byte goes over it: 2 by way of host memory
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a collective puts on the busiest pool of an uplink."""
+
+    share: float  # bytes over it per byte of the call
+    groups: int  # groups that use that pool at once
+    neighbours: int  # units that one group joins within a parent, at most
+
+
+def load(kind: CollectiveKind, groups: np.ndarray, uplink: Uplink) -> Load:
+    """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
+    if kind == "permute":
+        return _permute_load(groups, uplink.places)
+    places = uplink.places
+    units, pools = places.unit[groups], places.pool[groups]
+    inside, within = _members_alike(units), _members_alike(places.region[groups])
+    crossing = inside < within
+    shares = np.where(crossing, _shares(kind, inside, within, groups.shape[1]), 0.0)
+    totals = np.bincount(pools.ravel(), shares.ravel())
+    busiest = int(np.argmax(totals))
+    users = int(np.any(crossing & (pools == busiest), axis=1).sum())
+    return Load(float(totals[busiest]), users, _neighbours(units, places.parent[groups]))
+
+
+def _shares(
+    kind: CollectiveKind, inside: np.ndarray, within: np.ndarray, members: int
+) -> np.ndarray:
+    """What each member adds to its uplink, so that the members of one unit sum to the table."""
+    if kind == "all-to-all":
+        return (within - inside) / members
+    if kind == "broadcast":
+        return 1 / inside
+    rounds = 2 if kind == "all-reduce" else 1
+    return rounds * (1 - inside / within) / inside
+
+
+def _permute_load(groups: np.ndarray, places: Places) -> Load:
+    """Pairs that cross: out of the busiest pool, or into it."""
+    source, target = pairs_of(groups)
+    leaving = places.unit[source] != places.unit[target]
+    crossing = leaving & (places.region[source] == places.region[target])
+    if not crossing.any():
+        return Load(0.0, 0, 1)
+    ways = (places.pool[source[crossing]], places.pool[target[crossing]])
+    busiest = max(int(np.bincount(pools).max()) for pools in ways)
+    return Load(float(busiest), busiest, 2)
+
+
+def pairs_of(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sources and targets of a permute: a row of two is a pair, a longer one a ring."""
+    if groups.shape[1] == 2:
+        return groups[:, 0], groups[:, 1]
+    return groups.ravel(), np.roll(groups, -1, axis=1).ravel()
+
+
+def _members_alike(labels: np.ndarray) -> np.ndarray:
+    """For every member, how many of its group have the same label; [groups, members]."""
+    keys = _per_group(labels)
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return counts[inverse].reshape(labels.shape)
+
+
+def _neighbours(units: np.ndarray, parents: np.ndarray) -> int:
+    """The most units that one group has within one parent."""
+    homes = _per_group(parents)
+    places = np.unique(homes * (int(units.max()) + 1) + units)
+    _, counts = np.unique(places // (int(units.max()) + 1), return_counts=True)
+    return int(counts.max())
+
+
+def _per_group(labels: np.ndarray) -> np.ndarray:
+    """Labels made different from those of every other group (row)."""
+    return labels + (int(labels.max()) + 1) * np.arange(len(labels))[:, None]

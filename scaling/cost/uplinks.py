@@ -1,0 +1,162 @@
+"""The uplinks of a cluster, level by level, from its parts and its fabric.
+
+    NVLink        of a chip, to the others of its node (or NVLink domain)
+    PCIe          of a chip, and of the PCIe switch above it, where there is no NVLink
+    NICs          of a node (or NVLink domain), all together
+    leaf, spine   all links upwards of a group of leaf switches, of a layer of spines
+    NIC           of a chip: what one chip alone can send out of its node
+
+Without peer access every byte is written to host memory and read back before it has arrived: it
+loads the PCIe links twice, and those of the switch even between two chips below it.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint
+from meshes.errors import InputError
+from scaling.cost.traffic import Places, Uplink
+
+
+@lru_cache(maxsize=64)
+def uplinks(cluster: Cluster) -> tuple[Uplink, ...]:
+    """All uplinks, inside out.
+
+    Raises:
+        InputError: the cluster's links have no figures (`host`), or connect only some of the chips.
+    """
+    devices = np.arange(cluster.devices)
+    island = devices // (cluster.devices_per_node * cluster.domain_nodes)
+    nvlink = _nvlink(cluster)
+    inside = _pcie(cluster, devices) if nvlink is None else [_fast(cluster, nvlink, island)]
+    return (*inside, *_network(cluster, devices))
+
+
+def _nvlink(cluster: Cluster) -> Joint | None:
+    """The joint by which every chip reaches every other: bridges between pairs do not."""
+    joints = [j for j in cluster.joints if j.kind == "nvlink"]
+    return next((j for j in joints if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
+
+
+def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
+    devices = np.arange(cluster.devices)
+    through_switch = joint.parts[1] == "nvswitch"
+    links = 1 if through_switch else cluster.devices_per_node - 1  # one to each of the others
+    hops = 2 if through_switch else 1
+    bandwidth, latency = links * _bandwidth(cluster, joint), hops * _latency(cluster, joint)
+    places = Places(devices, devices, island, island)
+    return Uplink("NVLink of a chip", "nvlink", bandwidth, latency, places)
+
+
+def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
+    """The link of each chip, and that of the switch above it."""
+    joint = _joint(cluster, "chip", "pcie")
+    everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
+    passes = 1 if cluster.peer_access else 2
+    step = 2 * path_latency(cluster, "chip", "socket")
+    own = Places(devices, devices, everywhere, node)
+    chip = Uplink("PCIe of a chip", "pcie", _bandwidth(cluster, joint), step, own, passes)
+    if joint.parts[1] != "pcie_switch":
+        return [chip]
+    upwards = _joint(cluster, "pcie_switch", "pcie", "socket")
+    switches = cluster.parts["pcie_switch"]
+    below = devices % cluster.devices_per_node * switches // cluster.parts["chip"]
+    switch = node * switches + below
+    unit = switch if cluster.peer_access else devices
+    shared = Places(unit, switch, everywhere, node)
+    bandwidth = _bandwidth(cluster, upwards)
+    return [chip, Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, passes)]
+
+
+def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
+    """NICs, leaves and spines: an uplink for every level below the highest."""
+    nodes = _levels(cluster)
+    joint, fabric = network_joint(cluster), cluster.fabric
+    if len(nodes) == 1 or joint is None or fabric is None:
+        return []
+    everywhere = np.zeros_like(devices)
+    units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
+    own = max(1.0, cluster.nics / cluster.devices_per_node) * _bandwidth(cluster, joint)
+    one_chip = Places(units[0], devices, everywhere, units[0])
+    found = []
+    narrower, hop = 1.0, 2 * path_latency(cluster, "chip", "leaf")
+    extra = 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
+    for i, (level, size) in enumerate(list(nodes.items())[:-1]):
+        narrower *= _oversubscription(cluster, level)
+        bandwidth = size * cluster.node_network_bandwidth / narrower
+        places = Places(units[i], units[i], everywhere, units[i + 1])
+        found.append(Uplink(WORDS[level], "network", bandwidth, hop + i * extra, places))
+    return [*found, Uplink("NIC of a chip", "network", own, 0.0, one_chip)]
+
+
+WORDS: dict[Level, str] = {
+    "node": "NICs of a node",
+    "domain": "NICs of an NVLink domain",
+    "leaf": "uplinks of a leaf group",
+    "spine": "uplinks of a spine layer",
+}
+
+
+def _levels(cluster: Cluster) -> dict[Level, int]:
+    """Nodes in one unit of each level, from the NVLink domain (or node) on."""
+    nodes = level_nodes(cluster)
+    if "domain" in nodes:
+        del nodes["node"]
+    return nodes
+
+
+def _oversubscription(cluster: Cluster, level: Level) -> float:
+    """Bandwidth into the switches above a level's unit over the bandwidth out of them."""
+    assert cluster.fabric is not None
+    figures = {
+        "leaf": cluster.fabric.leaf_oversubscription,
+        "spine": cluster.fabric.spine_oversubscription,
+    }
+    figure = figures.get(level)
+    return figure.value if figure else 1.0
+
+
+def path_latency(cluster: Cluster, start: str, goal: str) -> float:
+    """Seconds from one kind of part to another over the fewest links, NVLink left out."""
+    reached = {start: 0.0}
+    frontier = [start]
+    while frontier and goal not in reached:
+        steps = [(p, j) for p in frontier for j in cluster.joints if p in j.parts]
+        frontier = []
+        for part, joint in steps:
+            other = joint.parts[1] if joint.parts[0] == part else joint.parts[0]
+            if other not in reached and joint.kind != "nvlink":
+                reached[other] = reached[part] + _latency(cluster, joint)
+                frontier.append(other)
+    if goal not in reached:
+        raise InputError(f"{cluster.name}: no link leads from a {start} to a {goal}")
+    return reached[goal]
+
+
+def _joint(cluster: Cluster, part: str, kind: str, other: str | None = None) -> Joint:
+    """The joint of that kind that starts from `part`."""
+    for joint in cluster.joints:
+        if joint.kind == kind and joint.parts[0] == part and other in (None, joint.parts[1]):
+            return joint
+    raise InputError(
+        f"{cluster.name}: no {kind} link from a {part} that could join all chips of a node; "
+        "`host` has none before `scaling calibrate`"
+    )
+
+
+def _bandwidth(cluster: Cluster, joint: Joint) -> float:
+    if joint.total_bandwidth is None:
+        raise InputError(_unmeasured(cluster, joint))
+    return joint.total_bandwidth
+
+
+def _latency(cluster: Cluster, joint: Joint) -> float:
+    if joint.latency is None:
+        raise InputError(_unmeasured(cluster, joint))
+    return joint.latency.value
+
+
+def _unmeasured(cluster: Cluster, joint: Joint) -> str:
+    ends = " - ".join(joint.parts)
+    return f"{cluster.name}: the links {ends} have no figures yet; run `scaling calibrate`"

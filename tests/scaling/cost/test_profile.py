@@ -1,0 +1,159 @@
+"""Profiles: saved and read without loss, strict about keys, honest about where figures are from."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from meshes import catalog
+from meshes.errors import InputError
+from scaling.cost.points import CollectivePoint, MatmulPoint, Points
+from scaling.cost.profile import (
+    ANY,
+    CollectiveFit,
+    Evidence,
+    LinkFit,
+    attention_fit,
+    evidences,
+    link_fit,
+    matmul_fit,
+    protocols,
+)
+from scaling.cost.profile_file import (
+    differences,
+    ideal,
+    profile_from,
+    profile_of,
+    read_profile,
+    shipped,
+    shipped_names,
+    write_profile,
+)
+
+HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
+
+
+def calibrated():
+    """An H100's profile with raw points and a measured collective added."""
+    return replace(
+        shipped("h100-sxm"),
+        collectives=(CollectiveFit("all-reduce", 8, 1, 1e-5, 2e11, HERE),),
+        points=Points(
+            matmul=(MatmulPoint("bf16", 1, 64, 64, 64, (1e-6, 1.1e-6)),),
+            collective=(CollectivePoint("all-reduce", 8, 1, 1e6, (2e-5,)),),
+        ),
+        versions={"jax": "0.10.2"},
+    )
+
+
+def test_a_profile_survives_the_file(tmp_path):
+    path = tmp_path / "profile.json"
+    write_profile(calibrated(), path)
+    assert read_profile(path) == calibrated()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"matmull": []}, "unknown key 'matmull'; did you mean 'matmul'"),
+        ({"memory": {"efficency": 1.0}}, "unknown key 'efficency'; did you mean 'efficiency'"),
+        ({"matmul": [{"dtype": "bf16"}]}, r"matmul\[0\]: missing 'efficiency', 'evidence'"),
+        ({"version": "one"}, "version: expected int, got 'one'"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(change, message):
+    data = {**asdict(shipped("h100-sxm")), **change}
+    with pytest.raises(InputError, match=message):
+        profile_from(json.dumps(data), "mine.json")
+
+
+def test_a_file_that_is_no_profile_says_so(tmp_path):
+    with pytest.raises(InputError, match="cannot read the calibration file"):
+        read_profile(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="mine.json is not JSON"):
+        profile_from("{", "mine.json")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_shipped_figure_has_a_source_and_a_date(name):
+    profile = shipped(name)
+    assert profile.name == profile.machine == name
+    assert catalog.accelerator(name).name == name
+    for evidence in evidences(profile):
+        assert len(evidence.source) > 20
+        assert evidence.date[:2] == "20"
+        assert evidence.grade != "measured"  # that word is for `scaling calibrate`
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_efficiency_is_a_fraction(name):
+    profile = shipped(name)
+    fits = (*profile.matmul, profile.memory, *profile.attention, *profile.links)
+    assert all(0 < fit.efficiency <= 1 for fit in fits)
+    assert profile.vector.transcendentals < profile.vector.flops
+
+
+def test_fitted_figures_state_their_errors():
+    profile = shipped("h100-sxm")
+    for fit in (*profile.attention, *(f for f in profile.links if f.kind == "all-reduce")):
+        assert fit.evidence.grade == "calibrated"
+        assert 0 < fit.evidence.mean_error < 0.04
+        assert fit.evidence.held_out_error < 0.06
+
+
+def test_the_grade_is_that_of_the_weakest_figure():
+    profile = shipped("h100-sxm")
+    assert profile.grade == "datasheet"
+    links = tuple(f for f in profile.links if f.evidence.grade == "calibrated")
+    matmul = tuple(f for f in profile.matmul if f.evidence.grade == "calibrated")
+    vector = replace(profile.vector, evidence=HERE)
+    assert replace(profile, links=links, matmul=matmul, vector=vector).grade == "calibrated"
+
+
+def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
+    profile = profile_of(catalog.accelerator("rtx3090"))
+    assert profile.name == profile.machine == "rtx3090"
+    assert profile.grade == "datasheet"
+    assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
+    assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
+    assert all(e.source.startswith("assumed as on h100-sxm: ") for e in evidences(profile))
+    assert profile.points == Points()
+
+
+def test_a_chip_without_peaks_has_to_be_calibrated():
+    with pytest.raises(InputError, match="cpu has no peak rates .* run `scaling calibrate`"):
+        profile_of(catalog.accelerator("cpu"))
+    with pytest.raises(InputError, match="no profile is called 'h100'; did you mean 'h100-sxm'"):
+        shipped("h100")
+
+
+def test_where_a_calibration_does_not_hold_is_said():
+    profile = calibrated()
+    assert differences(profile, "h100-sxm", {"jax": "0.10.2", "flax": "0.12"}) == []
+    assert differences(replace(profile, version=0), "here", {"jax": "0.11"}) == [
+        "the calibration is of format 0, not 1",
+        "the calibration was measured on h100-sxm, this is here",
+        "the calibration was measured with jax 0.10.2, this is 0.11",
+    ]
+
+
+def test_a_dtype_without_a_fit_takes_that_of_any():
+    profile = shipped("h100-sxm")
+    assert matmul_fit(profile, "fp8").dtype == "fp8"
+    assert matmul_fit(profile, "tf32").dtype == ANY
+    with pytest.raises(InputError, match="has no matmul in 'tf32'; it has none"):
+        matmul_fit(replace(profile, matmul=()), "tf32")
+
+
+def test_a_collective_without_a_fit_takes_that_of_any():
+    profile = shipped("h100-sxm")
+    assert protocols(profile) == ("Simple", "LL")
+    assert link_fit(profile, "all-reduce", "nvlink", "Simple").kind == "all-reduce"
+    assert link_fit(profile, "permute", "nvlink", "Simple").kind == "any"
+    only = replace(profile, links=(LinkFit("all-gather", "pcie", 1.0, HERE),))
+    assert link_fit(only, "all-reduce", "pcie", "") is None
+
+
+def test_an_ideal_profile_has_no_attention_of_its_own():
+    assert attention_fit(ideal(), "forward") is None
+    assert attention_fit(shipped("h100-sxm"), "backward").direction == "backward"

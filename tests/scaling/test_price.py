@@ -1,0 +1,88 @@
+"""A program priced on a cluster: every step has a cost, and the timeline holds it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshes import catalog
+from meshes.errors import InputError
+from scaling.cost.collectives import collective_time
+from scaling.cost.kernels import kernel_time
+from scaling.cost.profile_file import ideal, profile_of
+from scaling.price import groups_of, price
+from scaling.program import Collective, Kernel, Program
+
+H100 = catalog.load("dgx-h100")
+PROFILE = profile_of(H100.accelerator)
+MESH = {"data": 1, "fsdp": 4, "tensor": 2}
+
+
+def test_every_kernel_and_collective_has_the_cost_of_one_call(hand_step):
+    priced = price(hand_step, H100, PROFILE)
+    assert set(priced.kernels) == {"dot.1", "norm.1", "adam.1"}
+    assert set(priced.collectives) == {"gather.1", "sum.1"}
+    dot = hand_step.schedule[0].body[1]
+    assert priced.kernels["dot.1"] == kernel_time(dot, H100.accelerator, PROFILE)
+    groups = np.array([[0, 2, 4, 6], [1, 3, 5, 7]])
+    gather = collective_time("all-gather", 2**26, groups, H100, PROFILE)
+    assert priced.collectives["gather.1"] == gather
+
+
+def test_the_timeline_counts_the_calls_of_a_loop(hand_step):
+    priced = price(hand_step, H100, PROFILE)
+    for name, calls in {"dot.1": 3, "norm.1": 3, "gather.1": 3, "sum.1": 1, "adam.1": 1}.items():
+        cost = (priced.kernels | priced.collectives)[name]
+        assert priced.timeline.by_step[name] == pytest.approx(calls * cost.time)
+    assert priced.timeline.events == ()
+
+
+def test_a_recorded_price_holds_every_event(hand_step):
+    priced = price(hand_step, H100, PROFILE, record=True)
+    assert len(priced.timeline.events) == 3 * 3 + 2
+    assert priced.timeline.total == pytest.approx(price(hand_step, H100, PROFILE).timeline.total)
+
+
+def test_seconds_of_the_host_are_added(hand_step):
+    alone, waiting = price(hand_step, H100, PROFILE), price(hand_step, H100, PROFILE, host=0.5)
+    assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
+    assert waiting.timeline.host == pytest.approx(0.5)
+
+
+def test_memory_is_walked(hand_step):
+    assert price(hand_step, H100, PROFILE).memory.peak == 12e9
+
+
+def test_groups_are_those_of_the_axes_or_those_that_are_named():
+    along = Collective("a", axes=("tensor",))
+    assert groups_of(along, MESH).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    both = Collective("a", axes=("fsdp", "tensor"))
+    assert groups_of(both, MESH).tolist() == [list(range(8))]
+    named = Collective("a", groups=((0, 3), (1, 2)))
+    assert groups_of(named, MESH).tolist() == [[0, 3], [1, 2]]
+
+
+def test_a_collective_among_unnamed_groups_is_priced_by_its_devices():
+    named = Collective("a", kind="all-gather", groups=((0, 2, 4, 6), (1, 3, 5, 7)), bytes=2**26)
+    along = Collective("b", kind="all-gather", axes=("fsdp",), bytes=2**26)
+    priced = price(
+        Program("p", "compiled", MESH, (replace(named, asynchronous=False),)), H100, PROFILE
+    )
+    other = price(
+        Program("p", "compiled", MESH, (replace(along, asynchronous=False),)), H100, PROFILE
+    )
+    assert priced.timeline.total == pytest.approx(other.timeline.total)
+
+
+def test_nothing_is_faster_than_the_ideal_machine(hand_step):
+    best = price(hand_step, H100, ideal())
+    found = price(hand_step, H100, PROFILE)
+    for name, cost in (found.kernels | found.collectives).items():
+        assert cost.time >= (best.kernels | best.collectives)[name].time
+    assert found.timeline.total > best.timeline.total
+
+
+def test_a_format_that_the_chip_has_no_rate_for_is_an_error():
+    odd = Kernel("dot.1", kind="matmul", flops=1e9, dtype="s8", dims=(1, 8, 8, 8))
+    with pytest.raises(InputError, match="h100-sxm has no peak rate for 's8'; known: bf16"):
+        price(Program("p", "compiled", MESH, (odd,)), H100, PROFILE)
