@@ -1,0 +1,68 @@
+"""What machine this is, in words that tell one from another."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("jax", "jaxlib")
+CPU_INFO = Path("/proc/cpuinfo")  # of Linux
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # of Linux
+
+
+def machine() -> str:
+    """The devices present: `4 x NVIDIA H100 80GB HBM3`, or `host(8)`."""
+    import jax
+
+    devices = jax.devices()
+    if devices[0].platform == "cpu":
+        return host(len(devices))
+    return f"{len(devices)} x {devices[0].device_kind}"
+
+
+def host(devices: int) -> str:
+    """This computer with so many fake devices: `8 x cpu (Intel Xeon @ 2.60GHz, 2 cores)`."""
+    return f"{devices} x cpu ({cpu_model()}, {cores()} cores)"
+
+
+def cpu_model() -> str:
+    """The processor's name for itself, or its architecture where it has none."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def core_cache() -> float:
+    """Bytes of a core's second-level cache; 0 where the system does not say."""
+    second = [f.parent for f in CACHES.glob("index*/level") if f.read_text().strip() == "2"]
+    return max((_size(folder / "size") for folder in second), default=0.0)
+
+
+def _size(file: Path) -> float:
+    """`2048K` in bytes."""
+    text = file.read_text().strip()
+    unit = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
+    return float(text.rstrip("KM")) * unit
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide how a program runs."""
+    return {name: version(name) for name in PACKAGES}
+
+
+def busy() -> str:
+    """What else the processor does, if it does much; "" if it does not, or cannot say."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores() / 2:
+        return ""
+    return f"{load:.1f} processes ran on {cores()} cores in the last minute, before this one began"

@@ -1,0 +1,146 @@
+"""Whole training steps of small models, to see what kernels take in a program.
+
+Alone in a loop a kernel finds its operands where it left them, at addresses that suit it. In a
+program other kernels, and other devices on the same core, have used the cache since. How much that
+costs cannot be told kernel by kernel; whole steps say it, as one factor for all kernels.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshes.devices import present_mesh
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from models.accounting.flops import Remat
+from models.config import ModelConfig
+from scaling.calibrate.timing import Bench
+from scaling.compiled.running import program_of
+from scaling.cost.kernels import crowded_bytes
+from scaling.cost.points import StepPoint
+from scaling.cost.profile import Profile
+from scaling.layouts import resolved_mesh, rules_for
+from scaling.price import price
+from scaling.program import Program, kernels
+from scaling.run import Batch, Precision, Run, Train
+from scaling.targets import HOST, target
+from scaling.train.options import compiler_options
+from scaling.train.state import layout_for
+from scaling.train.step import (
+    Tokens,
+    abstract_state,
+    abstract_tokens,
+    init_state,
+    jitted_step,
+)
+
+
+def reference_runs(devices: int, quick: bool) -> Iterator[Run]:
+    """Small models on the meshes that so many devices can have.
+
+    Widths are powers of two and not, because the columns of powers of two crowd a cache.
+    """
+    two = 2 if devices % 2 == 0 else 1
+    rest = devices // two
+    yield _run(256, 2, 128, devices, MeshShape(fsdp=devices))
+    yield _run(192, 3, 64, devices, MeshShape(data=rest, tensor=two))
+    if not quick:
+        yield _run(512, 2, 64, devices, MeshShape(data=two, fsdp=rest))
+        yield _run(320, 2, 64, devices, MeshShape(data=devices), "full")
+        yield _run(384, 2, 128, devices, MeshShape(fsdp=rest, tensor=two), "selective")
+
+
+def _run(
+    width: int, layers: int, length: int, devices: int, mesh: MeshShape, remat: Remat = "none"
+) -> Run:
+    model = ModelConfig(
+        vocab_size=1024,
+        d_model=width,
+        n_layers=layers,
+        n_heads=8,
+        n_kv_heads=8,
+        d_ff=4 * width,
+        mlp="swiglu",
+        norm="rmsnorm",
+        positions="rope",
+    )
+    name = f"{layers} layers of {width}, {length} tokens, {mesh}, remat {remat}"
+    return Run(
+        name=name,
+        model=model,
+        batch=Batch(2 * devices, length),
+        mesh=mesh,
+        precision=Precision(compute="fp32"),
+        remat=remat,
+        train=Train(steps=1),
+    )
+
+
+class Steps:
+    """A run whose every call is a training step on random tokens, compiled as the trainer does."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        shape = resolved_mesh(run, None)
+        self.mesh = present_mesh(shape, jax.devices()[: shape.devices])
+        platform = self.mesh.devices.flat[0].platform
+        layout = layout_for(run, rules_for(run, shape), platform)
+        with jax.set_mesh(self.mesh):
+            state = abstract_state(run.model, layout, run.train)
+            tokens = abstract_tokens(run.batch, layout)
+            lowered = jitted_step(run.train).lower(state, tokens)
+            self.step = lowered.compile(compiler_options=compiler_options(platform))
+            self.state = jax.jit(lambda: init_state(run.model, layout, run.train))()
+            self.tokens = _tokens(run, tokens)
+
+    def __call__(self) -> Any:
+        with jax.set_mesh(self.mesh):
+            self.state, metrics = self.step(self.state, self.tokens)
+        return metrics
+
+    @property
+    def program(self) -> Program:
+        """What the step does."""
+        return program_of(self.step, self.mesh, self.run.name)
+
+
+def step_benches(devices: int, quick: bool) -> Iterator[tuple[Bench, Program, Run]]:
+    """The reference runs, ready, with their programs."""
+    for run in reference_runs(devices, quick):
+        try:
+            steps = Steps(run)
+        except InputError:  # so many devices do not divide this model
+            continue
+        jax.block_until_ready(steps())
+        yield Bench(StepPoint(run.name, 0.0, 0.0, 0.0, ()), steps, 1), steps.program, run
+
+
+def priced_alone(
+    points: Sequence[StepPoint],
+    programs: Sequence[tuple[Program, Run]],
+    profile: Profile,
+    cache: float,
+) -> list[StepPoint]:
+    """The points with what the profile, which knows kernels alone, makes of them.
+
+    `cache` is what a core has of its own, in bytes: columns of that size or more are crowded.
+    """
+    found = []
+    for point, (program, run) in zip(points, programs, strict=True):
+        line = price(program, target(run, HOST).cluster, profile).timeline
+        alone = float(line.compute + line.optimizer)
+        crowded = float(sum(n * crowded_bytes(k, cache) for k, n in kernels(program)))
+        rest = float(line.total - alone)
+        found.append(replace(point, kernels=alone, crowded=crowded, rest=rest))
+    return found
+
+
+def _tokens(run: Run, like: Tokens) -> Tokens:
+    """Uniform over the vocabulary, placed as the step takes them."""
+    shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
+    drawn = np.random.default_rng(0).integers(0, run.model.vocab_size, shape, np.int32)
+    place = lambda part: jax.device_put(part, like.inputs.sharding)
+    return Tokens(place(drawn[..., :-1]), place(drawn[..., 1:]))

@@ -1,0 +1,192 @@
+"""Seconds of one operation of a device, apart from what it costs to call a program.
+
+    program     loop of R iterations:  inputs, result = barrier(inputs, operation(inputs))
+    window      several calls, ended by one wait; seconds per operation = window / (calls x R)
+    repeats     one window of every case in random order, again and again; each point's median
+
+The barrier makes every iteration's inputs new to the compiler, which otherwise would run the
+operation once, before the loop. Interleaving lets a slow moment of the machine hit all cases alike.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from scaling.cost.points import (
+    AttentionPoint,
+    CallPoint,
+    CollectivePoint,
+    MatmulPoint,
+    MemoryPoint,
+    StepPoint,
+)
+
+Point = MatmulPoint | MemoryPoint | AttentionPoint | CollectivePoint | CallPoint | StepPoint
+
+PILOT = 4  # iterations of the first program, which says how many are needed
+BLOCK = 2**20  # random numbers that are drawn; larger inputs repeat them
+MOST = 10_000  # iterations; a loop whose body costs nothing ends too
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation to be measured: what it will be called, and how it is run."""
+
+    point: Point
+    mesh: Mesh
+    operation: Callable[..., Any]
+    shapes: tuple[tuple[int, ...], ...]  # of the inputs, on one device
+    dtype: Any = jnp.float32
+    in_place: bool = False  # the result takes the place of the only input
+    shared: bool = False  # takes arrays over all devices, sharded along the first dimension
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A case, ready to run."""
+
+    point: Point
+    call: Callable[[], Any]
+    iterations: int
+    calls: int = 1  # in a window
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure. Seconds."""
+
+    call: float  # least time of one call, against the cost of the call itself
+    window: float  # least time of a window, against the clock
+    repeats: int
+
+
+QUICK = Effort(call=0.005, window=0.02, repeats=5)
+FULL = Effort(call=0.01, window=0.03, repeats=7)
+
+
+def measure(
+    cases: Sequence[Case],
+    effort: Effort,
+    progress: Callable[[str], None],
+    seed: int = 0,
+    ready: Iterable[Bench] = (),
+) -> list[Point]:
+    """The points of `cases` and of benches that are `ready`, in order, with their seconds."""
+    benches = []
+    for number, case in enumerate(cases, 1):
+        if number % 10 == 1:
+            progress(f"compiling {number} to {min(number + 9, len(cases))} of {len(cases)}")
+        benches.append(prepare(case, effort))
+    benches += [lasting(bench, effort) for bench in ready]
+    found: list[list[float]] = [[] for _ in benches]
+    order, draw = list(range(len(benches))), random.Random(seed)
+    for repeat in range(effort.repeats):
+        progress(f"measuring {len(benches)} operations, repeat {repeat + 1} of {effort.repeats}")
+        draw.shuffle(order)
+        for i in order:
+            found[i].append(window(benches[i]))
+    return [replace(b.point, seconds=tuple(f)) for b, f in zip(benches, found, strict=True)]
+
+
+def prepare(case: Case, effort: Effort) -> Bench:
+    """A bench with enough iterations for `effort.call` and calls for `effort.window`."""
+    bench = _bench(case, PILOT)
+    each = window(bench)
+    needed = min(MOST, math.ceil(effort.call / each))
+    if needed > 2 * PILOT:
+        bench = _bench(case, needed)
+    return lasting(bench, effort)
+
+
+def lasting(bench: Bench, effort: Effort) -> Bench:
+    """The bench with as many calls as a window needs."""
+    calls = max(1, math.ceil(effort.window / (window(bench) * bench.iterations)))
+    return replace(bench, calls=calls)
+
+
+def window(bench: Bench) -> float:
+    """Seconds of one operation, over one window.
+
+    Fake host devices wait after every call: with several in flight, the threads of one may all be
+    held by collectives that wait for the devices of another.
+    """
+    wait = jax.block_until_ready if jax.default_backend() == "cpu" else lambda results: results
+    start = time.perf_counter()
+    results = [wait(bench.call()) for _ in range(bench.calls)]
+    jax.block_until_ready(results)
+    return (time.perf_counter() - start) / (bench.calls * bench.iterations)
+
+
+def compiled(case: Case, iterations: int) -> jax.stages.Compiled:
+    """The program of a case: the operation `iterations` times on every device."""
+    program = repeated(case.operation, iterations, case.in_place)
+    if not case.shared:
+        every = over_all(case.mesh)
+        program = jax.shard_map(
+            program, mesh=case.mesh, in_specs=every, out_specs=every, check_vma=False
+        )
+    with jax.set_mesh(case.mesh):
+        return jax.jit(program).lower(*_inputs(case)).compile()
+
+
+def repeated(
+    operation: Callable[..., Any], iterations: int, in_place: bool = False
+) -> Callable[..., Any]:
+    """A function that does the operation `iterations` times and returns the last result."""
+
+    def again(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        inputs, _result = carry
+        return jax.lax.optimization_barrier((inputs, operation(*inputs)))
+
+    def separate(*inputs: jax.Array) -> Any:
+        nothing = jax.tree.map(_zeros, jax.eval_shape(operation, *inputs))
+        return jax.lax.fori_loop(0, iterations, again, (inputs, nothing))[1]
+
+    def same(x: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, iterations, lambda _, x: operation(x), x)
+
+    return same if in_place else separate
+
+
+def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
+    return jnp.zeros(like.shape, like.dtype, out_sharding=like.sharding)
+
+
+def over_all(mesh: Mesh) -> P:
+    """The first dimension cut over all devices."""
+    return P(tuple(axis for axis, size in mesh.shape.items() if size > 1))
+
+
+def _inputs(case: Case) -> list[jax.ShapeDtypeStruct]:
+    """Shapes over all devices: along the first dimension, device after device."""
+    sharding = jax.NamedSharding(case.mesh, over_all(case.mesh))
+    whole = [(case.mesh.size * first, *rest) for first, *rest in case.shapes]
+    return [jax.ShapeDtypeStruct(shape, case.dtype, sharding=sharding) for shape in whole]
+
+
+def _bench(case: Case, iterations: int) -> Bench:
+    """Compiled, with its inputs in place, and warm."""
+    program = compiled(case, iterations)
+    inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
+    jax.block_until_ready(program(*inputs))
+    return Bench(case.point, lambda: program(*inputs), iterations)
+
+
+def _values(case: Case, shape: tuple[int, ...]) -> np.ndarray:
+    """Random numbers: with constant ones a GPU draws less power, and so runs faster, than it would.
+
+    Zeros where results are fed back, which sums of anything else would let grow without end.
+    """
+    if case.in_place:
+        return np.zeros(shape, case.dtype)
+    block = np.random.default_rng(0).random(min(math.prod(shape), BLOCK), np.float32)
+    return np.resize(block, shape).astype(case.dtype)

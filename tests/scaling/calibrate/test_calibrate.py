@@ -1,0 +1,203 @@
+"""A calibration as a whole: points in, fits and a file out."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+from meshes import catalog
+from meshes.shape import MeshShape
+from scaling.calibrate import calibrate as module
+from scaling.calibrate import machine
+from scaling.calibrate.calibrate import (
+    all_cases,
+    calibrate,
+    links_of,
+    profile_of_points,
+    with_steps,
+)
+from scaling.calibrate.kernels import HOST_FULL, matmul_cases
+from scaling.calibrate.timing import Effort
+from scaling.cost.fit import attention_flops
+from scaling.cost.points import (
+    AttentionPoint,
+    CollectivePoint,
+    MatmulPoint,
+    MemoryPoint,
+    Points,
+    StepPoint,
+)
+from scaling.cost.profile_file import read_profile, shipped, write_profile
+from scaling.program import Kernel, Program
+from scaling.recipes import recipe
+
+RATE, BANDWIDTH, OVERHEAD, ALPHA = 5e10, 8e9, 2e-6, 30e-6
+
+
+def made_up() -> Points:
+    """Points of a machine of exactly these rates."""
+    matmul = [
+        MatmulPoint("fp32", 1, n, n, n, (OVERHEAD + 2 * n**3 / RATE,) * 3) for n in (32, 128, 512)
+    ]
+    memory = [
+        MemoryPoint(kind, size, (OVERHEAD + size / BANDWIDTH,))
+        for kind in ("copy", "reduce", "transpose")
+        for size in (2**12, 2**16, 2**20)
+    ]
+    least = OVERHEAD + 2**12 / BANDWIDTH
+    vector = [
+        MemoryPoint("elementwise", 2**12, (least + 1e6 / RATE,), 1e6),
+        MemoryPoint("transcendental", 2**12, (least + 1e6 / BANDWIDTH,), 0.0, 1e6),
+    ]
+    attention = [
+        AttentionPoint("fp32", 1, 2, t, t, 16, way, (1.0,))
+        for t in (64, 128, 256)
+        for way in ("forward", "backward")
+    ]
+    timed = [(p, (attention_flops(p) / RATE,)) for p in attention]
+    collective = [
+        CollectivePoint(kind, 4, 2, size, (ALPHA + size / BANDWIDTH,))
+        for kind in ("all-reduce", "permute")
+        for size in (2**12, 2**16, 2**20)
+    ]
+    attention = [AttentionPoint(*list(vars(p).values())[:-1], seconds) for p, seconds in timed]
+    return Points(tuple(matmul), tuple(memory + vector), tuple(attention), tuple(collective))
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return profile_of_points(made_up(), "a machine", "2026-01-31", {"jax": "0"})
+
+
+def test_the_fits_find_the_rates_that_made_the_points(profile):
+    (matmul,) = profile.matmul
+    assert matmul.peak == approx(RATE, rel=0.01)
+    assert matmul.overhead == approx(OVERHEAD, rel=0.05)
+    assert profile.memory.bandwidth == approx(BANDWIDTH, rel=0.01)
+    assert profile.vector.flops == approx(RATE, rel=0.01)
+    assert profile.vector.transcendentals == approx(BANDWIDTH, rel=0.01)
+    assert [fit.direction for fit in profile.attention] == ["forward", "backward"]
+    assert all(fit.peak == approx(RATE, rel=0.01) for fit in profile.attention)
+
+
+def test_parts_of_a_kernel_add_up_or_not_as_the_machine_has_it():
+    host = profile_of_points(made_up(), "m", "2026-01-31", {})
+    gpu = profile_of_points(made_up(), "m", "2026-01-31", {}, overlap=True)
+    assert (host.overlap, gpu.overlap) == (False, True)
+    assert host.memory.strided and gpu.memory.strided is None
+    assert gpu.memory.bandwidth == approx(BANDWIDTH, rel=0.01)
+
+
+def test_a_gpu_has_the_links_that_are_known_of_it():
+    h100 = catalog.accelerator("h100-sxm")
+    assert links_of(h100.title) == shipped("h100-sxm").links
+    assert links_of("cpu") == links_of("a chip from nowhere") == ()
+
+
+def test_whole_steps_give_the_factor_of_programs(profile):
+    assert with_steps(profile, (), ()) is profile
+    program = Program("p", "compiled", {"data": 8}, (Kernel("k", bytes=1e6),), ())
+    run = replace(recipe("tiny"), mesh=MeshShape(data=8))
+    alone = OVERHEAD + 1e6 / BANDWIDTH
+    found = with_steps(
+        profile, (StepPoint("s", 0.0, 0.0, 0.0, (1.5 * alone,)),) * 2, [(program, run)] * 2
+    )
+    assert found.program.factor == approx(1.5, rel=0.02)
+    assert found.points.step[0].kernels == approx(alone, rel=0.02)
+
+
+def test_every_kind_of_collective_on_every_axis_has_a_fit(profile):
+    assert [(f.kind, f.ranks, f.groups) for f in profile.collectives] == [
+        ("all-reduce", 4, 2),
+        ("permute", 4, 2),
+    ]
+    assert all(f.alpha == approx(ALPHA, rel=0.01) for f in profile.collectives)
+
+
+def test_every_fit_says_where_it_comes_from(profile):
+    for fit in (*profile.matmul, profile.memory, *profile.collectives):
+        assert fit.evidence.source == "scaling calibrate on a machine"
+        assert fit.evidence.grade == "calibrated"
+        assert fit.evidence.points and fit.evidence.max_error < 0.02
+
+
+def test_a_profile_keeps_its_raw_points_on_disk(profile, tmp_path):
+    write_profile(profile, tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json") == profile
+    assert profile.points.matmul[0].seconds == made_up().matmul[0].seconds
+
+
+def test_a_machine_without_collectives_has_none():
+    points = made_up()
+    alone = Points(points.matmul, points.memory)
+    found = profile_of_points(alone, "m", "2026-01-31", {})
+    assert found.collectives == () and found.attention == ()
+
+
+def test_all_kinds_are_measured_on_the_devices_present():
+    kinds = {type(case.point) for case in all_cases(quick=True)}
+    assert kinds == {MatmulPoint, MemoryPoint, AttentionPoint, CollectivePoint}
+    by_hand = len(list(matmul_cases(module.everywhere(), HOST_FULL)))
+    found = [case for case in all_cases(quick=False) if isinstance(case.point, MatmulPoint)]
+    assert len(found) == by_hand
+
+
+def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch):
+    chosen = [c for c in all_cases(quick=True) if _small(c.point)]
+    monkeypatch.setattr(module, "all_cases", lambda quick: chosen)
+    monkeypatch.setattr(module, "step_benches", lambda devices, quick: ())
+    monkeypatch.setattr(module, "QUICK", Effort(1e-4, 1e-4, repeats=2))
+    told: list[str] = []
+    profile = calibrate(quick=True, progress=told.append)
+    assert profile.machine == machine.machine()
+    assert profile.versions["jax"] == machine.versions()["jax"]
+    assert len(profile.points.matmul) == 2 and len(profile.points.memory) >= 6
+    assert profile.points.call and profile.call
+    assert profile.program is None  # without whole steps
+    assert all(len(point.seconds) == 2 for point in profile.points.matmul)
+    assert any("repeat 2 of 2" in text for text in told)
+
+
+def _small(point) -> bool:
+    if isinstance(point, CollectivePoint):
+        return point.bytes <= 2**16
+    if isinstance(point, MatmulPoint):
+        return point.m == point.n == point.k and point.m < 64
+    return isinstance(point, MemoryPoint) and point.bytes < 2**17 and point.kind in module.FUSED
+
+
+def test_the_machine_says_how_many_devices_and_cores_it_has():
+    assert machine.machine() == machine.host(8)
+    assert machine.host(3).startswith("3 x cpu (")
+    assert f"{machine.cores()} cores" in machine.machine()
+
+
+def test_a_processor_without_a_name_is_called_by_its_architecture(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "CPU_INFO", tmp_path / "none")
+    assert machine.cpu_model()
+    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name\t: Fast CPU @ 3 GHz\n")
+    monkeypatch.setattr(machine, "CPU_INFO", Path(tmp_path / "cpuinfo"))
+    assert machine.cpu_model() == "Fast CPU @ 3 GHz"
+
+
+def test_the_cache_of_a_core_is_the_second_one(monkeypatch, tmp_path):
+    for index, (level, size) in enumerate([("1", "48K"), ("2", "2M"), ("3", "480M")]):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        (folder / "level").write_text(level + "\n")
+        (folder / "size").write_text(size + "\n")
+    monkeypatch.setattr(machine, "CACHES", tmp_path)
+    assert machine.core_cache() == 2 * 2**20
+    monkeypatch.setattr(machine, "CACHES", tmp_path / "none")
+    assert machine.core_cache() == 0
+
+
+@pytest.mark.parametrize(("load", "warns"), [(0.1, False), (50.0, True)])
+def test_a_machine_that_does_something_else_is_warned_about(monkeypatch, load, warns):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    assert bool(machine.busy()) == warns
+    if warns:
+        assert "50.0 processes ran on 2 cores" in machine.busy()

@@ -1,0 +1,200 @@
+"""One operation's seconds: what is timed stands in the loop, and windows are long enough."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import PartitionSpec as P
+from pytest import approx
+
+from meshes import catalog
+from meshes.devices import absent_mesh, present_mesh
+from meshes.shape import MeshShape
+from scaling.calibrate import timing
+from scaling.calibrate.attention import attention_cases
+from scaling.calibrate.collectives import collective_cases
+from scaling.calibrate.kernels import Sizes, matmul_cases
+from scaling.calibrate.memory import memory_cases
+from scaling.calibrate.timing import (
+    Bench,
+    Case,
+    Effort,
+    compiled,
+    measure,
+    prepare,
+    repeated,
+    window,
+)
+from scaling.compiled.hlo import Computation, Module, parse_module
+from scaling.cost.points import MatmulPoint
+
+TIMES = 37  # iterations, a number that no compiler would choose
+SMALL = Sizes(("fp32",), ((1, 16, 24, 32), (4, 16, 8, 16)), (2**12,), (), ((1, 16, 24, 32),))
+OPCODES = {
+    "dot": {"dot", "custom-call"},
+    "transpose": {"transpose", "copy"},
+    "elementwise": {"multiply", "add"},
+    "transcendental": {"exponential", "tanh", "clamp"},
+    "permute": {"collective-permute"},
+}
+LEAST = MatmulPoint("fp32", 1, 8, 8, 8, ())
+
+
+def opcodes(module: Module, computation: Computation) -> list[str]:
+    """Of everything that runs in a computation, fusions and calls included, loops not."""
+    found = []
+    for instruction in computation:
+        found.append(instruction.opcode.removesuffix("-start"))
+        called = instruction.called("calls") + instruction.called("to_apply")
+        for name in called if instruction.opcode in ("fusion", "call") else ():
+            found += opcodes(module, module.computations[name])
+    return found
+
+
+def inside_and_outside(case: Case) -> tuple[set[str], set[str]]:
+    """Opcodes in the body of the loop of TIMES iterations, and before it; nothing comes after."""
+    module = parse_module(compiled(case, TIMES).as_text())
+    trips = lambda i: i.backend_config.get("known_trip_count", {}).get("n")
+    (loop,) = [i for i in module.entry if i.opcode == "while" and trips(i) == str(TIMES)]
+    last = module.entry.root
+    assert last.opcode in ("get-tuple-element", "tuple")
+    for result in module.entry.operands(last) if last.opcode == "tuple" else [last]:
+        assert result.operands == (loop.name,)
+    (body,) = loop.called("body")
+    return set(opcodes(module, module.computations[body])), set(opcodes(module, module.entry))
+
+
+def check_in_loop(case: Case) -> None:
+    inside, outside = inside_and_outside(case)
+    kind = getattr(case.point, "kind", "dot")
+    wanted = OPCODES.get(kind, {kind})
+    assert inside & wanted, case.point
+    assert not outside & wanted - {"copy"}, case.point  # inputs are copied into the loop
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return present_mesh(MeshShape(data=8))
+
+
+def test_products_run_in_every_iteration(mesh):
+    for case in matmul_cases(mesh, SMALL):
+        check_in_loop(case)
+
+
+def test_memory_operations_run_in_every_iteration(mesh):
+    for case in memory_cases(mesh, SMALL.elements):
+        check_in_loop(case)
+
+
+def test_collectives_run_in_every_iteration():
+    cases = [c for c in collective_cases(8, quick=True, host=True) if c.point.ranks == 4]
+    one_size = [case for case in cases if case.point.bytes == 2**14]
+    assert len(one_size) == 5
+    for case in one_size:
+        check_in_loop(case)
+
+
+def test_attention_runs_in_every_iteration(mesh):
+    forward, both = itertools.islice(attention_cases(mesh, quick=True, flash=False), 2)
+    for case in (forward, both):
+        check_in_loop(case)
+
+
+@pytest.mark.deviceless
+def test_on_a_gpu_too_everything_runs_in_every_iteration():
+    mesh = absent_mesh(MeshShape(data=8), catalog.load("dgx-h100"))
+    for case in (*matmul_cases(mesh, SMALL), *memory_cases(mesh, SMALL.elements)):
+        check_in_loop(case)
+
+
+@settings(max_examples=10)  # each compiles
+@given(st.integers(1, 5), st.integers(1, 7))
+def test_repeating_returns_the_last_result(times, size):
+    x, y = jnp.arange(float(size)), jnp.ones(size)
+    assert repeated(lambda a, b: a + 2 * b, times)(x, y) == approx(np.arange(size) + 2)
+
+
+def test_a_result_that_takes_the_inputs_place_is_fed_back():
+    assert repeated(lambda x: 2 * x, 5, in_place=True)(jnp.ones(())) == 32
+
+
+class Clock:
+    """A clock that only moves when told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+    def bench(self, cost, call_cost=0.0, **how):
+        def call():
+            self.now += call_cost + cost * how["iterations"]
+
+        return Bench(LEAST, call, **how)
+
+
+def test_a_window_is_divided_by_everything_that_ran_in_it(monkeypatch):
+    clock = Clock(monkeypatch)
+    assert window(clock.bench(3e-6, iterations=50, calls=7)) == approx(3e-6)
+
+
+@pytest.mark.parametrize("cost", [1e-7, 1e-5, 1e-3, 0.1])
+@pytest.mark.parametrize("effort", [timing.QUICK, timing.FULL])
+def test_calls_and_windows_are_long_enough_and_not_longer(monkeypatch, cost, effort):
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(timing, "_bench", lambda case, n: clock.bench(cost, 1e-6, iterations=n))
+    bench = prepare(Case(LEAST, None, None, ()), effort)
+    call = cost * bench.iterations
+    assert call >= effort.call / 2 or bench.iterations == timing.MOST
+    assert call * bench.calls >= 0.9 * min(effort.window, cost * timing.MOST)
+    assert call * bench.calls <= 1.1 * effort.window + max(2 * effort.call, timing.PILOT * cost)
+
+
+def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
+    clock, costs, ran = Clock(monkeypatch), {8: 1e-3, 16: 2e-3, 32: 4e-3}, []
+    cases = [Case(MatmulPoint("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
+
+    def fake(case, iterations):
+        bench = clock.bench(costs[case.point.m], iterations=iterations)
+
+        def call():
+            ran.append(case.point.m)
+            bench.call()
+
+        return Bench(case.point, call, iterations)
+
+    monkeypatch.setattr(timing, "_bench", fake)
+    points = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
+    assert [point.m for point in points] == list(costs)
+    for point in points:
+        assert point.seconds == approx((costs[point.m],) * 9)
+    rounds = [tuple(ran[-27:][i : i + 3]) for i in range(0, 27, 3)]
+    assert all(sorted(r) == [8, 16, 32] for r in rounds)
+    assert len(set(rounds)) > 1  # not always in the same order
+
+
+def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
+    told = []
+    cases = list(matmul_cases(mesh, SMALL))[:1]
+    (point,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
+    assert len(point.seconds) == 2 and min(point.seconds) > 0
+    assert "compiling 1 to 1 of 1" in told and "repeat 2 of 2" in told[-1]
+
+
+def test_one_device_alone_can_be_measured():
+    mesh = present_mesh(MeshShape(), jax.devices()[:1])
+    cases = [next(matmul_cases(mesh, SMALL)), *attention_cases(mesh, quick=True, flash=False)]
+    for case in cases[:3]:
+        assert "while" in compiled(case, 3).as_text()
+
+
+def test_inputs_lie_on_all_devices_and_are_not_constant(mesh):
+    case = next(matmul_cases(mesh, SMALL))
+    (first, _) = timing._inputs(case)
+    assert first.shape == (8 * 16, 32)
+    assert first.sharding.spec == P(("data",)) or first.sharding.spec == P("data")
+    assert np.std(timing._values(case, first.shape)) > 0.1
