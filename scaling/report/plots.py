@@ -16,12 +16,7 @@ def plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> list
         title: above the picture.
         stem: path without suffix; `.png` and `.svg` are written.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
+    figure, axes = figure_with_axes(*SIZE)
     train = [(r["step"], r["loss"]) for r in records if r.get("loss") is not None]
     held_out = [(r["step"], r["held_out_loss"]) for r in records if "held_out_loss" in r]
     axes.plot(*_columns(train), linewidth=1, label="training")
@@ -32,8 +27,15 @@ def plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> list
     paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
     for path in paths:
         figure.savefig(path, dpi=DPI)
-    plt.close(figure)
     return paths
+
+
+def figure_with_axes(width: float, height: float) -> tuple[Any, Any]:
+    """An empty matplotlib figure (inches) and its axes; drawn to files, never to a screen."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _columns(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -1,0 +1,189 @@
+"""`scaling predict`: step time, memory and collectives on a cluster that need not exist."""
+
+import json
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from meshes.errors import InputError
+from scaling.predict import predict
+from scaling.prediction import Prediction, prediction_dict
+from scaling.recipes import resolve
+from scaling.run import Run, read_run
+from scaling.targets import Target, check_compilable, profile_for, target
+from scaling.what_if import changed, check_changes
+
+if TYPE_CHECKING:
+    from scaling.price import Priced
+
+
+@dataclass(frozen=True)
+class PredictArguments:
+    """What the user typed after `scaling predict`."""
+
+    run: str
+    cluster: str | None = None
+    nodes: int | None = None
+    mesh: str | None = None
+    device_order: str | None = None
+    overrides: Sequence[str] = ()
+    source: str = "compiled"
+    calibration: Path | None = None
+    explain: bool = False
+    what_if: Sequence[str] = ()
+    trace: Path | None = None
+    dump_hlo: Path | None = None
+    causal_flops: bool = False
+    json: bool = False
+
+
+def predict_command(given: PredictArguments) -> int:
+    """Predict what was asked for; returns the exit code."""
+    _check(given)
+    if "jax" not in sys.modules:  # nothing runs on a device here, and a GPU stays free for others
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    if given.run.endswith(".jsonl"):
+        return _lines(Path(given.run), given)
+    where, priced, prediction = _predicted(resolve(given.run), given)
+    if given.trace is not None:
+        _write_trace(given.trace, priced)
+    if given.json:
+        print(json.dumps(prediction_dict(prediction), allow_nan=False))
+    else:
+        from scaling.report.prediction import page
+
+        print(page(prediction, _words(where, given), where.run))
+    if given.explain:
+        from scaling.report.explain import explanation
+
+        print("\n" + explanation(priced), file=sys.stderr if given.json else sys.stdout)
+    return 0
+
+
+def _check(given: PredictArguments) -> None:
+    """What is wrong whatever the run is."""
+    if given.source != "compiled":
+        raise InputError(
+            f"--source {given.source}: there is no closed-form program yet; use --source compiled, "
+            "which compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or "
+            "newer, and for host)"
+        )
+    check_changes(given.what_if)
+    for option, path in (("--trace", given.trace), ("--dump-hlo", given.dump_hlo)):
+        if path is not None and given.run.endswith(".jsonl"):
+            raise InputError(f"{option} writes one file, but {given.run} holds many runs")
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(f"{option} {path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise InputError(f"{option} {path} is a folder; name a file in it")
+
+
+def _lines(path: Path, given: PredictArguments) -> int:
+    """One JSON document per line of a file of runs, also for those that cannot be priced."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: {error}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            document = _of_line(line, f"{path}, line {number}", given)
+            print(json.dumps(document, allow_nan=False), flush=True)
+    return 0
+
+
+def _of_line(line: str, where: str, given: PredictArguments) -> dict[str, Any]:
+    name = ""
+    try:
+        data = _json(line, where)
+        if isinstance(data, dict) and isinstance(data.get("name"), str):
+            name = data["name"]
+        return prediction_dict(_predicted(read_run(data, where), given)[2])
+    except InputError as error:
+        return {"name": name, "error": str(error)}
+    except Exception as error:  # a mistake of ours costs one line, not those after it
+        traceback.print_exc()
+        return {"name": name, "error": f"{where}: {type(error).__name__}: {error}"}
+
+
+def _json(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+
+
+def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Prediction]:
+    """Compile (or find) the program, price it, sum it up."""
+    from scaling.price import price
+    from scaling.surprises import surprises
+
+    where = target(run, given.cluster, given.nodes, given.mesh, given.device_order, given.overrides)
+    check_compilable(where)
+    _calibrate_first(where, given)
+    profile, doubts = profile_for(where.cluster, given.calibration)
+    cluster, profile = changed(where.cluster, profile, given.what_if)
+    program = _program(where, given)
+    priced = price(program, cluster, profile, record=given.trace is not None)
+    doubts = [*doubts, *map(str, surprises(priced, where.run, where.shape))]
+    return where, priced, predict(priced, where.run, given.causal_flops, doubts)
+
+
+def _program(where: Target, given: PredictArguments) -> Any:
+    from scaling.compiled.step import program_of_run
+
+    with _warnings_on_stderr():
+        program, text = program_of_run(where.run, where.shape, where.cluster, given.explain)
+    path = given.dump_hlo
+    if path is not None:
+        _written(path, lambda: path.write_text(text, encoding="utf-8"))
+    return program
+
+
+def _calibrate_first(where: Target, given: PredictArguments) -> None:
+    """This machine has no figures of its own: measure it quickly, once."""
+    from scaling.calibrations import host_calibration
+    from scaling.commands.calibrate import calibrate_apart
+
+    devices = where.cluster.devices
+    if given.calibration is None and where.cluster.virtual_devices:
+        if host_calibration(devices) is None:
+            words = f"{devices} device{'s' * (devices > 1)}"
+            print(f"this machine is measured first, quickly, with {words}", file=sys.stderr)
+            calibrate_apart(devices)
+
+
+def _words(where: Target, given: PredictArguments) -> str:
+    return ", ".join([where.words, *(f"what if {text}" for text in given.what_if)])
+
+
+def _write_trace(path: Path, priced: "Priced") -> None:
+    from scaling.report.trace import trace_events, write_trace
+
+    events = trace_events(priced, title=f"predicted: {priced.program.name}")
+    _written(path, lambda: write_trace(events, path))
+    print(f"trace: {path} (open it at https://ui.perfetto.dev)", file=sys.stderr)
+
+
+def _written(path: Path, write: Callable[[], Any]) -> None:
+    try:
+        write()
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """One line each, without the source line that Python adds."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        print(f"warning: {warning.message}", file=sys.stderr)

@@ -1,0 +1,141 @@
+"""How far a prediction can be trusted: its grade, and the range of its step time.
+
+Every second of the step is priced by some figure, which has evidence: measurements with an error,
+or a datasheet. Seconds that nothing waits for price nothing.
+
+    grade    the weakest of all that prices at least 5 % of the step
+    s        sum of seconds x half range of their evidence / step time
+    range    step time / (1 + s) to step time x (1 + s)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.cost.points import Points
+from scaling.cost.profile import Evidence, Profile
+from scaling.prediction import GRADES, Grade
+from scaling.price import Priced
+from scaling.program import Collective, Kernel, Number, collectives, kernels
+
+NOTICED = 0.05  # share of the step from which on a figure counts for the grade
+FEWEST = 3  # measurements below which a line through them says nothing about its error
+
+# Half ranges in mean absolute errors: of a normally distributed error, which is 1.25 of its mean
+# absolute value wide (the square root of pi / 2), two of them hold 89 %.
+FACTOR = 2.0
+# Half the range of a figure that nobody measured on the chip, relative. To take the efficiency of
+# an H100's NVLink collectives for that of B200, GB200 and GB300 is wrong by 15 % in the mean:
+# all-gather, reduce-scatter and all-reduce among 2 to 8, 16 MiB to 1 GiB, in XLA's default
+# collective table (wheel jax-cuda12-pjrt 0.12.0.1). The best matrix products lie closer, at 78 to
+# 88 % of the bf16 peak on A100, H100, H200 and B200 (stas00/ml-engineering,
+# compute/accelerator/README.md).
+UNMEASURED = FACTOR * 0.15
+
+
+@dataclass(frozen=True)
+class Share:
+    """Seconds of the step that one kernel, or waiting for one collective, takes."""
+
+    step: Kernel | Collective
+    evidence: Evidence  # what they rest on
+    grade: Grade
+    seconds: Number
+
+
+def grade(priced: Priced) -> Grade:
+    """That of the weakest evidence which prices a noticeable part of the step."""
+    seconds: dict[tuple[Evidence, Grade], Number] = {}
+    for share in shares(priced):
+        key = share.evidence, share.grade
+        seconds[key] = seconds.get(key, 0.0) + share.seconds
+    least = NOTICED * priced.timeline.total
+    used = [found for (_, found), time in seconds.items() if np.any(time >= least)]
+    return max(used, key=GRADES.index) if used else priced.profile.grade
+
+
+def uncertainty(priced: Priced) -> Number:
+    """Half the range of the step time, relative."""
+    total: Number = 0.0
+    weighted: Number = 0.0
+    for share in shares(priced):
+        total = total + share.seconds
+        weighted = weighted + half_range(share.evidence, share.grade) * share.seconds
+    return weighted / total if np.all(total) else UNMEASURED
+
+
+def shares(priced: Priced) -> Iterator[Share]:
+    """Every part of the step that has a price; the host's is given, and left out."""
+    timeline, largest = priced.timeline, _Largest(priced.profile)
+    for kernel in _each(kernels(priced.program)):
+        if not kernel.asynchronous and kernel.name in timeline.by_step:
+            evidence = priced.kernels[kernel.name].evidence
+            found = _grade(evidence, largest.is_above_kernel(kernel))
+            yield Share(kernel, evidence, found, timeline.by_step[kernel.name])
+    for collective in _each(collectives(priced.program)):
+        known = priced.collectives[collective.name].evidence
+        if known is not None and collective.name in timeline.exposed_by_step:
+            found = _grade(known, largest.is_above_collective(collective))
+            yield Share(collective, known, found, timeline.exposed_by_step[collective.name])
+
+
+def half_range(evidence: Evidence, found: Grade) -> float:
+    """Of what rests on the evidence, relative."""
+    error = evidence.held_out_error
+    if error is None and evidence.points >= FEWEST:
+        error = evidence.mean_error
+    if found == "datasheet" or error is None:
+        return UNMEASURED
+    return max(FACTOR * error, UNMEASURED if found == "extrapolated" else 0.0)
+
+
+def _grade(evidence: Evidence, above: bool) -> Grade:
+    if above and evidence.grade != "datasheet":
+        return "extrapolated"
+    return evidence.grade
+
+
+def _each(found: Iterator) -> Iterator:
+    """Steps without how often they run, each name once."""
+    return iter({step.name: step for step, _ in found}.values())
+
+
+class _Largest:
+    """The largest call of each kind that a profile was fitted to; smaller ones cost less."""
+
+    def __init__(self, profile: Profile):
+        points: Points = profile.points
+        self.matmul = _maxima((p.dtype, float(p.m * p.n * p.k)) for p in points.matmul)
+        self.keys = max((p.keys for p in points.attention), default=None)
+        self.head_dim = max((p.head_dim for p in points.attention), default=None)
+        self.memory = max((p.bytes for p in points.memory), default=None)
+        self.collective = _maxima((p.kind, p.bytes) for p in points.collective)
+
+    def is_above_kernel(self, kernel: Kernel) -> bool:
+        """Whether a kernel is larger than all that were measured; False where that is not known.
+
+        Of products one of the batch counts: what repeats is priced by its number.
+        """
+        if kernel.kind == "attention" and kernel.dims:
+            _, _, _, keys, head_dim = kernel.dims
+            return _above(keys, self.keys) or _above(head_dim, self.head_dim)
+        if kernel.kind == "matmul" and kernel.dims:
+            _, m, n, k = kernel.dims
+            return _above(m * n * k, self.matmul.get(kernel.dtype))
+        return not np.any(kernel.flops) and _above(kernel.bytes, self.memory)
+
+    def is_above_collective(self, collective: Collective) -> bool:
+        """The same of a collective's bytes."""
+        return _above(collective.bytes, self.collective.get(collective.kind))
+
+
+def _maxima(pairs: Iterator[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, size in pairs:
+        found[key] = max(found.get(key, 0.0), size)
+    return found
+
+
+def _above(size: Number, largest: float | None) -> bool:
+    return largest is not None and bool(np.any(size > largest))

@@ -1,0 +1,226 @@
+"""What a step has to move between devices, by the mathematics of its parallelism: the table that
+the compiled program is held against.
+
+    b   sequences of one microbatch on one device     M   microbatches     L   layers
+    X   b x seq_len x d_model: the residual stream, its sequence whole
+    v   vectors of one layer: norms, biases
+    W   matrices of one layer, E   token table or output head, P   position table: elements that
+        one device multiplies by, so cut over tensor (P never), whole over fsdp
+
+Bytes per step and device as nccl-tests counts them: elements in compute format unless stated.
+
+    over     kind             elements               why
+    fsdp     all-gather       M (2 W L + 2 E + P)    a matrix where it is multiplied, forward and
+                                                     again backward; the head once, because its
+                                                     backward pass follows at once; looking up has
+                                                     no products, so nothing to gather backward
+    fsdp     reduce-scatter   M (W L + 2 E + P)      each gradient where it arises: a device has
+                                                     room for shards only
+    data     all-reduce       (W L + 2 E + P)/fsdp   the shard of each gradient, once per step;
+                                                     float32 if it is a sum of microbatches
+    tensor   all-gather       M (4 L + 2) X          inputs of attention, MLP and head; gradients
+                                                     of outputs of attention, MLP and embedding
+    tensor   reduce-scatter   M (4 L + 2) X          the transpose of each of these
+    tensor   all-reduce       M 3 b seq_len          float32: maximum, normaliser and target
+    tokens   all-reduce       M v L                  float32: replicated parameters, over all axes
+                                                     that cut the tokens they meet
+
+Variations:
+
+- A layer that is recomputed (remat "selective", "full") gathers X twice more, for attention and
+  MLP, and scatters it once more: the second norm needs the attention's output. Its weights are not
+  gathered a third time, because its backward pass follows at once.
+- Without sequence parallelism X is not cut. Its sums over tensor are all-reduces: 2 L forward, 2 L
+  backward, L to recompute, one each for embedding and head. The transpose of a sum moves nothing.
+- A vocabulary that tensor does not divide stays whole: embedding and head move no X and no
+  statistics. With sequence parallelism each device then meets its own tokens, and the shards of
+  the tables' gradients are summed over tensor as well; so are those of P, always.
+- A tied table is gathered, and its gradient scattered, for embedding and head apart: they are
+  half a step from each other. The shards of its two gradients are added before they are summed
+  over data.
+- Vectors that tensor cuts (biases of q, k, v, up, gate) are not summed over it. The norms of q and
+  k are, because their heads are cut.
+
+Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
+vectors of small models) cost latency rather than bandwidth and are left out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meshes.shape import MeshShape
+from models.accounting.activations import BYTES
+from models.accounting.matrices import attention_matrices, mlp_matrices
+from models.config import ModelConfig, with_positions
+from scaling.layouts import is_sequence_parallel, rules_for
+from scaling.program import CollectiveKind
+from scaling.run import Run
+from scaling.train.checks import check_trainable
+
+SMALLEST = 64 * 1024  # bytes of one call
+FLOAT32 = BYTES["fp32"]
+TABLES = "token table and head"  # `what` of their lines
+
+Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: equal calls."""
+
+    axes: str  # of more than one device, joined by + in mesh order; "": moves nothing
+    kind: CollectiveKind
+    bytes: float  # of one call; what is due at the same place travels together
+    calls: float  # per step
+    what: str
+
+
+def expected(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
+    """Bytes per step and device that `run` has to move on the mesh `shape`.
+
+    Args:
+        run: a run that the trainer can train.
+        shape: its mesh.
+        smallest: bytes of a call below which it is left out.
+
+    Returns:
+        (axes joined by "+" in mesh order, kind of collective) -> bytes as nccl-tests counts them;
+        only axes of more than one device.
+
+    Raises:
+        InputError: what the trainer cannot run, sizes that the mesh does not divide.
+    """
+    table: Table = {}
+    for line in expected_lines(run, shape):
+        if line.axes and line.bytes >= smallest and line.bytes * line.calls:
+            key = line.axes, line.kind
+            table[key] = table.get(key, 0.0) + line.bytes * line.calls
+    return table
+
+
+def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
+    """The table line by line, those that move nothing included; see `expected`."""
+    check_trainable(run, shape)
+    step = _Step(
+        run,
+        shape,
+        with_positions(run.model, run.batch.seq_len),
+        is_sequence_parallel(run, shape) and shape.tensor > 1,
+        bool(rules_for(run, shape).axes("vocab")),
+    )
+    return (*_weights(step), *_stream(step), *_statistics(step), *_vectors(step))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the lines are made from."""
+
+    run: Run
+    shape: MeshShape
+    config: ModelConfig
+    sequence_parallel: bool
+    cut_vocabulary: bool  # over tensor
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in compute format."""
+        return BYTES[self.run.precision.compute]
+
+    @property
+    def microbatches(self) -> int:
+        """M of the table."""
+        return self.run.batch.microbatches
+
+    @property
+    def tokens(self) -> float:
+        """b seq_len: of one microbatch on one device, the sequence whole."""
+        return self.run.batch.tokens / self.microbatches / self.shape.batch_shards
+
+    def over(self, *axes: str) -> str:
+        """Those of `axes` that have more than one device, in mesh order."""
+        return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)
+
+
+def _weights(step: _Step) -> Iterator[Line]:
+    """Matrices and tables: gathered, their gradients scattered and summed."""
+    layers, M = step.config.n_layers, step.microbatches
+    matrices, vocabulary, positions = _elements(step)
+    copies = 1 if step.config.tied_embeddings else 2
+    own_tokens = step.sequence_parallel and not step.cut_vocabulary
+    for what, elements, gathers, scatters, stored, over_tensor in (
+        ("matrices of a layer", matrices, 2 * layers, layers, layers, False),
+        (TABLES, vocabulary, 2, 2, copies, own_tokens),
+        ("position table", positions, 1, 1, 1, step.sequence_parallel),
+    ):
+        size = elements * step.itemsize
+        yield Line(step.over("fsdp"), "all-gather", size, M * gathers, what)
+        yield Line(step.over("fsdp"), "reduce-scatter", size, M * scatters, what)
+        yield from _shards(step, what, elements / step.shape.fsdp, stored, over_tensor)
+
+
+def _shards(
+    step: _Step, what: str, elements: float, stored: int, over_tensor: bool
+) -> Iterator[Line]:
+    """Shards of gradients, summed over data once per step and, where needed, over tensor."""
+    size, M = elements * step.itemsize, step.microbatches
+    if M == 1:
+        axes = step.over("data", "tensor") if over_tensor else step.over("data")
+        yield Line(axes, "all-reduce", size, stored, what)
+        return
+    yield Line(step.over("data"), "all-reduce", elements * FLOAT32, stored, what)
+    if over_tensor:
+        yield Line(step.over("tensor"), "all-reduce", size, M * stored, what)
+
+
+def _stream(step: _Step) -> Iterator[Line]:
+    """The residual stream, gathered and summed over tensor."""
+    layers = step.config.n_layers
+    again = layers if step.run.remat != "none" else 0
+    ends = 2 if step.cut_vocabulary else 0  # embedding and head
+    size = step.tokens * step.config.d_model * step.itemsize
+    sums, gathers = 4 * layers + ends + again, 4 * layers + ends + 2 * again
+    kinds: dict[CollectiveKind, int] = {"all-reduce": sums}
+    if step.sequence_parallel:
+        kinds = {"reduce-scatter": sums, "all-gather": gathers}
+    for kind, calls in kinds.items():
+        yield Line(step.over("tensor"), kind, size, step.microbatches * calls, "residual stream")
+
+
+def _statistics(step: _Step) -> Iterator[Line]:
+    """Of the loss, each one float32 per token: maximum, normaliser, target."""
+    calls = 3 * step.microbatches if step.cut_vocabulary else 0
+    size = step.tokens * FLOAT32
+    yield Line(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
+
+
+def _vectors(step: _Step) -> Iterator[Line]:
+    """Gradients of norms and biases, float32, in each microbatch; those of a layer together."""
+    config, M = step.config, step.microbatches
+    norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
+    written = 2 * config.d_model if config.bias else 0  # biases of o and down
+    heads = 2 * config.head_dim if config.qk_norm else 0
+    cut = _inner_outputs(config) / step.shape.tensor if config.bias else 0
+    tokens, everywhere = step.over("data", "fsdp"), step.over("data", "fsdp", "tensor")
+    met = everywhere if step.sequence_parallel else tokens
+    layer: dict[str, float] = {}
+    for axes, elements in ((met, 2 * norm + written), (everywhere, heads), (tokens, cut)):
+        layer[axes] = layer.get(axes, 0) + elements * FLOAT32
+    for axes, size in layer.items():
+        yield Line(axes, "all-reduce", size, M * config.n_layers, "vectors of a layer")
+    yield Line(met, "all-reduce", norm * FLOAT32, M, "final norm")
+
+
+def _elements(step: _Step) -> tuple[float, float, float]:
+    """W, E and P of the table."""
+    config, tensor = step.config, step.shape.tensor
+    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
+    layer = sum(inputs * outputs for inputs, outputs in matrices.values()) / tensor
+    vocabulary = config.vocab_size * config.d_model / (tensor if step.cut_vocabulary else 1)
+    positions = config.max_positions * config.d_model if config.positions == "learned" else 0
+    return layer, vocabulary, positions
+
+
+def _inner_outputs(config: ModelConfig) -> int:
+    """Outputs of the matrices that do not write into the residual stream: tensor cuts them."""
+    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
+    return sum(outputs for name, (_, outputs) in matrices.items() if name not in ("o", "down"))

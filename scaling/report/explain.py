@@ -1,0 +1,120 @@
+"""Why a prediction is what it is: the dearest operations beside the compiler's own estimate, and
+what every figure rests on.
+
+    operation            where               calls  a call   bound    rate         XLA's estimate
+    matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s         1.41 ms
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from meshes.units import format_rate
+from scaling.confidence import Share, shares
+from scaling.cost.profile import Evidence
+from scaling.prediction import Grade, axis_name
+from scaling.price import Priced
+from scaling.program import Collective, Kernel, Number, steps, unattributed
+from scaling.report.columns import columns
+from scaling.report.words import percent, time_words
+
+MOST_LINES = 25
+Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
+
+
+def explanation(priced: Priced) -> str:
+    """The dearest operations, both estimates in all, and the evidence of the figures."""
+    parts = (_operations(priced), _agreement(priced), _origins(priced), _evidence(priced))
+    return "\n\n".join(parts)
+
+
+def _operations(priced: Priced) -> str:
+    by_step = priced.timeline.by_step
+    found = sorted(_running(priced), key=lambda item: -np.max(by_step[item[0].name]))
+    head = ("operation", "where", "calls", "a call", "bound", "rate", "XLA's estimate")
+    rows = [_row(step, calls, priced) for step, calls in found[:MOST_LINES]]
+    lines = columns([head, *rows], left=(0, 1, 4))
+    rest = sum(float(np.max(by_step[step.name])) for step, _ in found[MOST_LINES:])
+    if rest:
+        lines.append(f"and {len(found) - MOST_LINES} more, {time_words(rest)} together")
+    return "\n".join(lines)
+
+
+def _running(priced: Priced) -> list[Operation]:
+    """Each kernel and collective once, with all its calls; not those of branches not taken."""
+    found: dict[str, Operation] = {}
+    for step, calls in steps(priced.program.schedule):
+        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_step:
+            before = found[step.name][1] if step.name in found else 0
+            found[step.name] = step, before + calls
+    return list(found.values())
+
+
+def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str, ...]:
+    where = f"{step.origin.phase} {step.origin.layer}".strip() or "-"
+    estimate = "-" if step.estimate is None else time_words(float(np.max(step.estimate)))
+    if isinstance(step, Collective):
+        cost = priced.collectives[step.name]
+        seconds, bound = cost.time, str(cost.level)
+        name, amount, unit = f"{step.kind}[{axis_name(step)}] {step.name}", step.bytes, "B/s"
+    else:
+        price = priced.kernels[step.name]
+        seconds, bound = price.time, str(price.bound)
+        name, amount = f"{step.kind} {step.name}", step.flops or step.bytes
+        unit = "FLOP/s" if step.flops else "B/s"
+    rate = format_rate(float(amount / seconds), unit) if seconds else "-"
+    return (name, where, f"{calls:,.0f}", time_words(float(seconds)), bound, rate, estimate)
+
+
+def _agreement(priced: Priced) -> str:
+    """Sums of both estimates over the operations for which the compiler has one."""
+    lines = []
+    for kind, costs in ((Kernel, priced.kernels), (Collective, priced.collectives)):
+        pairs = [
+            (float(costs[step.name].time * calls), float(step.estimate * calls))
+            for step, calls in _running(priced)
+            if isinstance(step, kind) and step.estimate is not None
+        ]
+        if pairs:
+            ours, theirs = (time_words(sum(column)) for column in zip(*pairs, strict=True))
+            some = f"{len(pairs)} {kind.__name__.lower()}{'s' * (len(pairs) > 1)}"
+            lines.append(f"{some} with an estimate of XLA's own: ours {ours}, XLA's {theirs}")
+    return "\n".join(lines) or "XLA has no estimate of its own for this program"
+
+
+def _origins(priced: Priced) -> str:
+    """How much of the bytes that kernels move is attributed to no part of the model."""
+    share = float(unattributed(priced.program))
+    return f"{percent(share)} of the bytes that kernels move belong to no known part of the model"
+
+
+def _evidence(priced: Priced) -> str:
+    """What the seconds of the step rest on, most first."""
+    found: dict[tuple[Evidence, Grade], list[Share]] = {}
+    for share in shares(priced):
+        if share.seconds:
+            found.setdefault((share.evidence, share.grade), []).append(share)
+    total = float(priced.timeline.total) or 1.0
+    rests = sorted(found.values(), key=lambda some: -_seconds(some))
+    lines = [_words(some, _seconds(some) / total) for some in rests]
+    return "\n".join([f"figures of profile {priced.profile.name}, by share of the step", *lines])
+
+
+def _seconds(some: Sequence[Share]) -> float:
+    return float(sum(share.seconds for share in some))
+
+
+def _words(some: Sequence[Share], part: float) -> str:
+    evidence = some[0].evidence
+    kinds = ", ".join(dict.fromkeys(share.step.kind for share in some))
+    date = f" ({evidence.date})" if evidence.date else ""
+    source = f"{some[0].grade}: {evidence.source}{date}{_error(evidence)}"
+    return f"  {percent(part):>5}  {kinds}, {source}"
+
+
+def _error(evidence: Evidence) -> str:
+    if evidence.held_out_error is not None:
+        return f"; mean error {evidence.held_out_error:.1%} on points left out"
+    if evidence.mean_error is not None and evidence.points > 2:
+        return f"; mean error {evidence.mean_error:.1%} on {evidence.points} points"
+    return ""

@@ -1,0 +1,134 @@
+"""A timeline as Perfetto reads it (Chrome's trace event format, JSON): one track per stream.
+
+Open the file at https://ui.perfetto.dev. Names are like `all-gather[fsdp] layers/mlp 117 MB`; the
+arguments of an event hold its bytes, FLOPs, formula and where its figures come from.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meshes.units import format_size
+from scaling.compare.recorded import RecordedEvent
+from scaling.cost.profile import Evidence
+from scaling.prediction import axis_name
+from scaling.price import Priced
+from scaling.program import Collective, Kernel, Number, Program, Step, steps
+from scaling.streams import Event
+
+STREAMS = {"compute": 1, "communication": 2, "copy": 3}
+MICROSECONDS = 1e6  # the unit of the format
+Record = dict[str, Any]  # one event of the format
+
+
+def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> list[Record]:
+    """Events of a program priced with `record=True`, as one process of a trace."""
+    used = {event.stream for event in priced.timeline.events}
+    heads = [_named("process_name", process, 0, title)]
+    heads += [_named("thread_name", process, n, s) for s, n in STREAMS.items() if s in used]
+    known = {event.step.name: event.step for event in priced.timeline.events}
+    common = {name: _common(step, process) for name, step in known.items()}
+    told = {name: arguments(step, priced) for name, step in known.items()}
+    return heads + [
+        _event(event, common[event.step.name], told[event.step.name])
+        for event in priced.timeline.events
+    ]
+
+
+def measured_events(
+    recorded: Iterable[RecordedEvent], program: Program, process: int = 2, title: str = "measured"
+) -> list[Record]:
+    """Recorded events of the program's first device, as another process of a trace."""
+    named = {s.name: s for s, _ in steps(program.schedule) if isinstance(s, Kernel | Collective)}
+    found = [event for event in recorded if event.name in named]
+    first = min((event.device for event in found), default=0)
+    found = [event for event in found if event.device == first]
+    begin = min((event.start for event in found), default=0.0)
+    streams = list(dict.fromkeys(event.stream for event in found))
+    heads = [_named("process_name", process, 0, title)]
+    heads += [_named("thread_name", process, n, s) for n, s in enumerate(streams, 1)]
+    return heads + [
+        {
+            **_common(named[event.name], process),
+            "tid": 1 + streams.index(event.stream),
+            "ts": (event.start - begin) * MICROSECONDS,
+            "dur": event.duration * MICROSECONDS,
+            "args": {"instruction": event.name, "source": "recorded by jax.profiler"},
+        }
+        for event in found
+    ]
+
+
+def write_trace(events: Iterable[Record], path: Path) -> None:
+    """Write events as one Perfetto file."""
+    document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
+    path.write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
+
+
+def label(step: Step) -> str:
+    """What an event is called."""
+    layer = step.origin.layer or step.origin.phase
+    if isinstance(step, Collective):
+        size = format_size(float(np.max(step.bytes)))
+        return " ".join(filter(None, (f"{step.kind}[{axis_name(step)}]", layer, size)))
+    kind = step.kind if isinstance(step, Kernel) else ""
+    return " ".join(filter(None, (kind, layer, step.name)))
+
+
+def arguments(step: Step, priced: Priced) -> Record:
+    """Bytes, formula and source of one event."""
+    common = {"instruction": step.name, "phase": step.origin.phase, "layer": step.origin.layer}
+    if isinstance(step, Collective):
+        cost = priced.collectives[step.name]
+        return common | {
+            "bytes": _plain(step.bytes),
+            "dtype": step.dtype,
+            "algorithm": cost.algorithm,
+            "level": cost.level,
+            "bottleneck": cost.bottleneck,
+            "lower_bound_us": _plain(cost.lower_bound * MICROSECONDS),
+            "formula": "latency + bytes over the busiest uplink / its bandwidth",
+            "source": _source(cost.evidence, priced),
+        }
+    assert isinstance(step, Kernel)
+    price = priced.kernels[step.name]
+    return common | {
+        "flops": _plain(step.flops),
+        "bytes": _plain(step.bytes),
+        "dtype": step.dtype,
+        "dims": [_plain(size) for size in step.dims],
+        "bound": str(price.bound),
+        "formula": "max(FLOPs / rate, bytes / bandwidth) + overhead",
+        "source": _source(price.evidence, priced),
+    }
+
+
+def _source(evidence: Evidence | None, priced: Priced) -> str:
+    """Short, for it stands in every event; `--explain` prints it in full."""
+    grade = evidence.grade if evidence is not None else "nothing to price"
+    return f"profile {priced.profile.name}, {grade}"
+
+
+def _named(what: str, process: int, thread: int, name: str) -> Record:
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _common(step: Step, process: int) -> Record:
+    return {"ph": "X", "name": label(step), "cat": step.origin.phase or "unknown", "pid": process}
+
+
+def _event(event: Event, common: Record, told: Record) -> Record:
+    return {
+        **common,
+        "tid": STREAMS[event.stream],
+        "ts": event.start * MICROSECONDS,
+        "dur": (event.end - event.start) * MICROSECONDS,
+        "args": told,
+    }
+
+
+def _plain(value: Number) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

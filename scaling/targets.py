@@ -1,0 +1,194 @@
+"""Where a run is to be priced: its mesh, the cluster, and the profile of the cluster's chips.
+
+What the command line says comes first, then what the run says, then this machine (`host`).
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from meshes import catalog
+from meshes.accelerator import Accelerator, with_figures
+from meshes.cluster import Cluster
+from meshes.errors import InputError
+from meshes.figures import Figure
+from meshes.placement import check_fits
+from meshes.shape import AXES, MeshShape
+from meshes.xla_target import xla_target_text
+from scaling.calibrate.machine import host, versions
+from scaling.calibrations import calibration_of, host_calibration
+from scaling.cost.profile import Profile
+from scaling.cost.profile_file import differences, profile_of, read_profile
+from scaling.layouts import resolved_mesh, rules_for, with_mesh
+from scaling.run import ClusterChoice, Run
+from scaling.train.checks import check_trainable
+
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run with a mesh and a cluster to price it on."""
+
+    run: Run
+    shape: MeshShape
+    cluster: Cluster
+
+    @property
+    def words(self) -> str:
+        """`fsdp=64,tensor=8 of dgx-h100, 512 devices`."""
+        plural = "s" * (self.shape.devices > 1)
+        return f"{self.shape} of {self.cluster.name}, {self.shape.devices} device{plural}"
+
+
+def target(
+    run: Run,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    mesh: str | None = None,
+    device_order: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Target:
+    """Put a run on a cluster.
+
+    Args:
+        run: what to price.
+        cluster: catalogue name or TOML file; None: the run's, else this machine.
+        nodes: hosts; None: the run's, else 1.
+        mesh: replaces the run's mesh; without either, all devices are fsdp.
+        device_order: axes, outermost first, joined by commas.
+        overrides: key=value on top of the cluster's figures.
+
+    Raises:
+        InputError: an unknown cluster, axis or key; a mesh that does not fit.
+    """
+    run = with_mesh(_ordered(run, device_order), mesh)
+    place = _cluster(run, cluster, nodes, overrides)
+    if place.virtual_devices:
+        place = _sized(place, run)
+    shape = resolved_mesh(run, None if run.mesh else place.devices)
+    check_fits(shape, place)
+    return Target(replace(run, mesh=shape), shape, place)
+
+
+def check_compilable(where: Target) -> None:
+    """Raise InputError where the trainer's step cannot be compiled for the target.
+
+    Cheap, and before anything is measured or compiled.
+    """
+    check_trainable(where.run, where.shape, "predict")
+    rules_for(where.run, where.shape)
+    if not where.cluster.virtual_devices:
+        xla_target_text(where.cluster.accelerator)
+        _check_format(where.run.precision.compute, where.cluster.accelerator)
+
+
+def _check_format(dtype: str, chip: Accelerator) -> None:
+    """XLA multiplies TF32 in fp32 where there is no TF32, and refuses bf16 where there is none."""
+    known = (*chip.peaks, "tf32") if "fp32" in chip.peaks else tuple(chip.peaks)
+    if dtype not in known:
+        raise InputError(
+            f"precision.compute={dtype!r}: {chip.name} multiplies in {', '.join(chip.peaks)}; use "
+            "one of these"
+        )
+
+
+def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Profile, list[str]]:
+    """The efficiencies to price with, and why they may not hold.
+
+    Args:
+        cluster: where.
+        calibration: a file of `scaling calibrate`; None: for this machine's CPU the nearest one
+            that is kept here, for one node of GPUs that of the very same node, for all others
+            what ships with the package.
+
+    Raises:
+        InputError: this machine has no calibration, or the file cannot be read.
+    """
+    if calibration is not None:
+        profile = read_profile(calibration)
+    elif not cluster.virtual_devices:
+        kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
+        profile = kept or profile_of(cluster.accelerator)
+        return profile, differences(profile, profile.machine, versions())
+    else:
+        found = host_calibration(cluster.devices)
+        if found is None:
+            raise InputError(
+                "this machine has not been measured yet: run `scaling calibrate --quick --devices "
+                f"{cluster.devices}`"
+            )
+        profile = found
+    doubts = differences(profile, machine_of(cluster), versions())
+    if doubts and cluster.virtual_devices:
+        doubts[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
+    return profile, doubts
+
+
+def machine_of(cluster: Cluster) -> str:
+    """What `scaling calibrate` calls one node of the cluster."""
+    if cluster.virtual_devices:
+        return host(cluster.devices)
+    return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
+
+
+def described(cluster: Cluster) -> dict[str, str | int]:
+    """What `found_again` needs to make the same cluster (of the catalogue) once more."""
+    return {
+        "name": cluster.name,
+        "nodes": cluster.nodes,
+        "gpus_per_node": cluster.devices_per_node,
+    }
+
+
+def found_again(description: Mapping[str, Any], run: Run) -> Cluster:
+    """The cluster that `described` was given.
+
+    Raises:
+        InputError: not such a description, or of a cluster that the catalogue lacks.
+    """
+    try:
+        name, nodes = str(description["name"]), int(description["nodes"])
+        each = float(description["gpus_per_node"])
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"predicted.json describes its cluster as {description!r}, which this version does not "
+            "know; train the run again"
+        ) from None
+    if name == HOST:
+        return target(run, HOST, nodes).cluster
+    return catalog.load(name, nodes, {"gpus_per_node": each})
+
+
+def _ordered(run: Run, device_order: str | None) -> Run:
+    if device_order is None:
+        return run
+    order = tuple(axis.strip() for axis in device_order.split(","))
+    if sorted(order) != sorted(AXES):
+        raise InputError(
+            f"--device-order {device_order}: name each of {', '.join(AXES)} once, outermost first"
+        )
+    mesh = replace(run.mesh, device_order=order) if run.mesh else None
+    return replace(run, device_order=order, mesh=mesh)
+
+
+def _cluster(run: Run, name: str | None, nodes: int | None, overrides: Sequence[str]) -> Cluster:
+    stated = run.cluster if name is None else None
+    choice = stated or ClusterChoice(name=name or HOST)
+    count = nodes if nodes is not None else choice.nodes
+    given = {**choice.overrides, **catalog.parse_overrides(overrides)}
+    return catalog.load(choice.file or choice.name or HOST, count, given)
+
+
+def _sized(cluster: Cluster, run: Run) -> Cluster:
+    """This machine with as many devices as the run's mesh, and its memory shared among them."""
+    devices = run.mesh.devices if run.mesh else cluster.devices
+    chip = cluster.accelerator
+    if chip.memory is None:
+        bytes_of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        share = Figure(bytes_of_host / devices, "this machine's memory, shared by its devices", "")
+        chip = with_figures(chip, {"memory": share, "usable_memory": share})
+    parts = {**cluster.parts, "chip": devices}
+    return replace(cluster, accelerator=chip, devices_per_node=devices, parts=parts)

@@ -1,0 +1,88 @@
+"""The explanation: every operation beside XLA's own figure, and what each figure rests on."""
+
+from dataclasses import replace
+
+import pytest
+
+from meshes import catalog
+from meshes.units import format_time
+from scaling.cost.profile_file import profile_of
+from scaling.price import price
+from scaling.program import Branch, Kernel
+from scaling.report.explain import MOST_LINES, explanation
+
+H100 = catalog.load("dgx-h100")
+PROFILE = profile_of(H100.accelerator)
+
+
+@pytest.fixture
+def priced(hand_step):
+    return price(hand_step, H100, PROFILE)
+
+
+def rows(text):
+    """Words of each line of the table, the head left out."""
+    table = text.split("\n\n")[0]
+    return [line.split() for line in table.split("\n")[1:]]
+
+
+def test_the_dearest_operation_is_first(priced):
+    names = [row[1] for row in rows(explanation(priced))]
+    by_step = priced.timeline.by_step
+    assert names == sorted(by_step, key=lambda name: -by_step[name])
+
+
+def test_ours_stands_beside_the_compilers_estimate(priced):
+    text = explanation(priced)
+    dot = next(row for row in rows(text) if row[1] == "dot.1")
+    assert dot[:5] == ["matmul", "dot.1", "forward", "layers/mlp", "3"]
+    assert dot[-2:] == ["200", "us"]
+    assert next(row for row in rows(text) if row[1] == "norm.1")[-1] == "-"
+
+
+def test_sums_are_of_what_both_have_an_estimate_for(priced):
+    text = explanation(priced)
+    ours = format_time(3 * priced.kernels["dot.1"].time)
+    assert f"1 kernel with an estimate of XLA's own: ours {ours}, XLA's 600 us" in text
+    sent = format_time(priced.collectives["sum.1"].time)
+    assert f"1 collective with an estimate of XLA's own: ours {sent}, XLA's 50 us" in text
+
+
+def test_a_chip_for_which_xla_has_no_table_is_said(hand_step):
+    bare = replace(hand_step, schedule=(Kernel("k", bytes=1e9),))
+    assert "XLA has no estimate of its own for this program" in explanation(
+        price(bare, H100, PROFILE)
+    )
+
+
+def test_the_share_of_bytes_without_origin_is_printed(priced, hand_step):
+    """norm.1 (3 x 300 MB) has no origin, dot.1 (3 x 101 MB) and adam.1 (1 GB) have."""
+    share = 900 / (900 + 3 * 6 * 4096**2 / 1e6 + 1000)
+    assert f"{share:.1%} of the bytes that kernels move belong to no known part" in explanation(
+        priced
+    )
+    known = replace(hand_step, schedule=hand_step.schedule[-1:])
+    assert "0.0% of the bytes" in explanation(price(known, H100, PROFILE))
+
+
+def test_the_evidence_of_every_second_is_listed_with_its_share(priced):
+    part = explanation(priced).split("\n\n")[-1]
+    head, *lines = part.split("\n")
+    assert head == "figures of profile h100-sxm, by share of the step"
+    shares = [float(line.split("%")[0]) for line in lines if "under" not in line]
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    assert shares == sorted(shares, reverse=True)
+    assert any("calibrated: jax-ml/scaling-book, gpus.md" in line for line in lines)
+
+
+def test_long_programs_are_summed_up(hand_step):
+    many = tuple(Kernel(f"k{i}", bytes=1e9) for i in range(MOST_LINES + 5))
+    priced = price(replace(hand_step, schedule=many), H100, PROFILE)
+    rest = format_time(5 * priced.kernels["k0"].time)
+    assert f"and 5 more, {rest} together" in explanation(priced)
+
+
+def test_branches_that_are_not_taken_are_left_out(hand_step):
+    branch = Branch("if", branches=((Kernel("long", bytes=1e9),), (Kernel("short", bytes=1.0),)))
+    text = explanation(price(replace(hand_step, schedule=(branch,)), H100, PROFILE))
+    assert "long" in text and "short" not in text

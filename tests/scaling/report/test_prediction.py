@@ -1,0 +1,119 @@
+"""The page of a prediction: what it says adds up, and what is not there is not shown."""
+
+from dataclasses import replace
+
+import pytest
+
+from meshes import catalog
+from scaling.cost.profile_file import profile_of
+from scaling.predict import predict
+from scaling.price import price
+from scaling.report.prediction import MOST_LINES, page
+
+H100 = catalog.load("dgx-h100")
+
+
+@pytest.fixture
+def prediction(hand_step, toy):
+    run = replace(toy(mesh={"fsdp": 4, "tensor": 2}), name="hand")
+    return predict(price(hand_step, H100, profile_of(H100.accelerator)), run)
+
+
+def lines_of(text, title):
+    """The indented lines below a title."""
+    lines = text.split("\n")
+    start = next(i for i, line in enumerate(lines) if line.startswith(title))
+    found = []
+    for line in lines[start + 1 :]:
+        if not line.startswith("  "):
+            break
+        found.append(line.strip())
+    return found
+
+
+def test_the_page_of_a_step(prediction):
+    found = page(prediction, "fsdp=4,tensor=2 of dgx-h100, 8 devices")
+    first, second, *_ = found.split("\n")
+    assert first == (
+        "hand on fsdp=4,tensor=2 of dgx-h100, 8 devices, compiled program, "
+        f"{prediction.grade} figures"
+    )
+    assert second.startswith("step ") and " to " in second and "tokens/s, MFU " in second
+    assert found.endswith(f"bottleneck: {prediction.bottleneck}")
+
+
+def test_shares_of_the_time_sum_to_one(prediction):
+    rows = [row for row in lines_of(page(prediction, ""), "time") if not row.startswith("(")]
+    assert [row.split("  ")[0] for row in rows] == [
+        "compute",
+        "optimizer",
+        "waiting for communication",
+    ]
+    assert sum(float(row.split()[-1].rstrip("%")) for row in rows) == pytest.approx(100, abs=0.2)
+
+
+def test_hidden_communication_is_only_mentioned_where_there_is_some(prediction):
+    assert "is hidden beside compute" in page(prediction, "")
+    none = replace(prediction, time=replace(prediction.time, hidden_communication=0.0))
+    assert "hidden" not in page(none, "")
+
+
+def test_owners_of_nothing_are_left_out(prediction):
+    rows = lines_of(page(prediction, ""), "memory 12 GB of 84.9 GB usable: fits")
+    assert [row.split("  ")[0] for row in rows] == [
+        "parameters", "optimizer state", "activations", "temporary",
+    ]  # fmt: skip
+
+
+def test_memory_that_does_not_fit_or_is_not_known_is_said(prediction):
+    tight = replace(prediction.memory, fits=False)
+    assert "usable: DOES NOT FIT" in page(replace(prediction, memory=tight), "")
+    unknown = replace(prediction.memory, capacity=None, fits=None)
+    assert "on each device, capacity not known" in page(replace(prediction, memory=unknown), "")
+
+
+def test_collectives_have_a_row_each(prediction):
+    head, *rows = lines_of(page(prediction, ""), "collectives")
+    assert head.split() == ["collective", "a", "call", "calls", "time", "exposed", "level"]
+    assert rows[0].startswith("all-gather[fsdp] bf16") and "64 MiB" in rows[0]
+    assert rows[1].startswith("all-reduce[fsdp+tensor] fp32")
+    assert all(row.endswith("node") for row in rows)
+
+
+def test_what_nothing_waits_for_is_a_dash(prediction):
+    lines = [replace(line, exposed=0.0) for line in prediction.collectives]
+    _, *rows = lines_of(page(replace(prediction, collectives=tuple(lines)), ""), "collectives")
+    assert all(row.split()[-2] == "-" for row in rows)
+
+
+def test_many_collectives_are_summed_up(prediction):
+    line = replace(prediction.collectives[0], time=1e-3, exposed=5e-4)
+    found = page(replace(prediction, collectives=(line,) * (MOST_LINES + 3)), "")
+    assert "  and 3 more, 3 ms together, 1.5 ms of it exposed" in found
+
+
+def test_a_step_without_collectives_has_no_such_table(prediction):
+    assert "collective" not in page(replace(prediction, collectives=()), "")
+
+
+def test_warnings_stand_below_the_bottleneck(prediction):
+    found = page(replace(prediction, warnings=("first", "second")), "").split("\n")
+    assert found[-2:] == ["warning: first", "warning: second"]
+
+
+def test_a_step_that_is_not_ours_has_no_rate_and_no_advice(hand_step):
+    found = page(predict(price(hand_step, H100, profile_of(H100.accelerator))), "")
+    assert "tokens/s" not in found and "MFU" not in found and "next:" not in found
+    assert "HFU" in found
+
+
+def test_advice_ends_the_page_of_a_run(prediction, toy):
+    assert page(prediction, "", toy()).split("\n")[-1].startswith("next: ")
+
+
+def test_a_step_in_which_nothing_happens_has_a_page(prediction):
+    idle = replace(
+        prediction, step_time=0.0, mfu=None, hfu=None, tokens_per_second=None, collectives=(),
+        time=replace(prediction.time, compute=0.0, optimizer=0.0, exposed_communication=0.0),
+    )  # fmt: skip
+    assert "step 0 us" in page(idle, "")

@@ -1,0 +1,127 @@
+"""Traces: Chrome's event format, as Perfetto reads it, with the times of the timeline."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meshes import catalog
+from scaling.compare.recorded import RecordedEvent
+from scaling.cost.profile_file import profile_of
+from scaling.price import price
+from scaling.program import Collective, Kernel, Origin
+from scaling.report.trace import label, measured_events, trace_events, write_trace
+
+H100 = catalog.load("dgx-h100")
+
+
+@pytest.fixture
+def priced(hand_step):
+    return price(hand_step, H100, profile_of(H100.accelerator), record=True)
+
+
+def shown(events):
+    return [event for event in events if event["ph"] == "X"]
+
+
+def test_every_event_has_what_the_format_asks_for(priced):
+    events = trace_events(priced)
+    assert {event["ph"] for event in events} == {"M", "X"}
+    for event in events:
+        assert {"ph", "name", "pid", "tid", "args"} <= set(event)
+    for event in shown(events):
+        assert event["ts"] >= 0 and event["dur"] >= 0
+        assert event["args"]["source"].startswith("profile h100-sxm, ")
+        assert event["args"]["formula"] and event["args"]["bytes"] is not None
+
+
+def test_times_are_microseconds_of_the_timeline(priced):
+    events = shown(trace_events(priced))
+    assert len(events) == len(priced.timeline.events) == 11
+    end = max(event["ts"] + event["dur"] for event in events)
+    assert end == pytest.approx(priced.timeline.total * 1e6)
+    dots = [event for event in events if event["args"]["instruction"] == "dot.1"]
+    assert sum(event["dur"] for event in dots) == pytest.approx(
+        priced.timeline.by_step["dot.1"] * 1e6
+    )
+
+
+def test_each_stream_is_a_track_with_a_name(priced):
+    events = trace_events(priced, process=7, title="this")
+    names = {(e["name"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    assert names == {
+        ("process_name", 0): "this",
+        ("thread_name", 1): "compute",
+        ("thread_name", 2): "communication",
+    }
+    assert {event["pid"] for event in events} == {7}
+    assert {e["tid"] for e in shown(events) if "all-" in e["name"]} == {2}
+
+
+def test_events_of_one_track_do_not_overlap(priced):
+    for track in (1, 2):
+        spans = sorted(
+            (e["ts"], e["ts"] + e["dur"]) for e in shown(trace_events(priced)) if e["tid"] == track
+        )
+        assert all(a[1] <= b[0] + 1e-9 for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_names_say_what_along_which_axis_where_and_how_much():
+    origin = Origin("forward", "layers/mlp")
+    sent = Collective("a", origin, kind="all-gather", axes=("fsdp",), bytes=117e6)
+    assert label(sent) == "all-gather[fsdp] layers/mlp 117 MB"
+    both = replace(sent, axes=("data", "fsdp"), origin=Origin("backward"))
+    assert label(both) == "all-gather[data+fsdp] backward 117 MB"
+    assert label(Kernel("dot.1", origin, kind="matmul")) == "matmul layers/mlp dot.1"
+    assert label(Kernel("copy.1", kind="copy")) == "copy copy.1"
+
+
+def recorded(name, start, device=0, stream="Stream #1"):
+    return RecordedEvent(device, stream, name, "jit_step", start, 0.5)
+
+
+def test_measured_events_are_those_of_the_first_device_from_zero(hand_step):
+    found = [
+        recorded("dot.1", 10.0),
+        recorded("gather.1", 10.2, stream="Stream #2"),
+        recorded("dot.1", 9.0, device=1),
+        recorded("while.1", 10.0),
+        recorded("somebody_elses", 8.0),
+    ]
+    events = measured_events(found, hand_step)
+    names = [event["name"] for event in shown(events)]
+    assert names == ["matmul layers/mlp dot.1", "all-gather[fsdp] layers/mlp 64 MiB"]
+    assert [event["ts"] for event in shown(events)] == [0.0, pytest.approx(0.2e6)]
+    assert [event["dur"] for event in shown(events)] == [0.5e6, 0.5e6]
+    assert [event["tid"] for event in shown(events)] == [1, 2]
+    assert {event["pid"] for event in events} == {2}
+
+
+def test_nothing_recorded_is_an_empty_process(hand_step):
+    (head,) = measured_events([], hand_step)
+    assert head["args"] == {"name": "measured"}
+
+
+def test_both_processes_make_one_valid_file(priced, hand_step, tmp_path):
+    both = trace_events(priced) + measured_events([recorded("dot.1", 1.0)], hand_step)
+    write_trace(both, tmp_path / "both.json")
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    document = json.loads((tmp_path / "both.json").read_text(), parse_constant=refuse)
+    assert document["displayTimeUnit"] == "ms"
+    assert {event["pid"] for event in document["traceEvents"]} == {1, 2}
+    titles = {e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
+    assert titles == {"predicted", "measured"}
+
+
+def test_numpy_figures_are_written_as_numbers(hand_step, tmp_path):
+    kernel = Kernel("k", bytes=np.float64(1e9), flops=np.int64(0), dims=(np.int64(3),))
+    step = price(
+        replace(hand_step, schedule=(kernel,)), H100, profile_of(H100.accelerator), record=True
+    )
+    write_trace(trace_events(step), tmp_path / "t.json")
+    (event,) = shown(json.loads((tmp_path / "t.json").read_text())["traceEvents"])
+    assert event["args"]["bytes"] == 1e9 and event["args"]["dims"] == [3]

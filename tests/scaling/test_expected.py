@@ -1,0 +1,245 @@
+"""What a step has to move: numbers by hand, and what holds for every model and mesh."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.shape import AXES, MeshShape, parse_mesh
+from models.accounting import count_parameters
+from models.config import ModelConfig, Moe
+from models.presets import preset
+from scaling.expected import SMALLEST, expected, expected_lines
+from scaling.run import Batch, Precision, Run, Sharding
+
+BF16, FLOAT32 = 2, 4
+SIZES = st.sampled_from([1, 2, 4])
+MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, tensor=SIZES)
+MODELS = st.builds(
+    ModelConfig,
+    vocab_size=st.sampled_from([1000, 1001]),  # 1001 is cut by none of the sizes above
+    d_model=st.sampled_from([64, 128]),
+    n_layers=st.integers(1, 4),
+    n_heads=st.just(8),
+    n_kv_heads=st.sampled_from([4, 8]),
+    d_ff=st.sampled_from([128, 384]),
+    mlp=st.sampled_from(["swiglu", "gelu"]),
+    norm=st.sampled_from(["rmsnorm", "layernorm"]),
+    positions=st.sampled_from(["rope", "learned"]),
+    tied_embeddings=st.booleans(),
+    bias=st.booleans(),
+    qk_norm=st.booleans(),
+)
+RUNS = st.builds(
+    lambda model, sequences, microbatches, remat, parallel, compute: Run(
+        "toy",
+        model,
+        Batch(16 * sequences * microbatches, 32, microbatches),
+        sharding=Sharding(sequence_parallel=parallel),
+        precision=Precision(compute=compute),
+        remat=remat,
+    ),
+    MODELS,
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from(["none", "selective", "full"]),
+    st.sampled_from([None, False]),
+    st.sampled_from(["bf16", "tf32", "fp32"]),
+)
+
+
+def run_of(
+    model: ModelConfig, sequences: int, length: int, microbatches: int = 1, **changes
+) -> Run:
+    return Run("toy", model, Batch(sequences, length, microbatches), **changes)
+
+
+def close(table: dict) -> object:
+    return pytest.approx(table, rel=1e-12)
+
+
+def test_llama3_8b_fully_sharded_by_hand() -> None:
+    # q and o 4096 x 4096, k and v 4096 x 1024, gate, up and down 4096 x 14336
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    assert layer == 218_103_808
+    tables = 2 * 128_256 * 4096  # embedding and head
+    run = run_of(preset("llama3-8b"), 128, 8192, remat="full")
+    assert expected(run, MeshShape(fsdp=64)) == {
+        ("fsdp", "all-gather"): BF16 * (2 * 32 * layer + tables),
+        ("fsdp", "reduce-scatter"): BF16 * (32 * layer + tables),
+    }
+
+
+def test_gpt3_on_three_axes_by_hand() -> None:
+    # 12 D^2 weights in a layer, over 8 devices. 8 does not divide the vocabulary of 50,257, so
+    # embedding and head are whole, tied, and meet the 1/8 of the tokens that a device has.
+    D, L, S = 12_288, 96, 2048
+    layer, table, positions = 12 * D**2 // 8, 50_257 * D, 2048 * D
+    stream = BF16 * 6 * S * D  # 6 sequences
+    run = run_of(preset("gpt3-175b"), 2 * 64 * 2 * 6, S, 2, remat="full")
+    assert expected(run, parse_mesh("data=2,fsdp=64,tensor=8")) == close(
+        {
+            ("fsdp", "all-gather"): 2 * BF16 * (2 * L * layer + 2 * table + positions),
+            ("fsdp", "reduce-scatter"): 2 * BF16 * (L * layer + 2 * table + positions),
+            ("data", "all-reduce"): FLOAT32 * (L * layer + table + positions) / 64,
+            ("tensor", "all-reduce"): 2 * BF16 * (table + positions) / 64,
+            # forward and backward of attention and MLP, and recomputed
+            ("tensor", "all-gather"): 2 * (2 + 2 + 2) * L * stream,
+            ("tensor", "reduce-scatter"): 2 * (2 + 2 + 1) * L * stream,
+            # two norms of scale and shift, biases of o and down; and the final norm
+            ("data+fsdp+tensor", "all-reduce"): 2 * FLOAT32 * (6 * D * L + 2 * D),
+        }
+    )
+
+
+def test_whole_sequences_on_tensor_by_hand() -> None:
+    # 4 x 2048 tokens on a device. Sums of the stream: attention and MLP of 4 layers, forward and
+    # backward, one more for the embedding and for the head's gradient.
+    model = ModelConfig(32_000, d_model=1024, n_layers=4, n_heads=16, d_ff=2816)
+    layer = (4 * 1024 * 1024 + 3 * 1024 * 2816) // 4
+    run = run_of(model, 8, 2048, sharding=Sharding(sequence_parallel=False))
+    assert expected(run, MeshShape(data=2, tensor=4)) == {
+        ("tensor", "all-reduce"): (4 * 4 + 2) * BF16 * 4 * 2048 * 1024,
+        ("data", "all-reduce"): BF16 * (4 * layer + 2 * 32_000 * 1024 // 4),
+    }
+
+
+def test_statistics_of_the_loss_count_where_they_are_large() -> None:
+    run = run_of(preset("llama3-8b"), 16, 8192)  # 2 sequences on a device: 64 KiB each
+    lines = [line for line in expected_lines(run, MeshShape(fsdp=8, tensor=8)) if line.axes]
+    (found,) = [line for line in lines if line.what == "statistics of the loss"]
+    assert (found.axes, found.kind, found.bytes, found.calls) == (
+        "tensor",
+        "all-reduce",
+        SMALLEST,
+        3,
+    )
+    fewer = run_of(preset("llama3-8b"), 8, 8192)
+    assert ("tensor", "all-reduce") not in expected(fewer, MeshShape(fsdp=8, tensor=8))
+
+
+def test_norms_of_heads_are_summed_over_tensor_and_cut_biases_are_not() -> None:
+    model = ModelConfig(1000, d_model=64, n_layers=3, n_heads=8, d_ff=128, qk_norm=True, bias=True)
+    run = run_of(model, 8, 32, sharding=Sharding(sequence_parallel=False))
+    table = expected(run, MeshShape(fsdp=2, tensor=2), smallest=0)
+    assert table["fsdp+tensor", "all-reduce"] == FLOAT32 * 3 * 2 * 8  # scales of q and k
+    biases = (3 * 64 + 2 * 128) / 2 + 2 * 64  # q, k, v, gate, up; o, down
+    assert table["fsdp", "all-reduce"] == FLOAT32 * (3 * (biases + 2 * 64) + 64)  # norms; the last
+
+
+@given(RUNS, MESHES)
+def test_only_axes_of_several_devices_move_anything(run: Run, shape: MeshShape) -> None:
+    for (axes, _), n in expected(run, shape, smallest=0).items():
+        assert axes and all(shape.sizes[axis] > 1 for axis in axes.split("+"))
+        assert n > 0
+
+
+@given(RUNS)
+def test_one_device_moves_nothing(run: Run) -> None:
+    assert expected(run, MeshShape(), smallest=0) == {}
+
+
+@given(RUNS, MESHES)
+def test_the_table_is_linear_in_layers(run: Run, shape: MeshShape) -> None:
+    tables = [
+        expected(replace(run, model=replace(run.model, n_layers=layers)), shape, smallest=0)
+        for layers in (1, 2, 3)
+    ]
+    for key in tables[0]:
+        one, two, three = (table[key] for table in tables)
+        assert three - two == pytest.approx(two - one) and two >= one
+
+
+@given(RUNS, MESHES)
+def test_more_sequences_move_more_stream_and_no_more_weights(run: Run, shape: MeshShape) -> None:
+    batch = replace(run.batch, global_batch=2 * run.batch.global_batch)
+    once, twice = (expected(r, shape, smallest=0) for r in (run, replace(run, batch=batch)))
+    for (axes, kind), n in once.items():
+        if axes == "tensor" and kind != "all-reduce":
+            assert twice[axes, kind] == 2 * n
+        elif axes != "tensor":
+            assert twice[axes, kind] == n
+
+
+@given(RUNS, MESHES, st.sampled_from([2, 3]))
+def test_cutting_the_batch_gathers_weights_more_often(run: Run, shape: MeshShape, M: int) -> None:
+    """And moves the same stream: as many tokens in all."""
+    whole = replace(run, batch=Batch(16 * 6, 32, 1))
+    cut = replace(whole, batch=Batch(16 * 6, 32, M))
+    once, often = (expected(r, shape, smallest=0) for r in (whole, cut))
+    for (axes, kind), n in once.items():
+        if axes == "fsdp" and kind != "all-reduce":
+            assert often[axes, kind] == pytest.approx(M * n)
+        elif axes == "tensor" and kind != "all-reduce":
+            assert often[axes, kind] == pytest.approx(n)
+
+
+@given(RUNS, MESHES)
+def test_scattered_gradients_are_the_matrices_of_the_model(run: Run, shape: MeshShape) -> None:
+    """Counted in another way: all parameters but the vectors, the head also where it is tied."""
+    assume(shape.fsdp > 1)
+    model = replace(run.model, bias=False, vocab_size=1000, positions="rope")
+    run = replace(run, model=model)
+    norms = model.d_model * (2 * model.n_layers + 1)
+    norms += 2 * model.head_dim * model.n_layers if model.qk_norm else 0
+    head = model.vocab_size * model.d_model if model.tied_embeddings else 0
+    matrices = count_parameters(model).total - norms + head
+    itemsize = {"bf16": 2, "tf32": 4, "fp32": 4}[run.precision.compute]
+    table = expected(run, shape, smallest=0)
+    over_devices = table["fsdp", "reduce-scatter"] * shape.tensor
+    assert over_devices == pytest.approx(run.batch.microbatches * itemsize * matrices)
+
+
+@given(RUNS)
+def test_replicas_sum_what_shards_scatter(run: Run) -> None:
+    """Without accumulation and tied tables, each gradient crosses the replicas once either way."""
+    run = replace(
+        run,
+        model=replace(run.model, tied_embeddings=False, bias=False),
+        batch=Batch(16, 32),
+        precision=Precision(compute="bf16"),
+    )
+    matrices = [
+        line for line in expected_lines(run, MeshShape(data=4))
+        if line.axes == "data" and line.what not in ("vectors of a layer", "final norm")
+    ]  # fmt: skip
+    summed = sum(line.bytes * line.calls for line in matrices)
+    assert summed == expected(run, MeshShape(fsdp=4), smallest=0)["fsdp", "reduce-scatter"]
+
+
+@given(RUNS, MESHES)
+def test_recomputing_never_moves_less(run: Run, shape: MeshShape) -> None:
+    none, selective, full = (
+        expected(replace(run, remat=remat), shape, smallest=0)
+        for remat in ("none", "selective", "full")
+    )
+    assert selective == full
+    assert all(full[key] >= n for key, n in none.items()) and full.keys() == none.keys()
+
+
+@given(RUNS, MESHES, st.permutations(AXES))
+def test_the_device_order_changes_names_only(run: Run, shape: MeshShape, order: list) -> None:
+    def named(table: dict) -> dict:
+        return {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
+
+    other = replace(shape, device_order=tuple(order))
+    again = expected(run, other, smallest=0)
+    assert named(again) == close(named(expected(run, shape, smallest=0)))
+    for axes, _ in again:
+        assert axes == "+".join(axis for axis in order if axis in axes.split("+"))
+
+
+@given(RUNS, MESHES, st.floats(0, 1e6))
+def test_leaving_out_small_calls_only_takes_away(run: Run, shape: MeshShape, least: float) -> None:
+    every, large = expected(run, shape, smallest=0), expected(run, shape, smallest=least)
+    assert all(0 < n <= every[key] for key, n in large.items())
+
+
+def test_what_is_not_trained_has_no_table() -> None:
+    experts = run_of(replace(preset("tiny"), moe=Moe(8, 2)), 8, 32)
+    with pytest.raises(InputError, match="mixture-of-experts"):
+        expected(experts, MeshShape(fsdp=8))
+    with pytest.raises(InputError, match="n_heads=4 is not divisible by tensor=8"):
+        expected(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))
