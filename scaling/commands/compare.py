@@ -1,0 +1,103 @@
+"""`scaling compare`: a finished run against its prediction."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meshes.errors import InputError
+from scaling.compare.folder import RunFolder, read_folder
+from scaling.targets import found_again
+
+if TYPE_CHECKING:
+    from scaling.compare.compare import Comparison
+    from scaling.compare.recorded import RecordedEvent
+    from scaling.compare.terms import Recording
+    from scaling.price import Priced
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison with what it was made from."""
+
+    comparison: "Comparison"
+    priced: "Priced | None"  # with its events; None where the folder has no program
+    events: "list[RecordedEvent]"  # of the profile, all devices
+
+
+def compare_command(folder: Path, trace: Path | None, wants_json: bool) -> int:
+    """Print the comparison and write plot, page and trace; returns the exit code."""
+    from scaling.compare.compare import comparison_dict
+    from scaling.report.comparison import table
+    from scaling.report.comparison_page import write_page
+
+    found = compared(read_folder(folder))
+    try:
+        page = write_page(found.comparison, folder / "comparison")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    if trace is not None:
+        _write_trace(trace, found)
+    if wants_json:
+        print(json.dumps(comparison_dict(found.comparison), allow_nan=False))
+    else:
+        print(table(found.comparison))
+        print(f"page: {page}")
+        if not found.events:
+            print("next: train with --record-profile 10:12 to compare terms and collectives too")
+    return 0
+
+
+def compared(found: RunFolder) -> Compared:
+    """The comparison of a run folder.
+
+    Raises:
+        InputError: the files are of another version, or the profile is of another program.
+    """
+    from scaling.compare.compare import compare
+
+    if found.program is None or found.profile is None:
+        return Compared(compare(found.prediction, found.measured), None, [])
+    priced = _priced(found)
+    events, recording = _recorded(found)
+    seconds = {name: float(time) for name, time in priced.timeline.by_step.items()}
+    comparison = compare(found.prediction, found.measured, found.program, seconds, recording)
+    return Compared(comparison, priced, events)
+
+
+def _priced(found: RunFolder) -> "Priced":
+    """The program of the folder, priced again with the profile of the folder."""
+    from scaling.price import price
+
+    assert found.program is not None and found.profile is not None
+    cluster = found_again(found.prediction.get("cluster", {}), found.run)
+    return price(found.program, cluster, found.profile, record=True)
+
+
+def _recorded(found: RunFolder) -> "tuple[list[RecordedEvent], Recording | None]":
+    """Events of the recorded steps, and their sums; none where nothing was recorded."""
+    from scaling.compare.recorded import recorded_events
+    from scaling.compare.terms import record_of
+
+    steps = found.measured.get("recorded_steps")
+    if found.recording is None or not steps or found.program is None:
+        return [], None
+    events = recorded_events(found.recording)
+    return events, record_of(events, found.program, steps[1] - steps[0] + 1)
+
+
+def _write_trace(path: Path, found: Compared) -> None:
+    from scaling.report.trace import measured_events, trace_events, write_trace
+
+    priced = found.priced
+    if priced is None:
+        raise InputError(
+            "--trace: the run folder has no program.json or calibration.json; train the run again"
+        )
+    both = trace_events(priced) + measured_events(found.events, priced.program, process=2)
+    try:
+        write_trace(both, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    print(f"trace: {path} (open it at https://ui.perfetto.dev)", file=sys.stderr)

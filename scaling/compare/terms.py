@@ -1,0 +1,61 @@
+"""A recording held against its program: where the measured step went, in the terms of a prediction.
+
+compute + optimizer + exposed_communication + bubble + host = first start to last end, per step
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scaling.compare.recorded import RecordedEvent
+from scaling.compare.steps import Measured, of_program, per_step, totals, union, whole_steps
+from scaling.program import Collective, Kernel, Program, steps
+
+TERMS = (
+    "compute",
+    "optimizer",
+    "exposed_communication",
+    "bubble",
+    "host",
+    "hidden_communication",
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a profile says about one step of a program, the mean over devices and steps."""
+
+    instructions: Mapping[str, Measured]
+    terms: Mapping[str, float]  # seconds, as in TERMS
+
+
+def record_of(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
+    """What a recording of `count` steps says about a program.
+
+    Raises:
+        InputError: it is a recording of another program, or of fewer steps.
+    """
+    known = {s.name: s for s, _ in steps(program.schedule) if isinstance(s, Kernel | Collective)}
+    events = whole_steps(of_program(events, known), count)
+    communicating = {name for name, step in known.items() if isinstance(step, Collective)}
+    updating = {
+        name
+        for name, step in known.items()
+        if isinstance(step, Kernel) and step.origin.phase == "optimizer"
+    }
+    sums = totals(events, count, communicating)
+    optimizer = _busy([e for e in events if e.name in updating], len({e.device for e in events}))
+    terms = {
+        "compute": sums.compute - optimizer / count,
+        "optimizer": optimizer / count,
+        "exposed_communication": sums.exposed_communication,
+        "bubble": 0.0,
+        "host": sums.span - sums.busy,
+        "hidden_communication": sums.communication - sums.exposed_communication,
+    }
+    return Recording(per_step(events, count), terms)
+
+
+def _busy(events: Sequence[RecordedEvent], devices: int) -> float:
+    """Seconds in which any of the events runs, the mean over devices."""
+    each = {e.device for e in events}
+    return sum(union([e for e in events if e.device == device]) for device in each) / devices

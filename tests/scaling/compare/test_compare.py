@@ -1,0 +1,147 @@
+"""Predicted joined with measured: errors by their definition, null where nothing was measured."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from meshes import catalog
+from meshes.errors import InputError
+from scaling.compare.compare import Pair, compare, comparison_dict
+from scaling.compare.steps import Measured
+from scaling.compare.terms import TERMS, Recording
+from scaling.cost.profile_file import profile_of
+from scaling.predict import predict
+from scaling.prediction import prediction_dict
+from scaling.price import price
+from scaling.program import Collective, Wait
+
+H100 = catalog.load("dgx-h100")
+MEASURED = {
+    "name": "hand",
+    "machine": "8 x NVIDIA H100",
+    "versions": {"jax": "0.10.2"},
+    "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
+    "memory": {"measured": 10e9, "compiled": 11e9},
+    "recorded_steps": None,
+}
+TIMES = {
+    "compute": 1e-3, "optimizer": 4e-4, "exposed_communication": 1e-4, "bubble": 0.0, "host": 0.0,
+    "hidden_communication": 2e-4,
+}  # fmt: skip
+RECORDING = Recording(
+    {
+        "dot.1": Measured(3, 5e-4, 5e-4),
+        "gather.1": Measured(3, 6e-4, 4e-4),
+        "adam.1": Measured(1, 4e-4, 4e-4),
+    },
+    TIMES,
+)
+
+
+@pytest.fixture
+def priced(hand_step):
+    return price(hand_step, H100, profile_of(H100.accelerator))
+
+
+@pytest.fixture
+def prediction(priced):
+    return prediction_dict(predict(priced))
+
+
+def test_the_error_is_predicted_over_measured_less_one():
+    assert Pair(3.0, 2.0).error == 0.5
+    assert Pair(1.0, 2.0).error == -0.5
+    assert Pair(None, 2.0).error is Pair(1.0, None).error is Pair(1.0, 0.0).error is None
+
+
+def test_the_document_has_the_keys_of_the_contract(prediction, priced):
+    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    document = comparison_dict(found)
+    assert {
+        "name",
+        "machine",
+        "versions",
+        "step_time",
+        "time",
+        "collectives",
+        "memory",
+        "grade",
+    } <= set(document)
+    assert set(document["step_time"]) == {"predicted", "measured", "error", "spread", "steps"}
+    assert set(document["time"]) == set(TERMS)
+    pair = {"predicted", "measured", "error"}
+    assert all(set(term) == pair for term in document["time"].values())
+    assert all(set(c) == {"kind", "axis", "bytes"} | pair for c in document["collectives"])
+    assert pair <= set(document["memory"])
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_the_step_time_has_its_spread(prediction):
+    step = compare(prediction, MEASURED).step_time
+    assert step.seconds.error == pytest.approx(prediction["step_time"] / 2e-3 - 1)
+    assert (step.spread, step.steps) == (0.02, 9)
+
+
+def test_without_a_recording_terms_and_collectives_are_not_measured(prediction, priced):
+    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step)
+    assert all(pair.measured is None and pair.error is None for pair in found.time.values())
+    assert [c.seconds.measured for c in found.collectives] == [None, None]
+    assert found.kernels == ()
+
+
+def test_without_a_program_there_are_no_collectives(prediction):
+    assert compare(prediction, MEASURED).collectives == ()
+
+
+def test_instructions_are_joined_by_name(prediction, priced):
+    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    gather, total = found.collectives
+    assert (gather.kind, gather.axis, gather.bytes) == ("all-gather", "fsdp", 2**26)
+    assert gather.seconds == Pair(priced.timeline.by_step["gather.1"], 6e-4)
+    assert total.seconds.measured is None  # not in the recording
+    assert found.time["compute"].measured == 1e-3
+
+
+def test_identical_collectives_are_one(prediction, priced):
+    twin = replace(priced.program.schedule[1], name="sum.2")
+    program = replace(priced.program, schedule=(*priced.program.schedule, twin))
+    seconds = {"sum.1": 1.0, "sum.2": 2.0, "gather.1": 9.0}
+    seen = {name: Measured(1, 10.0, 10.0) for name in ("sum.1", "sum.2")}
+    found = compare(prediction, MEASURED, program, seconds, Recording(seen, TIMES))
+    assert [c.seconds for c in found.collectives] == [Pair(9.0, None), Pair(3.0, 20.0)]
+
+
+def test_groups_of_one_are_no_communication(prediction, priced):
+    alone = Collective("alone", kind="all-reduce", bytes=8)
+    program = replace(priced.program, schedule=(alone, Wait("alone")))
+    assert compare(prediction, MEASURED, program, {}).collectives == ()
+
+
+def test_kernels_that_differ_most_come_first(prediction, priced):
+    found = compare(
+        prediction, MEASURED, priced.program, {"dot.1": 6e-4, "adam.1": 9e-4}, RECORDING
+    )
+    assert [kernel.name for kernel in found.kernels] == ["adam.1", "dot.1"]
+    assert (
+        found.kernels[0].origin == "optimizer" and found.kernels[1].origin == "forward layers/mlp"
+    )
+
+
+def test_memory_that_was_not_measured_is_null_beside_the_compilers_plan(prediction):
+    on_cpu = MEASURED | {"memory": {"measured": None, "compiled": 11e9}}
+    memory = comparison_dict(compare(prediction, on_cpu))["memory"]
+    assert memory == {"predicted": 12e9, "measured": None, "error": None, "compiled": 11e9}
+    assert compare(prediction, MEASURED).memory == Pair(12e9, 10e9)
+
+
+@pytest.mark.parametrize("key", ["step_time", "memory", "machine", "versions"])
+def test_a_measurement_of_another_version_is_refused(prediction, key):
+    with pytest.raises(InputError, match=f"'{key}'.*train the run again"):
+        compare(prediction, {k: v for k, v in MEASURED.items() if k != key})
+
+
+@pytest.mark.parametrize("key", ["name", "step_time", "time", "memory", "grade"])
+def test_a_prediction_of_another_version_is_refused(prediction, key):
+    with pytest.raises(InputError, match=f"'{key}'.*train the run again"):
+        compare({k: v for k, v in prediction.items() if k != key}, MEASURED)
