@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from meshes.errors import InputError
 from scaling.layouts import with_mesh
 from scaling.recipes import resolve, with_steps
+from scaling.report.words import memory_words, time_words
 from scaling.run import Run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
@@ -72,6 +73,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     _say(_header(planned))
     programs = compile_programs(planned)
     _say(_sharding(planned, programs))
+    options = replace(options, predicted=_predict(planned, programs, folder))
     try:
         outcome = train(planned, programs, options)
     except NotFinite as error:
@@ -79,6 +81,32 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
         return 1
     _say(_ending(outcome, folder), sys.stdout)
     return 0
+
+
+def _predict(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
+    """Write what is predicted before the first step; the seconds of one step, if they are known."""
+    import jax
+
+    from scaling.compare.folder import write_prediction
+    from scaling.train.predicted import try_to_predict
+
+    if jax.process_index() != 0:
+        return None
+    made = try_to_predict(plan, programs)
+    if isinstance(made, str):
+        _say([made])
+        return None
+    priced, prediction = made
+    write_prediction(folder, priced, prediction)
+    low, high = time_words(prediction.step_time_low), time_words(prediction.step_time_high)
+    _say(
+        [
+            f"predicted: {time_words(prediction.step_time)} a step ({low} to {high}), "
+            f"{memory_words(prediction.memory.peak)} on each device; {prediction.bottleneck}",
+            *(f"warning: {text}" for text in prediction.warnings),
+        ]
+    )
+    return float(prediction.step_time)
 
 
 def _ending(outcome: "Outcome", folder: Path) -> list[str]:
@@ -89,7 +117,10 @@ def _ending(outcome: "Outcome", folder: Path) -> list[str]:
     if not outcome.new_steps:
         return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
     done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
-    return [done, f'next: scaling sample {folder} --prompt "def "']
+    next_steps = [f'next: scaling sample {folder} --prompt "def "']
+    if (folder / "predicted.json").is_file():
+        next_steps.append(f"next: scaling compare {folder}")
+    return [done, *next_steps]
 
 
 def _header(plan: "Plan") -> list[str]:

@@ -9,13 +9,14 @@ from scaling.run import Run, Train
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
 
-def check_trainable(run: Run, mesh: MeshShape) -> None:
+def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
     """Raise InputError for the first thing in `run` that the trainer does not do.
 
-    Such a run can still be described and priced.
+    Such a run can still be described. `verb` is what the user asked for: what is predicted by the
+    compiled program is the trainer's own step.
     """
     for problem, fix in _problems(run, mesh):
-        raise InputError(f"train: {problem} is not yet trained; {fix}")
+        raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
 
 
 def check_settings(train: Train) -> None:

@@ -22,6 +22,7 @@ class Options:
     resume: bool = False
     profile: tuple[int, int] | None = None  # first and last step recorded
     sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
+    predicted: float | None = None  # s, of one step; shown beside the measured one
 
 
 def check_folder(options: Options) -> None:

@@ -82,7 +82,9 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
-        line = stack.enter_context(ProgressLine(run.train.steps, int(state.step), stream))
+        line = stack.enter_context(
+            ProgressLine(run.train.steps, int(state.step), stream, options.predicted)
+        )
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
         loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop)
@@ -143,7 +145,8 @@ class _Loop:
             if self.saved != done:
                 self._save(state, done)
                 self.checkpoints.wait()
-            save_measured(self.folder, self.plan, self.programs, self.step_times)
+            recorded = self.profile.recorded
+            save_measured(self.folder, self.plan, self.programs, self.step_times, recorded)
         return Outcome(
             done, done - first, self.loss, self._stopping() if done < train.steps else ""
         )

@@ -9,17 +9,24 @@ from typing import Any
 
 import jax
 
+from scaling.compiled.lower import planned_peak
 from scaling.train.prepare import Plan, Programs
 
 WARM_UP = 3  # steps left out: first use of buffers, threads and caches
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 
-def measured(plan: Plan, programs: Programs, step_times: list[float]) -> dict[str, Any]:
+def measured(
+    plan: Plan,
+    programs: Programs,
+    step_times: list[float],
+    recorded: tuple[int, int] | None = None,
+) -> dict[str, Any]:
     """Median step time with its spread (quartile distance over median), memory, machine, versions.
 
     Args:
         step_times: seconds of every step, in order.
+        recorded: first and last step of a recorded profile.
     """
     times = step_times[WARM_UP:] or step_times
     device = plan.mesh.devices.flat[0]
@@ -34,15 +41,22 @@ def measured(plan: Plan, programs: Programs, step_times: list[float]) -> dict[st
         },
         "memory": {
             "measured": _peak_memory(plan),
-            "compiled": _compiled_peak(programs),
+            "compiled": planned_peak(programs.step, plan.mesh),
         },
+        "recorded_steps": list(recorded) if recorded else None,
     }
 
 
-def save_measured(folder: Path, plan: Plan, programs: Programs, step_times: list[float]) -> None:
+def save_measured(
+    folder: Path,
+    plan: Plan,
+    programs: Programs,
+    step_times: list[float],
+    recorded: tuple[int, int] | None = None,
+) -> None:
     """Write `measured.json` (by the first process only)."""
     if jax.process_index() == 0:
-        document = measured(plan, programs, step_times)
+        document = measured(plan, programs, step_times, recorded)
         (folder / "measured.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -51,12 +65,6 @@ def _spread(times: list[float]) -> float | None:
         return None
     low, middle, high = statistics.quantiles(times, n=4)
     return (high - low) / middle
-
-
-def _compiled_peak(programs: Programs) -> int | None:
-    """Bytes per device at the fullest moment of the step, as the compiler planned it."""
-    analysis = programs.step.memory_analysis()
-    return analysis.peak_memory_in_bytes if analysis else None
 
 
 def _peak_memory(plan: Plan) -> int | None:

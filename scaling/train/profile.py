@@ -32,6 +32,7 @@ class Profile:
         self._folder = folder
         self._first, self._last = steps or (0, 0)
         self._recording = False
+        self.recorded: tuple[int, int] | None = None  # the steps whose recording is finished
 
     def before(self, step: int) -> None:
         """Called before a step is dispatched."""
@@ -44,6 +45,7 @@ class Profile:
         if self._recording and step == self._last:
             jax.block_until_ready(result)
             self._stop()
+            self.recorded = (self._first, self._last)
 
     def __enter__(self) -> "Profile":
         return self

@@ -16,13 +16,20 @@ BAR_WIDTH = 10  # characters: leaves room for the line on a terminal of 90
 
 
 def progress_line(
-    step: int, total: int, loss: float, tokens_per_second: float, step_time: float
+    step: int,
+    total: int,
+    loss: float,
+    tokens_per_second: float,
+    step_time: float,
+    predicted: float | None = None,
 ) -> str:
-    """One line: steps done and to do, loss, rate, seconds per step, time left at this rate."""
+    """One line: steps done and to do, loss, rate, seconds per step (measured and, where there is
+    one, predicted), time left at this rate."""
+    beside = "" if predicted is None else f" (predicted {_duration(predicted)})"
     left = timedelta(seconds=round((total - step) * step_time))
     return (
         f"step {step:,}/{total:,} | loss {loss:.4f} | {tokens_per_second:,.0f} tokens/s | "
-        f"{_duration(step_time)}/step | {left} left"
+        f"{_duration(step_time)}/step{beside} | {left} left"
     )
 
 
@@ -34,15 +41,22 @@ def _duration(seconds: float) -> str:
 class ProgressLine:
     """Shows the steps of one run; use as a context manager."""
 
-    def __init__(self, total: int, first: int = 0, stream: TextIO | None = None):
+    def __init__(
+        self,
+        total: int,
+        first: int = 0,
+        stream: TextIO | None = None,
+        predicted: float | None = None,
+    ):
         """Start the line.
 
         Args:
             total: steps at the end of the run.
             first: steps done before this process (a resumed run).
             stream: where to write; stderr if None.
+            predicted: seconds of one step, as predicted before the first one.
         """
-        self._total, self._first = total, first
+        self._total, self._first, self._predicted = total, first, predicted
         self._stream = stream or sys.stderr
         self._every = max(1, (total - first) // PLAIN_LINES)
         self._live = self._live_line() if self._stream.isatty() else None
@@ -50,7 +64,7 @@ class ProgressLine:
 
     def update(self, step: int, loss: float, tokens_per_second: float, step_time: float) -> None:
         """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
-        line = progress_line(step, self._total, loss, tokens_per_second, step_time)
+        line = progress_line(step, self._total, loss, tokens_per_second, step_time, self._predicted)
         done = step - self._first
         if self._live:
             self._live.update(self._task, completed=done, description=line)

@@ -137,7 +137,8 @@ def test_run_json_describes_the_same_run_with_its_mesh(finished):
 
 def test_measured_json_leaves_the_first_steps_out(finished):
     document = json.loads((finished[0] / "measured.json").read_text())
-    assert set(document) == {"name", "machine", "versions", "step_time", "memory"}
+    keys = {"name", "machine", "versions", "step_time", "memory", "recorded_steps"}
+    assert set(document) == keys
     assert document["step_time"]["steps"] == STEPS - 3
     times = sorted(line["step_time"] for line in training_lines(finished[0])[3:])
     assert document["step_time"]["measured"] == times[len(times) // 2]

@@ -18,7 +18,10 @@ COMPILED = 123_456  # bytes
 def made_of(*peaks):
     """A plan on devices whose memory counters stand at `peaks` (None: they do not count)."""
     stats = [None if peak is None else {"peak_bytes_in_use": peak} for peak in peaks]
-    devices = [SimpleNamespace(device_kind="toy chip", memory_stats=lambda s=s: s) for s in stats]
+    devices = [
+        SimpleNamespace(platform="gpu", device_kind="toy chip", memory_stats=lambda s=s: s)
+        for s in stats
+    ]
     mesh = SimpleNamespace(
         size=len(devices), devices=np.array(devices, dtype=object), local_devices=devices
     )
