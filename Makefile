@@ -23,7 +23,7 @@ endif
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-demo: $(READY)  ## train a small model on 8 devices, sample from it, plot the loss
+demo: $(READY_ALL)  ## calibrate, predict, train on 8 devices, compare, price the step on H100
 	$(BIN)/python -m experiments.demo $(DEMO_ARGS)
 
 test: $(READY)  ## the fast tests, under 10 minutes on 2 cores

@@ -1,6 +1,9 @@
-"""`make demo`: train a small model on a sharded mesh, sample from it, plot its loss.
+"""`make demo`: measure this machine, predict a step, train on a sharded mesh, compare, sample.
 
-Uses the GPUs present, else eight fake devices of this machine's CPU.
+    calibrate (once) -> train: predicted beside measured -> sample -> compare -> predict on H100
+
+Uses the GPUs present, else eight fake devices of this machine's CPU. The last part compiles the
+same step for a DGX H100, which needs no GPU.
 """
 
 import argparse
@@ -9,12 +12,17 @@ import shutil
 import time
 from pathlib import Path
 
+from meshes.errors import InputError
 from scaling.cli import main as scaling
+from scaling.commands.calibrate import calibrate_here
+from scaling.recipes import recipe
 from scaling.report.plots import plot_loss
+from scaling.targets import HOST, profile_for, target
 from scaling.train.launch import avoid_absent_gpus
 from scaling.train.metrics import read_metrics
 
 HOST_DEVICES = 8
+RECORDED = "20:22"  # steps whose profile is recorded, once caches are warm
 HOST_MESH = "data=2,fsdp=2,tensor=2"
 PROMPT = "def "
 
@@ -23,22 +31,48 @@ def main() -> int:
     """Train, sample, plot; returns the exit code of the first that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
-    parser.add_argument("--steps", type=int, help="fewer steps, to try it")
+    parser.add_argument("--steps", type=int, help="fewer steps, to try it (at least 22)")
     given = parser.parse_args()
     _make_room(given.run_dir)
     avoid_absent_gpus()
     start = time.perf_counter()
     steps = [] if given.steps is None else ["--steps", str(given.steps)]
-    code = scaling(["train", "demo", *_mesh(), "--run-dir", str(given.run_dir), *steps])
-    if code:
-        return code
-    print(f"\na sample, after {PROMPT!r}:\n", flush=True)
-    code = scaling(["sample", str(given.run_dir), "--prompt", PROMPT])
-    if code:
-        return code
+    mesh, folder = _mesh(), str(given.run_dir)
+    parts: list[tuple[str, list[str]]] = [
+        (
+            "training, predicted beside measured",
+            ["train", "demo", *mesh, "--run-dir", folder, "--record-profile", RECORDED, *steps],
+        ),
+        (f"a sample, after {PROMPT!r}", ["sample", folder, "--prompt", PROMPT]),
+        ("predicted and measured", ["compare", folder]),
+        (
+            "the same step on eight H100, which are not here",
+            ["predict", "demo", "--mesh", HOST_MESH, "--cluster", "dgx-h100"],
+        ),
+    ]
+    _calibrate_once()
+    for title, words in parts:
+        print(f"\n== {title}: scaling {' '.join(words)}\n", flush=True)
+        if code := scaling(words):
+            return code
     print(f"\n{_summary(given.run_dir)}\ndemo took {time.perf_counter() - start:.0f} s")
-    print("next: scaling sharding llama3-70b --mesh fsdp=64,tensor=8")
+    print("next: scaling predict llama3-70b --mesh fsdp=64,tensor=8 --cluster dgx-h100 --nodes 64")
     return 0
+
+
+def _calibrate_once() -> None:
+    """Measure this machine's CPU quickly, unless it has been measured as it is now."""
+    import jax
+
+    if jax.default_backend() != "cpu":
+        return
+    try:
+        _, doubts = profile_for(target(recipe("demo"), HOST, mesh=f"fsdp={HOST_DEVICES}").cluster)
+    except InputError as error:
+        doubts = [str(error)]
+    if doubts:
+        print(f"== measuring this machine, once: {doubts[0]}\n", flush=True)
+        calibrate_here(None, quick=True, devices=HOST_DEVICES)
 
 
 def _make_room(folder: Path) -> None:

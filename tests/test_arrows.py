@@ -28,7 +28,11 @@ JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Modules and packages that import without JAX, beside all of meshes but devices.
 JAX_FREE = (
     *("models.config", "models.presets", "models.huggingface", "models.accounting"),
-    *("scaling.run", "scaling.recipes", "scaling.cli"),
+    *("scaling.run", "scaling.recipes", "scaling.cli", "scaling.targets", "scaling.what_if"),
+    *("scaling.program", "scaling.program_file", "scaling.timeline", "scaling.streams"),
+    "scaling.memory",
+    *("scaling.cost", "scaling.price", "scaling.predict", "scaling.expected", "scaling.surprises"),
+    *("scaling.compiled.step", "scaling.compiled.read", "scaling.compiled.cache"),
 )
 
 

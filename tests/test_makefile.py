@@ -128,7 +128,7 @@ def test_uv_brings_a_python_where_there_is_none(checkout):
 def test_it_installs_again_only_when_pyproject_has_changed(checkout):
     checkout.add_python("python3")
     checkout.make("test")
-    checkout.make("demo")
+    checkout.make("bench")
     assert len(checkout.installs()) == 1
     later = (checkout.folder / ".venv/.ready-dev").stat().st_mtime + 10
     os.utime(checkout.folder / "pyproject.toml", (later, later))

@@ -16,10 +16,12 @@ import numpy as np
 
 from experiments.gpu.cases import mesh_of
 from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
+from experiments.gpu.predicted import errors, predicted
 from experiments.gpu.timing import THOROUGH, Effort, time_windows
 from meshes.devices import present_mesh
 from models.accounting import count_parameters, model_flops
 from models.layout import Layout
+from scaling.cost.profile import Profile
 from scaling.layouts import rules_for
 from scaling.run import Run
 from scaling.train.options import compiler_options
@@ -62,7 +64,11 @@ class Trainer:
 
 
 def measure(
-    run: Run, devices: list[jax.Device], effort: Effort = THOROUGH, deadline: float = math.inf
+    run: Run,
+    devices: list[jax.Device],
+    effort: Effort = THOROUGH,
+    deadline: float = math.inf,
+    profile: Profile | None = None,
 ) -> dict[str, Any]:
     """Train `run` for some steps on the first devices that its mesh needs.
 
@@ -71,10 +77,13 @@ def measure(
         devices: those present.
         effort: how long and how often to measure.
         deadline: on the clock of `time.monotonic`; ends the measurement early.
+        profile: efficiencies to predict the step with, before it runs; None: it is not predicted.
     """
     devices = devices[: mesh_of(run).devices]
     before = memory(devices).get("peak_bytes_in_use", 0)
     with trainer(run, devices) as train:
+        mesh = jax.sharding.get_mesh()
+        guess = predicted(train.program.step, mesh, run, profile) if profile else None
         timed = time_windows(train, effort, deadline)
         load = _under_load(train, timed.calls)
         losses = [float(loss) for loss in train.losses]
@@ -87,6 +96,7 @@ def measure(
             "step_time": {**timed.as_dict(), "warm_up_calls": effort.warm_up},
             "tokens_per_second": run.batch.tokens / timed.median,
             "memory": _memory(train.program.step, devices, before),
+            "predicted": guess,
             "loss": {
                 "first": _finite(losses[0]),
                 "last": _finite(losses[-1]),
@@ -159,6 +169,7 @@ def with_rates(case: dict[str, Any], peak: float | None, matmul: float | None) -
         "flops_per_second_per_device": rate,
         "mfu": rate / peak if peak else None,
         "of_matmul": rate / matmul if matmul else None,
+        "errors": errors(case),
     }
 
 

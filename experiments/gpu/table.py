@@ -2,7 +2,8 @@
 
 from typing import Any
 
-COLUMNS = ("case", "attention", "step ms", "spread", "tokens/s", "TFLOP/s", "MFU", "peak GiB")
+COLUMNS = ("case", "attention", "step ms", "spread", "tokens/s", "TFLOP/s", "MFU", "peak GiB",
+           "predicted ms", "error")  # fmt: skip
 TERA, GIB, MILLI = 1e12, 2**30, 1e-3
 
 
@@ -38,7 +39,8 @@ def table(document: dict[str, Any]) -> str:
 
 _LEGEND = """\
 step: median over windows, spread: least to most. TFLOP/s and MFU credit the model's FLOPs only
-(nothing that is recomputed). peak: the allocator's, where this case set it, / the compiler's."""
+(nothing that is recomputed). peak: the allocator's, where this case set it, / the compiler's.
+predicted: from the compiled program and this machine's calibration, before the step ran."""
 
 
 def _heading(document: dict[str, Any]) -> str:
@@ -55,6 +57,8 @@ def _heading(document: dict[str, Any]) -> str:
 
 def _cells(case: dict[str, Any]) -> tuple[str, ...]:
     time, memory = case["step_time"], case["memory"]
+    guess = (case["predicted"] or {}).get("step_time")
+    error = case["errors"]["step_time"]
     own = _gib(memory["peak_in_use"]) if memory["is_own"] else "-"
     return (
         case["name"],
@@ -65,6 +69,8 @@ def _cells(case: dict[str, Any]) -> tuple[str, ...]:
         _number(case["flops_per_second_per_device"] / TERA),
         "-" if case["mfu"] is None else f"{case['mfu']:.1%}",
         f"{own} / {_gib(memory['compiled']['peak'])}",
+        "-" if guess is None else f"{guess / MILLI:.2f}",
+        "-" if error is None else f"{error:+.1%}",
     )
 
 

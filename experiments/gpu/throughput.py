@@ -25,6 +25,7 @@ from experiments.gpu.cases import cases, halved, label, tiny_cases
 from experiments.gpu.ceilings import measure_ceilings
 from experiments.gpu.machine import LOAD, describe, identify, nvidia_smi
 from experiments.gpu.measure import is_out_of_memory, measure, short, with_rates
+from experiments.gpu.predicted import calibrated
 from experiments.gpu.table import line, table
 from experiments.gpu.timing import QUICK, THOROUGH
 from scaling.run import Run, run_dict
@@ -112,10 +113,12 @@ def main(arguments: list[str] | None = None) -> None:
         "finished": False,
     }
     effort = QUICK if args.tiny else THOROUGH
+    calibration = path.with_name(path.name.replace("throughput", "calibration"))
+    profile = None if args.tiny else calibrated(calibration)
     matmul = ceilings["matmul"]["flops_per_second"]
 
     def measure_one(run: Run) -> dict[str, Any]:
-        return with_rates(measure(run, devices, effort, deadline), chip.peak, matmul)
+        return with_rates(measure(run, devices, effort, deadline, profile), chip.peak, matmul)
 
     for case in run_cases(todo, measure_one, Budget(deadline)):
         document["cases"].append(case)

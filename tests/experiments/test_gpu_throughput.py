@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.gpu import machine, measure, table, throughput
+from experiments.gpu import machine, measure, predicted, table, throughput
 from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
 from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
 from meshes.catalog.library import accelerator, accelerator_names, load
@@ -36,7 +36,7 @@ CASE_KEYS = {
     *("status", "name", "run", "devices", "parameters", "tokens_per_step", "model_flops"),
     *("attention", "flash_calls", "note", "compile_seconds", "step_time", "tokens_per_second"),
     *("flops_per_second_per_device", "mfu", "of_matmul", "memory", "loss", "loss_falls"),
-    "under_load",
+    *("under_load", "predicted", "errors"),
 }
 DOCUMENT_KEYS = {
     *("schema", "date", "tiny", "device", "driver", "versions", "settings", "host", "commit"),
@@ -63,7 +63,7 @@ def tiny(tmp_path_factory) -> SimpleNamespace:
     }
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-    (path,) = out.rglob("*.json")
+    (path,) = out.rglob("throughput-*.json")
     text = path.read_text()
     return SimpleNamespace(path=path, text=text, document=json.loads(text), stdout=done.stdout)
 
@@ -307,7 +307,8 @@ def test_earlier_results_of_the_day_are_not_written_over(tmp_path):
 
 def test_mfu_is_model_flops_over_time_devices_and_peak():
     """989.4e12 FLOP/s: 4e15 FLOPs on 8 devices in 2 s are 250e12 on each, 25.27 % of the peak."""
-    case = {"model_flops": 4e15, "devices": 8, "step_time": {"median": 2.0}}
+    case = document()["cases"][0] | {"model_flops": 4e15, "devices": 8}
+    case["step_time"] = {"median": 2.0}
     rated = measure.with_rates(case, peak=accelerator("h200-sxm").peak("bf16"), matmul=500e12)
     assert rated["flops_per_second_per_device"] == 250e12
     assert rated["mfu"] == pytest.approx(0.25268, abs=1e-5)
@@ -414,6 +415,8 @@ def document(**changes) -> dict:
         "memory": {"compiled": {"peak": 34 * 2**30}, "peak_in_use": 33 * 2**30, "is_own": True},
         "loss": {"first": 10.98, "last": 10.5, "steps": 100},
         "loss_falls": True,
+        "predicted": {"step_time": 0.0757, "memory": 32 * 2**30},
+        "errors": {"step_time": 0.0602, "memory": -0.0303, "compiled_memory": -0.0588},
     }
     lost = {"status": "out of memory", "name": "big", "error": "9 bytes"}
     return {
@@ -427,9 +430,30 @@ def test_the_table_shows_milliseconds_percent_and_both_peaks():
     text = table.table(document())
     assert "788 TFLOP/s of 989 dense peak" in text and "4.3 TB/s" in text
     (row,) = [line for line in text.splitlines() if line.startswith("gpt2")]
-    for cell in ("71.40", "71.20-71.90", "458,931", "392", "39.6%", "33 / 34"):
+    for cell in ("71.40", "71.20-71.90", "458,931", "392", "39.6%", "33 / 34", "75.70", "+6.0%"):
         assert cell in row
     assert re.search(r"^big +out of memory$", text, re.MULTILINE)
+
+
+def test_errors_are_predicted_over_measured():
+    case = document()["cases"][0]
+    assert predicted.errors(case) == {
+        "step_time": pytest.approx(0.0757 / 0.0714 - 1),
+        "memory": pytest.approx(32 / 33 - 1),
+        "compiled_memory": pytest.approx(32 / 34 - 1),
+    }
+
+
+@pytest.mark.parametrize("guess", [None, {"error": "no such chip"}])
+def test_what_was_not_predicted_has_no_error(guess):
+    case = document(predicted=guess)["cases"][0]
+    assert set(predicted.errors(case).values()) == {None}
+    assert " - " in table.table(document(predicted=guess, errors=predicted.errors(case)))
+
+
+def test_toys_are_not_predicted_because_nothing_is_calibrated_for_them(tiny):
+    assert [case["predicted"] for case in tiny.document["cases"]] == [None, None]
+    assert not list(tiny.path.parent.glob("calibration-*.json"))
 
 
 def test_a_peak_of_an_earlier_case_is_not_shown_as_this_ones():
