@@ -3,7 +3,7 @@
 #
 #   PYTHON=/path/to/python3.12           interpreter for .venv
 #   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
-#   DEMO_ARGS, BENCH_ARGS, GPU_ARGS      likewise for the others
+#   DEMO_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, GPU_ARGS    likewise for the others
 
 BIN := .venv/bin
 READY := .venv/.ready-dev
@@ -18,10 +18,10 @@ LONG_TIER := not gpu
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench gpu clean
+.PHONY: help demo test test-all lint format host-check bench gpu clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(READY_ALL)  ## calibrate, predict, train on 8 devices, compare, price the step on H100
 	$(BIN)/python -m experiments.demo $(DEMO_ARGS)
@@ -40,6 +40,9 @@ lint: $(READY)  ## format check, lint, types
 format: $(READY)  ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+host-check: $(READY)  ## predicted against measured steps on 8 devices of this machine, 10 minutes
+	$(BIN)/python -m experiments.host_check $(HOST_CHECK_ARGS)
 
 bench: $(READY)  ## time this project's own speed promises
 	$(BIN)/python -m experiments.bench $(BENCH_ARGS)
