@@ -77,7 +77,18 @@ def checkout(tmp_path) -> Checkout:
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
     assert listed == {
-        *("help", "demo", "test", "test-all", "lint", "format", "bench", "gpu", "clean")
+        *(
+            "help",
+            "demo",
+            "test",
+            "test-all",
+            "lint",
+            "format",
+            "host-check",
+            "bench",
+            "gpu",
+            "clean",
+        )
     }
 
 

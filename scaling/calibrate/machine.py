@@ -2,12 +2,16 @@
 
 import os
 import platform
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 PACKAGES = ("jax", "jaxlib")
 CPU_INFO = Path("/proc/cpuinfo")  # of Linux
+STATISTICS = Path("/proc/stat")  # of Linux
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # of Linux
+LISTEN = 0.5  # s, fifty ticks of each processor
+MUCH = 0.2  # of the processor, from which on others disturb a measurement
 
 
 def machine() -> str:
@@ -61,8 +65,22 @@ def versions() -> dict[str, str]:
 
 
 def busy() -> str:
-    """What else the processor does, if it does much; "" if it does not, or cannot say."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load <= cores() / 2:
+    """What else the processor does, if it does much; "" if it does not, or cannot say.
+
+    Asked before a measurement: it listens for `LISTEN` seconds.
+    """
+    if not STATISTICS.exists():
         return ""
-    return f"{load:.1f} processes ran on {cores()} cores in the last minute, before this one began"
+    before = _ticks()
+    time.sleep(LISTEN)
+    used, every = (late - early for late, early in zip(_ticks(), before, strict=True))
+    if used <= MUCH * every:
+        return ""
+    return f"other processes use {used / every:.0%} of the processor"
+
+
+def _ticks() -> tuple[int, int]:
+    """Time that all processors together have been used, and have had, since they started."""
+    fields = STATISTICS.read_text().splitlines()[0].split()[1:]
+    ticks = [int(field) for field in fields[:8]]  # user nice system idle iowait irq softirq steal
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

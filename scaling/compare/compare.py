@@ -15,6 +15,7 @@ from meshes.errors import InputError
 from scaling.compare.terms import TERMS, Recording
 from scaling.prediction import axis_name
 from scaling.program import Collective, Kernel, Program, collectives, kernels
+from scaling.targets import HOST
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Comparison:
     memory: Pair
     compiled_memory: float | None  # bytes, as the compiler planned them for one device
     grade: str
+    virtual: bool = False  # whether the devices share the cores of this machine
 
 
 def compare(
@@ -113,6 +115,7 @@ def compare(
             memory=Pair(prediction["memory"]["peak"], memory["measured"]),
             compiled_memory=memory["compiled"],
             grade=prediction["grade"],
+            virtual=prediction.get("cluster", {}).get("name") == HOST,
         )
     except (KeyError, TypeError) as error:
         raise InputError(

@@ -11,6 +11,10 @@ from scaling.report.columns import columns
 
 MOST_LINES = 12  # collectives and kernels that the table shows
 HEAD = ("predicted", "measured", "error")
+SHARED = (
+    "devices that share cores: while one waits in a collective the others compute, so kernels are "
+    "measured shorter, and collectives longer, than they are priced; their sum can be compared"
+)
 Row = tuple[str, ...]
 
 
@@ -28,11 +32,12 @@ def head_lines(comparison: Comparison) -> list[str]:
     memory = words(comparison.memory, format_size)
     if comparison.memory.measured is None and comparison.compiled_memory is not None:
         memory += f", {format_size(comparison.compiled_memory)} planned by the compiler"
-    return [
+    lines = [
         f"{comparison.name} on {comparison.machine}, {comparison.grade} figures",
         f"step time: {words(step.seconds)}{spread} over {count}",
         f"memory of a device: {memory}",
     ]
+    return [*lines, SHARED] if comparison.virtual and comparison.kernels else lines
 
 
 def sections(comparison: Comparison) -> dict[str, list[Row]]:

@@ -113,7 +113,7 @@ class _Loop:
         self.agreed = False  # that all processes stop; needed only where there are several
         self.saved = -1  # step of the last save; the folder may not show it to every process yet
         self.ready = 0.0  # when the last step that was read had finished
-        self.step_times: list[float] = []
+        self.step_times: dict[int, float] = {}  # by number
         self.loss = math.nan
 
     def run(self, state: TrainState) -> Outcome:
@@ -160,7 +160,7 @@ class _Loop:
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         batch = next(self.batches)
         tokens = place_tokens(self.programs, batch)
-        self.profile.before(step)
+        self.profile.before(step, state.step)
         started = time.perf_counter()
         state, metrics = self.programs.step(state, tokens)
         self.profile.after(step, metrics)
@@ -173,7 +173,7 @@ class _Loop:
         now = time.perf_counter()
         step_time = now - max(self.ready, this.dispatched)
         self.ready = now
-        self.step_times.append(step_time)
+        self.step_times[this.step] = step_time
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
         rate = tokens / step_time

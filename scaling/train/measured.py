@@ -3,6 +3,7 @@
 import json
 import platform
 import statistics
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax")
 def measured(
     plan: Plan,
     programs: Programs,
-    step_times: list[float],
+    step_times: Mapping[int, float],
     recorded: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
     """Median step time with its spread (quartile distance over median), memory, machine, versions.
 
+    Left out are the first steps of the process, and those that a recording disturbed, from the one
+    in flight when it began: unless no others are left.
+
     Args:
-        step_times: seconds of every step, in order.
+        step_times: seconds of every step of this process, by its number, in order.
         recorded: first and last step of a recorded profile.
     """
-    times = step_times[WARM_UP:] or step_times
+    disturbed = range(recorded[0] - 1, recorded[1] + 1) if recorded else ()
+    later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
+    alone = [seconds for step, seconds in later.items() if step not in disturbed]
+    times = alone or list(later.values()) or list(step_times.values())
     device = plan.mesh.devices.flat[0]
     return {
         "name": plan.run.name,
@@ -51,7 +58,7 @@ def save_measured(
     folder: Path,
     plan: Plan,
     programs: Programs,
-    step_times: list[float],
+    step_times: Mapping[int, float],
     recorded: tuple[int, int] | None = None,
 ) -> None:
     """Write `measured.json` (by the first process only)."""
@@ -60,7 +67,7 @@ def save_measured(
         (folder / "measured.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
-def _spread(times: list[float]) -> float | None:
+def _spread(times: Sequence[float]) -> float | None:
     if len(times) < 4:
         return None
     low, middle, high = statistics.quantiles(times, n=4)

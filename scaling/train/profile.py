@@ -34,9 +34,10 @@ class Profile:
         self._recording = False
         self.recorded: tuple[int, int] | None = None  # the steps whose recording is finished
 
-    def before(self, step: int) -> None:
-        """Called before a step is dispatched."""
+    def before(self, step: int, previous: Any) -> None:
+        """Called before a step is dispatched; a recording begins when `previous` is there."""
         if step == self._first:
+            jax.block_until_ready(previous)
             jax.profiler.start_trace(self._folder)
             self._recording = True
 

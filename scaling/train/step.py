@@ -122,7 +122,11 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
 
 def jitted_step(train: Train) -> jax.stages.Wrapped:
     """`train_step` with its options bound and the state donated: `step(state, tokens)`."""
-    return jax.jit(lambda state, tokens: train_step(state, tokens, train), donate_argnums=0)
+
+    def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
+        return train_step(state, tokens, train)
+
+    return jax.jit(step, donate_argnums=0)
 
 
 def _partial_over_data(params: Transformer) -> Transformer:

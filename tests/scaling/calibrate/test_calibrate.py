@@ -194,10 +194,17 @@ def test_the_cache_of_a_core_is_the_second_one(monkeypatch, tmp_path):
     assert machine.core_cache() == 0
 
 
-@pytest.mark.parametrize(("load", "warns"), [(0.1, False), (50.0, True)])
-def test_a_machine_that_does_something_else_is_warned_about(monkeypatch, load, warns):
-    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    assert bool(machine.busy()) == warns
-    if warns:
-        assert "50.0 processes ran on 2 cores" in machine.busy()
+@pytest.mark.parametrize(("user", "warns"), [(5, ""), (60, "other processes use 60%")])
+def test_a_machine_that_does_something_else_is_warned_about(monkeypatch, tmp_path, user, warns):
+    statistics = tmp_path / "stat"
+    monkeypatch.setattr(machine, "STATISTICS", statistics)
+    statistics.write_text("cpu 100 0 0 900 0 0 0 0 0 0\ncpu0 50 0 0 450 0 0 0 0 0 0\n")
+    later = f"cpu {100 + user} 0 0 {990 - user} 10 0 0 0 0 0\n"
+    monkeypatch.setattr(machine.time, "sleep", lambda _: statistics.write_text(later))
+    found = machine.busy()
+    assert found.startswith(warns) and bool(found) == bool(warns)
+
+
+def test_a_system_without_statistics_is_not_called_busy(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "STATISTICS", tmp_path / "none")
+    assert machine.busy() == ""

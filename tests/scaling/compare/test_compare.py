@@ -55,6 +55,12 @@ def test_the_error_is_predicted_over_measured_less_one():
     assert Pair(None, 2.0).error is Pair(1.0, None).error is Pair(1.0, 0.0).error is None
 
 
+@pytest.mark.parametrize(("name", "virtual"), [("host", True), ("dgx-h100", False)])
+def test_devices_of_this_machines_cpu_are_virtual(prediction, name, virtual):
+    assert compare(prediction | {"cluster": {"name": name}}, MEASURED).virtual is virtual
+    assert not compare(prediction, MEASURED).virtual
+
+
 def test_the_document_has_the_keys_of_the_contract(prediction, priced):
     found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
     document = comparison_dict(found)

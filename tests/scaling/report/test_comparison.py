@@ -13,7 +13,7 @@ from scaling.compare.compare import (
     Pair,
     StepPair,
 )
-from scaling.report.comparison import MOST_LINES, table, words
+from scaling.report.comparison import MOST_LINES, SHARED, table, words
 from scaling.report.comparison_page import html_of, write_page
 
 FOUND = Comparison(
@@ -37,6 +37,12 @@ def test_the_page_says_both_figures_and_the_error():
         "step time: 81 ms predicted, 86 ms measured, error -5.8%, spread 2.1% over 47 steps"
     )
     assert third == "memory of a device: 1 GB predicted, 1.25 GB measured, error -20.0%"
+
+
+def test_devices_that_share_cores_are_told_what_that_does_to_their_kernels():
+    assert SHARED not in table(FOUND)
+    assert SHARED in table(replace(FOUND, virtual=True))
+    assert SHARED not in table(replace(FOUND, virtual=True, kernels=()))  # nothing was recorded
 
 
 def test_terms_of_nothing_are_left_out():

@@ -33,8 +33,12 @@ def programs():
     return SimpleNamespace(step=SimpleNamespace(memory_analysis=lambda: analysis))
 
 
-def step_time(times):
-    return measured(made_of(None), programs(), times)["step_time"]
+def numbered(times, first=1):
+    return dict(enumerate(times, first))
+
+
+def step_time(times, **options):
+    return measured(made_of(None), programs(), numbered(times), **options)["step_time"]
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=WARM_UP + 1, max_size=40))
@@ -60,24 +64,36 @@ def test_a_run_shorter_than_the_warm_up_is_measured_all_the_same(count):
     assert document == {"measured": 2.0, "spread": None, "steps": count}
 
 
+@pytest.mark.parametrize("first", [1, 51])
+def test_steps_that_a_recording_disturbs_are_left_out(first):
+    times = numbered([1.0] * (WARM_UP + 2) + [9.0] * 3 + [2.0] * 2, first)
+    recorded = (first + WARM_UP + 3, first + WARM_UP + 4)  # one more was in flight
+    document = measured(made_of(None), programs(), times, recorded)["step_time"]
+    assert document["steps"] == 4 and document["measured"] == 1.5
+
+
+def test_a_run_that_was_recorded_from_end_to_end_is_measured_all_the_same():
+    assert step_time([1.0] * WARM_UP + [2.0] * 5, recorded=(1, WARM_UP + 5))["measured"] == 2.0
+
+
 def test_no_step_is_no_measurement():
     assert step_time([]) == {"measured": None, "spread": None, "steps": 0}
 
 
 def test_memory_is_that_of_the_fullest_device_or_unknown():
-    fullest = measured(made_of(5, 7, 6), programs(), [])["memory"]
+    fullest = measured(made_of(5, 7, 6), programs(), {})["memory"]
     assert fullest == {"measured": 7, "compiled": COMPILED}
-    assert measured(made_of(None, None), programs(), [])["memory"]["measured"] is None
+    assert measured(made_of(None, None), programs(), {})["memory"]["measured"] is None
 
 
 def test_machine_and_versions_say_where_it_was_measured():
-    document = measured(made_of(1, 1), programs(), [])
+    document = measured(made_of(1, 1), programs(), {})
     assert document["machine"].startswith("2 x toy chip, ")
     assert document["versions"]["jax"] == version("jax")
     assert document["name"] == "toy"
 
 
 def test_the_file_holds_the_document(tmp_path):
-    save_measured(tmp_path, made_of(3), programs(), [1.0, 2.0])
+    save_measured(tmp_path, made_of(3), programs(), numbered([1.0, 2.0]))
     written = json.loads((tmp_path / "measured.json").read_text())
-    assert written == measured(made_of(3), programs(), [1.0, 2.0])
+    assert written == measured(made_of(3), programs(), numbered([1.0, 2.0]))

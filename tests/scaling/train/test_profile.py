@@ -58,7 +58,7 @@ def steps_recorded(folder, steps, last):
     double = jax.jit(lambda x: 2 * x)
     with Profile(folder, steps) as profile:
         for step in range(1, last + 1):
-            profile.before(step)
+            profile.before(step, jnp.float32(step))
             with jax.profiler.TraceAnnotation(f"step {step}"):
                 result = double(jnp.float32(step))
             profile.after(step, result)
@@ -79,7 +79,7 @@ def test_a_run_that_ends_early_keeps_what_was_recorded(tmp_path):
 
 def test_a_crash_ends_the_recording(tmp_path):
     with pytest.raises(ZeroDivisionError), Profile(tmp_path / "first", (1, 9)) as profile:
-        profile.before(1)
+        profile.before(1, None)
         raise ZeroDivisionError
     assert steps_recorded(tmp_path / "second", (1, 1), last=1) == ["step 1"]
 
@@ -87,6 +87,6 @@ def test_a_crash_ends_the_recording(tmp_path):
 def test_without_a_range_nothing_is_recorded(tmp_path):
     with Profile(tmp_path / "profile", None) as profile:
         for step in range(1, 4):
-            profile.before(step)
+            profile.before(step, jnp.float32(step))
             profile.after(step, jnp.float32(0))
     assert not (tmp_path / "profile").exists()
