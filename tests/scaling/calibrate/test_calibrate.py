@@ -1,6 +1,5 @@
 """A calibration as a whole: points in, fits and a file out."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
