@@ -10,7 +10,7 @@ is listed with its lines, its reason and its cost.
 import argparse
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -177,17 +177,40 @@ def table(results: Iterable[Result]) -> str:
     )
 
 
-def save(results: Iterable[Result], folder: Path) -> Path:
+def page(results: Sequence[Result], words: str) -> str:
+    """What a reader of the results folder sees first. `words`: date, versions, commit."""
+    lines = [
+        "# Is what was asked for what runs?",
+        "",
+        words,
+        "",
+        "Made by `python -m experiments.surprises`: each pair is compiled without a GPU, and its",
+        "bytes per (axes, kind), over calls of 64 KiB and more, are held against a table derived",
+        "by hand (`scaling/expected.py`), within 1 %. `surprises.json` has all sums, and the HLO",
+        "lines of what differs. `step`: as priced. Pairs with other products than asked are named,",
+        "but count as matching where their bytes are those of the table.",
+        "",
+        "```",
+        table(results),
+        "```",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def save(results: Sequence[Result], folder: Path) -> Path:
     """Write the results below `folder`, in one of this day."""
     place = folder / f"{date.today().isoformat()}-surprises"
     place.mkdir(parents=True, exist_ok=True)
-    document = {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "date": date.today().isoformat(),
         "versions": versions(),
         "commit": git_commit(),
         "pairs": [{"name": r.pair.name, "matches": r.matches, **asdict(r)} for r in results],
     }
+    packages = ", ".join(f"{name} {found}" for name, found in document["versions"].items())
+    words = f"{document['date']}, {packages}, commit {document['commit']}."
+    (place / "README.md").write_text(page(results, words), encoding="utf-8")
     path = place / "surprises.json"
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return path
