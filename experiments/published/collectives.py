@@ -1,0 +1,112 @@
+"""Published measurements of collectives: one row per (machine, collective, size), with its source.
+
+    collectives.csv    what others measured; bytes as nccl-tests counts them
+    split.json         which of the rows may be fitted; the others only score
+
+A *series* is what one machine took for one collective in groups of one size, over message sizes.
+Machines that were measured in several group sizes, one table of XLA say, are one machine.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+FOLDER = Path(__file__).parent
+TABLE, SPLIT = FOLDER / "collectives.csv", FOLDER / "split.json"
+RULE = "sha256 of 'machine|kind|ranks|nodes|groups|algorithm|bytes': the first byte below 128 is fitted"
+Part = Literal["fit", "left"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published measurement."""
+
+    machine: str
+    kind: str
+    bytes: float  # as nccl-tests counts them
+    time: float  # s
+    cluster: str  # of the catalogue
+    nodes: int
+    ranks: int  # in a group
+    ranks_per_node: int
+    groups: int  # equal groups at once
+    algorithm: str  # "auto", or what the measurement forced
+    overrides: tuple[tuple[str, float], ...]
+    grade: str  # A: printed time, system as in the catalogue; B: something is inferred
+    nccl: str  # version; "": not stated
+    source: str
+    notes: str
+
+    @property
+    def key(self) -> str:
+        """What the split is drawn by."""
+        words = (self.machine, self.kind, self.ranks, self.nodes, self.groups, self.algorithm)
+        return "|".join(map(str, (*words, int(self.bytes))))
+
+    @property
+    def series(self) -> tuple[str, str, int, int, int, str]:
+        """All sizes of one collective in groups of one size on one machine."""
+        return (self.machine, self.kind, self.nodes, self.ranks, self.groups, self.algorithm)
+
+
+@lru_cache(maxsize=1)
+def cases() -> tuple[Case, ...]:
+    """All rows of the table."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return tuple(map(_case, csv.DictReader(file)))
+
+
+def part_of(case: Case) -> Part:
+    """Whether the rule lets a case be fitted."""
+    first = hashlib.sha256(case.key.encode()).digest()[0]
+    return "fit" if first < 128 else "left"
+
+
+@lru_cache(maxsize=1)
+def split() -> dict[Part, frozenset[str]]:
+    """Keys of the cases of both parts, as they were written down before anything was fitted."""
+    document = json.loads(SPLIT.read_text(encoding="utf-8"))
+    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
+
+
+def chosen(part: Part) -> list[Case]:
+    """The cases of one part."""
+    return [case for case in cases() if case.key in split()[part]]
+
+
+def write_split(all_: Sequence[Case], path: Path = SPLIT) -> None:
+    """Draw both parts by the rule and write them down."""
+    keys: dict[str, list[str]] = {"fit": [], "left": []}
+    for case in all_:
+        keys[part_of(case)].append(case.key)
+    path.write_text(json.dumps({"rule": RULE, **keys}, indent=1) + "\n", encoding="utf-8")
+
+
+def _case(row: dict[str, str]) -> Case:
+    overrides = (pair.split("=") for pair in row["overrides"].split(";") if pair)
+    return Case(
+        machine=row["machine"],
+        kind=row["kind"],
+        bytes=float(row["bytes"]),
+        time=float(row["time_us"]) * 1e-6,
+        cluster=row["cluster"],
+        nodes=int(row["nodes"]),
+        ranks=int(row["ranks"]),
+        ranks_per_node=int(row["ranks_per_node"]),
+        groups=int(row["groups"]),
+        algorithm=row["algorithm"],
+        overrides=tuple((key, float(value)) for key, value in overrides),
+        grade=row["grade"],
+        nccl=row["nccl"],
+        source=f"{row['source']}, {row['reference']}",
+        notes=row["notes"],
+    )
+
+
+if __name__ == "__main__":
+    write_split(cases())

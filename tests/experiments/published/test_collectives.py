@@ -1,0 +1,42 @@
+"""The published measurements and their split."""
+
+import json
+
+from experiments.published.collectives import (
+    RULE,
+    SPLIT,
+    cases,
+    chosen,
+    part_of,
+    split,
+    write_split,
+)
+
+BUS_LIMIT = 2e12  # bytes/s: twice the fastest link of any machine in the table
+
+
+def test_every_row_is_a_measurement_with_a_source():
+    assert len(cases()) > 1500
+    for case in cases():
+        assert case.time > 0 and case.bytes > 0 and case.source and case.cluster
+        assert 2 <= case.ranks <= case.nodes * case.ranks_per_node
+        assert case.bytes / case.time < BUS_LIMIT
+        assert case.overrides == () or all(value > 0 for _, value in case.overrides)
+
+
+def test_no_measurement_stands_there_twice():
+    assert len({case.key for case in cases()}) == len(cases())
+
+
+def test_the_parts_are_those_of_the_rule_and_hold_every_case_once():
+    assert json.loads(SPLIT.read_text())["rule"] == RULE
+    assert split()["fit"] | split()["left"] == {case.key for case in cases()}
+    assert not split()["fit"] & split()["left"]
+    assert all(part_of(case) == "fit" for case in chosen("fit"))
+    assert all(part_of(case) == "left" for case in chosen("left"))
+    assert 0.4 < len(chosen("fit")) / len(cases()) < 0.6
+
+
+def test_the_split_can_be_drawn_again(tmp_path):
+    write_split(cases(), tmp_path / "split.json")
+    assert (tmp_path / "split.json").read_bytes() == SPLIT.read_bytes()
