@@ -18,7 +18,7 @@ from typing import Literal
 
 FOLDER = Path(__file__).parent
 TABLE, SPLIT = FOLDER / "collectives.csv", FOLDER / "split.json"
-RULE = "sha256 of 'machine|kind|ranks|nodes|groups|algorithm|bytes': the first byte below 128 is fitted"
+RULE = "sha256 of machine|kind|ranks|nodes|groups|algorithm|bytes: first byte < 128 is fitted"
 Part = Literal["fit", "left"]
 
 
