@@ -3,7 +3,7 @@
                        core                        levels, from the inside out:
               spine           spine                chip    one device
          leaf  leaf ..    leaf  leaf ..            node    one host
-        node node node   node node node            domain  hosts that share one NVLink switch
+        node node node   node node node            domain  hosts of one NVLink switch or TPU slice
                                                    leaf    hosts under one set of leaf switches
     node: chip - nvswitch, chip - pcie_switch      spine   hosts joined without a core layer
           - socket - memory, pcie_switch - nic     core    everything
@@ -21,13 +21,15 @@ from typing import Literal
 from meshes.accelerator import Accelerator
 from meshes.errors import InputError
 from meshes.figures import Figure
+from meshes.torus import Torus, slice_shape
 
 Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
 LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")
 
 HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
 FABRIC_PARTS = ("leaf", "spine", "core")
-LINK_KINDS = ("nvlink", "pcie", "upi", "memory", "network")
+# xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py)
+LINK_KINDS = ("nvlink", "xgmi", "ici", "pcie", "upi", "memory", "network")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Fabric:
     leaf_oversubscription: Figure | None = None
     spine_oversubscription: Figure | None = None
     hop_latency: Figure | None = None  # s, one switch-to-switch link
+    reduction: bool = False  # the switches can add up what passes through them (SHARP)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,9 @@ class Cluster:
     fabric: Fabric | None = None
     peer_access: bool = True  # False: traffic between chips and NICs passes through host memory
     virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
-    domain_nodes: int = 1  # nodes that share one NVLink domain
+    domain_nodes: int = 1  # nodes that share one NVLink domain, or one slice of a torus
+    switch_reduction: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
+    torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
 
     @property
     def devices(self) -> int:
@@ -101,6 +106,17 @@ class Cluster:
         """bytes/s that one node can send, all its NICs in use together; 0 without a network."""
         joint = network_joint(self)
         return 0.0 if joint is None else self.nics * (joint.total_bandwidth or 0.0)
+
+
+def torus_shape(cluster: Cluster) -> tuple[int, ...]:
+    """Chips of one slice along each dimension; InputError if no shape has so many."""
+    assert cluster.torus is not None
+    return slice_shape(cluster.torus, cluster.domain_nodes * cluster.devices_per_node)
+
+
+def torus_joint(torus: Torus) -> Joint:
+    """The link from a chip of a torus to the next."""
+    return Joint(("chip", "chip"), "ici", "pairs", torus.bandwidth, torus.hop_latency)
 
 
 def network_joint(cluster: Cluster) -> Joint | None:
@@ -160,7 +176,7 @@ def max_nodes(cluster: Cluster) -> int | None:
     """Most nodes that the fabric can join; None: no limit stated."""
     fabric = cluster.fabric
     if fabric is None:
-        return 1
+        return cluster.domain_nodes
     if fabric.spine_nodes is None:
         return int(fabric.leaf_nodes.value)
     return None if fabric.pod_nodes is not None else int(fabric.spine_nodes.value)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshes.accelerator import Accelerator
-from meshes.cluster import Cluster, Fabric, Joint, level_nodes
+from meshes.cluster import Cluster, Fabric, Joint, level_nodes, torus_joint, torus_shape
 from meshes.figures import Figure
+from meshes.torus import Torus, shape_text, wraparound
 from meshes.units import format_rate, format_size, format_time
 
 UNMEASURED = "not measured yet (scaling calibrate)"
@@ -62,6 +63,9 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, Figure]]:
         for name, value in (("bandwidth", joint.bandwidth), ("latency", joint.latency)):
             if value is not None:
                 yield f"{joint.kind} {' - '.join(joint.parts)}: {name}", value
+    if cluster.torus is not None:
+        yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
+        yield "ici chip - chip: latency", cluster.torus.hop_latency
     if cluster.fabric is not None:
         for name, value in vars(cluster.fabric).items():
             if isinstance(value, Figure):
@@ -83,6 +87,9 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "node_network_bandwidth": cluster.node_network_bandwidth,
         "levels": level_nodes(cluster),
         "links": [_joint_json(joint) for joint in cluster.joints],
+        "switch_reduction": cluster.switch_reduction,
+        "fabric_reduction": cluster.fabric is not None and cluster.fabric.reduction,
+        "torus": None if cluster.torus is None else _torus_json(cluster, cluster.torus),
         "figures": {name: vars(figure) for name, figure in figures(cluster)},
     }
 
@@ -123,7 +130,13 @@ def _node_line(cluster: Cluster) -> str:
     parts = ", ".join(f"{count} {kind}" for kind, count in cluster.parts.items())
     unused = cluster.parts["chip"] - cluster.devices_per_node
     used = f"; {cluster.devices_per_node} chip and {cluster.nics} nic used" if unused else ""
-    return parts + used + ("" if cluster.peer_access else "; no peer access: through host memory")
+    reduces = "; the switch can reduce" if cluster.switch_reduction else ""
+    return (
+        parts
+        + used
+        + reduces
+        + ("" if cluster.peer_access else "; no peer access: through host memory")
+    )
 
 
 def _joint_line(joint: Joint) -> str:
@@ -143,18 +156,31 @@ Branch = tuple[str, str, list[str]]
 
 def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     fabric = cluster.fabric
+    units = level_nodes(cluster)
+    if cluster.torus is not None:
+        yield "domain", *_slice(cluster, cluster.torus)
+    elif cluster.domain_nodes > 1:
+        yield "domain", f"{cluster.domain_nodes} nodes share the NVSwitch", []
     if fabric is None:
         return
-    units = level_nodes(cluster)
-    if cluster.domain_nodes > 1:
-        yield "domain", f"{cluster.domain_nodes} nodes share the NVSwitch", []
     network = [_joint_line(j) for j in cluster.joints if "leaf" in j.parts]
     wiring = "one leaf per rail" if fabric.rails else "one leaf"
-    yield "leaf", f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}", network
+    reduces = "; its switches can reduce" if fabric.reduction else ""
+    yield "leaf", f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}", network
     if "spine" in units:
         yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), [_hop(cluster, fabric)]
     if "core" in units:
         yield "core", _layer(units["core"], fabric.spine_oversubscription), [_hop(cluster, fabric)]
+
+
+def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
+    """One slice in words, and its links."""
+    shape = torus_shape(cluster)
+    closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
+    rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
+    nodes = f"{cluster.domain_nodes} node{'s' * (cluster.domain_nodes > 1)}"
+    text = f"{nodes} in a slice of {shape_text(shape)} chips, {rings}"
+    return text, [_joint_line(torus_joint(torus))]
 
 
 def _layer(nodes: int, oversubscription: Figure | None) -> str:
@@ -167,6 +193,16 @@ def _hop(cluster: Cluster, fabric: Fabric) -> str:
     above = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
     latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
     return f"{format_rate(cluster.node_network_bandwidth / above)} per node, {latency} per hop"
+
+
+def _torus_json(cluster: Cluster, torus: Torus) -> dict[str, Any]:
+    shape = torus_shape(cluster)
+    return {
+        "slice": list(shape),
+        "wraparound": list(wraparound(torus, shape)),
+        "bandwidth": torus.bandwidth.value,
+        "hop_latency": torus.hop_latency.value,
+    }
 
 
 def _joint_json(joint: Joint) -> dict[str, Any]:

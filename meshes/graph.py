@@ -7,8 +7,9 @@ node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rai
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshes.cluster import Cluster, Fabric, Joint, level_nodes
+from meshes.cluster import Cluster, Fabric, Joint, level_nodes, torus_joint, torus_shape
 from meshes.errors import InputError
+from meshes.torus import Torus, torus_links
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def _wires(cluster: Cluster) -> Iterator[Wire]:
     for joint in cluster.joints:
         for node in range(cluster.nodes):
             yield from _host_wires(cluster, joint, node)
+    if cluster.torus is not None:
+        yield from _torus_wires(cluster, cluster.torus)
     if cluster.fabric is not None and cluster.nodes > 1:
         yield from _fabric_wires(cluster, cluster.fabric)
 
@@ -110,6 +113,17 @@ def _pairs(joint: Joint, n: int, m: int) -> Iterator[tuple[int, int]]:
         yield from ((i, i * m // n) for i in range(n))
     else:
         yield from ((j * n // m, j) for j in range(m))
+
+
+def _torus_wires(cluster: Cluster, torus: Torus) -> Iterator[Wire]:
+    """Every slice by itself: the chips of domain_nodes nodes, numbered on from its first one."""
+    link = torus_joint(torus)
+    pairs = list(torus_links(torus, torus_shape(cluster)))
+    chips = cluster.domain_nodes * cluster.devices_per_node
+    for first in range(0, cluster.devices, chips):
+        for a, b in pairs:
+            names = chip_name(cluster, first + a), chip_name(cluster, first + b)
+            yield Node(names[0], "chip"), Node(names[1], "chip"), link, 1.0
 
 
 def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:

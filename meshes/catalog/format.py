@@ -13,6 +13,8 @@ A cluster file describes one host by its parts, the joints between them, and the
     bandwidth = { value = 25e9, source = "datasheet" }
 """
 
+import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,7 +24,9 @@ from meshes.cluster import HOST_PARTS, LINK_KINDS, Cluster, Fabric, Joint
 from meshes.errors import InputError, check_keys
 from meshes.figures import Entry, Figure, Source, resolve
 from meshes.reading import read
+from meshes.torus import Torus
 
+SMALLEST_RING = 3  # chips; between two a wraparound link would be the same link again
 INTEGER_FIGURES = (
     "cores",
     "fpus_per_core",
@@ -70,6 +74,19 @@ class FabricEntry:
     leaf_oversubscription: Entry | None = None
     spine_oversubscription: Entry | None = None
     hop_latency: Entry | None = None
+    reduction: bool = False  # its switches can add up (SHARP)
+
+
+@dataclass(frozen=True)
+class TorusEntry:
+    """The [torus] of a cluster file (meshes/torus.py); `bandwidth` is one link, one direction."""
+
+    shape: tuple[int, ...]
+    host: tuple[int, ...]
+    wrap: int
+    bandwidth: Entry
+    hop_latency: Entry
+    wrap_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,8 @@ class ClusterFile:
     domain_nodes: Entry | None = None  # nodes in one NVLink domain
     peer_access: bool = True
     virtual_devices: bool = False
+    switch_reduction: bool = False  # its NVSwitches can add up (NVLink SHARP)
+    torus: TorusEntry | None = None
 
 
 def accelerator_from(data: Any, where: str) -> Accelerator:
@@ -116,6 +135,8 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
         raise InputError(f"{where}: parts has no chip; write chip = 8 for eight accelerators")
     chips = Entry(file.parts["chip"], file.layout_source)
     domain = _figure(file.domain_nodes, file.sources, f"{where}: domain_nodes")
+    torus = _torus(file, where)
+    slice_nodes = torus.chips // file.parts["chip"] if torus else 1
     return Cluster(
         name=file.name,
         title=file.title,
@@ -128,7 +149,9 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
         fabric=_fabric(file.fabric, file.sources, f"{where}: fabric"),
         peer_access=file.peer_access,
         virtual_devices=file.virtual_devices,
-        domain_nodes=int(domain.value) if domain else 1,
+        domain_nodes=int(domain.value) if domain else slice_nodes,
+        switch_reduction=file.switch_reduction,
+        torus=torus,
     )
 
 
@@ -168,6 +191,38 @@ def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str
         leaf_oversubscription=_figure(entry.leaf_oversubscription, sources, where),
         spine_oversubscription=_figure(entry.spine_oversubscription, sources, where),
         hop_latency=_figure(entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True),
+        reduction=entry.reduction,
+    )
+
+
+def _torus(file: ClusterFile, where: str) -> Torus | None:
+    entry, where = file.torus, f"{where}: torus"
+    if entry is None:
+        return None
+    if file.domain_nodes is not None:
+        raise InputError(f"{where}: leave out domain_nodes; the largest slice says how many")
+    dims = len(entry.shape)
+    if not dims or len(entry.host) != dims or min(*entry.shape, *entry.host) < 1:
+        raise InputError(
+            f"{where}: shape = {list(entry.shape)} and host = {list(entry.host)} must have as many "
+            "dimensions, each of at least 1; write shape = [16, 16], host = [2, 4]"
+        )
+    chips = file.parts["chip"]
+    if math.prod(entry.host) != chips or any(map(operator.mod, entry.shape, entry.host)):
+        raise InputError(
+            f"{where}: host = {list(entry.host)} must hold the {chips} chips of a node and divide "
+            f"shape = {list(entry.shape)}"
+        )
+    if entry.wrap < SMALLEST_RING:
+        raise InputError(f"{where}: wrap = {entry.wrap} must be at least {SMALLEST_RING}")
+    latency = resolve(entry.hop_latency, file.sources, f"{where}: hop_latency", zero_ok=True)
+    return Torus(
+        shape=entry.shape,
+        host=entry.host,
+        wrap=entry.wrap,
+        bandwidth=resolve(entry.bandwidth, file.sources, f"{where}: bandwidth"),
+        hop_latency=latency,
+        wrap_whole=entry.wrap_whole,
     )
 
 

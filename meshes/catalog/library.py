@@ -10,7 +10,7 @@ from typing import Any
 from meshes.accelerator import Accelerator
 from meshes.catalog.format import accelerator_from, cluster_from
 from meshes.catalog.overrides import apply_overrides
-from meshes.cluster import Cluster, domain_split, max_nodes
+from meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
 from meshes.errors import InputError, nearest
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
@@ -53,7 +53,11 @@ def load(
             f"most {most}, or describe a larger fabric in a TOML file of your own"
         )
     split = domain_split(nodes, host.domain_nodes)
-    return apply_overrides(replace(host, nodes=nodes, domain_nodes=split), overrides or {}, host)
+    cluster = replace(host, nodes=nodes, domain_nodes=split)
+    cluster = apply_overrides(cluster, overrides or {}, host)
+    if cluster.torus is not None:
+        torus_shape(cluster)  # refuses a slice that no shape has
+    return cluster
 
 
 def accelerator(name_or_path: str | Path) -> Accelerator:

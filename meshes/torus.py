@@ -1,0 +1,117 @@
+"""The torus of a TPU slice: its shape, which dimensions close into rings, who is next to whom.
+
+    0 - 1 - 2 - 3 -+      one dimension of size 4 with a wraparound link: 3 is next to 0
+    +--------------+
+
+A slice of n chips gets, of all shapes with n chips that fit into the largest slice and that whole
+hosts can tile, (1) one whose every dimension is a multiple of `wrap`, if there is one, and of those
+(2) the most cube-like: the smallest sum of dimensions. The first rule is why 192 chips are 4x4x12,
+three cubes of 4x4x4, and not 4x6x8.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from meshes.errors import InputError
+from meshes.figures import Figure
+
+
+@dataclass(frozen=True)
+class Torus:
+    """Chips on a grid, each joined to the next one along every dimension."""
+
+    shape: tuple[int, ...]  # chips of the largest slice along each dimension
+    host: tuple[int, ...]  # chips of one host along each dimension
+    wrap: int  # dimensions of a multiple of this size have wraparound links
+    bandwidth: Figure  # bytes/s, one link, one direction
+    hop_latency: Figure  # s, from a chip to the next
+    wrap_whole: bool = False  # wraparound links only where every dimension is such a multiple
+
+    @property
+    def chips(self) -> int:
+        """Chips of the largest slice."""
+        return math.prod(self.shape)
+
+
+@cache
+def slice_shape(torus: Torus, chips: int) -> tuple[int, ...]:
+    """Shape of the slice of `chips` chips, by the rule above.
+
+    Raises:
+        InputError: no shape with so many chips fits; the message names the nearest that do.
+    """
+    shapes = _shapes(torus, chips)
+    if shapes:
+        return min(shapes, key=lambda s: (any(d % torus.wrap for d in s), sum(s), s))
+    below = next((n for n in range(min(chips - 1, torus.chips), 0, -1) if _shapes(torus, n)), None)
+    above = next((n for n in range(chips + 1, torus.chips + 1) if _shapes(torus, n)), None)
+    near = " or ".join(str(n) for n in (below, above) if n is not None)
+    raise InputError(
+        f"no slice of at most {shape_text(torus.shape)} has {chips} chips; use {near} chips"
+    )
+
+
+def wraparound(torus: Torus, shape: tuple[int, ...]) -> tuple[bool, ...]:
+    """For each dimension of a slice, whether its ends are joined."""
+    multiples = tuple(size % torus.wrap == 0 for size in shape)
+    if torus.wrap_whole and not all(multiples):
+        return (False,) * len(shape)
+    return multiples
+
+
+def coordinates(torus: Torus, shape: tuple[int, ...], device: int) -> tuple[int, ...]:
+    """Where chip number `device` of a slice sits: hosts in row-major order, chips in each as well.
+
+    A slice that whole hosts do not tile (less than a host) is numbered in row-major order.
+    """
+    block = torus.host if _tiles(torus.host, shape) else shape
+    grid = tuple(size // b for size, b in zip(shape, block, strict=True))
+    host, chip = divmod(device, math.prod(block))
+    corner, inside = _row_major(host, grid), _row_major(chip, block)
+    return tuple(c * b + i for c, b, i in zip(corner, block, inside, strict=True))
+
+
+def torus_links(torus: Torus, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Pairs of chip numbers that a link joins, each pair once."""
+    chips = math.prod(shape)
+    number = {coordinates(torus, shape, device): device for device in range(chips)}
+    closed = wraparound(torus, shape)
+    for place, device in number.items():
+        for dim, size in enumerate(shape):
+            last = place[dim] == size - 1
+            if not last or (closed[dim] and size > 2):
+                step = (place[dim] + 1) % size
+                yield device, number[(*place[:dim], step, *place[dim + 1 :])]
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """A shape as people write it: `4x4x8`."""
+    return "x".join(map(str, shape))
+
+
+def _shapes(torus: Torus, chips: int) -> list[tuple[int, ...]]:
+    """All shapes with `chips` chips that fit, those only that hosts tile if any number does."""
+    sizes = [[d for d in range(1, most + 1) if chips % d == 0] for most in torus.shape[:-1]]
+    shapes = []
+    for head in itertools.product(*sizes):
+        last, rest = divmod(chips, math.prod(head))
+        if not rest and 1 <= last <= torus.shape[-1]:
+            shapes.append((*head, last))
+    if chips % math.prod(torus.host) == 0:
+        shapes = [shape for shape in shapes if _tiles(torus.host, shape)]
+    return shapes
+
+
+def _tiles(block: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    return all(size % b == 0 for size, b in zip(shape, block, strict=True))
+
+
+def _row_major(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    place = []
+    for size in reversed(shape):
+        index, at = divmod(index, size)
+        place.append(at)
+    return tuple(reversed(place))

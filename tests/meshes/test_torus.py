@@ -1,0 +1,106 @@
+"""Slices of a torus: the documented shapes, rings that close, and links counted by hand."""
+
+import math
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from meshes.figures import Figure
+from meshes.torus import Torus, coordinates, shape_text, slice_shape, torus_links, wraparound
+
+LINK, HOP = Figure(90e9, "test", "2026-11"), Figure(1e-6, "test", "2026-11")
+V5P = Torus((16, 20, 28), (2, 2, 1), 4, LINK, HOP, wrap_whole=True)
+V5E = Torus((16, 16), (2, 4), 16, LINK, HOP)
+
+
+@pytest.mark.parametrize(
+    ("torus", "shape"),
+    [
+        # https://docs.cloud.google.com/tpu/docs/v5p (2026-11), table of slice shapes
+        (V5P, text)
+        for text in "2x2x1 2x2x2 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x24".split()
+    ]
+    # https://cloud.google.com/tpu/docs/v5e (2026-11)
+    + [(V5E, text) for text in "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16".split()],
+)
+def test_the_slices_that_google_documents(torus, shape):
+    assert shape_text(slice_shape(torus, math.prod(map(int, shape.split("x"))))) == shape
+
+
+def test_whole_cubes_come_before_the_more_cube_like_shape():
+    assert slice_shape(V5P, 192) == (4, 4, 12)  # 4x6x8 has the smaller sum, but no wraparound
+
+
+@pytest.mark.parametrize(
+    ("torus", "chips", "message"),
+    [
+        (V5E, 24 * 16, "at most 16x16 has 384 chips; use 256 chips"),
+        (V5E, 17, "has 17 chips; use 16 or 18 chips"),
+        (V5P, 8964, "use 8960 chips"),
+        (V5P, 37, "use 36 or 38 chips"),
+    ],
+)
+def test_a_number_of_chips_without_a_shape_names_the_nearest(torus, chips, message):
+    with pytest.raises(InputError, match=message):
+        slice_shape(torus, chips)
+
+
+@pytest.mark.parametrize(
+    ("torus", "shape", "closed"),
+    [
+        (V5P, (4, 4, 8), (True, True, True)),
+        (V5P, (2, 4, 4), (False, False, False)),  # less than a cube of 4x4x4
+        (V5E, (8, 16), (False, True)),
+        (V5E, (8, 8), (False, False)),
+    ],
+)
+def test_which_dimensions_close_into_rings(torus, shape, closed):
+    assert wraparound(torus, shape) == closed
+
+
+@pytest.mark.parametrize(
+    ("torus", "shape", "links"),
+    [
+        (V5P, (4, 4, 4), 3 * 64),  # a torus has one link per chip and dimension
+        (V5P, (2, 2, 1), 4),
+        (V5P, (2, 2, 2), 12),  # the edges of a cube
+        (V5E, (4, 4), 2 * 4 * 3),
+        (V5E, (8, 16), 8 * 16 + 7 * 16),
+        (V5E, (1, 1), 0),
+    ],
+)
+def test_links_by_hand(torus, shape, links):
+    pairs = list(torus_links(torus, shape))
+    assert len(pairs) == len({frozenset(pair) for pair in pairs}) == links
+
+
+def test_the_chips_of_a_host_are_a_block():
+    """Host 1 of a v5p slice 4x4x4 is the second of the row along the last dimension."""
+    assert [coordinates(V5P, (4, 4, 4), d) for d in range(4, 8)] == [
+        (0, 0, 1),
+        (0, 1, 1),
+        (1, 0, 1),
+        (1, 1, 1),
+    ]
+
+
+@given(st.integers(1, 8960))
+def test_every_chip_has_its_own_place_and_neighbours_differ_in_one_dimension(chips):
+    try:
+        shape = slice_shape(V5P, chips)
+    except InputError:
+        assume(False)
+    assert math.prod(shape) == chips
+    assert all(size <= most for size, most in zip(shape, V5P.shape, strict=True))
+    assume(chips <= 512)
+    places = [coordinates(V5P, shape, d) for d in range(chips)]
+    assert len(set(places)) == chips
+    closed = wraparound(V5P, shape)
+    for a, b in torus_links(V5P, shape):
+        steps = [(i, abs(p - q)) for i, (p, q) in enumerate(zip(places[a], places[b], strict=True))]
+        moved = [(i, step) for i, step in steps if step]
+        assert len(moved) == 1
+        dim, step = moved[0]
+        assert step == 1 or (closed[dim] and step == shape[dim] - 1)
