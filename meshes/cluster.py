@@ -28,8 +28,9 @@ LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")
 
 HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
 FABRIC_PARTS = ("leaf", "spine", "core")
-# xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py)
-LINK_KINDS = ("nvlink", "xgmi", "ici", "pcie", "upi", "memory", "network")
+# xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU
+# and its GPUs
+LINK_KINDS = ("nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network")
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ def level_nodes(cluster: Cluster) -> dict[Level, int]:
     sizes: dict[Level, int] = {"node": 1, "domain": cluster.domain_nodes}
     fabric = cluster.fabric
     if fabric is not None:
-        sizes["leaf"] = int(fabric.leaf_nodes.value)
-        sizes["spine"] = _spine_unit(fabric, cluster.nodes)
+        sizes["leaf"] = whole_domains(cluster, int(fabric.leaf_nodes.value))
+        sizes["spine"] = whole_domains(cluster, _spine_unit(fabric, cluster.nodes))
         sizes["core"] = cluster.nodes
     distinct: dict[Level, int] = {}
     for level, size in sizes.items():
@@ -142,6 +143,14 @@ def level_nodes(cluster: Cluster) -> dict[Level, int]:
         if not distinct or size > max(distinct.values()):
             distinct[level] = size
     return distinct
+
+
+def whole_domains(cluster: Cluster, nodes: int) -> int:
+    """At most `nodes` nodes, but whole NVLink domains or slices, and at least one of them.
+
+    Racks of 18 places with 16 trays each: the leaves of a rack, for up to 18 nodes, join 16.
+    """
+    return max(1, nodes // cluster.domain_nodes) * cluster.domain_nodes
 
 
 def _spine_unit(fabric: Fabric, nodes: int) -> int:

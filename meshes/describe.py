@@ -62,7 +62,7 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, Figure]]:
     for joint in cluster.joints:
         for name, value in (("bandwidth", joint.bandwidth), ("latency", joint.latency)):
             if value is not None:
-                yield f"{joint.kind} {' - '.join(joint.parts)}: {name}", value
+                yield f"{_joint_name(cluster, joint)}: {name}", value
     if cluster.torus is not None:
         yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
         yield "ici chip - chip: latency", cluster.torus.hop_latency
@@ -139,8 +139,16 @@ def _node_line(cluster: Cluster) -> str:
     )
 
 
+def _joint_name(cluster: Cluster, joint: Joint) -> str:
+    """`pcie chip - socket`; links of one kind in bundles of several sizes say which: `x2`."""
+    alike = [j for j in cluster.joints if (j.kind, j.parts) == (joint.kind, joint.parts)]
+    bundle = f" x{joint.count}" if len(alike) > 1 else ""
+    return f"{joint.kind} {' - '.join(joint.parts)}{bundle}"
+
+
 def _joint_line(joint: Joint) -> str:
-    return f"{' - '.join(joint.parts):<22} {joint.kind:<8} {_speed(joint)}"
+    text = f"{' - '.join(joint.parts):<22} {joint.kind:<8} {_speed(joint)}"
+    return f"{text}, {len(joint.pairs)} pairs" if len(joint.pairs) > 1 else text
 
 
 def _speed(joint: Joint) -> str:

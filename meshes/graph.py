@@ -7,7 +7,15 @@ node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rai
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshes.cluster import Cluster, Fabric, Joint, level_nodes, torus_joint, torus_shape
+from meshes.cluster import (
+    Cluster,
+    Fabric,
+    Joint,
+    level_nodes,
+    torus_joint,
+    torus_shape,
+    whole_domains,
+)
 from meshes.errors import InputError
 from meshes.torus import Torus, torus_links
 
@@ -134,11 +142,12 @@ def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
     nics_per_leaf = 1 if fabric.rails else cluster.nics
     above_leaf = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
     above_spine = fabric.spine_oversubscription.value if fabric.spine_oversubscription else 1.0
-    leaf_width = units.get("leaf", 1) * nics_per_leaf * network.count / above_leaf
+    leaf_nodes = min(whole_domains(cluster, int(fabric.leaf_nodes.value)), cluster.nodes)
+    leaf_width = leaf_nodes * nics_per_leaf * network.count / above_leaf
     if "spine" not in units and "core" not in units:
         return
     spine_nodes = units.get("spine", cluster.nodes)
-    for first in range(0, cluster.nodes, units.get("leaf", 1)):
+    for first in range(0, cluster.nodes, leaf_nodes):
         spine = Node(f"spine{first // spine_nodes}", "spine")
         for rail in range(cluster.nics if fabric.rails else 1):
             yield Node(_leaf_name(cluster, first, rail), "leaf"), spine, hop, leaf_width
@@ -150,7 +159,7 @@ def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
 
 def _leaf_name(cluster: Cluster, node: int, nic: int) -> str:
     assert cluster.fabric is not None
-    group = node // int(cluster.fabric.leaf_nodes.value)
+    group = node // whole_domains(cluster, int(cluster.fabric.leaf_nodes.value))
     return f"leaf{group}.{nic if cluster.fabric.rails else 0}"
 
 

@@ -46,11 +46,9 @@ def slice_shape(torus: Torus, chips: int) -> tuple[int, ...]:
     shapes = _shapes(torus, chips)
     if shapes:
         return min(shapes, key=lambda s: (any(d % torus.wrap for d in s), sum(s), s))
-    below = next((n for n in range(min(chips - 1, torus.chips), 0, -1) if _shapes(torus, n)), None)
-    above = next((n for n in range(chips + 1, torus.chips + 1) if _shapes(torus, n)), None)
-    near = " or ".join(str(n) for n in (below, above) if n is not None)
     raise InputError(
-        f"no slice of at most {shape_text(torus.shape)} has {chips} chips; use {near} chips"
+        f"no slice of at most {shape_text(torus.shape)} has {chips} chips; "
+        f"use {' or '.join(map(str, _nearest(torus, chips)))} chips"
     )
 
 
@@ -90,6 +88,16 @@ def torus_links(torus: Torus, shape: tuple[int, ...]) -> Iterator[tuple[int, int
 def shape_text(shape: tuple[int, ...]) -> str:
     """A shape as people write it: `4x4x8`."""
     return "x".join(map(str, shape))
+
+
+def _nearest(torus: Torus, chips: int) -> list[int]:
+    """The next smaller and larger number of chips that has a shape, whole hosts if `chips` is."""
+    host = math.prod(torus.host)
+    step = host if chips % host == 0 else 1
+    below = range(min(chips - step, torus.chips // step * step), 0, -step)
+    above = range(chips + step, torus.chips + 1, step)
+    found = [next((n for n in side if _shapes(torus, n)), None) for side in (below, above)]
+    return [n for n in found if n is not None]
 
 
 def _shapes(torus: Torus, chips: int) -> list[tuple[int, ...]]:
