@@ -68,7 +68,7 @@ def cluster_of(mesh: Mesh, run: Run) -> Cluster:
         return target(run, HOST, 1).cluster
     hosts = len({d.process_index for d in mesh.devices.flat})
     each = -(-mesh.size // hosts)
-    clusters = [catalog.load(name) for name in catalog.names()]
+    clusters = sorted(map(catalog.load, catalog.names()), key=_sold_by_others)
     for cluster in clusters:
         if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each:
             return catalog.load(cluster.name, hosts, {"gpus_per_node": each})
@@ -77,3 +77,8 @@ def cluster_of(mesh: Mesh, run: Run) -> Cluster:
         f"no cluster of the catalogue has {each} {device.device_kind} in a host; there are "
         f"{', '.join(known)}"
     )
+
+
+def _sold_by_others(cluster: Cluster) -> bool:
+    """Whether it is a cloud's or a server maker's: of two that fit, the GPU maker's own is taken."""
+    return cluster.accelerator.vendor not in cluster.title
