@@ -204,9 +204,58 @@ def compare(run_dir: Positional[Path], trace: Path | None = None, json: bool = F
         return compare_command(run_dir, trace, json)
 
 
+def collective(
+    kind: Positional[str],
+    cluster: str,
+    bytes: str | None = None,
+    nodes: int = 1,
+    mesh: str | None = None,
+    axis: str | None = None,
+    device_order: str | None = None,
+    algorithm: str = "auto",
+    dtype: str | None = None,
+    sweep: str | None = None,
+    override: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    calibration: Path | None = None,
+    ideal: bool = False,
+    plot: Path | None = None,
+    json: bool = False,
+) -> int:
+    """Time of one collective on a cluster, as nccl-tests would print it.
+
+    Example: scaling collective all-reduce --bytes 1GiB --cluster dgx-h100 --nodes 4
+
+    Args:
+        kind: all-reduce, all-gather, reduce-scatter, all-to-all, permute or broadcast.
+        cluster: catalogue name or TOML file.
+        bytes: size as nccl-tests counts it, or several: 65536,1MiB,1GiB (default: 1GiB).
+        nodes: number of hosts.
+        mesh: axis sizes on the first devices; without it, one group of all devices.
+        axis: axes of the mesh that the collective runs over, joined by commas (default: all).
+        device_order: axes joined by commas, outermost first.
+        algorithm: auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise or pat.
+        dtype: of the numbers; sizes are in bytes, so that it only stands in the heading.
+        sweep: first:last, every power of two between: 1KiB:8GiB.
+        override: key=value on top of the cluster's figures, repeatable.
+        calibration: file of scaling calibrate to price with.
+        ideal: no latency, every link at its full bandwidth: the textbook's rule.
+        plot: file for bandwidth against size, with the bound drawn in (.svg or .png).
+        json: print one JSON document (a list for several sizes).
+    """
+    from scaling.commands.collective import CollectiveArguments, collective_command
+
+    given = CollectiveArguments(
+        kind, cluster, bytes, nodes, mesh, axis, device_order, algorithm, dtype, sweep, override,
+        calibration, ideal, plot, json,
+    )  # fmt: skip
+    with about(kind):
+        return collective_command(given)
+
+
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
     "predict": predict,
+    "collective": collective,
     "compare": compare,
     "calibrate": calibrate,
     "sample": sample,

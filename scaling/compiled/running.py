@@ -80,5 +80,5 @@ def cluster_of(mesh: Mesh, run: Run) -> Cluster:
 
 
 def _sold_by_others(cluster: Cluster) -> bool:
-    """Whether it is a cloud's or a server maker's: of two that fit, the GPU maker's own is taken."""
+    """Whether a cloud or server maker sells it: of two that fit, the GPU maker's own is taken."""
     return cluster.accelerator.vendor not in cluster.title

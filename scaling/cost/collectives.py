@@ -1,21 +1,33 @@
-"""Seconds of one collective: the busiest uplink of any level, and the steps of a ring.
+"""Seconds of one collective: the busiest link of any level, and the hops of its algorithm.
 
-    time = alpha + steps x latency + max over levels of  bytes over the uplink / its bandwidth
+    time = alpha + hops x latency + max over levels of  bytes over the uplink / its bandwidth
 
-All groups that run at once share the uplinks (`scaling.cost.traffic` counts the bytes). A ring in
-each level has D - 1 steps for D neighbours, and twice that for an all-reduce. Inside a node whose
-collectives were measured (`scaling calibrate`), the measured line is taken instead.
+Each algorithm puts its own bytes and hops on the levels (`scaling.cost.algorithms`); all groups
+that run at once share the uplinks (`scaling.cost.traffic`). Of the algorithms that can run, and of
+their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
+calibrate`), the measured line is taken instead.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import log
 
 import numpy as np
 
 from meshes.cluster import Cluster, Level, level_nodes
-from meshes.errors import InputError
+from meshes.errors import InputError, check_keys
 from meshes.units import format_rate, format_size
-from scaling.cost.profile import CollectiveFit, Evidence, LinkFit, Profile, link_fit, protocols
+from scaling.cost.algorithms import ALGORITHMS, KINDS, Algorithm, hops, is_chosen, refusal
+from scaling.cost.profile import (
+    CollectiveFit,
+    Evidence,
+    LinkFit,
+    Profile,
+    algorithms,
+    link_fit,
+    protocols,
+)
 from scaling.cost.traffic import Load, Uplink, load
 from scaling.cost.uplinks import uplinks
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
@@ -29,15 +41,16 @@ class CollectiveCost:
     lower_bound: Number  # no latency, every link at its full bandwidth
     level: Level  # the highest that the groups cross; "chip": nobody else takes part
     bottleneck: str  # in words, at the largest of the sizes
-    algorithm: str  # "ring", "measured", or "none" for a group of one
+    algorithm: str  # one of ALGORITHMS, "measured", or "none" for a group of one
     protocol: str = ""
     evidence: Evidence | None = None  # of the figure that most of the time comes from
 
 
 @dataclass(frozen=True)
 class _Route:
-    """A collective under one protocol: seconds = latency + per_byte x bytes."""
+    """An algorithm under one protocol: seconds = latency + per_byte x bytes."""
 
+    algorithm: Algorithm
     protocol: str
     latency: float
     per_byte: float
@@ -52,6 +65,7 @@ def collective_time(
     groups: np.ndarray,
     cluster: Cluster,
     profile: Profile,
+    algorithm: str = "auto",
 ) -> CollectiveCost:
     """Price one call in all groups at once.
 
@@ -64,27 +78,55 @@ def collective_time(
             target) pairs; in longer rows each member sends to the next, the last to the first.
         cluster: where the devices are.
         profile: what its links achieve.
+        algorithm: one of ALGORITHMS, or "auto": the fastest that can run.
 
     Raises:
-        InputError: device ids that the cluster lacks, or a profile without a fitting figure.
+        InputError: device ids that the cluster lacks, an algorithm that cannot run there, or a
+            profile without a fitting figure.
     """
     groups = _checked(kind, groups, cluster)
     level = crossed_level(groups, cluster)
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
-    if level == "node" and profile.collectives:
+    if level == "node" and profile.collectives and algorithm == "auto":
         return _measured(kind, bytes, groups, cluster, profile)
-    loads = _loads(kind, groups, cluster)
-    routes = [_route(kind, loads, profile, protocol) for protocol in protocols(profile)]
-    usable = [route for route in routes if route is not None]
-    if not usable:
-        links = ", ".join(dict.fromkeys(uplink.link for uplink, _ in loads))
-        raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
+    usable = _routes(kind, groups, cluster, profile, algorithm)
     time = np.min(np.array([r.latency + r.per_byte * bytes for r in usable]), axis=0)
     largest = float(np.max(bytes))
     best = min(usable, key=lambda r: r.latency + r.per_byte * largest)
-    words, bound = _bottleneck(best, largest), _lower_bound(bytes, loads)
-    return CollectiveCost(_number(time), bound, level, words, "ring", best.protocol, best.evidence)
+    words, bound = _bottleneck(best, largest), bytes * _least(kind, groups, cluster)
+    return CollectiveCost(
+        _number(time), bound, level, words, best.algorithm, best.protocol, best.evidence
+    )
+
+
+def _routes(
+    kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, profile: Profile, asked: str
+) -> list[_Route]:
+    """All ways that are open: what was asked for, or else every algorithm that can run."""
+    found: list[_Route] = []
+    for algorithm in _candidates(kind, profile, asked):
+        loads = _loads(kind, groups, cluster, algorithm)
+        units = [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
+        reason = refusal(algorithm, kind, units, cluster.switch_reduction)
+        if reason and asked != "auto":
+            raise InputError(f"{cluster.name}: {reason}")
+        if not reason and (asked != "auto" or is_chosen(algorithm, units)):
+            for protocol in protocols(profile, algorithm):
+                way = _route(kind, algorithm, loads, profile, protocol)
+                found += [way] if way is not None else []
+    if not found:
+        links = ", ".join(dict.fromkeys(uplink.link for uplink, _ in loads))
+        raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
+    return found
+
+
+def _candidates(kind: CollectiveKind, profile: Profile, asked: str) -> Iterable[Algorithm]:
+    if asked != "auto":
+        check_keys([asked], ALGORITHMS, "algorithm")
+        return [a for a in ALGORITHMS if a == asked]
+    own = [a for a in algorithms(profile, kind) if kind in KINDS[a]]
+    return own or (["pairwise"] if kind == "all-to-all" else ["ring", "hierarchical"])
 
 
 def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
@@ -99,47 +141,87 @@ def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
     raise AssertionError("the highest level holds every device")
 
 
-def _loads(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> list[tuple[Uplink, Load]]:
+def _loads(
+    kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, algorithm: Algorithm
+) -> tuple[tuple[Uplink, Load], ...]:
     """The uplinks that carry anything."""
-    loads = [(uplink, load(kind, groups, uplink)) for uplink in uplinks(cluster)]
-    return [(uplink, carried) for uplink, carried in loads if carried.share > 0]
+    return _known_loads(kind, groups.tobytes(), groups.shape, cluster, algorithm)
+
+
+@lru_cache(maxsize=4096)
+def _known_loads(
+    kind: CollectiveKind,
+    ids: bytes,
+    shape: tuple[int, ...],
+    cluster: Cluster,
+    algorithm: Algorithm,
+) -> tuple[tuple[Uplink, Load], ...]:
+    groups = np.frombuffer(ids, int).reshape(shape)
+    loads = ((uplink, load(kind, groups, uplink, algorithm)) for uplink in uplinks(cluster))
+    return tuple((uplink, carried) for uplink, carried in loads if carried.share > 0)
 
 
 def _route(
-    kind: CollectiveKind, loads: list[tuple[Uplink, Load]], profile: Profile, protocol: str
+    kind: CollectiveKind,
+    algorithm: Algorithm,
+    loads: Sequence[tuple[Uplink, Load]],
+    profile: Profile,
+    protocol: str,
 ) -> _Route | None:
     """The cost under one protocol, or None where the profile lacks it."""
-    fits = [link_fit(profile, kind, uplink.link, protocol) for uplink, _ in loads]
+    fits = [link_fit(profile, algorithm, kind, uplink.link, protocol) for uplink, _ in loads]
     known = [fit for fit in fits if fit is not None]
     if len(known) < len(fits):
         return None
     per_byte = [
-        carried.share * uplink.passes / (uplink.bandwidth * fit.efficiency)
+        carried.share * uplink.passes / (uplink.bandwidth * fit.efficiency) * _stall(fit, carried)
         for (uplink, carried), fit in zip(loads, known, strict=True)
     ]
-    busiest = int(
-        np.argmax(np.round(np.array(per_byte) / max(per_byte), 9))
-    )  # of equals, the first
-    latency = max(fit.alpha for fit in known) + _ring_latency(kind, loads, known)
-    return _Route(protocol, latency, per_byte[busiest], *loads[busiest], known[busiest].evidence)
+    # of equals, the first
+    busiest = int(np.argmax(np.round(np.array(per_byte) / max(per_byte), 9)))
+    latency = max(fit.alpha for fit in known) + _latency(kind, algorithm, loads, known)
+    evidence = known[busiest].evidence
+    return _Route(algorithm, protocol, latency, per_byte[busiest], *loads[busiest], evidence)
 
 
-def _ring_latency(
-    kind: CollectiveKind, loads: list[tuple[Uplink, Load]], fits: list[LinkFit]
+def _stall(fit: LinkFit, carried: Load) -> float:
+    return 1 + fit.stall / carried.transfers if carried.transfers else 1.0
+
+
+def _latency(
+    kind: CollectiveKind,
+    algorithm: Algorithm,
+    loads: Sequence[tuple[Uplink, Load]],
+    fits: list[LinkFit],
 ) -> float:
-    """Seconds of all steps: a ring in every level, or the one longest hop of a permute."""
-    hops = [
-        (carried.neighbours - 1) * (fit.latency * uplink.latency + fit.step)
-        for (uplink, carried), fit in zip(loads, fits, strict=True)
-        if uplink.latency > 0
+    """Seconds of all hops that wait for one another, or of the one longest hop of a permute."""
+    timed = [(u, c, f) for (u, c), f in zip(loads, fits, strict=True) if u.latency > 0]
+    counts = hops(algorithm, kind, [carried.neighbours for _, carried, _ in timed])
+    each = [
+        n * (fit.latency * uplink.latency + fit.step)
+        for n, (uplink, _, fit) in zip(counts, timed, strict=True)
     ]
-    if kind == "permute":
-        return max(hops, default=0.0)
-    return (2 if kind == "all-reduce" else 1) * sum(hops)
+    return max(each, default=0.0) if kind == "permute" else sum(each)
 
 
-def _lower_bound(bytes: Number, loads: list[tuple[Uplink, Load]]) -> Number:
-    return bytes * max(carried.share / uplink.bandwidth for uplink, carried in loads)
+def _least(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> float:
+    """Seconds per byte below which no algorithm gets: what the others lack, over each uplink.
+
+    Where switches can add, each byte of an all-reduce has to pass only once, as in a broadcast.
+    """
+    per_byte = []
+    for uplink, carried in _loads(kind, groups, cluster, "hierarchical"):
+        if kind == "all-reduce" and _adds(uplink, cluster):
+            carried = load("broadcast", groups, uplink)
+        per_byte.append(carried.share / uplink.bandwidth)
+    return max(per_byte)
+
+
+def _adds(uplink: Uplink, cluster: Cluster) -> bool:
+    """Whether the switch at the end of an uplink can add up what passes through it."""
+    if uplink.link == "network":
+        return cluster.fabric is not None and cluster.fabric.reduction
+    return uplink.innermost and cluster.switch_reduction
 
 
 def _bottleneck(route: _Route, bytes: float) -> str:
@@ -185,7 +267,7 @@ def _measured_bound(
     """From the links, or without alpha where the links have no figures of their own."""
     if cluster.virtual_devices:
         return bytes / max(fit.bandwidth, fit.cache_bandwidth or 0.0)
-    return _lower_bound(bytes, _loads(kind, groups, cluster))
+    return bytes * _least(kind, groups, cluster)
 
 
 def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.ndarray:
@@ -200,7 +282,7 @@ def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.n
             f"groups name device {int(groups.max())}, but {cluster.name} has {cluster.devices} "
             f"({cluster.nodes} nodes x {cluster.devices_per_node}), counted from 0"
         )
-    return groups
+    return groups.astype(int)
 
 
 def _number(time: np.ndarray) -> Number:

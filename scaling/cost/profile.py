@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from meshes.errors import InputError
+from scaling.cost.algorithms import Algorithm
 from scaling.cost.points import Direction, Points
 from scaling.program import CollectiveKind
 
@@ -22,7 +23,7 @@ ANY = "any"  # stands for every dtype, or every kind of collective, that has no 
 
 Grade = Literal["measured", "calibrated", "datasheet"]
 GRADES: tuple[Grade, ...] = ("measured", "calibrated", "datasheet")  # best first
-LinkKind = Literal["nvlink", "pcie", "network"]
+LinkKind = Literal["nvlink", "xgmi", "ici", "pcie", "network"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,14 @@ class AttentionFit:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """How a collective uses links of one kind under one protocol; the fastest protocol is taken."""
+    """How a collective uses links of one kind under one protocol; the fastest protocol is taken.
+
+    seconds = alpha + hops x (latency x that of the links + step)
+            + bytes / (bandwidth x efficiency) x (1 + stall / transfers)
+
+    A ring passes each piece on `transfers` times; before the first and after the last of them, the
+    fraction `stall` of a transfer is waited for: groups of two wait more than groups of eight.
+    """
 
     kind: CollectiveKind | Literal["any"]
     link: LinkKind
@@ -109,6 +117,8 @@ class LinkFit:
     alpha: float = 0.0  # s, one call
     step: float = 0.0  # s, one hop, beyond the latency of its links
     latency: float = 1.0  # fraction of the links' latency that a hop takes; 0: ideal
+    algorithm: Algorithm | Literal["any"] = "any"
+    stall: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -213,14 +223,28 @@ def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None
     return next((fit for fit in profile.attention if fit.direction == direction), None)
 
 
-def protocols(profile: Profile) -> tuple[str, ...]:
-    """Protocols that collectives can run under, in the order of the profile."""
-    return tuple(dict.fromkeys(fit.protocol for fit in profile.links))
+def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[Algorithm, ...]:
+    """Those that the profile has figures of for this kind; none: only what holds for any."""
+    named = (f.algorithm for f in profile.links if f.kind in (kind, "any"))
+    return tuple(dict.fromkeys(name for name in named if name != "any"))
+
+
+def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
+    """Protocols that an algorithm can run under, in the order of the profile."""
+    own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links
+    return tuple(dict.fromkeys(fit.protocol for fit in own))
 
 
 def link_fit(
-    profile: Profile, kind: CollectiveKind, link: LinkKind, protocol: str
+    profile: Profile, algorithm: Algorithm, kind: CollectiveKind, link: LinkKind, protocol: str
 ) -> LinkFit | None:
-    """The fit of a collective on a kind of link under a protocol, or None if it has no such fit."""
-    candidates = {f.kind: f for f in profile.links if f.link == link and f.protocol == protocol}
-    return candidates.get(kind) or candidates.get("any")
+    """The fit that says most exactly how an algorithm uses a kind of link, or None."""
+    found = [
+        fit
+        for fit in profile.links
+        if fit.link == link
+        and fit.protocol == protocol
+        and fit.kind in (kind, "any")
+        and fit.algorithm in (algorithm, "any")
+    ]
+    return max(found, key=lambda f: (f.algorithm != "any", f.kind != "any"), default=None)

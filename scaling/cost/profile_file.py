@@ -6,7 +6,7 @@ profile_of(accelerator)                            # of your own: the efficienci
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +29,7 @@ from scaling.cost.profile import (
     VectorFit,
 )
 
-FOLDER = "profiles"
+FOLDER, LINK_FOLDER = "profiles", "links"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = LinkKind.__args__  # type: ignore[attr-defined]  # of the Literal
@@ -102,12 +102,35 @@ def profile_of(accelerator: Accelerator) -> Profile:
         InputError: the chip has no stated peaks; a calibration has to measure them.
     """
     if accelerator.name in shipped_names():
-        return shipped(accelerator.name)
-    if not accelerator.peaks:
+        profile = shipped(accelerator.name)
+    elif accelerator.peaks:
+        profile = _assumed(accelerator)
+    else:
         raise InputError(
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
-    return _assumed(accelerator)
+    return replace(profile, links=(*links_of(accelerator.name), *profile.links))
+
+
+@dataclass(frozen=True)
+class LinkFile:
+    """One links/*.json: how collectives use the links of chips of one family."""
+
+    chips: tuple[str, ...]
+    made_by: str
+    figures: Mapping[str, float]  # that were searched for; the links follow from them
+    links: tuple[LinkFit, ...]
+
+
+@cache
+def links_of(chip: str) -> tuple[LinkFit, ...]:
+    """What was fitted on published collectives for a chip's family; () where nothing was."""
+    for file in sorted(files("scaling.cost").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".json"):
+            found = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
+            if chip in found.chips:
+                return found.links
+    return ()
 
 
 def ideal() -> Profile:

@@ -2,22 +2,19 @@
 
     chip --NVLink-- node --NICs-- leaf group --spines-- ...        one uplink per unit of a level
 
-Of a group of N members of which s are in a unit, and S in the region that the uplink serves, these
-bytes cross the uplink per byte of the call (all groups that cross the same unit add up):
-
-    all-gather, reduce-scatter   1 - s/S          all-reduce   twice that
-    all-to-all                   s (S - s) / N    broadcast    1
-    permute                      pairs that leave the unit, or enter it
+What one group puts on the uplink of a unit is the algorithm's (`scaling.cost.algorithms`); all
+groups that cross the same unit add up. A permute loads what its own pairs cross.
 
 NVLink serves the chips of a node (or of an NVLink domain): what comes from other nodes arrives
-through a chip's own NIC. All other uplinks serve the whole cluster. The formulas are those of "How
-to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06), counted from the groups themselves.
+through a chip's own NIC. All other uplinks serve the whole cluster. Bytes are counted from the
+groups themselves, as in "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.cost.algorithms import Algorithm, shares, transfers
 from scaling.cost.profile import LinkKind
 from scaling.program import CollectiveKind
 
@@ -42,6 +39,8 @@ class Uplink:
     latency: float  # s, from one unit to the next; 0: counted with another uplink
     places: Places
     passes: int = 1  # times that every byte goes over it: 2 by way of host memory
+    innermost: bool = False  # that of one chip to a switch, or to the other chips
+    peers: int = 0  # chips that a link each leads to; 0: a switch leads to all
 
 
 @dataclass(frozen=True)
@@ -51,33 +50,27 @@ class Load:
     share: float  # bytes over it per byte of the call
     groups: int  # groups that use that pool at once
     neighbours: int  # units that one group joins within a parent, at most
+    transfers: int = 0  # of one piece by one member, one after another; 0: they all overlap
 
 
-def load(kind: CollectiveKind, groups: np.ndarray, uplink: Uplink) -> Load:
+def load(
+    kind: CollectiveKind, groups: np.ndarray, uplink: Uplink, algorithm: Algorithm = "hierarchical"
+) -> Load:
     """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
     if kind == "permute":
         return _permute_load(groups, uplink.places)
-    places = uplink.places
+    places, members = uplink.places, groups.shape[1]
     units, pools = places.unit[groups], places.pool[groups]
     inside, within = _members_alike(units), _members_alike(places.region[groups])
     crossing = inside < within
-    shares = np.where(crossing, _shares(kind, inside, within, groups.shape[1]), 0.0)
-    totals = np.bincount(pools.ravel(), shares.ravel())
+    each = shares(algorithm, kind, inside, within, members, uplink.innermost)
+    if uplink.peers:  # only the links to members of the group carry anything
+        each = each * uplink.peers / np.maximum(within - inside, 1)
+    totals = np.bincount(pools.ravel(), np.where(crossing, each, 0.0).ravel())
     busiest = int(np.argmax(totals))
     users = int(np.any(crossing & (pools == busiest), axis=1).sum())
-    return Load(float(totals[busiest]), users, _neighbours(units, places.parent[groups]))
-
-
-def _shares(
-    kind: CollectiveKind, inside: np.ndarray, within: np.ndarray, members: int
-) -> np.ndarray:
-    """What each member adds to its uplink, so that the members of one unit sum to the table."""
-    if kind == "all-to-all":
-        return (within - inside) / members
-    if kind == "broadcast":
-        return 1 / inside
-    rounds = 2 if kind == "all-reduce" else 1
-    return rounds * (1 - inside / within) / inside
+    joined = _neighbours(units, places.parent[groups])
+    return Load(float(totals[busiest]), users, joined, transfers(algorithm, kind, members))
 
 
 def _permute_load(groups: np.ndarray, places: Places) -> Load:

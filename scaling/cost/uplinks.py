@@ -35,18 +35,24 @@ def uplinks(cluster: Cluster) -> tuple[Uplink, ...]:
 
 def _nvlink(cluster: Cluster) -> Joint | None:
     """The joint by which every chip reaches every other: bridges between pairs do not."""
-    joints = [j for j in cluster.joints if j.kind == "nvlink"]
+    joints = [j for j in cluster.joints if j.kind in ("nvlink", "xgmi")]
     return next((j for j in joints if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
 
 
 def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
+    """A chip's links to a switch, or to each of the others: then a group uses those among it."""
     devices = np.arange(cluster.devices)
-    through_switch = joint.parts[1] == "nvswitch"
-    links = 1 if through_switch else cluster.devices_per_node - 1  # one to each of the others
-    hops = 2 if through_switch else 1
-    bandwidth, latency = links * _bandwidth(cluster, joint), hops * _latency(cluster, joint)
-    places = Places(devices, devices, island, island)
-    return Uplink("NVLink of a chip", "nvlink", bandwidth, latency, places)
+    peers = 0 if joint.parts[1] == "nvswitch" else cluster.devices_per_node - 1
+    name = {"nvlink": "NVLink", "xgmi": "xGMI"}[joint.kind]
+    return Uplink(
+        f"{name} of a chip",
+        joint.kind,  # type: ignore[arg-type]
+        max(1, peers) * _bandwidth(cluster, joint),
+        (1 if peers else 2) * _latency(cluster, joint),
+        Places(devices, devices, island, island),
+        innermost=True,
+        peers=peers,
+    )
 
 
 def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:

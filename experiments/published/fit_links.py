@@ -1,0 +1,161 @@
+"""Fit how collectives use links, family by family, on the published rows that may be fitted.
+
+    python -m experiments.published.fit_links            writes scaling/cost/links/FAMILY.json
+
+One set of figures per family holds for all group sizes and all machines of that family: an
+efficiency and a hop per protocol and kind of link, a stall per collective, a fixed cost. They are
+searched by Powell's method on the mean of |log(predicted / measured)|, each series of sizes
+counting as much as any other, with a weak pull towards where the search starts.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+
+from experiments.published.collectives import Case, chosen
+from experiments.published.families import EFFICIENCIES, FAMILIES, Family, Figures
+from meshes import catalog
+from meshes.cluster import Cluster
+from scaling.cost.collectives import collective_time, crossed_level
+from scaling.cost.profile import Evidence, LinkFit, Profile
+from scaling.cost.profile_file import ideal
+
+FOLDER = Path("scaling/cost/links")
+PULL = 1e-3  # of the squared log distance from the start, against a mean of absolute log errors
+STARTS, SPREAD = 3, 0.4  # searches, and how far apart in the logarithm they begin
+
+
+@dataclass(frozen=True)
+class Series:
+    """All sizes of one collective on one machine."""
+
+    machine: str
+    kind: str
+    cluster: Cluster
+    groups: np.ndarray  # device ids
+    bytes: np.ndarray
+    time: np.ndarray
+    algorithm: str
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether all of it stays in one node or NVLink domain."""
+        return crossed_level(self.groups, self.cluster) in ("node", "domain")
+
+    def predicted(self, profile: Profile) -> np.ndarray:
+        """Seconds by the engine that everybody uses."""
+        kind, algorithm = self.kind, self.algorithm
+        cost = collective_time(kind, self.bytes, self.groups, self.cluster, profile, algorithm)  # type: ignore[arg-type]
+        return np.asarray(cost.time)
+
+
+def series_of(cases: Sequence[Case]) -> list[Series]:
+    """The cases, put together."""
+    found: dict[tuple, list[Case]] = defaultdict(list)
+    for case in cases:
+        found[(*case.series, case.cluster, case.overrides)].append(case)
+    return [_series(sorted(some, key=lambda c: c.bytes)) for some in found.values()]
+
+
+def cluster_of(case: Case) -> Cluster:
+    """Where a case was measured."""
+    overrides = {**dict(case.overrides), "gpus_per_node": case.ranks_per_node}
+    whole = catalog.load(case.cluster).devices_per_node
+    if case.ranks_per_node * case.groups > whole and case.nodes == 1 or case.groups > 1:
+        overrides.pop("gpus_per_node")
+    return catalog.load(case.cluster, case.nodes, overrides)
+
+
+def _series(cases: Sequence[Case]) -> Series:
+    first = cases[0]
+    ids = np.arange(first.ranks * first.groups).reshape(first.groups, first.ranks)
+    arrays = (np.array([c.bytes for c in cases]), np.array([c.time for c in cases]))
+    return Series(first.machine, first.kind, cluster_of(first), ids, *arrays, first.algorithm)
+
+
+def profile_with(links: Sequence[LinkFit]) -> Profile:
+    """A profile that knows these links only."""
+    return replace(ideal(), links=tuple(links))
+
+
+def fit(family: Family, series: Sequence[Series], known: Figures, names: Sequence[str]) -> Figures:
+    """The figures `names` that explain the series best; the search starts from those known."""
+    start = np.log(np.array([known[name] for name in names]))
+
+    def figures(x: np.ndarray) -> Figures:
+        found = dict(zip(names, np.exp(x).tolist(), strict=True))
+        return {**known, **{name: _possible(name, value) for name, value in found.items()}}
+
+    def loss(x: np.ndarray) -> float:
+        profile = profile_with(family.links(figures(x), Evidence("", "", "calibrated")))
+        errors = [np.abs(np.log(s.predicted(profile) / s.time)).mean() for s in series]
+        return float(np.mean(errors) + PULL * np.sum((x - start) ** 2))
+
+    draw = np.random.default_rng(0)
+    begins = [start + SPREAD * draw.normal(size=len(start)) * (i > 0) for i in range(STARTS)]
+    options = dict(xtol=1e-2, ftol=1e-4, maxiter=60)
+    found = [minimize(loss, x, method="Powell", options=options) for x in begins]
+    return figures(min(found, key=lambda r: r.fun).x)
+
+
+def _possible(name: str, value: float) -> float:
+    """No more than all of a link."""
+    return min(value, 1.0) if name in EFFICIENCIES else value
+
+
+def fitted(family: Family, cases: Sequence[Case]) -> tuple[Figures, list[Series]]:
+    """Figures inside nodes first, then, with those, the figures between nodes."""
+    series = series_of([case for case in cases if family.holds(case)])
+    figures: Figures = {}
+    for stage, names in family.stages.items():
+        figures = {**figures, **{name: family.start[name] for name in names}}
+        some = [s for s in series if s.is_inside == (stage == "inside")]
+        if some and names:
+            figures = fit(family, some, figures, names)
+    return figures, series
+
+
+def errors_of(series: Sequence[Series], links: Sequence[LinkFit]) -> np.ndarray:
+    """predicted / measured - 1 of every point."""
+    profile = profile_with(links)
+    return np.concatenate([s.predicted(profile) / s.time - 1 for s in series])
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Fit every family (or those named), write their files."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_links")
+    parser.add_argument("families", nargs="*", default=list(FAMILIES))
+    for name in parser.parse_args(arguments).families:
+        family = FAMILIES[name]
+        figures, series = fitted(family, chosen("fit"))
+        bare = family.links(figures, Evidence("", "", "calibrated"))
+        errors = np.abs(errors_of(series, bare))
+        machines = ", ".join(sorted({s.machine for s in series}))
+        evidence = Evidence(
+            f"fitted on experiments/published/collectives.csv, part fit: {machines}",
+            date.today().isoformat(),
+            "calibrated",
+            len(errors),
+            *(float(f(errors)) for f in (np.median, np.mean, np.max)),
+        )
+        document = {
+            "chips": family.chips,
+            "made_by": "python -m experiments.published.fit_links",
+            "figures": {k: float(f"{v:.4g}") for k, v in figures.items()},
+            "links": [asdict(link) for link in family.links(figures, evidence)],
+        }
+        (FOLDER / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+        print(
+            f"{name}: {len(errors)} points, mean error {errors.mean():.1%}: {document['figures']}"
+        )
+
+
+if __name__ == "__main__":
+    main()

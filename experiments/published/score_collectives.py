@@ -1,0 +1,121 @@
+"""Predicted against published collectives, by machine, kind and size of group.
+
+    python -m experiments.published.score_collectives
+
+Points that were fitted and points that were not stand apart. `spread` is how far the sources that
+measured the same thing (cluster, kind, ranks, nodes, bytes) are from their own mean; `rule` is the
+rule of thumb 20 us + bus bytes / 80 % of the link, for comparison.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+import numpy as np
+
+from experiments.published.collectives import Case, cases, split
+from experiments.published.fit_links import Series, series_of
+from scaling.cost.collectives import collective_time
+from scaling.cost.profile import Profile
+from scaling.cost.profile_file import ideal, profile_of
+from scaling.report.columns import columns
+
+LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
+RULE_CALL, RULE_EFFICIENCY = 20e-6, 0.8  # of the rule of thumb
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One series in one part."""
+
+    machine: str
+    kind: str
+    ranks: int
+    part: str
+    errors: np.ndarray  # predicted / measured - 1
+    rule: np.ndarray  # the same of the rule of thumb
+
+
+def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) -> list[Scored]:
+    """Every series of the table whose cluster is known, in both parts."""
+    found = []
+    for part in ("fit", "left"):
+        some = [c for c in all_ if c.key in split()[part] and limits[0] <= c.bytes <= limits[1]]
+        for series in series_of(some):
+            errors = series.predicted(profile_of(series.cluster.accelerator)) / series.time - 1
+            rule = rule_of_thumb(series) / series.time - 1
+            ranks = series.groups.shape[1]
+            found.append(Scored(series.machine, series.kind, ranks, part, errors, rule))
+    return found
+
+
+def rule_of_thumb(series: Series) -> np.ndarray:
+    """20 us and the bytes over 80 % of the narrowest link."""
+    profile: Profile = ideal()
+    cost = collective_time(series.kind, series.bytes, series.groups, series.cluster, profile)  # type: ignore[arg-type]
+    return RULE_CALL + np.asarray(cost.time) / RULE_EFFICIENCY
+
+
+def spreads(all_: Iterable[Case]) -> dict[tuple, float]:
+    """(cluster, kind, nodes, ranks) -> mean distance of its sources from their own mean."""
+    same: dict[tuple, list[float]] = defaultdict(list)
+    for c in all_:
+        same[c.cluster, c.kind, c.nodes, c.ranks, c.groups, c.algorithm, c.bytes].append(c.time)
+    found: dict[tuple, list[float]] = defaultdict(list)
+    for key, times in same.items():
+        if len(times) > 1:
+            found[key[:4]] += [abs(t / mean(times) - 1) for t in times]
+    return {key: mean(distances) for key, distances in found.items()}
+
+
+def row(scores: Sequence[Scored], *names: str) -> tuple[str, ...]:
+    """n, mean, median, bias, worst of the errors; mean of the rule's."""
+    errors = np.concatenate([s.errors for s in scores])
+    rule = np.abs(np.concatenate([s.rule for s in scores]))
+    size = np.abs(errors)
+    worst = errors[int(np.argmax(size))]
+    figures = (size.mean(), np.median(size))
+    shown = [f"{f:.1%}" for f in figures] + [f"{errors.mean():+.1%}", f"{worst:+.1%}"]
+    return (*names, str(len(errors)), *shown, f"{rule.mean():.1%}")
+
+
+def table(scores: Sequence[Scored]) -> list[str]:
+    """A line per machine, kind and size of group, and one for all points of each part."""
+    head = ("machine", "kind", "ranks", "part", "n", "mean", "median", "bias", "worst", "rule")
+    rows, groups = [head], defaultdict(list)
+    for s in scores:
+        groups[s.machine, s.kind, s.ranks, s.part].append(s)
+    for key, some in sorted(groups.items()):
+        rows.append(row(some, *map(str, key)))
+    for part in ("fit", "left"):
+        some = [s for s in scores if s.part == part]
+        if some:
+            rows.append(row(some, "all", "", "", part))
+    return columns(rows, left=(0, 1, 3))
+
+
+def medians(scores: Sequence[Scored], part: str) -> str:
+    """Median over series of their mean errors."""
+    each = [float(np.abs(s.errors).mean()) for s in scores if s.part == part]
+    rule = [float(np.abs(s.rule).mean()) for s in scores if s.part == part]
+    count = f"{part}: median over {len(each)} series"
+    return f"{count} {median(each):.1%} (rule of thumb {median(rule):.1%})"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the table."""
+    argparse.ArgumentParser(prog="python -m experiments.published.score_collectives").parse_args(
+        arguments
+    )
+    scores = scored(cases())
+    print("\n".join(table(scores)))
+    for part in ("fit", "left"):
+        print(medians(scores, part))
+    for key, distance in sorted(spreads(cases()).items()):
+        print("spread of the sources:", *key, f"{distance:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""One collective on one cluster, priced at several sizes: what `scaling collective` answers.
+
+    algorithm bandwidth = bytes / time
+    bus bandwidth       = algorithm bandwidth x factor      (nccl-tests, doc/PERFORMANCE.md)
+        all-reduce 2(n-1)/n;  all-gather, reduce-scatter, all-to-all (n-1)/n;  the others 1
+
+For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from meshes.cluster import Cluster
+from meshes.errors import InputError, check_keys
+from meshes.placement import check_fits
+from meshes.shape import AXES, MeshShape
+from scaling.confidence import half_range
+from scaling.cost.collectives import CollectiveCost, collective_time
+from scaling.cost.profile import Profile
+from scaling.program import COLLECTIVE_KINDS, CollectiveKind
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One size. Bytes, seconds, bytes/s."""
+
+    kind: str
+    bytes: int  # as nccl-tests counts them
+    ranks: int  # in a group
+    groups: int  # that run at once
+    time: float
+    time_low: float
+    time_high: float
+    algorithm_bandwidth: float
+    bus_bandwidth: float
+    algorithm: str
+    protocol: str
+    bottleneck: str
+    lower_bound: float
+    grade: str
+
+
+def groups_of(
+    cluster: Cluster, mesh: MeshShape | None = None, axes: Sequence[str] = ()
+) -> np.ndarray:
+    """Device ids [groups, members]: of the mesh's axes, or of the whole cluster.
+
+    Args:
+        cluster: with at least as many devices as the mesh.
+        mesh: on the first devices of the cluster, in its device order.
+        axes: over which the collective runs; () all of the mesh.
+
+    Raises:
+        InputError: the mesh does not fit, or axes without one.
+    """
+    if mesh is None:
+        if axes:
+            raise InputError(
+                f"--axis {','.join(axes)} needs --mesh, such as --mesh data=4,tensor=8"
+            )
+        return np.arange(cluster.devices)[None]
+    check_keys(axes, AXES, "--axis")
+    check_fits(mesh, cluster)
+    return mesh.groups(axes or [axis for axis, n in mesh.sizes.items() if n > 1])
+
+
+def ask(
+    kind: CollectiveKind,
+    sizes: Sequence[int],
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    algorithm: str = "auto",
+) -> list[Answer]:
+    """Price every size by itself, so that each says its own algorithm and bottleneck.
+
+    Raises:
+        InputError: no such kind or algorithm, or one that cannot run there.
+    """
+    check_keys([kind], COLLECTIVE_KINDS, "collective")
+    answers = []
+    for size in sizes:
+        cost = collective_time(kind, float(size), groups, cluster, profile, algorithm)
+        answers.append(_answer(kind, size, groups, cost))
+    return answers
+
+
+def bus_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Bytes over the busiest link of a ring per byte of the call."""
+    lacking = (ranks - 1) / ranks
+    return {"all-reduce": 2 * lacking, "permute": 1.0, "broadcast": 1.0}.get(kind, lacking)
+
+
+def answer_dict(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON has it."""
+    return asdict(answer)
+
+
+def _answer(kind: CollectiveKind, size: int, groups: np.ndarray, cost: CollectiveCost) -> Answer:
+    time, bound = float(cost.time), float(cost.lower_bound)
+    grade = cost.evidence.grade if cost.evidence else "datasheet"
+    spread = 1 + (half_range(cost.evidence, grade) if cost.evidence else 0.0)
+    bandwidth = size / time if time else 0.0
+    ranks = int(groups.shape[1])
+    return Answer(
+        kind=kind,
+        bytes=size,
+        ranks=ranks,
+        groups=len(groups),
+        time=time,
+        time_low=max(time / spread, bound),
+        time_high=time * spread,
+        algorithm_bandwidth=bandwidth,
+        bus_bandwidth=bandwidth * bus_factor(kind, ranks),
+        algorithm=cost.algorithm,
+        protocol=cost.protocol,
+        bottleneck=cost.bottleneck,
+        lower_bound=bound,
+        grade=grade,
+    )

@@ -1,0 +1,79 @@
+"""`scaling collective`: what one collective takes on a cluster."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from meshes import catalog
+from meshes.cluster import Cluster
+from meshes.errors import InputError
+from meshes.shape import AXES, parse_mesh
+from meshes.units import parse_sizes, parse_sweep
+from scaling.ask import ask, groups_of
+from scaling.cost.profile import Profile
+from scaling.cost.profile_file import ideal
+from scaling.report.collective import heading, table
+from scaling.targets import profile_for
+
+DEFAULT_SIZE = "1GiB"
+
+
+@dataclass(frozen=True)
+class CollectiveArguments:
+    """What the command line says."""
+
+    kind: str
+    cluster: str
+    bytes: str | None = None
+    nodes: int = 1
+    mesh: str | None = None
+    axis: str | None = None
+    device_order: str | None = None
+    algorithm: str = "auto"
+    dtype: str | None = None
+    sweep: str | None = None
+    overrides: tuple[str, ...] = ()
+    calibration: Path | None = None
+    ideal: bool = False
+    plot: Path | None = None
+    json: bool = False
+
+
+def collective_command(given: CollectiveArguments) -> int:
+    """Price, print; returns the exit code."""
+    if given.bytes is not None and given.sweep is not None:
+        raise InputError(f"--bytes {given.bytes} and --sweep {given.sweep}: give one of them")
+    sizes = parse_sweep(given.sweep) if given.sweep else parse_sizes(given.bytes or DEFAULT_SIZE)
+    cluster = catalog.load(given.cluster, given.nodes, catalog.parse_overrides(given.overrides))
+    order = _words(given.device_order) or AXES
+    mesh = parse_mesh(given.mesh, order) if given.mesh else None
+    axes = _words(given.axis)
+    groups = groups_of(cluster, mesh, axes)
+    profile = _profile(given, cluster)
+    answers = ask(given.kind, sizes, groups, cluster, profile, given.algorithm)  # type: ignore[arg-type]
+    if given.plot is not None:
+        from scaling.report.plots import plot_bandwidth
+
+        plot_bandwidth(answers, heading(answers, cluster, given.dtype), given.plot)
+    if given.json:
+        documents = [asdict(answer) for answer in answers]
+        several = given.sweep is not None or "," in (given.bytes or "")
+        print(json.dumps(documents if several else documents[0]))
+    else:
+        print("\n".join([heading(answers, cluster, given.dtype), *table(answers)]))
+    return 0
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    """Axes joined by commas."""
+    return tuple(word.strip() for word in text.split(",")) if text else ()
+
+
+def _profile(given: CollectiveArguments, cluster: Cluster) -> Profile:
+    if given.ideal:
+        return ideal()
+    profile, doubts = profile_for(cluster, given.calibration)
+    for doubt in doubts:
+        print(f"warning: {doubt}", file=sys.stderr)
+    return profile

@@ -1,0 +1,98 @@
+"""`scaling collective` from the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from scaling.cli import main
+
+COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
+
+
+def run(capsys, *words):
+    """Exit code, standard output, standard error."""
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_one_size_is_one_document(capsys):
+    code, out, err = run(capsys, *COMMON, "--bytes", "1GiB", "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (document["kind"], document["bytes"], document["ranks"]) == ("all-reduce", 2**30, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [(("--bytes", "65536,1MiB,1GiB"), 3), (("--sweep", "1KiB:8KiB"), 4)]
+)
+def test_several_sizes_are_a_list(capsys, words, count):
+    code, out, _ = run(capsys, *COMMON, *words, "--json")
+    documents = json.loads(out)
+    assert code == 0 and len(documents) == count
+    assert [d["bytes"] for d in documents] == sorted(d["bytes"] for d in documents)
+
+
+def test_the_table_reads_like_that_of_nccl_tests(capsys):
+    code, out, _ = run(capsys, *COMMON, "--sweep", "1MiB:4MiB", "--nodes", "2", "--dtype", "bf16")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "all-reduce bf16, 16 ranks on 2 x dgx-h100, calibrated figures"
+    assert "algbw GB/s" in lines[1] and "busbw GB/s" in lines[1]
+    assert [line.split("  ")[0].strip() for line in lines[2:5]] == ["1 MiB", "2 MiB", "4 MiB"]
+    assert lines[5].startswith("bottleneck: ")
+
+
+def test_overrides_and_axes_reach_the_price(capsys):
+    slow = ("--nodes", "2", "--override", "node_network_bandwidth=100e9", "--json")
+    mesh = ("--mesh", "data=2,tensor=8", "--axis", "data")
+    code, out, _ = run(capsys, *COMMON, *slow, *mesh)
+    document = json.loads(out)
+    assert (code, document["groups"], document["ranks"]) == (0, 8, 2)
+    assert document["lower_bound"] >= 8 * 2**30 / 100e9
+
+
+def test_the_ideal_is_the_bound(capsys):
+    _, out, _ = run(
+        capsys, "collective", "all-gather", "--cluster", "dgx-a100", "--ideal", "--json"
+    )
+    document = json.loads(out)
+    assert document["time"] == document["lower_bound"]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_picture_is_written(capsys, tmp_path, suffix):
+    path = tmp_path / f"picture.{suffix}"
+    assert run(capsys, *COMMON, "--sweep", "1MiB:1GiB", "--plot", str(path))[0] == 0
+    assert path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bytes", "1GiB", "--sweep", "1KiB:1MiB"), "give one of them"),
+        (("--bytes", "1Gb"), "small b means bits"),
+        (("--algorithm", "pat"), "pat does not do all-reduce"),
+        (("--nodes", "2", "--algorithm", "nvls"), "nvls stays inside one NVLink domain"),
+        (("--mesh", "data=16"), "needs 16 devices"),
+        (("--axis", "data"), "needs --mesh"),
+        (("--plot", "picture.odd"), "cannot write the picture"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
+    code, out, err = run(capsys, *COMMON, *words, "--json")
+    assert code == 2 and message in err and len(err.strip().splitlines()) == 1
+    assert json.loads(out)["name"] == "all-reduce" and message in json.loads(out)["error"]
+
+
+def test_neither_jax_nor_scipy_nor_networkx_is_loaded():
+    check = (
+        "import sys; from scaling.cli import main; "
+        "main(['collective', 'all-reduce', '--cluster', 'dgx-h100']); "
+        "found = {'jax', 'scipy', 'networkx', 'matplotlib'} & set(sys.modules); "
+        "assert not found, found"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
