@@ -5,7 +5,7 @@ profile_of(accelerator)                            # of your own: the efficienci
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -159,9 +159,14 @@ def _assumed(accelerator: Accelerator) -> Profile:
         memory=_carried(stand_in.memory),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
         attention=tuple(_carried(fit) for fit in stand_in.attention),
-        links=tuple(_carried(fit) for fit in stand_in.links),
+        links=tuple(_carried(fit) for fit in (*stand_in.links, *_as_xgmi(stand_in.links))),
         points=Points(),
     )
+
+
+def _as_xgmi(links: Sequence[LinkFit]) -> list[LinkFit]:
+    """AMD's links from chip to chip, as if they were NVIDIA's."""
+    return [replace(fit, link="xgmi") for fit in links if fit.link == "nvlink"]
 
 
 def _carried(fit: Fit) -> Fit:
