@@ -84,7 +84,8 @@ def row(scores: Sequence[Scored], *names: str) -> tuple[str, ...]:
 def table(scores: Sequence[Scored]) -> list[str]:
     """A line per machine, kind and size of group, and one for all points of each part."""
     head = ("machine", "kind", "ranks", "part", "n", "mean", "median", "bias", "worst", "rule")
-    rows, groups = [head], defaultdict(list)
+    rows: list[tuple[str, ...]] = [head]
+    groups: dict[tuple, list[Scored]] = defaultdict(list)
     for s in scores:
         groups[s.machine, s.kind, s.ranks, s.part].append(s)
     for key, some in sorted(groups.items()):

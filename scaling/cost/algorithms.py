@@ -28,9 +28,7 @@ import numpy as np
 
 from scaling.program import CollectiveKind
 
-Algorithm = Literal[
-    *("ring", "tree", "nvls", "nvls-tree", "sharp", "hierarchical", "pairwise", "pat")
-]
+Algorithm = Literal["ring", "tree", "nvls", "nvls-tree", "sharp", "hierarchical", "pairwise", "pat"]
 ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
 REDUCTIONS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter")
 KINDS: dict[Algorithm, tuple[CollectiveKind, ...]] = {

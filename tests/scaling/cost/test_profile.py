@@ -23,6 +23,7 @@ from scaling.cost.profile import (
 from scaling.cost.profile_file import (
     differences,
     ideal,
+    links_of,
     profile_from,
     profile_of,
     read_profile,
@@ -117,8 +118,20 @@ def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
     assert profile.grade == "datasheet"
     assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
     assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
-    assert all(e.source.startswith("assumed as on h100-sxm: ") for e in evidences(profile))
+    fitted = {fit.evidence for fit in links_of("rtx3090")}
+    assert fitted and all(evidence.grade == "calibrated" for evidence in fitted)
+    others = set(evidences(profile)) - fitted
+    assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
     assert profile.points == Points()
+
+
+def test_families_of_links_name_chips_of_the_catalogue_once():
+    known = [chip for chip in catalog.accelerator_names() if links_of(chip)]
+    assert {"h100-sxm", "h200-sxm", "a100-sxm-80g", "b200-sxm", "mi300x"} <= set(known)
+    for chip in known:
+        for fit in links_of(chip):
+            assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.step, fit.stall) >= 0
+            assert fit.evidence.points > 10 and fit.evidence.mean_error < 0.3
 
 
 def test_a_chip_without_peaks_has_to_be_calibrated():
