@@ -205,5 +205,12 @@ FAMILIES: dict[str, Family] = {
         True,
     ),
     "cdna3": Family(("mi300x",), ("mi300x-8",), "xgmi", INSIDE, False),
+    "volta": Family(
+        ("v100-sxm-16g", "v100-sxm-32g"),
+        ("dgx-v100", "dgx-station-v100"),
+        "nvlink",
+        INSIDE,
+        False,
+    ),
     "geforce": Family(("rtx4090", "rtx3090"), ("rtx4090-8",), "pcie", GEFORCE, False),
 }

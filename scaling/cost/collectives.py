@@ -29,7 +29,7 @@ from scaling.cost.profile import (
     protocols,
 )
 from scaling.cost.traffic import Load, Uplink, load
-from scaling.cost.uplinks import uplinks
+from scaling.cost.uplinks import have_rings, uplinks
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
 
@@ -157,7 +157,8 @@ def _known_loads(
     algorithm: Algorithm,
 ) -> tuple[tuple[Uplink, Load], ...]:
     groups = np.frombuffer(ids, int).reshape(shape)
-    loads = ((uplink, load(kind, groups, uplink, algorithm)) for uplink in uplinks(cluster))
+    all_ = uplinks(cluster, have_rings(cluster, groups))
+    loads = ((uplink, load(kind, groups, uplink, algorithm)) for uplink in all_)
     return tuple((uplink, carried) for uplink, carried in loads if carried.share > 0)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshes.rings import Links, ring_count
 from scaling.cost.algorithms import Algorithm, shares, transfers
 from scaling.cost.profile import LinkKind
 from scaling.program import CollectiveKind
@@ -41,6 +42,8 @@ class Uplink:
     passes: int = 1  # times that every byte goes over it: 2 by way of host memory
     innermost: bool = False  # that of one chip to a switch, or to the other chips
     peers: int = 0  # chips that a link each leads to; 0: a switch leads to all
+    paired: Links = ()  # links between pairs of chips, whose rings share the bytes; its bandwidth
+    # is that of one
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,25 @@ def load(
     each = shares(algorithm, kind, inside, within, members, uplink.innermost)
     if uplink.peers:  # only the links to members of the group carry anything
         each = each * uplink.peers / np.maximum(within - inside, 1)
+    if uplink.paired:
+        each = each / _rings(groups, uplink)
     totals = np.bincount(pools.ravel(), np.where(crossing, each, 0.0).ravel())
     busiest = int(np.argmax(totals))
     users = int(np.any(crossing & (pools == busiest), axis=1).sum())
     joined = _neighbours(units, places.parent[groups])
     return Load(float(totals[busiest]), users, joined, transfers(algorithm, kind, members))
+
+
+def _rings(groups: np.ndarray, uplink: Uplink) -> np.ndarray:
+    """How many rings share what a member sends inside its node; [groups, members]."""
+    regions, chips = uplink.places.region[groups], groups % len(uplink.paired)
+    found = np.ones(groups.shape)
+    for row, (homes, here) in enumerate(zip(regions, chips, strict=True)):
+        for home in np.unique(homes):
+            members = tuple(sorted(here[homes == home].tolist()))
+            if len(members) > 1:
+                found[row, homes == home] = max(1, ring_count(uplink.paired, members))
+    return found
 
 
 def _permute_load(groups: np.ndarray, places: Places) -> Load:

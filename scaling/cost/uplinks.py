@@ -16,12 +16,20 @@ import numpy as np
 
 from meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint
 from meshes.errors import InputError
+from meshes.rings import direct_links, ring_count
 from scaling.cost.traffic import Places, Uplink
+
+NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}  # links from chip to chip, or to a switch of chips
+FAST = tuple(NAMES)
 
 
 @lru_cache(maxsize=64)
-def uplinks(cluster: Cluster) -> tuple[Uplink, ...]:
+def uplinks(cluster: Cluster, rings: bool = False) -> tuple[Uplink, ...]:
     """All uplinks, inside out.
+
+    Args:
+        cluster: where.
+        rings: inside a node over links between pairs of chips, which hold rings of the groups.
 
     Raises:
         InputError: the cluster's links have no figures (`host`), or connect only some of the chips.
@@ -29,13 +37,52 @@ def uplinks(cluster: Cluster) -> tuple[Uplink, ...]:
     devices = np.arange(cluster.devices)
     island = devices // (cluster.devices_per_node * cluster.domain_nodes)
     nvlink = _nvlink(cluster)
-    inside = _pcie(cluster, devices) if nvlink is None else [_fast(cluster, nvlink, island)]
+    if nvlink is not None:
+        inside = [_fast(cluster, nvlink, island)]
+    else:
+        inside = [_paired(cluster, island)] if rings else _pcie(cluster, devices)
     return (*inside, *_network(cluster, devices))
+
+
+def have_rings(cluster: Cluster, groups: np.ndarray) -> bool:
+    """Whether links between pairs of chips hold a ring of every group's members in each node."""
+    if _nvlink(cluster) is not None or not _paired_joints(cluster):
+        return False
+    links = direct_links(cluster, FAST)
+    nodes, chips = np.divmod(groups, cluster.devices_per_node)
+    found = [
+        ring_count(links, tuple(sorted(row[there == node].tolist())))
+        for there, row in zip(nodes, chips, strict=True)
+        for node in np.unique(there)
+        if (there == node).sum() > 1
+    ]
+    return bool(found) and all(found)
+
+
+def _paired(cluster: Cluster, island: np.ndarray) -> Uplink:
+    """One ring over links between pairs of chips."""
+    joint, devices = _paired_joints(cluster)[0], np.arange(cluster.devices)
+    used = cluster.devices_per_node
+    assert joint.bandwidth is not None
+    places = Places(devices, devices, island, island)
+    return Uplink(
+        f"{NAMES[joint.kind]} of a chip",
+        joint.kind,  # type: ignore[arg-type]
+        joint.bandwidth.value,
+        _latency(cluster, joint),
+        places,
+        innermost=True,
+        paired=tuple(row[:used] for row in direct_links(cluster, FAST)[:used]),
+    )
+
+
+def _paired_joints(cluster: Cluster) -> list[Joint]:
+    return [j for j in cluster.joints if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
 
 
 def _nvlink(cluster: Cluster) -> Joint | None:
     """The joint by which every chip reaches every other: bridges between pairs do not."""
-    joints = [j for j in cluster.joints if j.kind in ("nvlink", "xgmi")]
+    joints = [j for j in cluster.joints if j.kind in FAST]
     return next((j for j in joints if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
 
 
@@ -43,9 +90,8 @@ def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
     """A chip's links to a switch, or to each of the others: then a group uses those among it."""
     devices = np.arange(cluster.devices)
     peers = 0 if joint.parts[1] == "nvswitch" else cluster.devices_per_node - 1
-    name = {"nvlink": "NVLink", "xgmi": "xGMI"}[joint.kind]
     return Uplink(
-        f"{name} of a chip",
+        f"{NAMES[joint.kind]} of a chip",
         joint.kind,  # type: ignore[arg-type]
         max(1, peers) * _bandwidth(cluster, joint),
         (1 if peers else 2) * _latency(cluster, joint),
