@@ -12,6 +12,7 @@ hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
 
 from scaling.compiled.hlo import Computation, Instruction, Module, read_aliases
 from scaling.compiled.shapes import Array, Path, arrays, size
+from scaling.compiled.updates import results, update_in_place
 
 Source = tuple[int, Path]  # number of an operand, index in its shape
 
@@ -98,21 +99,10 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
         return None
     (called,) = instruction.called("calls")
     inner = module.computations[called]
-    made = inner.root
-    if made.opcode == "tuple" and path:
-        made = inner.instructions[made.operands[path[0]]]
-    made = _behind(made, inner)
-    if made.opcode != "dynamic-update-slice":
+    update = update_in_place(results(inner)[path[0] if path else 0], inner)
+    if update is None or update.instruction.opcode != "dynamic-update-slice":
         return None
-    target = _behind(inner.instructions[made.operands[0]], inner)
-    return (target.parameter_number, ()) if target.opcode == "parameter" else None
-
-
-def _behind(instruction: Instruction, computation: Computation) -> Instruction:
-    """What a bitcast names."""
-    while instruction.opcode == "bitcast":
-        (instruction,) = computation.operands(instruction)
-    return instruction
+    return update.parameter.parameter_number, ()
 
 
 def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from scaling.compiled.hlo import Computation, Instruction, Module
 from scaling.compiled.shapes import arrays
+from scaling.compiled.updates import UPDATING, results, update_in_place
 
 SLICING = ("slice", "dynamic-slice", "gather", "broadcast")  # need no more than they make
-UPDATING = ("dynamic-update-slice", "scatter")
-PASSING = ("bitcast", "convert", "copy", "reshape")  # may stand around an update in place
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def fused(body: Computation, module: Module) -> Inside:
     parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
     read = [needed[parameter.name] for parameter in body.parameters]
     written = []
-    for leaf in _leaves(body):
+    for leaf in results(body):
         update = in_place.get(leaf.name)
         written += [_new(update, body) if update else 1.0] * len(arrays(leaf.shape))
     return Inside(parts, read, written)
@@ -101,24 +100,8 @@ def _share(
 
 def _updates_in_place(body: Computation) -> dict[str, Instruction]:
     """Results of a fusion -> the instruction that makes them by updating a parameter in place."""
-    found = {}
-    for leaf in _leaves(body):
-        update = _behind(leaf, body)
-        if update.opcode in UPDATING:
-            target = _behind(body.instructions[update.operands[0]], body)
-            if target.opcode == "parameter":
-                found[leaf.name] = update
-    return found
-
-
-def _leaves(body: Computation) -> list[Instruction]:
-    return body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
-
-
-def _behind(instruction: Instruction, body: Computation) -> Instruction:
-    while instruction.opcode in PASSING:
-        instruction = body.instructions[instruction.operands[0]]
-    return instruction
+    found = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
+    return {name: update.instruction for name, update in found.items() if update}
 
 
 def _new(instruction: Instruction, computation: Computation) -> float:
