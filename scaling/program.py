@@ -97,7 +97,8 @@ class Collective(Step):
     bytes: Number = 0.0  # nccl-tests size of one call: the full buffer, the unsharded total, ...
     dtype: str = ""
     asynchronous: bool = True
-    groups: tuple[tuple[int, ...], ...] = ()  # device ids, only where they are those of no axes
+    groups: tuple[tuple[int, ...], ...] = ()  # device ids, where the axes do not say who talks:
+    # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
     hint: str = ""  # what the compiler chose to run it with
     estimate: Number | None = None  # s, by the compiler's own cost model
     line: str = ""  # of the compiled program, for messages

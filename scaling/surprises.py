@@ -147,7 +147,8 @@ def _unnamed(priced: Priced) -> Iterator[Surprise]:
     """Collectives among devices that no set of mesh axes groups like that."""
     for kind in COLLECTIVE_KINDS:
         every = collectives(priced.program)
-        calls = [(c, float(np.max(n))) for c, n in every if c.groups and c.kind == kind]
+        unnamed = ((c, n) for c, n in every if c.groups and not c.axes and c.kind == kind)
+        calls = [(c, float(np.max(n))) for c, n in unnamed]
         if calls:
             seconds = _sum(priced, (c.name for c, _ in calls))
             yield Surprise("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)

@@ -70,6 +70,7 @@ class Communication:
     dtype: str  # of most of the bytes: bf16, fp32
     is_async: bool  # runs beside the compute stream
     hint: str = ""  # how the compiler runs it where that is not the default: "triton-one-shot"
+    by_axes: bool = True  # the axes say who talks to whom; of a permute: to the next one along them
 
 
 def communication_of(
@@ -115,15 +116,17 @@ def _collective(
     if opcode == "collective-permute":
         groups = pairs_of(instruction, devices)
         axes, is_ring = axes_of_pairs(groups, mesh)
+        by_axes = is_ring or not axes
         hint = hint or ("" if is_ring else "no-ring")
     else:
         groups = groups_of(instruction, devices)
         axes = axes_of(groups, mesh)
+        by_axes = axes is not None
     sent = _sent(instruction, computation)
     bytes_ = _payload(instruction, sent, groups.shape[1])
     dtype = type_name(max(sent, key=lambda array: array.bytes).dtype)
     is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
-    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, hint)
+    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, hint, by_axes)
 
 
 def _sent(instruction: Instruction, computation: Computation) -> list[Array]:

@@ -124,7 +124,7 @@ def axes_of(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[str, ...] | No
 
 
 def axes_of_pairs(pairs: np.ndarray, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], bool]:
-    """The axes along which senders and receivers differ, and whether they form a ring.
+    """The axes along which senders and receivers differ, and whether they say who sends to whom.
 
     Args:
         pairs: int array [pairs, 2].
@@ -132,16 +132,19 @@ def axes_of_pairs(pairs: np.ndarray, mesh: Mapping[str, int]) -> tuple[tuple[str
 
     Returns:
         The fewest axes, in mesh order, such that each pair is in one of their groups; and whether
-        every device of the mesh sends equally many places on along them, the last to the first.
+        these are rings of neighbours: every device of the mesh sends one place on along the axes,
+        the last to the first, or every one sends one place back.
     """
     places = _places(pairs, mesh)
     differs = (places[..., 0] != places[..., 1]).any(axis=1)
     axes = tuple(axis for axis, moves in zip(mesh, differs, strict=True) if moves)
     sizes = tuple(mesh[axis] for axis in axes)
     position = np.ravel_multi_index((np.zeros_like(pairs), *places[differs]), (1, *sizes))
-    shifts = (position[:, 1] - position[:, 0]) % math.prod(sizes)
+    members = math.prod(sizes)
+    shifts = np.unique((position[:, 1] - position[:, 0]) % members)
     all_send = np.array_equal(np.sort(pairs[:, 0]), np.arange(math.prod(mesh.values())))
-    return axes, bool(axes) and all_send and len(np.unique(shifts)) == 1
+    is_ring = len(shifts) == 1 and int(shifts[0]) in (1, members - 1)
+    return axes, bool(axes) and all_send and is_ring
 
 
 def _listed(text: str) -> np.ndarray:

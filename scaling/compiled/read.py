@@ -164,11 +164,10 @@ def _is_asynchronous(kernel: Instruction) -> bool:
 def _collective(
     found: Communication, instruction: Instruction, common: dict[str, Any], reading: Reading
 ) -> Collective:
-    groups: tuple[tuple[int, ...], ...] = ()
+    listed = tuple(tuple(group) for group in found.groups.tolist())
     if found.axes is None:
-        groups = tuple(tuple(group) for group in found.groups.tolist())
         reading.warnings.append(
-            f"{instruction.name}: {found.kind} among devices {list(groups[0])[:8]} ..., which are "
+            f"{instruction.name}: {found.kind} among devices {list(listed[0])[:8]} ..., which are "
             f"no group of axes of the mesh {dict(reading.mesh)}"
         )
     return Collective(
@@ -178,7 +177,7 @@ def _collective(
         bytes=found.bytes,
         dtype=found.dtype,
         asynchronous=found.is_async,
-        groups=groups,
+        groups=() if found.by_axes else listed,
         hint=found.hint,
         estimate=_estimate(instruction),
         line=instruction.line.strip()[:LINE],

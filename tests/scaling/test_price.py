@@ -74,6 +74,19 @@ def test_a_collective_among_unnamed_groups_is_priced_by_its_devices():
     assert priced.timeline.total == pytest.approx(other.timeline.total)
 
 
+def test_a_permute_is_priced_by_its_pairs():
+    """Half of all places on, ten pairs share the network of a host; of a ring one pair does."""
+    cluster = catalog.load("rtx3090-10", 2)
+    ring = Collective("ring", kind="permute", axes=("data",), bytes=2**28, asynchronous=False)
+    far = replace(ring, name="far", groups=tuple((i, (i + 10) % 20) for i in range(20)))
+    near = replace(ring, name="near", groups=tuple((i, i ^ 1) for i in range(20)))
+    program = Program("p", "compiled", {"data": 20}, (ring, far, near))
+    found = price(program, cluster, ideal()).collectives
+    levels = {name: cost.level for name, cost in found.items()}
+    assert levels == {"ring": "leaf", "far": "leaf", "near": "node"}
+    assert found["far"].lower_bound == pytest.approx(10 * found["ring"].lower_bound)
+
+
 def test_nothing_is_faster_than_the_ideal_machine(hand_step):
     best = price(hand_step, H100, ideal())
     found = price(hand_step, H100, PROFILE)

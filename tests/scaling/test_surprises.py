@@ -137,6 +137,15 @@ def test_groups_of_no_mesh_axes_are_named() -> None:
     assert str(surprise).startswith("all-gather: 100 MB per step instead of 0 B, which costs ")
 
 
+def test_a_permute_that_keeps_its_pairs_has_axes_and_is_named_once() -> None:
+    pairs = tuple((i, (i + 4) % 8) for i in range(8))
+    far = replace(call("data+fsdp", "permute", 1e8, "far"), groups=pairs)
+    (surprise,) = surprises(
+        priced([*calls_of(expected(RUN, SHAPE)), far, products(RUN)]), RUN, SHAPE
+    )
+    assert (surprise.axes, surprise.reason) == ("data+fsdp", NOT_EXPLAINED)
+
+
 def test_products_that_the_compiler_repeats_cost_their_time() -> None:
     needed = products(RUN)
     again = replace(needed, name="gemm.remat2", flops=needed.flops / 2)

@@ -206,12 +206,24 @@ def test_the_kernel_that_the_compiler_chose_is_a_hint(strategy, hint):
 
 def test_a_permute_that_is_no_ring_says_so():
     line = "  %x = bf16[8,4]{1,0} collective-permute(%a), source_target_pairs={{0,1},{2,3}}"
-    assert only(line).hint == "no-ring"
+    found = only(line)
+    assert (found.axes, found.by_axes, found.hint) == (("tensor",), False, "no-ring")
+
+
+def test_a_permute_to_the_next_one_along_its_axes_is_told_by_them():
+    pairs = "{{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}"
+    found = only(f"  %x = bf16[8,4]{{1,0}} collective-permute(%a), source_target_pairs={pairs}")
+    assert (found.axes, found.by_axes, found.hint) == (("tensor",), True, "")
+
+
+def test_a_permute_of_every_device_to_itself_goes_along_no_axes():
+    found = only("  %x = bf16[8,4]{1,0} collective-permute(%a), source_target_pairs={{0,0},{1,1}}")
+    assert (found.axes, found.by_axes) == ((), True)
 
 
 def test_groups_of_no_axes_are_kept():
     found = only("  %x = bf16[8,4]{1,0} all-reduce(%a), replica_groups={{0,3},{1,2},{4,7},{5,6}}")
-    assert found.axes is None
+    assert found.axes is None and not found.by_axes
     assert found.groups.tolist() == [[0, 3], [1, 2], [4, 7], [5, 6]]
 
 

@@ -225,6 +225,7 @@ def pairs(text: str, devices: int = 8) -> np.ndarray:
         ("{{0,2},{1,3},{2,4},{3,5},{4,6},{5,7}}", ("data",), False),  # the last sends nothing
         ("{{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7},{7,0}}", ("data", "tensor"), True),
         ("{{0,6},{1,7},{2,4},{3,5},{4,2},{5,3},{6,0},{7,1}}", ("data",), False),  # a reflection
+        ("{{0,4},{1,5},{2,6},{3,7},{4,0},{5,1},{6,2},{7,3}}", ("data",), False),  # two places on
         ("{{0,1},{1,0}}", ("tensor",), False),
         ("{{0,0},{1,1}}", (), False),
         ("{}", (), False),
@@ -235,15 +236,20 @@ def test_pairs_are_along_the_axes_on_which_any_differ(text, axes, is_ring):
     assert axes_of_pairs(pairs(text), mesh) == (axes, is_ring)
 
 
-@given(mesh_and_axes(), st.integers(1, 3))
-def test_a_shift_along_axes_is_a_ring_along_them(case, shift):
+@given(mesh_and_axes(), st.integers(-5, 5))
+def test_only_a_shift_by_one_place_is_a_ring(case, shift):
     mesh, axes = case
-    groups = walked(mesh, axes).values()
-    sent = [(g[i], g[(i + shift) % len(g)]) for g in groups for i in range(len(g))]
-    found, is_ring = axes_of_pairs(np.array(sent), mesh)
+    sent = shifted(mesh, axes, shift)
+    found, is_ring = axes_of_pairs(np.array(sorted(sent)), mesh)
     moves = bool(axes) and shift % math.prod(mesh[axis] for axis in axes) != 0
     assert set(found) <= set(axes) and bool(found) == moves
-    assert is_ring == moves
+    assert is_ring == (moves and sent in (shifted(mesh, found, 1), shifted(mesh, found, -1)))
+
+
+def shifted(mesh: dict, axes: tuple, places: int) -> set[tuple[int, int]]:
+    """Every device sends so many places on along the axes."""
+    groups = walked(mesh, axes).values()
+    return {(g[i], g[(i + places) % len(g)]) for g in groups for i in range(len(g))}
 
 
 @pytest.mark.parametrize("text", ["{{0,1,2}}", "{{0}}", "{{0,8}}", "{{0,1},{2}}", "[2,2]<=[4]"])

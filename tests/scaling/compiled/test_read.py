@@ -76,6 +76,28 @@ def test_a_synchronous_collective_is_waited_for_at_once() -> None:
     assert found.line.startswith("ROOT %r = f32[8,4] all-reduce(%x)")
 
 
+def permuted(pairs: str) -> Collective:
+    (found,) = read(
+        f"  ROOT %r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}"
+    ).schedule
+    assert isinstance(found, Collective)
+    return found
+
+
+def test_a_permute_that_is_no_ring_keeps_its_pairs_and_the_name_of_its_axes() -> None:
+    swap = permuted("{{0,3},{3,0},{1,2},{2,1}}")
+    assert (swap.axes, swap.groups) == (("data", "tensor"), ((0, 3), (3, 0), (1, 2), (2, 1)))
+    onward = permuted("{{0,2},{1,3}}")  # the last stage sends nothing
+    assert (onward.axes, onward.groups) == (("data",), ((0, 2), (1, 3)))
+
+
+def test_a_permute_around_a_ring_keeps_the_axes_only() -> None:
+    for pairs in ("{{0,1},{1,2},{2,3},{3,0}}", "{{0,3},{3,2},{2,1},{1,0}}"):
+        ring = permuted(pairs)
+        assert (ring.axes, ring.groups) == (("data", "tensor"), ())
+    assert permuted("{{0,0},{1,1}}").groups == ()
+
+
 def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
     program = read(
         f"""  %s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}
