@@ -21,6 +21,7 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError
 from meshes.xla_target import xla_target_text
 from scaling.compiled import check_size
+from scaling.compiled.locations import names_in
 from scaling.compiled.versions import settings, versions
 from scaling.train.options import compiler_options
 
@@ -39,11 +40,13 @@ class Lowered:
 
     @property
     def key(self) -> str:
-        """Equal for equal programs: of the lowered text, target, options and versions."""
+        """Equal for equal programs: of the text, its names, the target, options and versions."""
         first = self.mesh.devices.flat[0]
         target = f"{first.platform} {first.device_kind} {getattr(first, 'compute_capability', '')}"
-        parts = (self.lowered.as_text(), target, str(self.mesh), str(versions()), str(settings()))
-        text = "\n".join([*parts, json.dumps(dict(self.options), sort_keys=True)])
+        names = names_in(self.lowered.as_text(debug_info=True))
+        decides = (target, str(self.mesh), str(versions()), str(settings()))
+        options = json.dumps(dict(self.options), sort_keys=True)
+        text = "\n".join([self.lowered.as_text(), *names, *decides, options])
         return hashlib.sha256(text.encode()).hexdigest()
 
 

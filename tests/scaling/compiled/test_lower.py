@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -80,6 +81,31 @@ def test_a_program_is_known_by_its_text_its_mesh_and_its_versions(mesh, monkeypa
     monkeypatch.setenv("XLA_FLAGS_OF_NOBODY", "1")
     assert lower(jitted, (argument(mesh),)).key == key
     assert len({key, *others}) == 5
+
+
+def key_of(function: Callable, mesh: jax.sharding.Mesh) -> str:
+    function.__name__ = "step"
+    return lower(jax.jit(function), (argument(mesh),)).key
+
+
+def in_scope(name: str) -> Callable:
+    def function(x: jax.Array) -> jax.Array:
+        with jax.named_scope(name):
+            return 2 * x
+
+    return function
+
+
+def test_a_program_is_known_by_its_scopes_and_the_names_of_its_arguments(mesh) -> None:
+    """They tell the layers of kernels and the owners of buffers."""
+    key = key_of(in_scope("mlp"), mesh)
+    assert key_of(in_scope("head"), mesh) != key
+    assert key_of(lambda params: 2 * params, mesh) != key_of(lambda opt_state: 2 * opt_state, mesh)
+
+
+def test_from_where_a_step_is_called_decides_nothing(mesh) -> None:
+    key = key_of(in_scope("mlp"), mesh)
+    assert key_of(in_scope("mlp"), mesh) == key
 
 
 def test_here_the_trainers_options_hold_and_autotuning_stays(mesh: jax.sharding.Mesh) -> None:

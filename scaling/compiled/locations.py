@@ -1,0 +1,39 @@
+"""The names in a lowered text: which scope each operation is in, what each argument is called.
+
+    %0 = stablehlo.dot_general ... loc(#loc8)                 the operation
+    #loc8 = loc("jit(step)/layers/mlp/dot_general"(#loc6))    its name, and a stack of source lines
+
+MLIR prints them as locations (mlir.llvm.org/docs/Dialects/Builtin, "Location Attributes"), beside
+the files and lines of whoever called the function. The names end up in the compiled program, where
+they tell the layer of a kernel and the owner of a buffer; the lines decide nothing.
+"""
+
+import re
+
+TEXT = r'"(?:[^"\\]|\\.)*"'
+DEFINED = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+USED = re.compile(rf"loc\((#loc\d*|{TEXT})\)")
+NAME = re.compile(rf"({TEXT})(?!:)")  # of a file it is followed by :line
+FUSED = re.compile(r"fused(?:<.*>)?\[(.*)\]")
+PART = re.compile(rf"#loc\d*|{TEXT}")
+
+
+def names_in(text: str) -> list[str]:
+    """The name of every operation and argument in their order; "" for those without one.
+
+    Args:
+        text: of a lowered module, with locations: `lowered.as_text(debug_info=True)`.
+    """
+    known = dict(DEFINED.findall(text))
+    body = DEFINED.sub("", text)
+    return [_name(where, known) for where in USED.findall(body)]
+
+
+def _name(where: str, known: dict[str, str]) -> str:
+    """Of a location as it is written, or of the one that it refers to."""
+    where = known.get(where, where)
+    if found := NAME.match(where):
+        return found[1].strip('"')
+    if several := FUSED.fullmatch(where):
+        return ";".join(_name(part, known) for part in PART.findall(several[1]))
+    return ""
