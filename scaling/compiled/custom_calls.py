@@ -1,8 +1,8 @@
 """Matrix products in every form that XLA gives them: dot, convolution, calls of libraries.
 
-    dot, __cublas$..., __onednn$matmul     2 batch m n k
-    convolution, __cudnn$conv...           2 (batch x positions) features (inputs x window)
-    __cudnn$fmha...                        forward 2 products, backward 5, of 2 B N S T H each
+    dot, __cublas$gemm, __cublas$lt$matmul, __onednn$matmul     2 batch m n k
+    convolution, __cudnn$conv...     2 (batch x positions) features (inputs x window)
+    __cudnn$fmha...                  forward 2 products, backward 5, of 2 B N S T H each
 
 B sequences, N query heads, S queries, T keys, H the length of a head. Attention is counted as a
 full square of S x T scores whatever the mask, so that it compares with `models.accounting`. That
@@ -14,9 +14,9 @@ remat "selective", and agrees; under "none" and "full" a program has one `scores
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from scaling.compiled.hlo import Computation, Instruction
+from scaling.compiled.hlo import Computation, Instruction, UnknownHlo
 from scaling.compiled.shapes import Array, arrays
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
@@ -26,6 +26,14 @@ SIDES = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")  # of a
 ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
 FORWARD_PRODUCTS = (1, 1)  # along H of queries and keys: scores; along H of values: their average
 BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
+# Library calls by name (those of NVIDIA: openxla/xla, xla/service/gpu/cublas_cudnn.cc).
+CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8")
+CONVOLUTIONS = (
+    *("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward"),
+    *("__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"),
+)
+ATTENTION = "__cudnn$fmha"  # how those of attention begin
+ONEDNN = "__onednn$matmul"
 SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array after the results
 
 
@@ -42,25 +50,27 @@ class Product:
 
 
 def product_of(instruction: Instruction, computation: Computation) -> Product | None:
-    """The product that `instruction` is; None if it is none, or a call of something unknown."""
+    """The product that `instruction` is; None if it is none, or a call of something unknown.
+
+    Raises:
+        UnknownHlo: a library's call without the configuration that says what it computes.
+    """
     target = target_of(instruction)
-    is_product = instruction.opcode in ("dot", "convolution") or target.startswith(LIBRARIES)
-    if not is_product:
+    is_attention = target.startswith(ATTENTION)
+    is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, ONEDNN)
+    if instruction.opcode not in ("dot", "convolution") and not is_known:
         return None
     operands = [arrays(operand.shape)[0] for operand in computation.operands(instruction)]
     if instruction.opcode == "dot":
         return _dot(instruction, operands)
-    if target.startswith("__cublas$"):
+    if target in CUBLAS:
         return _cublas(instruction, operands)
-    if target.startswith("__cudnn$fmha"):
+    if is_attention:
         return _attention(instruction, operands, backward="Backward" in target)
-    if target == "__onednn$matmul":
+    if target == ONEDNN:
         return _onednn(instruction, operands)
     forward = _as_forward(target, operands[0], operands[1], _result(instruction))
     return _convolution(instruction, *forward, nvidia=bool(target))
-
-
-LIBRARIES = ("__cublas$", "__cudnn$fmha", "__cudnn$conv", "__onednn$matmul")
 
 
 def target_of(instruction: Instruction) -> str:
@@ -96,8 +106,8 @@ def _is_exact(instruction: Instruction) -> bool:
 
 
 def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
-    config = instruction.backend_config["gemm_backend_config"]
-    numbers = config["dot_dimension_numbers"]
+    config = _stated(instruction, "gemm_backend_config")
+    numbers = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
     sides = [[int(n) for n in numbers.get(f"{side}_dimensions", ())] for side in SIDES]
     precision = config.get("precision_config", {})
     exact = "HIGHEST" in precision.get("operand_precision", ())
@@ -142,8 +152,8 @@ def _matmul(
 
 def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> Product:
     """One exponential per score, in each direction."""
-    config = instruction.backend_config["cudnn_fmha_backend_config"]
-    scores = tuple(int(n) for n in config["intermediate_tensor_shape"]["dimensions"])
+    where = ("cudnn_fmha_backend_config", "intermediate_tensor_shape", "dimensions")
+    scores = tuple(int(n) for n in _stated(instruction, *where))
     batch, heads, queries, _ = scores
     query, key, value = operands[:3]
     head_dim = query.elements // (batch * heads * queries)
@@ -166,7 +176,10 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
 
     `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).
     """
-    labels = (instruction.attribute("dim_labels") or "").split("_")[1]
+    stated = instruction.attribute("dim_labels")
+    if stated is None:
+        raise UnknownHlo(f"no dim_labels: {instruction.line.strip()[:200]!r}")
+    labels = stated.split("_")[1]
     features = kernel.dims[labels.index("o")]
     groups = int(instruction.attribute("feature_group_count") or 1)
     dims = (groups, output.elements // features, features // groups, kernel.elements // features)
@@ -174,6 +187,16 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
     zeros = math.prod(int(n) for n in holes[1].split("x")) if holes else 1  # input spread by these
     product = _matmul(kernel, dims, _is_exact(instruction), algorithm="", nvidia=nvidia)
     return replace(product, flops=product.flops / zeros)
+
+
+def _stated(instruction: Instruction, *keys: str) -> Any:
+    """What the backend's configuration says under these keys, one inside the other."""
+    found: Any = instruction.backend_config
+    for key in keys:
+        if key not in found:
+            raise UnknownHlo(f"no {key!r} in the configuration: {instruction.line.strip()[:200]!r}")
+        found = found[key]
+    return found
 
 
 def _result(instruction: Instruction) -> Array:

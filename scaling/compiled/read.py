@@ -2,7 +2,7 @@
 
 Nothing is guessed: what communicates and is not known is an error with its line, a group of devices
 that is no set of mesh axes keeps its device ids and is warned about, and so is a loop whose number
-of iterations the compiler could not tell.
+of iterations the compiler could not tell, and a call of a function that nobody knows.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,12 @@ from typing import Any
 from scaling.compiled.aliasing import may_write_over
 from scaling.compiled.buffers import Assignment, Memory, assign, branches
 from scaling.compiled.communication import Communication, communication_of
+from scaling.compiled.custom_calls import target_of
 from scaling.compiled.hlo import Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.compiled.origin import origins
 from scaling.compiled.owners import owned
 from scaling.compiled.versions import versions
-from scaling.compiled.work import work_of
+from scaling.compiled.work import unknown_calls, work_of
 from scaling.program import (
     Block,
     Branch,
@@ -41,6 +42,7 @@ class Reading:
     origins: Mapping[tuple[str, str], Origin]
     memory: Assignment
     warnings: list[str]
+    unknown: dict[str, str]  # custom calls of which only the bytes are known: target -> first one
 
 
 def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None = None) -> Program:
@@ -56,10 +58,10 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
         UnknownHlo: with the line that is not understood.
     """
     module = parse_module(text)
-    reading = Reading(module, mesh, origins(module), assign(module), [])
+    reading = Reading(module, mesh, origins(module), assign(module), [], {})
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(map(_buffer, reading.memory.buffers))
-    warnings = tuple(dict.fromkeys(reading.warnings))
+    warnings = tuple(dict.fromkeys([*reading.warnings, *_unknown(reading.unknown)]))
     program = Program(name, "compiled", dict(mesh), schedule, buffers, peak, warnings, versions())
     return owned(program, _arguments(module, reading.memory))
 
@@ -101,12 +103,19 @@ def _steps(instruction: Instruction, computation: Computation, reading: Reading)
     elif moved := communication_of(instruction, computation, reading.module, reading.mesh):
         yield _collective(moved, instruction, common, reading)
     elif work := work_of(instruction, computation, reading.module):
+        for call in unknown_calls(instruction, computation, reading.module):
+            reading.unknown.setdefault(target_of(call), call.name)
         yield Kernel(
             **common,
             **vars(work),
             asynchronous=_is_asynchronous(instruction),
             estimate=_estimate(instruction),
         )
+
+
+def _unknown(calls: Mapping[str, str]) -> Iterator[str]:
+    for target, name in calls.items():
+        yield f"%{name} calls {target}, whose work is not known: priced by its bytes only"
 
 
 def _common(instruction: Instruction, computation: Computation, reading: Reading) -> dict[str, Any]:

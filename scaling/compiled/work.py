@@ -9,10 +9,10 @@ that a library's scratch memory and arrays on the host do not count.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from scaling.compiled.custom_calls import Product, product_of, type_name, written_by
+from scaling.compiled.custom_calls import Product, product_of, target_of, type_name, written_by
 from scaling.compiled.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.compiled.fusions import Inside, alone, called, fused
 from scaling.compiled.hlo import Computation, Instruction, Module
@@ -63,6 +63,19 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
         (name,) = instruction.called(CALLED[opcode])
         return _total(module.computations[name], module)
     return _kernel(_without_start(instruction), computation, module)
+
+
+def unknown_calls(
+    instruction: Instruction, computation: Computation, module: Module
+) -> Iterator[Instruction]:
+    """The custom calls, among all that an instruction runs, of which only the bytes are known."""
+    if target_of(instruction) and product_of(instruction, computation) is None:
+        yield instruction
+    attribute = CALLED.get(instruction.opcode, "calls")
+    for name in instruction.called(attribute):
+        inner = module.computations[name]
+        for part in inner:
+            yield from unknown_calls(part, inner, module)
 
 
 def _total(computation: Computation, module: Module) -> Work | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models.accounting import forward_flops, train_flops
 from models.config import ModelConfig
 from scaling.compiled.custom_calls import Product, product_of, type_name, written_by
-from scaling.compiled.hlo import Computation, Instruction, parse_instruction
+from scaling.compiled.hlo import Computation, Instruction, UnknownHlo, parse_instruction
 
 HALF, SINGLE = "bf16[64,32]{1,0}", "f32[64,32]{1,0}"
 
@@ -222,3 +222,29 @@ def test_number_formats_have_the_names_of_the_catalogue() -> None:
     assert [type_name(name) for name in names] == [
         "bf16", "fp16", "fp32", "fp64", "fp8", "fp4", "s32", "pred",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["__cublas$triangularSolve", "__cudnn$norm", "__cudnn$convReorderFilter", "__gpu$xla.triton"],
+)
+def test_other_functions_of_the_libraries_are_no_products(target: str) -> None:
+    assert product(library(target, {}, HALF, 2), HALF, HALF) is None
+
+
+@pytest.mark.parametrize(
+    "target, config, missing",
+    [
+        ("__cublas$gemm", {}, "gemm_backend_config"),
+        ("__cublas$lt$matmul", {"gemm_backend_config": {}}, "dot_dimension_numbers"),
+        ("__cublas$lt$matmul$f8", {}, "gemm_backend_config"),
+        ("__cudnn$fmhaSoftmax", {"cudnn_fmha_backend_config": {}}, "intermediate_tensor_shape"),
+        ("__cudnn$convForward", {}, "dim_labels"),
+    ],
+)
+def test_a_product_without_its_configuration_is_an_error_with_its_line(
+    target: str, config: dict, missing: str
+) -> None:
+    with pytest.raises(UnknownHlo, match=missing) as caught:
+        product(library(target, config, HALF, 3), HALF, HALF, HALF)
+    assert f'custom_call_target="{target}"' in str(caught.value)

@@ -76,6 +76,27 @@ def test_a_synchronous_collective_is_waited_for_at_once() -> None:
     assert found.line.startswith("ROOT %r = f32[8,4] all-reduce(%x)")
 
 
+CALL = '%{0} = f32[8,4] custom-call(%x), custom_call_target="{1}"'
+FUSED = "%f = f32[8,4] fusion(%x), kind=kCustom, calls=%body"
+
+
+def test_every_function_whose_work_is_not_known_is_warned_about_once() -> None:
+    lines = [CALL.format("a", "my_kernel"), CALL.format("b", "my_kernel"), FUSED]
+    inside = CALL.format("c", "__cublas$triangularSolve").replace("%c", "ROOT %c")
+    body = f"body () -> f32[] {{\n  %x = f32[8,4] parameter(0)\n  {inside}"
+    program = read("\n".join(f"  {line}" for line in lines).replace("  %f", "  ROOT %f"), body)
+    assert program.warnings == (
+        "%a calls my_kernel, whose work is not known: priced by its bytes only",
+        "%c calls __cublas$triangularSolve, whose work is not known: priced by its bytes only",
+    )
+    assert [(k.kind, k.flops, k.bytes) for k, _ in kernels(program)] == [("custom", 0, 256)] * 3
+
+
+def test_a_product_of_a_library_is_no_surprise() -> None:
+    line = CALL.format("r", "__onednn$matmul").replace("%x", "%x, %x")
+    assert read(f"  ROOT {line}").warnings == ()
+
+
 def permuted(pairs: str) -> Collective:
     (found,) = read(
         f"  ROOT %r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}"
