@@ -99,7 +99,8 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
         return None
     (called,) = instruction.called("calls")
     inner = module.computations[called]
-    update = update_in_place(results(inner)[path[0] if path else 0], inner)
+    made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root
+    update = update_in_place(made, inner)
     if update is None or update.instruction.opcode != "dynamic-update-slice":
         return None
     return update.parameter.parameter_number, ()

@@ -124,6 +124,12 @@ def test_of_several_results_each_has_its_own_rule() -> None:
     assert sources(line, (0,), (1,), bodies=(body,)) == [None, (1, ())]
 
 
+def test_several_results_of_one_operation_are_new() -> None:
+    body = UPDATE + "  ROOT %s = (f32[8,4], f32[8,4]) sort(%u, %p), dimensions={0}"
+    line = "  ROOT %f = (f32[8,4], f32[8,4]) fusion(%part, %x, %i), kind=kInput, calls=%body0"
+    assert sources(line, (0,), (1,), bodies=(body,)) == [None, None]
+
+
 def test_an_update_of_something_new_is_not_in_place() -> None:
     body = UPDATE.replace("bitcast(%p)", "negate(%p)").replace("%u =", "ROOT %u =")
     line = "  ROOT %f = f32[8,4] fusion(%part, %x, %i), kind=kLoop, calls=%body0"
