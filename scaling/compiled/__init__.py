@@ -66,7 +66,8 @@ def program(
         estimates: also keep XLA's own estimate of every operation, where it has one.
 
     Raises:
-        InputError: not a jitted function, no mesh, or one that is not of this cluster.
+        InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
+            devices are not in ascending order.
         UnknownHlo: the compiled text holds something that communicates and is not known.
     """
     return program_and_text(jitted, arguments, cluster, name, estimates)[0]
@@ -80,10 +81,11 @@ def program_and_text(
     estimates: bool = False,
 ) -> tuple[Program, str]:
     """As `program`, with the text of the compiled module."""
-    from scaling.compiled.lower import compile_text, lower, target_of
+    from scaling.compiled.lower import check_order, compile_text, lower, target_of
     from scaling.compiled.read import read_program
 
     lowered = lower(jitted, arguments)
+    check_order(lowered.mesh)
 
     def make() -> tuple[Program, str]:
         made = compile_text(lowered, estimates)

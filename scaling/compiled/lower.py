@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -117,6 +118,23 @@ def mesh_of(arguments: Any) -> Mesh:
         "no argument says on which mesh it lies: give jax.ShapeDtypeStruct(shape, dtype, sharding="
         "jax.NamedSharding(mesh, spec)) with a mesh from meshes.devices.absent_mesh(shape, cluster)"
     )
+
+
+def check_order(mesh: Mesh) -> None:
+    """Raise InputError unless the devices of a mesh stand in the order of their ids.
+
+    The place in the mesh is taken for the place in the cluster: who shares a node with whom.
+    """
+    ids = [device.id for device in mesh.devices.flat]
+    for before, after in pairwise(ids):
+        if after <= before:
+            sizes = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+            raise InputError(
+                f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
+                "whose devices ascend can be priced: order the axes by who is to share a node "
+                "instead of the devices (the last axis has neighbours), as in "
+                "scaling.compiled.mesh(axes, cluster)"
+            )
 
 
 def is_present(mesh: Mesh) -> bool:

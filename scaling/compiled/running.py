@@ -12,7 +12,7 @@ from meshes import catalog
 from meshes.cluster import Cluster
 from meshes.errors import InputError
 from scaling.compiled.hlo import UnknownHlo
-from scaling.compiled.lower import planned_peak
+from scaling.compiled.lower import check_order, planned_peak
 from scaling.compiled.read import read_program
 from scaling.cost.profile import Profile
 from scaling.predict import Prediction, predict
@@ -34,7 +34,8 @@ def predict_compiled(
         profile: efficiencies; None: those calibrated or shipped.
 
     Raises:
-        InputError: the machine has no calibration, or its GPU is not in the catalogue.
+        InputError: the machine has no calibration, its GPU is not in the catalogue, or the devices
+            of the mesh are not in ascending order.
         UnknownHlo: the program holds something that is not understood.
     """
     cluster = cluster_of(mesh, run)
@@ -49,8 +50,10 @@ def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
     """The Program of a compiled step.
 
     Raises:
+        InputError: the devices of the mesh are not in ascending order.
         UnknownHlo: it holds something that is not understood.
     """
+    check_order(mesh)
     text = step.as_text()
     if text is None:
         raise UnknownHlo("the compiler gives no text of the program")

@@ -11,8 +11,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meshes import catalog
+from meshes.devices import named_mesh
 from meshes.errors import InputError
 from scaling import compiled
+from scaling.compiled.lower import check_order
+from scaling.compiled.running import program_of
 from scaling.memory import memory_use
 from scaling.program import OWNERS, Program, collectives, kernels, unattributed
 from scaling.timeline import replay
@@ -119,6 +122,22 @@ def test_a_program_is_compiled_once_and_found_under_any_name(program: Program, m
     again, text = compiled.program_and_text(jitted, arguments(mesh), None, "other")
     assert again.name == "other" and again.schedule == program.schedule
     assert text.startswith("HloModule")
+
+
+def test_a_mesh_of_devices_in_another_order_is_refused() -> None:
+    """Its first axis would be priced as if it crossed what the second one crosses."""
+    devices = compiled.mesh(AXES, HOST).devices
+    turned = named_mesh(AXES, devices.reshape(2, 4).T.ravel().tolist())
+    said = r"mesh \(rows=4, model=2\) has device 1 after device 4.*order the axes by who"
+    with pytest.raises(InputError, match=said):
+        compiled.program(jax.jit(step), arguments(turned), HOST)
+    with pytest.raises(InputError, match="device 1 after device 4"):
+        program_of(jax.jit(lambda x: x).lower(1.0).compile(), turned, "step")
+
+
+def test_some_of_the_devices_in_their_order_are_fine() -> None:
+    devices = compiled.mesh(AXES, HOST).devices.ravel().tolist()
+    check_order(named_mesh({"rows": 4}, devices[1::2]))
 
 
 def test_a_mesh_of_another_machine_is_refused() -> None:
