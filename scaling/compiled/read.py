@@ -42,6 +42,7 @@ class Reading:
     origins: Mapping[tuple[str, str], Origin]
     memory: Assignment
     warnings: list[str]
+    homes: dict[str, str]  # kernel or collective -> the computation that it stands in
     unknown: dict[str, str]  # custom calls of which only the bytes are known: target -> first one
 
 
@@ -58,7 +59,7 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
         UnknownHlo: with the line that is not understood.
     """
     module = parse_module(text)
-    reading = Reading(module, mesh, origins(module), assign(module), [], {})
+    reading = Reading(module, mesh, origins(module), assign(module), [], {}, {})
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(map(_buffer, reading.memory.buffers))
     warnings = tuple(dict.fromkeys([*reading.warnings, *_unknown(reading.unknown)]))
@@ -101,8 +102,10 @@ def _steps(instruction: Instruction, computation: Computation, reading: Reading)
     elif opcode.endswith("-done"):
         yield from _done(instruction, computation, reading, common)
     elif moved := communication_of(instruction, computation, reading.module, reading.mesh):
+        _check_name(instruction, computation, reading)
         yield _collective(moved, instruction, common, reading)
     elif work := work_of(instruction, computation, reading.module):
+        _check_name(instruction, computation, reading)
         for call in unknown_calls(instruction, computation, reading.module):
             reading.unknown.setdefault(target_of(call), call.name)
         yield Kernel(
@@ -110,6 +113,16 @@ def _steps(instruction: Instruction, computation: Computation, reading: Reading)
             **vars(work),
             asynchronous=_is_asynchronous(instruction),
             estimate=_estimate(instruction),
+        )
+
+
+def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
+    """Raise UnknownHlo if another computation has a step of that name: prices are kept by name."""
+    home = reading.homes.setdefault(instruction.name, computation.name)
+    if home != computation.name:
+        raise UnknownHlo(
+            f"%{instruction.name} stands in {home} and in {computation.name}: "
+            f"{instruction.line.strip()[:LINE]!r}"
         )
 
 

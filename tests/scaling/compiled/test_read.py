@@ -97,6 +97,23 @@ def test_a_product_of_a_library_is_no_surprise() -> None:
     assert read(f"  ROOT {line}").warnings == ()
 
 
+@pytest.mark.parametrize("opcode", ["negate(%p)", f"all-reduce(%p), {GROUPS}, to_apply=%sum"])
+def test_two_steps_of_one_name_are_an_error(opcode: str) -> None:
+    """Both would have the price of one of them."""
+    body = f"body () -> f32[] {{\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] {opcode}"
+    call = "  ROOT %c = f32[8,4] call(%n), to_apply=%body"
+    with pytest.raises(UnknownHlo, match=r"%n stands in main and in body: 'ROOT %n = f32") as said:
+        read(f"  %n = f32[8,4] abs(%x)\n{call}", body, SUM)
+    assert opcode.split("(")[0] in str(said.value)
+
+
+def test_a_computation_that_is_called_twice_has_its_steps_twice() -> None:
+    body = "body () -> f32[] {\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] negate(%p)"
+    first = "  %c = f32[8,4] call(%x), to_apply=%body\n"
+    program = read(f"{first}  ROOT %d = f32[8,4] call(%c), to_apply=%body", body)
+    assert [kernel.name for kernel, _ in kernels(program)] == ["n", "n"]
+
+
 def permuted(pairs: str) -> Collective:
     (found,) = read(
         f"  ROOT %r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}"
