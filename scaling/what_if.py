@@ -1,6 +1,6 @@
 """What if a figure were another: `nvlink x2`, `peak x0.5`, `network x4`, `latency x0`.
 
-nvlink, pcie, network     bandwidth of all links of the kind
+nvlink, pcie, network     bandwidth of all links of the kind, and of what was measured over them
 latency                   of all links, and the fixed costs of calling a collective
 peak                      FLOP/s of matrix products in every format
 memory_bandwidth          of the device memory and its caches
@@ -19,8 +19,9 @@ from meshes.accelerator import with_figures
 from meshes.cluster import Cluster, Joint
 from meshes.errors import InputError, check_keys
 from meshes.figures import Figure, overridden
-from scaling.cost.profile import Profile
+from scaling.cost.profile import CollectiveFit, Profile
 
+DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of joints from chip to chip
 TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
 
 
@@ -71,9 +72,41 @@ def _link(kind: str) -> "Change":
             replace(j, bandwidth=_times(j.bandwidth, factor)) if j.kind == kind else j
             for j in cluster.joints
         )
-        return replace(cluster, joints=joints), profile
+        measured = tuple(
+            _faster(fit, factor) if carrier(cluster, fit.ranks) == kind else fit
+            for fit in profile.collectives
+        )
+        return replace(cluster, joints=joints), replace(profile, collectives=measured)
 
     return change
+
+
+def carrier(cluster: Cluster, ranks: int) -> str:
+    """Kind of link over which so many chips of one node talk.
+
+    Direct links, or a switch of them, where they join so many chips; else the way over PCIe.
+    """
+    for joint in cluster.joints:
+        if joint.parts in DIRECT and _joined(joint, cluster.parts["chip"]) >= ranks:
+            return joint.kind
+    return "pcie"
+
+
+def _joined(joint: Joint, chips: int) -> int:
+    """The most chips of which each can reach each other over links of this joint alone."""
+    if joint.wiring != "pairs":
+        return chips
+    group = {chip: {chip} for chip in range(chips)}
+    for first, second in joint.pairs:
+        together = group[first] | group[second]
+        group |= dict.fromkeys(together, together)
+    return max(map(len, group.values()))
+
+
+def _faster(fit: CollectiveFit, factor: float) -> CollectiveFit:
+    """As if the links were all that bounds the measured bandwidth."""
+    cache = fit.cache_bandwidth and fit.cache_bandwidth * factor
+    return replace(fit, bandwidth=fit.bandwidth * factor, cache_bandwidth=cache)
 
 
 def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:

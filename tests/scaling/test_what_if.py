@@ -1,12 +1,14 @@
 """What if a figure were another: only that figure changes, and in the direction that it says."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes import catalog
+from meshes.cluster import Joint
 from meshes.errors import InputError
 from scaling.cost.profile import (
     AttentionFit,
@@ -20,7 +22,7 @@ from scaling.cost.profile import (
 from scaling.cost.profile_file import profile_of
 from scaling.price import price
 from scaling.program import Collective, Kernel, Program
-from scaling.what_if import FIGURES, MAY_BE_ZERO, changed, check_changes
+from scaling.what_if import FIGURES, MAY_BE_ZERO, carrier, changed, check_changes
 
 H100 = catalog.load("dgx-h100", nodes=2)
 PROFILE = profile_of(H100.accelerator)
@@ -100,6 +102,40 @@ def test_rates_that_were_measured_change_like_those_of_a_datasheet():
     assert profile.matmul[0].overhead == pytest.approx(5e-6)
     assert profile.memory.overhead == pytest.approx(1e-5)
     assert profile.attention[0].overhead == pytest.approx(1.5e-5)
+
+
+NODE = catalog.load("dgx-h100")
+CALIBRATED = replace(
+    PROFILE,
+    collectives=(CollectiveFit("all-gather", 8, 1, 0.0, 1e9, HERE, 1e6, 1e10),),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"), [("nvlink x4", 4), ("nvlink x0.1", 0.1), ("pcie x4", 1)]
+)
+def test_collectives_that_were_measured_follow_the_links_between_the_chips(change, factor):
+    def time(*changes):
+        cluster, profile = changed(NODE, CALIBRATED, changes)
+        program = Program("p", "compiled", {"tensor": 8}, (INSIDE,))
+        return price(program, cluster, profile).timeline.total
+
+    assert time(change) == pytest.approx(time() / factor)
+
+
+def bridged(*pairs):
+    """Eight chips behind PCIe, some of them with a bridge."""
+    bridges = Joint(("chip", "chip"), "nvlink", "pairs", None, None, pairs=pairs)
+    return replace(NODE, joints=(bridges, *(j for j in NODE.joints if j.kind != "nvlink")))
+
+
+def test_more_chips_than_bridges_join_talk_over_pcie():
+    assert [carrier(NODE, ranks) for ranks in (2, 8)] == ["nvlink", "nvlink"]
+    pairs = bridged((0, 1), (2, 3), (4, 5), (6, 7))
+    assert [carrier(pairs, ranks) for ranks in (2, 3, 8)] == ["nvlink", "pcie", "pcie"]
+    ring = bridged(*((i, (i + 1) % 8) for i in range(8)))
+    assert carrier(ring, 8) == "nvlink"
+    assert carrier(catalog.load("rtx3090-10"), 2) == "pcie"
 
 
 @given(st.sampled_from(sorted(FIGURES)), st.floats(0.01, 100))
