@@ -11,6 +11,7 @@ import numpy as np
 from meshes.units import format_size
 from scaling.prediction import CollectiveLine, MemoryParts
 from scaling.price import Priced
+from scaling.program import kernels
 
 WORDS = {
     "compute": "compute: kernels limited by arithmetic take",
@@ -41,12 +42,17 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
 
 
 def shares(priced: Priced) -> dict[str, float]:
-    """Of the step: compute, memory and overhead by what binds each kernel, communication, host."""
+    """Of the step: compute, memory and overhead by what binds each kernel, communication, host.
+
+    They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
+    """
     timeline = priced.timeline
     found = {"compute": 0.0, "memory": 0.0, "overhead": 0.0}
+    beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
     for name, cost in priced.kernels.items():
-        bound = str(np.ravel(cost.bound)[0])
-        found[bound] += _share(timeline.by_step.get(name, 0.0), priced)
+        if name not in beside:
+            bound = str(np.ravel(cost.bound)[0])
+            found[bound] += _share(timeline.by_step.get(name, 0.0), priced)
     found["communication"] = _share(timeline.exposed_communication, priced)
     found["host"] = _share(timeline.host, priced)
     return found

@@ -9,7 +9,7 @@ from scaling.bottleneck import shares
 from scaling.cost.profile_file import profile_of
 from scaling.predict import predict
 from scaling.price import price
-from scaling.program import Buffer, Collective, Kernel, Program
+from scaling.program import Buffer, Collective, Kernel, Program, Wait
 
 H100 = catalog.load("dgx-h100", nodes=2)
 PROFILE = profile_of(H100.accelerator)
@@ -60,6 +60,17 @@ def test_memory_comes_first_where_it_does_not_fit():
         predict(step).bottleneck
         == "memory: 15.1 GB more than one device has are needed at the peak"
     )
+
+
+@pytest.mark.parametrize("size", [1e8, 1e12])
+def test_a_copy_beside_the_kernels_counts_where_it_is_waited_for(size):
+    copy = Kernel("c", kind="copy", bytes=size, asynchronous=True)
+    step = priced(copy, BIG, Wait("c"))
+    found = shares(step)
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["memory"] == 0 and found["compute"] > 0
+    assert found["host"] == pytest.approx(step.timeline.host / step.timeline.total)
+    assert (found["host"] > 0) == (size == 1e12)
 
 
 def test_shares_sum_to_one():
