@@ -4,8 +4,12 @@ Every second of the step is priced by some figure, which has evidence: measureme
 or a datasheet. Seconds that nothing waits for price nothing.
 
     grade    the weakest of all that prices at least 5 % of the step
-    s        sum of seconds x half range of their evidence / step time
+    s        sum of seconds x half range of their evidence / sum of seconds
     range    step time / (1 + s) to step time x (1 + s)
+
+Both sums leave out the host's seconds (calling the program, waiting for copies), which no evidence
+here is about: they are taken to be as uncertain as the others are on average. A collective that is
+priced by a line measured among other numbers of devices is extrapolated, as one of more bytes is.
 """
 
 from collections.abc import Iterator
@@ -16,7 +20,7 @@ import numpy as np
 from scaling.cost.points import Points
 from scaling.cost.profile import Evidence, Profile
 from scaling.prediction import GRADES, Grade
-from scaling.price import Priced
+from scaling.price import Priced, groups_of
 from scaling.program import Collective, Kernel, Number, collectives, kernels
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
@@ -56,7 +60,7 @@ def grade(priced: Priced) -> Grade:
 
 
 def uncertainty(priced: Priced) -> Number:
-    """Half the range of the step time, relative."""
+    """Half the range of the step time, relative: the mean over all seconds that have evidence."""
     total: Number = 0.0
     weighted: Number = 0.0
     for share in shares(priced):
@@ -76,8 +80,18 @@ def shares(priced: Priced) -> Iterator[Share]:
     for collective in _each(collectives(priced.program)):
         known = priced.collectives[collective.name].evidence
         if known is not None and collective.name in timeline.exposed_by_step:
-            found = _grade(known, largest.is_above_collective(collective))
+            above = largest.is_above_collective(collective)
+            found = _grade(known, above or is_of_another_shape(collective, priced))
             yield Share(collective, known, found, timeline.exposed_by_step[collective.name])
+
+
+def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
+    """Whether it is priced by a measured line of another number of ranks, or of groups at once."""
+    if priced.collectives[collective.name].algorithm != "measured":
+        return False  # priced link by link, which says how many devices share each
+    count, ranks = groups_of(collective, priced.program.mesh).shape
+    fits = priced.profile.collectives
+    return (collective.kind, ranks, count) not in {(f.kind, f.ranks, f.groups) for f in fits}
 
 
 def half_range(evidence: Evidence, found: Grade) -> float:

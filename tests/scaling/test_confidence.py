@@ -12,6 +12,7 @@ from scaling.confidence import FACTOR, UNMEASURED, grade, half_range, shares, un
 from scaling.cost.points import AttentionPoint, CollectivePoint, MatmulPoint, MemoryPoint, Points
 from scaling.cost.profile import (
     AttentionFit,
+    CollectiveFit,
     Evidence,
     LinkFit,
     MatmulFit,
@@ -117,6 +118,35 @@ def test_what_is_larger_than_all_that_was_measured_is_extrapolated(inside, outsi
     assert grade(priced(inside, profile=profile)) == "calibrated"
     assert grade(priced(outside, profile=profile)) == "extrapolated"
     assert grade(priced(outside, profile=replace(profile, points=Points()))) == "calibrated"
+
+
+LINE = CollectiveFit("all-gather", 8, 1, 1e-5, 1e11, replace(LINK, grade="measured"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "groups", "expected"),
+    [(8, 1, "measured"), (4, 1, "extrapolated"), (8, 2, "extrapolated")],
+)
+def test_a_line_measured_among_other_devices_is_extrapolated(ranks, groups, expected):
+    fits = (replace(LINE, ranks=ranks, groups=groups),)
+    step = priced(gather("g", 2**28), profile=replace(PROFILE, collectives=fits))
+    assert step.collectives["g"].algorithm == "measured"
+    assert grade(step) == expected
+    half = UNMEASURED if expected == "extrapolated" else FACTOR * 0.1
+    assert uncertainty(step) == pytest.approx(half)
+
+
+def test_links_price_any_number_of_devices():
+    link = replace(LINK, grade="calibrated")
+    profile = replace(PROFILE, links=(LinkFit("any", "nvlink", 0.8, link),))
+    assert grade(priced(gather("g", 2**28), profile=profile)) == "calibrated"
+
+
+def test_the_host_is_as_uncertain_as_the_rest():
+    program = Program("p", "compiled", MESH, (matmul("m"), move("k", 1e9)))
+    alone, waiting = (price(program, H100, PROFILE, host=seconds) for seconds in (0.0, 0.5))
+    assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
+    assert uncertainty(waiting) == pytest.approx(uncertainty(alone))
 
 
 def test_a_larger_batch_of_equal_products_is_not_extrapolated():
