@@ -162,9 +162,22 @@ def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[
     if memory.fits is False:
         need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
         yield f"does not fit: {need} needed at the peak, {have} usable on one device"
+    if moved := _host_bytes(priced):
+        yield (
+            f"{format_size(moved)} move between host and device per step; their time over PCIe is "
+            "not priced"
+        )
     chip, dtype = priced.cluster.accelerator, run.precision.compute if run else _main_dtype(priced)
     if chip.peaks and dtype not in chip.peaks and _peak(priced, run):
         yield f"{chip.name} has no units for {dtype}: it multiplies in a wider format, at that rate"
+
+
+def _host_bytes(priced: Priced) -> float:
+    """Bytes that kernels move between device and host in one step; none where both are one."""
+    if priced.cluster.virtual_devices:
+        return 0.0
+    moved = (np.max(kernel.host_bytes * calls) for kernel, calls in _running_kernels(priced))
+    return float(sum(moved, 0.0))
 
 
 def _ratio(amount: Number, per: Number) -> Number | None:

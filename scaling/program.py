@@ -86,6 +86,7 @@ class Kernel(Step):
     estimate: Number | None = None  # s, by the compiler's own cost model
     strided: Number = 0.0  # bytes among those read that are read across the order they lie in
     span: Number = 0.0  # bytes of cache that one column of them takes up
+    host_bytes: Number = 0.0  # of the host's memory, read and written: their time is not priced
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Work:
     dims: tuple[int, ...] = ()  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
     strided: float = 0.0  # bytes among those read that are read across the order they lie in
     span: float = 0.0  # bytes of cache that one column of them takes up
+    host_bytes: float = 0.0  # of the host's memory, read and written
 
 
 def work_of(instruction: Instruction, computation: Computation, module: Module) -> Work | None:
@@ -88,6 +89,7 @@ def _total(computation: Computation, module: Module) -> Work | None:
         vector_flops=sum(work.vector_flops for work in found),
         transcendentals=sum(work.transcendentals for work in found),
         bytes=sum(work.bytes for work in found),
+        host_bytes=sum(work.host_bytes for work in found),
         strided=sum(work.strided for work in found),
         span=max(work.span for work in found),
     )
@@ -107,7 +109,8 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         inside = fused(called(instruction, module), module)
     else:
         inside = alone(instruction, computation, module)
-    read, written = _moved(instruction, computation, inside)
+    read, written = _moved(instruction, computation, inside, on_host=False)
+    from_host = _moved(instruction, computation, inside, on_host=True)
     moved = {name: read.get(name, 0.0) + written.get(name, 0.0) for name in (*read, *written)}
     products = [p for i in inside.parts if (p := product_of(i.instruction, i.computation))]
     vector, transcendental = _vector_work(inside, module)
@@ -118,6 +121,7 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         vector_flops=vector,
         transcendentals=transcendental + sum(p.transcendentals for p in products),
         bytes=sum(moved.values()),
+        host_bytes=sum(sum(way.values()) for way in from_host),
         strided=strided_bytes(inside.parts, sum(read.values())),
         span=column_span(inside.parts, sum(read.values())),
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
@@ -155,19 +159,24 @@ def _product_type(product: Product, instruction: Instruction) -> str:
 
 
 def _moved(
-    instruction: Instruction, computation: Computation, inside: Inside
+    instruction: Instruction, computation: Computation, inside: Inside, on_host: bool
 ) -> tuple[Bytes, Bytes]:
-    """Bytes read, and written; an operand that is given twice is read once."""
+    """Bytes read, and written, of the host's memory or of the device's own.
+
+    An operand that is given twice is read once.
+    """
     shares: dict[str, float] = defaultdict(float)
     for name, share in zip(instruction.operands, inside.read, strict=True):
         shares[name] = min(1.0, shares[name] + share)
     read: Bytes = defaultdict(float)
     for name, share in shares.items():
         for array in arrays(computation.instructions[name].shape):
-            read[array.dtype] += share * _device_bytes(array)
+            if array.is_on_host == on_host:
+                read[array.dtype] += share * array.bytes
     written: Bytes = defaultdict(float)
     for array, share in zip(written_by(instruction), inside.written, strict=False):
-        written[array.dtype] += share * _device_bytes(array)
+        if array.is_on_host == on_host:
+            written[array.dtype] += share * array.bytes
     return read, written
 
 
@@ -175,7 +184,3 @@ def _moved_type(moved: Mapping[str, float]) -> str:
     floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
     most = max(floats or moved, key=lambda name: moved[name], default="")
     return type_name(most)
-
-
-def _device_bytes(array: Array) -> int:
-    return 0 if array.is_on_host else array.bytes

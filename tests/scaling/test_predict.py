@@ -196,6 +196,20 @@ def test_an_empty_program_takes_no_time_and_divides_by_nothing(toy):
     assert found.tokens_per_second is found.mfu is found.hfu is None
 
 
+def test_bytes_between_host_and_device_are_warned_about(toy):
+    copy = Kernel("c", kind="copy", bytes=3e9, host_bytes=3e9)
+    body = (copy, matmul("m"))
+    program = Program("p", "compiled", MESH, (Loop("l", body=body, trips=4),))
+    (found,) = predict(price(program, H100, PROFILE)).warnings
+    said = "12 GB move between host and device per step; their time over PCIe is not priced"
+    assert found == said
+    assert not predict(
+        price(Program("p", "compiled", MESH, (matmul("m"),)), H100, PROFILE)
+    ).warnings
+    here = replace(price(program, H100, PROFILE), cluster=catalog.load("host"))
+    assert said not in predict(here).warnings  # the memory of a CPU is the host's
+
+
 def test_a_step_that_does_not_fit_is_predicted_and_warned_about():
     too_much = Buffer("b", 100e9, "activations")
     found = predict(

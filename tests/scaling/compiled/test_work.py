@@ -305,7 +305,23 @@ def test_a_call_does_what_it_calls(call: str) -> None:
 
 def test_a_copy_to_the_host_touches_the_device_once() -> None:
     main = "  %x = f32[64]{0} parameter(0)\n  ROOT %y = (f32[64]{0:S(5)}, f32[64]{0}, u32[]) "
-    assert root_work(main + "copy-start(%x)") == Work("copy", bytes=256, dtype="fp32")
+    found = root_work(main + "copy-start(%x)")
+    assert found == Work("copy", bytes=256, dtype="fp32", host_bytes=256)
+
+
+def test_a_slice_of_what_lies_on_the_host_is_all_that_leaves_it() -> None:
+    body = """body () -> f32[] {
+  %p = f32[64,32]{1,0:S(5)} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %s = f32[1,32]{1,0} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={1,32}"""
+    main = "  %x = f32[64,32]{1,0:S(5)} parameter(0)\n  %i = s32[] parameter(1)\n"
+    fused = root_work(
+        main + "  ROOT %f = f32[1,32]{1,0} fusion(%x, %i), kind=kLoop, calls=%body", body
+    )
+    assert fused is not None and (fused.host_bytes, fused.bytes) == (128, 128 + 4)
+    part = body.replace("body", "part", 1)
+    whole = root_work(main + "  ROOT %c = f32[1,32]{1,0} call(%x, %i), to_apply=%part", part)
+    assert whole is not None and whole.host_bytes == 128
 
 
 def test_an_asynchronous_fusion_is_a_fusion() -> None:
