@@ -134,25 +134,25 @@ class _Names:
             self.join((*result, path), self.root(self.module.computations[called], path))
 
     def assignment(self) -> Assignment:
-        """Number the buffers; the largest array of a buffer is its size."""
+        """Number the buffers; the largest array that lives in a buffer is its size."""
         entry = self.module.entry
         kept = {self.find((entry.name, entry.root.name, p)) for p, _ in leaves(entry.root.shape)}
         for parameter in entry.parameters:
             kept |= {self.find((entry.name, parameter.name, p)) for p, _ in leaves(parameter.shape)}
-        result, numbers = Assignment(), {}
+        members: dict[Value, list[Value]] = {}
         for value in self.parent:
-            first = self.find(value)
-            if first not in numbers:
-                numbers[first] = len(result.buffers)
-                result.buffers.append(self._memory(first, first in kept))
-            result.values[value] = numbers[first]
+            members.setdefault(self.find(value), []).append(value)
+        result = Assignment()
+        for number, (first, values) in enumerate(members.items()):
+            result.buffers.append(self._memory(first, values, first in kept))
+            result.values |= dict.fromkeys(values, number)
         return result
 
-    def _memory(self, value: Value, lasting: bool) -> Memory:
-        where, name, _ = value
-        array = self.arrays[value]
+    def _memory(self, first: Value, values: list[Value], lasting: bool) -> Memory:
+        where, name, _ = first
         constant = self.module.computations[where].instructions[name].opcode == "constant"
-        return Memory(name, array.bytes, lasting, array.is_on_host, constant)
+        largest = max(self.arrays[value].bytes for value in values)
+        return Memory(name, largest, lasting, self.arrays[first].is_on_host, constant)
 
 
 def branches(instruction: Instruction) -> tuple[str, ...]:

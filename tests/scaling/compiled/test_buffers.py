@@ -49,6 +49,17 @@ def test_what_a_loop_carries_is_one_buffer_from_argument_to_result() -> None:
     assert buffer_of(found, "i") not in carried
 
 
+def test_a_buffer_is_as_large_as_the_largest_that_lives_in_it() -> None:
+    alias = 'custom_call_target="grow", output_to_operand_aliasing={{}: (0, {})}'
+    found = assign(
+        module(
+            f"  %x = f32[8] parameter(0)\n  %y = f32[64] custom-call(%x), {alias}\n"
+            "  ROOT %z = f32[2] bitcast(%y)"
+        )
+    )
+    assert [(buffer.name, buffer.bytes) for buffer in found.buffers] == [("x", 256)]
+
+
 def test_a_call_passes_its_arguments_and_its_result() -> None:
     inner = "f (a: f32[8]) -> f32[8] {\n  %a = f32[8] parameter(0)\n  ROOT %b = f32[8] negate(%a)"
     main = "  %x = f32[8] parameter(0)\n  ROOT %y = f32[8] call(%x), to_apply=%f"
