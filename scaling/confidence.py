@@ -20,8 +20,8 @@ import numpy as np
 from scaling.cost.points import Points
 from scaling.cost.profile import Evidence, Profile
 from scaling.prediction import GRADES, Grade
-from scaling.price import Priced, groups_of
-from scaling.program import Collective, Kernel, Number, collectives, kernels
+from scaling.price import Priced, groups_of, running_collectives, running_kernels
+from scaling.program import Collective, Kernel, Number
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
 FEWEST = 3  # measurements below which a line through them says nothing about its error
@@ -72,12 +72,12 @@ def uncertainty(priced: Priced) -> Number:
 def shares(priced: Priced) -> Iterator[Share]:
     """Every part of the step that has a price; the host's is given, and left out."""
     timeline, largest = priced.timeline, _Largest(priced.profile)
-    for kernel in _each(kernels(priced.program)):
-        if not kernel.asynchronous and kernel.name in timeline.by_step:
+    for kernel, _ in running_kernels(priced):
+        if not kernel.asynchronous:
             evidence = priced.kernels[kernel.name].evidence
             found = _grade(evidence, largest.is_above_kernel(kernel))
             yield Share(kernel, evidence, found, timeline.by_step[kernel.name])
-    for collective in _each(collectives(priced.program)):
+    for collective, _ in running_collectives(priced):
         known = priced.collectives[collective.name].evidence
         if known is not None and collective.name in timeline.exposed_by_step:
             above = largest.is_above_collective(collective)
@@ -108,11 +108,6 @@ def _grade(evidence: Evidence, above: bool) -> Grade:
     if above and evidence.grade != "datasheet":
         return "extrapolated"
     return evidence.grade
-
-
-def _each(found: Iterator) -> Iterator:
-    """Steps without how often they run, each name once."""
-    return iter({step.name: step for step, _ in found}.values())
 
 
 class _Largest:

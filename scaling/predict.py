@@ -17,8 +17,8 @@ from scaling.bottleneck import bottleneck
 from scaling.confidence import grade, uncertainty
 from scaling.cost.kernels import peak_rate
 from scaling.prediction import CollectiveLine, MemoryParts, Prediction, TimeParts, axis_name
-from scaling.price import Priced
-from scaling.program import Collective, Kernel, Number, collectives, kernels
+from scaling.price import Priced, running_collectives, running_kernels
+from scaling.program import Collective, Number
 from scaling.run import Run
 
 ROUNDING = 1e-9  # of sums of float64, relative to the step: shorter times are none
@@ -66,13 +66,13 @@ def predict(
 
 def matrix_flops(priced: Priced) -> Number:
     """FLOPs of all matrix products that one device runs in one step."""
-    return sum((kernel.flops * calls for kernel, calls in _running_kernels(priced)), 0.0)
+    return sum((kernel.flops * calls for kernel, calls in running_kernels(priced)), 0.0)
 
 
 def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
     """One line for all identical calls, the dearest first."""
     merged: dict[tuple, CollectiveLine] = {}
-    for collective, calls in _running_collectives(priced).values():
+    for collective, calls in running_collectives(priced):
         line = _line(collective, calls, priced)
         key = (line.kind, line.axis, str(line.bytes), line.dtype, line.algorithm, line.level)
         merged[key] = _sum(merged[key], line) if key in merged else line
@@ -93,21 +93,6 @@ def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLi
         level=cost.level,
         bottleneck=cost.bottleneck,
     )
-
-
-def _running_collectives(priced: Priced) -> dict[str, tuple[Collective, Number]]:
-    """By name, with all calls in a step; not those of branches not taken, nor of groups of one."""
-    found: dict[str, tuple[Collective, Number]] = {}
-    for collective, calls in collectives(priced.program):
-        moves = bool(collective.axes or collective.groups)
-        if moves and collective.name in priced.timeline.by_step:
-            before = found[collective.name][1] if collective.name in found else 0
-            found[collective.name] = collective, before + calls
-    return found
-
-
-def _running_kernels(priced: Priced) -> list[tuple[Kernel, Number]]:
-    return [(k, n) for k, n in kernels(priced.program) if k.name in priced.timeline.by_step]
 
 
 def _time(priced: Priced) -> TimeParts:
@@ -143,7 +128,7 @@ def _peak(priced: Priced, run: Run | None) -> float | None:
 def _main_dtype(priced: Priced) -> str:
     """The format of most matrix FLOPs."""
     flops: dict[str, float] = {"fp32": 0.0}
-    for kernel, calls in _running_kernels(priced):
+    for kernel, calls in running_kernels(priced):
         if kernel.dtype and np.any(kernel.flops):
             flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + float(np.max(kernel.flops * calls))
     return max(flops, key=lambda name: flops[name])
@@ -176,7 +161,7 @@ def _host_bytes(priced: Priced) -> float:
     """Bytes that kernels move between device and host in one step; none where both are one."""
     if priced.cluster.virtual_devices:
         return 0.0
-    moved = (np.max(kernel.host_bytes * calls) for kernel, calls in _running_kernels(priced))
+    moved = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
     return float(sum(moved, 0.0))
 
 

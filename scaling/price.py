@@ -12,8 +12,10 @@ from scaling.cost.collectives import CollectiveCost, collective_time
 from scaling.cost.kernels import KernelCost, kernel_time
 from scaling.cost.profile import Profile
 from scaling.memory import MemoryUse, memory_use
-from scaling.program import Collective, Number, Program, collectives, kernels
+from scaling.program import Collective, Kernel, Number, Program, collectives, kernels, steps
 from scaling.timeline import Timeline, replay
+
+Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,30 @@ def price(
     times = {name: cost.time for name, cost in (kernel | collective).items()}
     timeline = replay(program, times, host + call_time(program, profile.call), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def running(priced: Priced) -> list[Operation]:
+    """Each kernel and collective that runs, once, with all its calls in a step.
+
+    Not those of branches that are not taken.
+    """
+    found: dict[str, Operation] = {}
+    for step, calls in steps(priced.program.schedule):
+        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_step:
+            before = found[step.name][1] if step.name in found else 0
+            found[step.name] = step, before + calls
+    return list(found.values())
+
+
+def running_kernels(priced: Priced) -> list[tuple[Kernel, Number]]:
+    """The kernels among what runs."""
+    return [(step, calls) for step, calls in running(priced) if isinstance(step, Kernel)]
+
+
+def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
+    """The collectives among what runs, without those of groups of one."""
+    found = [(step, calls) for step, calls in running(priced) if isinstance(step, Collective)]
+    return [(step, calls) for step, calls in found if step.axes or step.groups]
 
 
 def _collective(

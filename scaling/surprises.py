@@ -25,14 +25,8 @@ from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
 from scaling.expected import FLOAT32, SMALLEST, TABLES, Table, expected, expected_lines
 from scaling.layouts import is_sequence_parallel, rules_for
-from scaling.price import Priced
-from scaling.program import (
-    COLLECTIVE_KINDS,
-    Collective,
-    CollectiveKind,
-    collectives,
-    kernels,
-)
+from scaling.price import Priced, running_collectives, running_kernels
+from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind
 from scaling.run import Run
 
 ROUNDING = 0.01  # scalars that travel with matrices, padding
@@ -145,10 +139,9 @@ def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
 
 def _unnamed(priced: Priced) -> Iterator[Surprise]:
     """Collectives among devices that no set of mesh axes groups like that."""
+    every = running_collectives(priced)
     for kind in COLLECTIVE_KINDS:
-        every = collectives(priced.program)
-        unnamed = ((c, n) for c, n in every if c.groups and not c.axes and c.kind == kind)
-        calls = [(c, float(np.max(n))) for c, n in unnamed]
+        calls = [(c, float(np.max(n))) for c, n in every if not c.axes and c.kind == kind]
         if calls:
             seconds = _sum(priced, (c.name for c, _ in calls))
             yield Surprise("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)
@@ -156,7 +149,7 @@ def _unnamed(priced: Priced) -> Iterator[Surprise]:
 
 def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
     """More (or fewer) FLOPs of matrix products than the model and its remat need."""
-    all_ = [(k, float(np.max(n))) for k, n in kernels(priced.program)]
+    all_ = [(k, float(np.max(n))) for k, n in running_kernels(priced)]
     found = float(sum(np.max(k.flops) * n for k, n in all_))
     flash = any(k.kind == "attention" for k, _ in all_)
     asked = _asked_flops(run, shape, flash)
@@ -207,9 +200,9 @@ def _seconds(difference: _Difference, priced: Priced) -> float:
 
 
 def _calls(priced: Priced, name: Callable[[Key], Key | None]) -> dict[Key, Calls]:
-    """The program's collectives by axes and kind, without those of groups of one."""
+    """The collectives that run, by axes and kind, without those of groups of one."""
     found: dict[Key, Calls] = {}
-    for collective, n in collectives(priced.program):
+    for collective, n in running_collectives(priced):
         key = name(("+".join(collective.axes), collective.kind))
         if collective.axes and key is not None:
             found.setdefault(key, []).append((collective, float(np.max(n))))

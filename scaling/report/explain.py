@@ -13,13 +13,12 @@ from meshes.units import format_rate
 from scaling.confidence import Share, shares
 from scaling.cost.profile import Evidence
 from scaling.prediction import Grade, axis_name
-from scaling.price import Priced
-from scaling.program import Collective, Kernel, Number, steps, unattributed
+from scaling.price import Priced, running
+from scaling.program import Collective, Kernel, Number, unattributed
 from scaling.report.columns import columns
 from scaling.report.words import percent, time_words
 
 MOST_LINES = 25
-Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 
 def explanation(priced: Priced) -> str:
@@ -30,7 +29,7 @@ def explanation(priced: Priced) -> str:
 
 def _operations(priced: Priced) -> str:
     by_step = priced.timeline.by_step
-    found = sorted(_running(priced), key=lambda item: -np.max(by_step[item[0].name]))
+    found = sorted(running(priced), key=lambda item: -np.max(by_step[item[0].name]))
     head = ("operation", "where", "calls", "a call", "bound", "rate", "XLA's estimate")
     rows = [_row(step, calls, priced) for step, calls in found[:MOST_LINES]]
     lines = columns([head, *rows], left=(0, 1, 4))
@@ -38,16 +37,6 @@ def _operations(priced: Priced) -> str:
     if rest:
         lines.append(f"and {len(found) - MOST_LINES} more, {time_words(rest)} together")
     return "\n".join(lines)
-
-
-def _running(priced: Priced) -> list[Operation]:
-    """Each kernel and collective once, with all its calls; not those of branches not taken."""
-    found: dict[str, Operation] = {}
-    for step, calls in steps(priced.program.schedule):
-        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_step:
-            before = found[step.name][1] if step.name in found else 0
-            found[step.name] = step, before + calls
-    return list(found.values())
 
 
 def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str, ...]:
@@ -72,7 +61,7 @@ def _agreement(priced: Priced) -> str:
     for kind, costs in ((Kernel, priced.kernels), (Collective, priced.collectives)):
         pairs = [
             (float(costs[step.name].time * calls), float(step.estimate * calls))
-            for step, calls in _running(priced)
+            for step, calls in running(priced)
             if isinstance(step, kind) and step.estimate is not None
         ]
         if pairs:

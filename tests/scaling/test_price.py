@@ -10,8 +10,8 @@ from meshes.errors import InputError
 from scaling.cost.collectives import collective_time
 from scaling.cost.kernels import kernel_time
 from scaling.cost.profile_file import ideal, profile_of
-from scaling.price import groups_of, price
-from scaling.program import Collective, Kernel, Program
+from scaling.price import groups_of, price, running, running_collectives, running_kernels
+from scaling.program import Branch, Collective, Kernel, Loop, Program
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
@@ -51,6 +51,20 @@ def test_seconds_of_the_host_are_added(hand_step):
 
 def test_memory_is_walked(hand_step):
     assert price(hand_step, H100, PROFILE).memory.peak == 12e9
+
+
+def test_what_runs_is_listed_once_with_all_its_calls():
+    tiny, big = Kernel("tiny", bytes=1.0), Kernel("big", bytes=1e9)
+    alone = Collective("alone", asynchronous=False, bytes=8.0)
+    sent = replace(alone, name="sent", axes=("fsdp",))
+    loop = Loop("l", body=(big, sent), trips=3)
+    steps = (big, loop, alone, Branch("b", branches=((tiny,), (big,))))
+    found = price(Program("p", "compiled", MESH, steps), H100, PROFILE)
+    assert {step.name: calls for step, calls in running(found)} == {
+        "big": 5, "sent": 3, "alone": 1
+    }  # fmt: skip
+    assert running_kernels(found) == [(big, 5)]
+    assert running_collectives(found) == [(sent, 3)]
 
 
 def test_groups_are_those_of_the_axes_or_those_that_are_named():

@@ -19,7 +19,7 @@ from models.presets import preset
 from scaling.cost.profile_file import ideal
 from scaling.expected import SMALLEST, Table, expected
 from scaling.price import Priced, price
-from scaling.program import Collective, Kernel, Program, Step
+from scaling.program import Branch, Collective, Kernel, Program, Step
 from scaling.run import Batch, Precision, Run, Sharding
 from scaling.surprises import (
     JOINED,
@@ -144,6 +144,27 @@ def test_a_permute_that_keeps_its_pairs_has_axes_and_is_named_once() -> None:
         priced([*calls_of(expected(RUN, SHAPE)), far, products(RUN)]), RUN, SHAPE
     )
     assert (surprise.axes, surprise.reason) == ("data+fsdp", NOT_EXPLAINED)
+
+
+def test_a_branch_that_is_not_taken_does_nothing() -> None:
+    other = replace(products(RUN), name="other", flops=1e6)
+    sent = call("data+fsdp", "all-to-all", 1e8, "sent")
+    odd = replace(call("", "all-gather", 1e8, "odd"), groups=((0, 1, 2), (3, 4, 5)))
+    taken = tuple([*calls_of(expected(RUN, SHAPE)), products(RUN)])
+    branch = Branch("either", branches=(taken, (other,)))
+    assert surprises(priced([branch]), RUN, SHAPE) == []
+    long = (replace(products(RUN), name="long", flops=1e18),)
+    branch = Branch("either", branches=((sent, odd), long))
+    found = priced([branch, *taken])
+    assert [s.kind for s in surprises(found, RUN, SHAPE)] == [PRODUCTS]
+
+
+def test_a_step_that_is_called_twice_is_timed_once() -> None:
+    needed = replace(products(RUN), name="half.remat", flops=products(RUN).flops)
+    found = priced([*calls_of(expected(RUN, SHAPE)), needed, needed])
+    (surprise,) = surprises(found, RUN, SHAPE)
+    assert surprise.found == pytest.approx(2 * surprise.expected) and surprise.calls == 2
+    assert surprise.seconds == pytest.approx(found.timeline.by_step["half.remat"])
 
 
 def test_products_that_the_compiler_repeats_cost_their_time() -> None:
