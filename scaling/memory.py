@@ -10,12 +10,11 @@ Exact for a program read from a compiler that follows its own schedule, apart fr
 packing the buffers leaves.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.program import OWNERS, Block, Branch, Buffer, Loop, Number, Owner, Program, Step, plain
+from scaling.program import OWNERS, Block, Buffer, Number, Owner, Program, Step, bodies, plain
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,6 @@ class _Walk:
 
     def _same_size(self, first: int, second: int) -> bool:
         return bool(np.all(self.buffers[first].bytes == self.buffers[second].bytes))
-
-
-def bodies(step: Step) -> Iterator[Block]:
-    """The blocks inside a step."""
-    if isinstance(step, Loop):
-        yield step.body
-    elif isinstance(step, Branch):
-        yield from step.branches
 
 
 def last_uses(block: Block) -> dict[int, int]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from meshes.cluster import Cluster
 from meshes.shape import groups_along
-from scaling.cost.calls import call_time
+from scaling.calls import call_time
 from scaling.cost.collectives import CollectiveCost, collective_time
 from scaling.cost.kernels import KernelCost, kernel_time
 from scaling.cost.profile import Profile

@@ -147,6 +147,14 @@ def plain(number: Number) -> Number:
     return number if isinstance(number, np.ndarray) and number.ndim else float(number)
 
 
+def bodies(step: Step) -> Iterator[Block]:
+    """The blocks inside a step."""
+    if isinstance(step, Loop):
+        yield step.body
+    elif isinstance(step, Branch):
+        yield from step.branches
+
+
 def steps(block: Block, times: Number = 1) -> Iterator[tuple[Step, Number]]:
     """Every step that is no loop or branch, with how often it runs; all branches are walked."""
     for step in block:

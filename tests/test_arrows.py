@@ -2,6 +2,10 @@
 
     meshes  <-  models  <-  scaling  <-  experiments
 
+and inside scaling, from what is pure data to what uses everything:
+
+    program  <-  cost, timeline, memory, compiled  <-  price  <-  all else
+
 A module that imports without JAX starts in a fraction of a second and loads in a browser.
 """
 
@@ -23,6 +27,27 @@ MAY_NOT_IMPORT = {
     "scaling": {"experiments"},
     "experiments": set(),
 }
+# Inside scaling: what a module or package may import of it, beside itself.
+FLOORS = {
+    "scaling.program": set(),
+    "scaling.program_file": {"scaling.program"},
+    "scaling.cost": {"scaling.program"},
+    "scaling.streams": {"scaling.program"},
+    "scaling.timeline": {"scaling.program", "scaling.streams"},
+    "scaling.memory": {"scaling.program"},
+    "scaling.calls": {"scaling.program", "scaling.memory", "scaling.cost"},
+    "scaling.compiled": {"scaling.program", "scaling.program_file"},
+    "scaling.price": {
+        *("scaling.program", "scaling.memory", "scaling.timeline"),
+        *("scaling.cost", "scaling.calls"),
+    },
+}
+# These compile the trainer's own step, or with its options, and price what they compiled.
+ABOVE_THEIR_PACKAGE = {
+    "scaling.compiled.lower",
+    "scaling.compiled.step",
+    "scaling.compiled.running",
+}
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 
 # Modules and packages that import without JAX, beside all of meshes but devices.
@@ -30,7 +55,7 @@ JAX_FREE = (
     *("models.config", "models.presets", "models.huggingface", "models.accounting"),
     *("scaling.run", "scaling.recipes", "scaling.cli", "scaling.targets", "scaling.what_if"),
     *("scaling.program", "scaling.program_file", "scaling.timeline", "scaling.streams"),
-    "scaling.memory",
+    *("scaling.memory", "scaling.calls"),
     *("scaling.cost", "scaling.price", "scaling.predict", "scaling.expected", "scaling.surprises"),
     *("scaling.compiled.step", "scaling.compiled.read", "scaling.compiled.cache"),
 )
@@ -88,6 +113,33 @@ def test_the_packages_are_there_to_be_checked():
 def test_arrows_point_one_way(path):
     wrong = roots(path) & MAY_NOT_IMPORT[path.relative_to(ROOT).parts[0]]
     assert not wrong, f"{name_of(path)} imports {sorted(wrong)}"
+
+
+def is_in(name: str, packages: set[str]) -> bool:
+    """Whether it is one of the modules, or in one of the packages, or a name in one of them."""
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def reaching_up(floor: str) -> dict[str, set[str]]:
+    """Modules of a floor -> what they import of scaling that is not below it."""
+    place = ROOT / floor.replace(".", "/")
+    paths = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
+    allowed = {floor, *FLOORS[floor]}
+    found = {
+        name_of(path): {n for n in imports(path) if is_in(n, {"scaling"}) and not is_in(n, allowed)}
+        for path in paths
+    }
+    return {name: wrong for name, wrong in found.items() if wrong}
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_arrows_inside_scaling_point_one_way(floor):
+    wrong = {n: found for n, found in reaching_up(floor).items() if n not in ABOVE_THEIR_PACKAGE}
+    assert not wrong
+
+
+def test_no_module_is_named_as_an_exception_that_is_none():
+    assert {name for floor in FLOORS for name in reaching_up(floor)} == ABOVE_THEIR_PACKAGE
 
 
 @pytest.mark.parametrize("path", sources("meshes"), ids=name_of)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Bench, over_all
+from scaling.calls import buffers_of, temporaries
 from scaling.compiled.read import read_program
-from scaling.cost.calls import buffers_of, temporaries
 from scaling.cost.points import CallPoint
 from scaling.program import kernels
 

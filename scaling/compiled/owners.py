@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from scaling.memory import bodies
-from scaling.program import Block, Buffer, Collective, Owner, Phase, Program, Step
+from scaling.program import Block, Buffer, Collective, Owner, Phase, Program, Step, bodies
 
 WORD = re.compile(r"\w+")
 # Words of an argument's path, as optax, Flax and jax's examples have them; the first kind wins.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scaling.cost.calls import buffers_of, call_time, temporaries
+from scaling.calls import buffers_of, call_time, temporaries
 from scaling.cost.profile import CallFit, Evidence
 from scaling.program import Buffer, Kernel, Program
 
