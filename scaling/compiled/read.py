@@ -186,7 +186,7 @@ def _is_asynchronous(kernel: Instruction) -> bool:
 def _collective(
     found: Communication, instruction: Instruction, common: dict[str, Any], reading: Reading
 ) -> Collective:
-    listed = tuple(tuple(group) for group in found.groups.tolist())
+    listed = () if found.by_axes else tuple(tuple(group) for group in found.groups.tolist())
     if found.axes is None:
         reading.warnings.append(
             f"{instruction.name}: {found.kind} among devices {list(listed[0])[:8]} ..., which are "
@@ -199,7 +199,7 @@ def _collective(
         bytes=found.bytes,
         dtype=found.dtype,
         asynchronous=found.is_async,
-        groups=() if found.by_axes else listed,
+        groups=listed,
         hint=found.hint,
         estimate=_estimate(instruction),
         line=instruction.line.strip()[:LINE],
