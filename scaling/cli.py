@@ -218,6 +218,7 @@ def collective(
     override: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
     calibration: Path | None = None,
     ideal: bool = False,
+    software: Literal["any", "jax"] = "any",
     plot: Path | None = None,
     json: bool = False,
 ) -> int:
@@ -239,6 +240,7 @@ def collective(
         override: key=value on top of the cluster's figures, repeatable.
         calibration: file of scaling calibrate to price with.
         ideal: no latency, every link at its full bandwidth: the textbook's rule.
+        software: any, or jax: as XLA's own tables have it, where it has one.
         plot: file for bandwidth against size, with the bound drawn in (.svg or .png).
         json: print one JSON document (a list for several sizes).
     """
@@ -246,7 +248,7 @@ def collective(
 
     given = CollectiveArguments(
         kind, cluster, bytes, nodes, mesh, axis, device_order, algorithm, dtype, sweep, override,
-        calibration, ideal, plot, json,
+        calibration, ideal, software, plot, json,
     )  # fmt: skip
     with about(kind):
         return collective_command(given)

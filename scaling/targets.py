@@ -95,11 +95,14 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
         )
 
 
-def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Profile, list[str]]:
+def profile_for(
+    cluster: Cluster, calibration: Path | None = None, software: str = "jax"
+) -> tuple[Profile, list[str]]:
     """The efficiencies to price with, and why they may not hold.
 
     Args:
         cluster: where.
+        software: whose collectives, where published measurements tell them apart.
         calibration: a file of `scaling calibrate`; None: for this machine's CPU the nearest one
             that is kept here, for one node of GPUs that of the very same node, for all others
             what ships with the package.
@@ -111,7 +114,7 @@ def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Prof
         profile = read_profile(calibration)
     elif not cluster.virtual_devices:
         kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
-        profile = kept or profile_of(cluster.accelerator)
+        profile = kept or profile_of(cluster.accelerator, software)
         return profile, differences(profile, profile.machine, versions())
     else:
         found = host_calibration(cluster.devices)

@@ -34,6 +34,8 @@ class Family:
     link: LinkKind  # inside a node
     start: Mapping[str, float]
     switch_adds: bool
+    software: str = "any"
+    machines: str = ""  # only those whose name begins so
 
     @property
     def stages(self) -> dict[str, list[str]]:
@@ -43,7 +45,7 @@ class Family:
 
     def holds(self, case: Case) -> bool:
         """Whether a case was measured on chips of this family."""
-        return case.cluster in self.clusters
+        return case.cluster in self.clusters and case.machine.startswith(self.machines)
 
     def links(self, f: Mapping[str, float], evidence: Evidence) -> list[LinkFit]:
         """The fits that the figures say."""
@@ -181,6 +183,8 @@ EFFICIENCIES = tuple(
 # Without peer access all goes through host memory, which a driver's copies share.
 GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.2, "ring_LL128": 0.1, "ring_LL": 0.1, "pair": 0.2}
 
+XLA = ("jax", "XLA table")
+
 FAMILIES: dict[str, Family] = {
     "hopper": Family(
         ("h100-sxm", "h200-sxm"),
@@ -203,6 +207,13 @@ FAMILIES: dict[str, Family] = {
         "nvlink",
         {**INSIDE, **NVLS, **NETWORK, **NET_NVLS},
         True,
+    ),
+    # XLA's own tables: the same chips under the settings with which JAX calls NCCL.
+    "hopper-jax": Family(
+        ("h100-sxm", "h200-sxm"), ("dgx-h100",), "nvlink", {**INSIDE, **NVLS}, True, *XLA
+    ),
+    "blackwell-rack-jax": Family(
+        ("gb200", "gb300"), ("gb200-nvl72",), "nvlink", {**INSIDE, **NVLS}, True, *XLA
     ),
     "cdna3": Family(("mi300x",), ("mi300x-8",), "xgmi", INSIDE, False),
     "volta": Family(

@@ -147,6 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
         )
         document = {
             "chips": family.chips,
+            "software": family.software,
             "made_by": "python -m experiments.published.fit_links",
             "figures": {k: float(f"{v:.4g}") for k, v in figures.items()},
             "links": [asdict(link) for link in family.links(figures, evidence)],

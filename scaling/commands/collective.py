@@ -36,6 +36,7 @@ class CollectiveArguments:
     overrides: tuple[str, ...] = ()
     calibration: Path | None = None
     ideal: bool = False
+    software: str = "any"
     plot: Path | None = None
     json: bool = False
 
@@ -73,7 +74,7 @@ def _words(text: str | None) -> tuple[str, ...]:
 def _profile(given: CollectiveArguments, cluster: Cluster) -> Profile:
     if given.ideal:
         return ideal()
-    profile, doubts = profile_for(cluster, given.calibration)
+    profile, doubts = profile_for(cluster, given.calibration, given.software)
     for doubt in doubts:
         print(f"warning: {doubt}", file=sys.stderr)
     return profile

@@ -104,7 +104,12 @@ def transfers(algorithm: Algorithm, kind: CollectiveKind, members: int) -> int:
 
 
 def is_chosen(algorithm: Algorithm, units: Sequence[int]) -> bool:
-    """Whether NCCL considers it by itself, for groups that join so many units in each level."""
+    """Whether it is considered by itself, for groups that join so many units in each level.
+
+    Inside one node a tree is a chain: it sends a ring's bytes in as many hops, one way at a time.
+    """
+    if algorithm == "tree":
+        return max(units[1:], default=1) > 1
     return algorithm not in IN_SWITCH or units[0] >= NVLS_LEAST
 
 

@@ -95,8 +95,12 @@ def shipped(name: str) -> Profile:
     return profile_from(file.read_text(encoding="utf-8"), f"{name}.json")
 
 
-def profile_of(accelerator: Accelerator) -> Profile:
+def profile_of(accelerator: Accelerator, software: str = ANY) -> Profile:
     """The shipped profile of a chip, or what is assumed of one that nobody measured.
+
+    Args:
+        accelerator: the chip.
+        software: whose collectives; "jax": as XLA's own tables have them, where there are any.
 
     Raises:
         InputError: the chip has no stated peaks; a calibration has to measure them.
@@ -109,7 +113,9 @@ def profile_of(accelerator: Accelerator) -> Profile:
         raise InputError(
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
-    return replace(profile, links=(*links_of(accelerator.name), *profile.links))
+    names = dict.fromkeys((software, ANY))  # the first that knows decides
+    fitted = [fit for name in names for fit in links_of(accelerator.name, name)]
+    return replace(profile, links=(*fitted, *profile.links))
 
 
 @dataclass(frozen=True)
@@ -117,18 +123,19 @@ class LinkFile:
     """One links/*.json: how collectives use the links of chips of one family."""
 
     chips: tuple[str, ...]
+    software: str  # "any", or whose collectives alone were measured
     made_by: str
     figures: Mapping[str, float]  # that were searched for; the links follow from them
     links: tuple[LinkFit, ...]
 
 
 @cache
-def links_of(chip: str) -> tuple[LinkFit, ...]:
+def links_of(chip: str, software: str = ANY) -> tuple[LinkFit, ...]:
     """What was fitted on published collectives for a chip's family; () where nothing was."""
     for file in sorted(files("scaling.cost").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name):
         if file.name.endswith(".json"):
             found = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
-            if chip in found.chips:
+            if chip in found.chips and found.software == software:
                 return found.links
     return ()
 

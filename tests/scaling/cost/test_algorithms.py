@@ -143,3 +143,7 @@ def test_what_can_run_is_not_refused(algorithm, kind, units):
 def test_sums_in_the_switch_are_not_chosen_for_few_chips():
     assert not is_chosen("nvls", [NVLS_LEAST - 1])
     assert is_chosen("nvls", [NVLS_LEAST]) and is_chosen("ring", [2])
+
+
+def test_trees_are_for_several_nodes():
+    assert is_chosen("tree", [8, 2]) and not is_chosen("tree", [8])
