@@ -106,6 +106,8 @@ def cluster(
     target: Positional[str | None] = None,
     nodes: int = 1,
     override: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    topology: Path | None = None,
+    accelerator: str | None = None,
     json: bool = False,
 ) -> int:
     """List the catalogue of clusters, show one as a tree with its sources, or check a file.
@@ -117,12 +119,14 @@ def cluster(
         target: catalogue name or TOML file.
         nodes: number of hosts to show.
         override: key=value on top of the catalogue, repeatable.
+        topology: output of nvidia-smi topo -m; check writes the machine as a cluster file.
+        accelerator: the GPUs of that machine, a catalogue name or TOML file.
         json: print one JSON document.
     """
     from scaling.commands.cluster import cluster_command
 
     with about(target or action):
-        return cluster_command(action, target, nodes, override, json)
+        return cluster_command(action, target, nodes, override, json, topology, accelerator)
 
 
 def predict(

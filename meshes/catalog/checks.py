@@ -10,35 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from meshes.accelerator import FIGURE_NAMES
-from meshes.catalog.format import (
-    AcceleratorFile,
-    ClusterFile,
-    JointEntry,
-    cluster_from,
-    joint_from,
-)
+from meshes.catalog.format import AcceleratorFile, ClusterFile, cluster_from
+from meshes.catalog.joints import JointEntry, joint_from
 from meshes.catalog.library import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
+from meshes.catalog.plausible import doubtful_bandwidth, doubtful_latency
 from meshes.cluster import HOST_PARTS, Cluster
 from meshes.errors import InputError, check_keys
 from meshes.figures import Entry, Source, resolve
 from meshes.graph import unreached
 from meshes.reading import read
-from meshes.units import format_rate
 
-# Faster than any single link on sale in late 2026, bytes/s one direction; more looks like bits.
-FASTEST = {
-    "nvlink": 100e9,  # NVLink 5: 50e9 per link; the next generation is allowed for
-    "pcie": 128e9,  # PCIe 6.0 x16: 121e9
-    "upi": 100e9,  # UPI and xGMI links: 20e9 to 48e9
-    "memory": 2e12,  # a socket with 12 channels of DDR5: 0.6e12
-    "network": 100e9,  # a port of 800 Gb/s
-}
-SLOWEST_LINK = 1e6  # bytes/s; less looks like GB/s or MB/s
-LONGEST_LATENCY = 1e-3  # s; more looks like microseconds
 # Smallest credible figure of a chip; less looks like GB, GB/s or GHz.
 SMALLEST = {"memory": 1e9, "usable_memory": 1e9, "memory_bandwidth": 1e9, "clock": 1e8}
 SMALLEST_PEAK = 1e9  # FLOP/s; less looks like TFLOP/s
-BITS_PER_BYTE = 8
 SHOWN = 5  # parts named when some cannot be reached
 
 
@@ -79,7 +63,12 @@ TABLES = ("sources", "peaks", "figures")  # of an accelerator file
 
 def _cluster_problems(data: Mapping[str, Any], where: str, path: str) -> Iterator[str]:
     chip = str(data.get("accelerator"))
-    problems = [*_rest(data, where), *_joint_problems(data, where), *_chip_problems(chip, path)]
+    problems = [
+        *_rest(data, where),
+        *_joint_problems(data, where),
+        *_torus_problems(data, where),
+        *_chip_problems(chip, path),
+    ]
     yield from problems
     if not any(p.startswith("error:") for p in problems):
         try:
@@ -108,8 +97,12 @@ def _rest(data: Mapping[str, Any], where: str) -> Iterator[str]:
     yield from _error(check_keys, _table(data, "parts"), HOST_PARTS, f"{where}: parts")
     sources = dict(_readable(Source, data, "sources"))
     for name, entry in _readable(Entry, data, "fabric"):
-        zero_ok = name == "hop_latency"
-        yield from _error(resolve, entry, sources, f"{where}: fabric: {name}", zero_ok)
+        zero_ok, label = name == "hop_latency", f"{where}: fabric: {name}"
+        yield from _error(resolve, entry, sources, label, zero_ok)
+        if name == "hop_latency":
+            yield from doubtful_latency(label, entry.value)
+        elif name.endswith("_nodes") and entry.value != int(entry.value):
+            yield f"error: {label} = {entry.value:g} must be a whole number of nodes"
 
 
 def _joint_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
@@ -126,23 +119,22 @@ def _joint_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
         label = f"{where}: {entry.kind} {' - '.join(entry.parts)}"
         if entry.bandwidth is not None:
             yield from _error(resolve, entry.bandwidth, sources, f"{label}: bandwidth")
-            yield from _doubtful_bandwidth(label, entry.kind, entry.bandwidth.value)
+            yield from doubtful_bandwidth(label, entry.kind, entry.bandwidth.value, entry.count)
         if entry.latency is not None:
             yield from _error(resolve, entry.latency, sources, f"{label}: latency", True)
-            yield from _doubtful_latency(label, entry.latency.value)
+            yield from doubtful_latency(label, entry.latency.value)
 
 
-def _doubtful_bandwidth(label: str, kind: str, value: float) -> Iterator[str]:
-    if value > FASTEST.get(kind, value):
-        in_bytes = f"{value / BITS_PER_BYTE:g}"
-        yield f"warning: {label}: {format_rate(value)} per link looks like bits; write {in_bytes}"
-    elif 0 < value < SLOWEST_LINK:
-        yield f"warning: {label}: {value:g} bytes/s looks like GB/s; write {value:g}e9"
-
-
-def _doubtful_latency(label: str, value: float) -> Iterator[str]:
-    if value > LONGEST_LATENCY:
-        yield f"warning: {label}: {value:g} s looks like microseconds; write {value:g}e-6"
+def _torus_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
+    """Doubtful figures of a torus; its shape is checked when the cluster is made."""
+    sources = dict(_readable(Source, data, "sources"))
+    for name, entry in _readable(Entry, data, "torus"):
+        label, is_latency = f"{where}: torus: {name}", name == "hop_latency"
+        yield from _error(resolve, entry, sources, label, is_latency)
+        if is_latency:
+            yield from doubtful_latency(label, entry.value)
+        else:
+            yield from doubtful_bandwidth(label, "ici", entry.value, 1)
 
 
 def _graph_problems(cluster: Cluster) -> Iterator[str]:

@@ -11,18 +11,23 @@ A cluster file describes one host by its parts, the joints between them, and the
     wiring = "all"
     count = 18
     bandwidth = { value = 25e9, source = "datasheet" }
+
+Keys before the first table: switch_reduction (NVLink SHARP), peer_access, domain_nodes (nodes that
+share one NVLink domain). [fabric] is the network, with `reduction` for SHARP; [torus] holds the
+links from chip to chip of a TPU slice.
 """
 
 import math
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
-from meshes.cluster import HOST_PARTS, LINK_KINDS, Cluster, Fabric, Joint
+from meshes.catalog.joints import JointEntry, figure_or_none, joint_from
+from meshes.cluster import HOST_PARTS, Cluster, Fabric
 from meshes.errors import InputError, check_keys
-from meshes.figures import Entry, Figure, Source, resolve
+from meshes.figures import Entry, Source, resolve
 from meshes.reading import read
 from meshes.torus import Torus
 
@@ -48,19 +53,6 @@ class AcceleratorFile:
     peaks: dict[str, Entry] = field(default_factory=dict)  # dense FLOP/s by number format
     figures: dict[str, Entry] = field(default_factory=dict)  # FIGURE_NAMES
     sources: dict[str, Source] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class JointEntry:
-    """One [[joints]] of a cluster file; `bandwidth` is one physical link, one direction."""
-
-    parts: tuple[str, str]
-    kind: str
-    wiring: Literal["block", "all", "pairs"] = "block"
-    count: int = 1
-    pairs: tuple[tuple[int, int], ...] = ()
-    bandwidth: Entry | None = None
-    latency: Entry | None = None
 
 
 @dataclass(frozen=True)
@@ -131,10 +123,13 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
     """One node of the cluster that a file's `data` describes; InputError where it does not."""
     file = read(ClusterFile, data, where)
     check_keys(file.parts, HOST_PARTS, f"{where}: parts")
+    negative = [kind for kind, count in file.parts.items() if count < 0]
+    if negative:
+        raise InputError(f"{where}: parts: {negative[0]} = {file.parts[negative[0]]} is negative")
     if file.parts.get("chip", 0) < 1:
         raise InputError(f"{where}: parts has no chip; write chip = 8 for eight accelerators")
     chips = Entry(file.parts["chip"], file.layout_source)
-    domain = _figure(file.domain_nodes, file.sources, f"{where}: domain_nodes")
+    domain = figure_or_none(file.domain_nodes, file.sources, f"{where}: domain_nodes")
     torus = _torus(file, where)
     slice_nodes = torus.chips // file.parts["chip"] if torus else 1
     return Cluster(
@@ -155,42 +150,19 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
     )
 
 
-def joint_from(
-    entry: JointEntry, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
-) -> Joint:
-    """The joint of a [[joints]] entry; InputError for parts or kinds that do not exist."""
-    where = f"{where}: joint {' - '.join(entry.parts)}"
-    check_keys(entry.parts, [*parts, "leaf"], where)
-    check_keys([entry.kind], LINK_KINDS, f"{where}: kind")
-    if "leaf" in entry.parts and entry.parts != ("nic", "leaf"):
-        raise InputError(f'{where}: only NICs join leaves; write parts = ["nic", "leaf"]')
-    if entry.count < 1:
-        raise InputError(f"{where}: count = {entry.count} must be at least 1")
-    for i, j in entry.pairs:
-        if not (0 <= i < parts.get(entry.parts[0], 0) and 0 <= j < parts.get(entry.parts[1], 0)):
-            raise InputError(f"{where}: pair [{i}, {j}] is outside the {dict(parts)} of a host")
-    return Joint(
-        parts=entry.parts,
-        kind=entry.kind,
-        wiring=entry.wiring,
-        bandwidth=_figure(entry.bandwidth, sources, f"{where}: bandwidth"),
-        latency=_figure(entry.latency, sources, f"{where}: latency", zero_ok=True),
-        count=entry.count,
-        pairs=entry.pairs,
-    )
-
-
 def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str) -> Fabric | None:
     if entry is None:
         return None
     return Fabric(
         leaf_nodes=resolve(entry.leaf_nodes, sources, f"{where}: leaf_nodes"),
         rails=entry.rails,
-        spine_nodes=_figure(entry.spine_nodes, sources, f"{where}: spine_nodes"),
-        pod_nodes=_figure(entry.pod_nodes, sources, f"{where}: pod_nodes"),
-        leaf_oversubscription=_figure(entry.leaf_oversubscription, sources, where),
-        spine_oversubscription=_figure(entry.spine_oversubscription, sources, where),
-        hop_latency=_figure(entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True),
+        spine_nodes=figure_or_none(entry.spine_nodes, sources, f"{where}: spine_nodes"),
+        pod_nodes=figure_or_none(entry.pod_nodes, sources, f"{where}: pod_nodes"),
+        leaf_oversubscription=figure_or_none(entry.leaf_oversubscription, sources, where),
+        spine_oversubscription=figure_or_none(entry.spine_oversubscription, sources, where),
+        hop_latency=figure_or_none(
+            entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True
+        ),
         reduction=entry.reduction,
     )
 
@@ -224,9 +196,3 @@ def _torus(file: ClusterFile, where: str) -> Torus | None:
         hop_latency=latency,
         wrap_whole=entry.wrap_whole,
     )
-
-
-def _figure(
-    entry: Entry | None, sources: Mapping[str, Source], where: str, zero_ok: bool = False
-) -> Figure | None:
-    return None if entry is None else resolve(entry, sources, where, zero_ok)

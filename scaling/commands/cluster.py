@@ -3,16 +3,31 @@
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from meshes import catalog
+from meshes.catalog.write import cluster_toml
 from meshes.describe import as_json, sources, tree
 from meshes.errors import InputError
+from meshes.topology import cluster_from_topology
+
+TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
+For more than one host add a joint with parts = ["nic", "leaf"], kind = "network" and the speed of
+a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
 
 
 def cluster_command(
-    action: str, target: str | None, nodes: int, overrides: Sequence[str], wants_json: bool
+    action: str,
+    target: str | None,
+    nodes: int,
+    overrides: Sequence[str],
+    wants_json: bool,
+    topology: Path | None = None,
+    accelerator: str | None = None,
 ) -> int:
     """List, show or check; returns the exit code."""
+    if topology is not None or accelerator is not None:
+        return _from_topology(action, target, topology, accelerator, wants_json)
     if action == "list":
         if target is not None:
             raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
@@ -38,6 +53,29 @@ def _list(wants_json: bool) -> int:
     width = max(len(c.name) for c in clusters)
     for cluster in clusters:
         print(f"{cluster.name.ljust(width)}  {cluster.title}")
+    return 0
+
+
+def _from_topology(
+    action: str, target: str | None, path: Path | None, chip: str | None, wants_json: bool
+) -> int:
+    """Print the cluster file of the machine whose `nvidia-smi topo -m` is in a file."""
+    if action != "check" or target is not None or path is None or chip is None:
+        raise InputError(
+            "write scaling cluster check --topology FILE --accelerator NAME, where FILE holds the "
+            "output of `nvidia-smi topo -m`"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    cluster = cluster_from_topology(text, catalog.accelerator(chip))
+    written = cluster_toml(cluster, TO_COMPLETE)
+    if wants_json:
+        document = {"name": cluster.name, "ok": True, "findings": [], "toml": written}
+        print(json.dumps(document | {"cluster": as_json(cluster)}))
+    else:
+        print(written, end="")
     return 0
 
 

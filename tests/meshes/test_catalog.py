@@ -4,8 +4,12 @@ import re
 from importlib.resources import files
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshes import catalog
+from meshes.catalog.plausible import RANGES, doubtful_bandwidth
+from meshes.cluster import LINK_KINDS, torus_shape
 from meshes.describe import figures
 from meshes.errors import InputError
 
@@ -146,6 +150,19 @@ def test_a_users_cluster_may_bring_its_own_chip(write):
         ("count = 18", "count = 0", "count = 0 must be at least 1"),
         ('layout_source = "me"\n', "", "missing 'layout_source'"),
         ('["nic", "leaf"]', '["chip", "leaf"]', "only NICs join leaves"),
+        ("chip = 2", "chip = -2", "chip = -2 is negative"),
+        ('["nic", "nvswitch"]', '["chip", "chip"]', 'joined by wiring = "all"'),
+        ("count = 18", 'count = 18\nwiring = "pairs"', "go together; write both or neither"),
+        (
+            "count = 18",
+            'count = 18\nwiring = "pairs"\npairs = [[2, 0]]',
+            r"pair \[2, 0\] is outside a host, which has 2 chip and 1 nvswitch",
+        ),
+        (
+            '["nic", "nvswitch"]\n',
+            '["chip", "chip"]\nwiring = "pairs"\npairs = [[0, 1], [1, 0]]\n',
+            r"pair \[1, 0\] is there twice",
+        ),
         ("[parts]", "[parts", "is not TOML"),
     ],
 )
@@ -182,7 +199,7 @@ def test_check_reports_all_problems_at_once(write):
     problems = "\n".join(catalog.check(path))
     for expected in (
         "nvlink chip - nvswitch: bandwidth = 0 must be positive",
-        "warning: .*31.5 bytes/s looks like GB/s; write 31.5e9",
+        "warning: .*31.5 bytes/s per link looks like GB/s; write 31.5e9",
         "warning: .*400 GB/s per link looks like bits; write 5e\\+10",
         "did you mean 'h100-sxm'",
         "sources.me: missing 'title'",
@@ -194,7 +211,7 @@ def test_check_reports_all_problems_at_once(write):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('["nic", "nvswitch"]', '["nic", "nic"]', "1 parts cannot be reached.*nic0"),
+        ('["nic", "nvswitch"]', '["chip", "nvswitch"]', "1 parts cannot be reached.*nic0"),
         ("nvswitch = 1", "nvswitch = 1\nsocket = 2", "2 parts cannot be reached.*socket0"),
         ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', "a fabric needs a joint"),
         ("value = 1e-6", "value = 1", "looks like microseconds"),
@@ -207,6 +224,84 @@ def test_check_reports_all_problems_at_once(write):
 )
 def test_check_finds_what_only_the_whole_graph_shows(write, old, new, message):
     problems = catalog.check(write((old, new)))
+    assert any(re.search(message, p) for p in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "count", "says"),
+    [
+        ("network", 400e9, 1, "bits; write 5e+10; a network link has 12.5 MB/s to 100 GB/s"),
+        ("nvlink", 450e9, 18, "all 18 links together; write 2.5e+10; an nvlink link has 14 GB/s"),
+        ("nvlink", 3.125e9, 18, "bits taken for bytes once too often; write 2.5e+10 if so"),
+        (
+            "pcie",
+            63,
+            1,
+            "63 bytes/s per link looks like GB/s; write 63e9; a pcie link has 900 MB/s",
+        ),
+        ("xgmi", 512e9, 1, "bits; write 6.4e+10; an xgmi link has 23 GB/s to 128 GB/s (MI50"),
+        ("upi", 1.0, 1, "a upi link"),
+    ],
+)
+def test_an_implausible_bandwidth_says_what_it_looks_like_and_what_is_plausible(
+    kind, value, count, says
+):
+    (warning,) = doubtful_bandwidth("mine", kind, value, count)
+    assert warning.startswith("warning: mine: ") and says in warning
+
+
+@given(st.sampled_from(sorted(RANGES)), st.floats(0, 1), st.integers(1, 18))
+def test_a_plausible_bandwidth_in_gigabytes_or_bits_is_never_silent(kind, where, count):
+    """The right figure passes; the same one in GB/s always, in bits where no link is that fast."""
+    known = RANGES[kind]
+    right = known.low * (known.high / known.low) ** where
+    assert known.low * 0.999 <= right <= known.high * 1.001
+    right = min(max(right, known.low), known.high)
+    assert not list(doubtful_bandwidth("mine", kind, right, count))
+    assert list(doubtful_bandwidth("mine", kind, right / 1e9, count))
+    assert bool(list(doubtful_bandwidth("mine", kind, 8 * right, count))) == (
+        8 * right > known.high
+    )
+
+
+def test_every_kind_of_link_has_a_plausible_range_with_its_source():
+    assert set(RANGES) == set(LINK_KINDS)
+    assert all(r.low < r.high and len(r.source) > 20 for r in RANGES.values())
+
+
+TORUS = """
+[torus]
+shape = [4, 4]
+host = [1, 2]
+wrap = 4
+bandwidth = { value = 45e9, source = "me" }
+hop_latency = { value = 1e-6, source = "me" }
+"""
+
+
+def test_a_users_torus_is_a_domain_of_the_largest_slice(write):
+    cluster = catalog.load(write(text=CLUSTER + TORUS), 2)
+    assert (cluster.domain_nodes, torus_shape(cluster)) == (2, (2, 2))
+    assert catalog.check(write(text=CLUSTER + TORUS)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("host = [1, 2]", "host = [2, 2]", "must hold the 2 chips of a node"),
+        ("host = [1, 2]", "host = [2]", "must have as many dimensions"),
+        ("shape = [4, 4]", "shape = [4, 3]", r"and divide shape = \[4, 3\]"),
+        ("shape = [4, 4]", "shape = [0, 4]", "each of at least 1"),
+        ("wrap = 4", "wrap = 2", "wrap = 2 must be at least 3"),
+        ("45e9", "0", "torus: bandwidth = 0 must be positive"),
+        ("45e9", "45", "warning: .*45 bytes/s per link looks like GB/s; write 45e9; an ici link"),
+        ("value = 1e-6", "value = 1", "hop_latency: 1 s looks like microseconds"),
+        ("wrap = 4", "wrapp = 4", "did you mean 'wrap'"),
+    ],
+)
+def test_check_finds_what_is_wrong_with_a_torus(write, old, new, message):
+    assert old in TORUS
+    problems = catalog.check(write(text=CLUSTER + TORUS.replace(old, new)))
     assert any(re.search(message, p) for p in problems), problems
 
 

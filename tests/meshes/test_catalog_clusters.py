@@ -173,6 +173,18 @@ def test_a_slice_that_no_shape_has_is_refused_with_the_nearest():
         catalog.load("tpu-v5e", 17)
 
 
+def test_part_of_a_host_is_a_slice_of_its_own_but_not_part_of_a_larger_one():
+    assert torus_shape(catalog.load("tpu-v5e", 1, {"gpus_per_node": 4})) == (2, 2)
+    with pytest.raises(InputError, match="uses all 8 chips of each, got gpus_per_node=4"):
+        catalog.load("tpu-v5e", 2, {"gpus_per_node": 4})
+
+
+def test_two_slices_where_one_would_do():
+    cluster = catalog.load("tpu-v5p", 32, {"nvlink_domain_nodes": 16})
+    assert torus_shape(cluster) == (4, 4, 4) and unreached(cluster) == []
+    assert level_nodes(cluster) == {"node": 1, "domain": 16, "leaf": 32}
+
+
 def test_which_switches_can_add_up():
     """NVLink SHARP came with Hopper's NVSwitch; SHARP is in NVIDIA's InfiniBand switches."""
     switch = {n for n in HEADLINES if catalog.load(n).switch_reduction}

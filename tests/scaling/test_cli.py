@@ -341,6 +341,31 @@ def test_a_file_with_mistakes_is_bad_input_and_says_them_all(cli, tmp_path):
     assert code == 2 and err and document["name"] == "mine.toml" and document["error"]
 
 
+def test_a_machine_becomes_a_cluster_file_that_passes_the_check(cli, tmp_path):
+    (tmp_path / "topo.txt").write_text("\tGPU0\tGPU1\nGPU0\tX\tPHB\nGPU1\tPHB\tX\n")
+    words = ["cluster", "check", "--topology", "topo.txt", "--accelerator", "rtx4090"]
+    code, out, _ = cli(*words)
+    (tmp_path / "mine.toml").write_text(out)
+    assert code == 0 and "assumed by this project" in out
+    assert cli("cluster", "check", "mine.toml")[:2] == (0, "mine.toml: no problem found\n")
+    document = json.loads(cli(*words, "--json")[1])
+    assert document["toml"] == out and document["cluster"]["devices"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["check", "--topology", "none.txt", "--accelerator", "t4"], ["cannot read none.txt"]),
+        (["check", "--topology", "none.txt"], ["--accelerator NAME"]),
+        (["show", "dgx-h100", "--accelerator", "t4"], ["--topology FILE"]),
+        (["check", "--topology", "odd.txt", "--accelerator", "t4"], ["line 2", "'FOO'"]),
+    ],
+)
+def test_a_topology_that_cannot_be_used_is_one_message(cli, tmp_path, words, said):
+    (tmp_path / "odd.txt").write_text("\tGPU0\tGPU1\nGPU0\tX\tFOO\nGPU1\tFOO\tX\n")
+    check_refused(cli("cluster", *words), *said)
+
+
 # --- the process --------------------------------------------------------------------------------
 
 
