@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import jax
 
 FLASH_CAPABILITY = 8.0  # oldest compute capability with cuDNN's flash attention
-DECIDES_NOTHING = ("name", "cluster", "device_order")  # keys of run.json that leave the step alone
+DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
 
 def program_of_run(
@@ -48,9 +49,10 @@ def program_of_run(
 
 
 def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
-    """Of all that decides the program."""
-    data = {k: v for k, v in run_dict(run).items() if k not in DECIDES_NOTHING}
-    what = json.dumps([data, shape.sizes, estimates, versions(), settings()], sort_keys=True)
+    """Of all that decides the program; the mesh as pairs, for the order of its axes decides too."""
+    data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
+    sizes = list(shape.sizes.items())
+    what = json.dumps([data, sizes, estimates, versions(), settings()], sort_keys=True)
     chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
     return cache.key_of(what, chip, f"{cluster.devices_per_node}")
 

@@ -11,7 +11,7 @@ import pytest
 
 from meshes import catalog
 from meshes.errors import InputError
-from meshes.shape import MeshShape
+from meshes.shape import AXES, MeshShape
 from scaling.compiled import cache, step
 from scaling.compiled.step import program_of_run
 from scaling.program import Kernel, Program, collectives, kernels
@@ -44,6 +44,7 @@ def test_what_does_not_change_the_step_does_not_change_its_key(tiny: Run) -> Non
 
 
 def test_what_changes_the_step_changes_its_key(tiny: Run, monkeypatch) -> None:
+    own = key(tiny)
     others = [
         key(tiny, MeshShape(data=8)),
         key(tiny, MeshShape(fsdp=8, device_order=tuple(reversed(MESH.device_order)))),
@@ -58,7 +59,22 @@ def test_what_changes_the_step_changes_its_key(tiny: Run, monkeypatch) -> None:
     ]
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     others.append(key(tiny))
-    assert key(tiny) not in others[:-1] and len({*others}) == len(others)
+    assert own not in others and len({*others}) == len(others)
+
+
+def test_a_mesh_decides_the_same_whether_the_run_names_it_or_not(tiny: Run) -> None:
+    assert key(replace(tiny, mesh=MESH)) == key(tiny)
+
+
+def test_the_two_device_orders_are_two_programs(tiny: Run) -> None:
+    """Each for its own order, though the second is looked up where the first is kept."""
+    inner, outer = (
+        MeshShape(fsdp=2, tensor=2, device_order=order)
+        for order in (AXES, ("tensor", *AXES[:-1]))
+    )
+    for shape in (inner, outer, inner):
+        program, _ = program_of_run(tiny, shape, HOST)
+        assert list(program.mesh) == list(shape.sizes)
 
 
 def test_how_many_devices_jax_has_here_changes_nothing(tiny: Run, monkeypatch) -> None:
