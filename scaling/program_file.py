@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshes.errors import InputError
+from meshes.errors import InputError, check_keys
 from scaling.program import (
     Block,
     Branch,
@@ -34,15 +34,16 @@ STEPS: Mapping[str, type[Step]] = {
     "loop": Loop,
     "branch": Branch,
 }
+SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
+TEXTS = ("name", "kind", "dtype", "hint", "line")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
 
 def program_dict(program: Program) -> dict[str, Any]:
     """The program as JSON has it; `read_program_dict` gives the same program back."""
-    simple = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
     return {
         "format": FORMAT,
-        **{name: _plain(getattr(program, name)) for name in simple},
+        **{name: _plain(getattr(program, name)) for name in SIMPLE},
         "buffers": [_plain((b.name, b.bytes, b.owner, b.lasting)) for b in program.buffers],
         "schedule": _block(program.schedule),
     }
@@ -60,6 +61,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             f"{where} is no program of this version (format {found!r}, not {FORMAT}); make it again"
         )
     try:
+        check_keys(data, ("format", *SIMPLE, "buffers", "schedule"), "its document")
         return Program(
             data["name"],
             data["source"],
@@ -70,7 +72,9 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             tuple(data["warnings"]),
             dict(data["versions"]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except InputError as error:
+        raise InputError(f"{where}: {error}; make it again") from None
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{where} is not a program: {error!r}; make it again") from None
 
 
@@ -89,7 +93,7 @@ def load_program(path: Path) -> Program:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
     return read_program_dict(data, str(path))
 
@@ -119,8 +123,13 @@ def _read_block(data: list[dict[str, Any]]) -> Block:
 
 
 def _read_step(data: Mapping[str, Any]) -> Step:
-    values = {name: _value(name, value) for name, value in data.items() if name != "step"}
-    return STEPS[data["step"]](**values)
+    kind = STEPS[data["step"]]
+    where = f"step {data.get('name')}"
+    check_keys(data, ("step", *(field.name for field in fields(kind))), where)
+    for name, value in data.items():
+        if name != "step" and isinstance(value, str) != (name in TEXTS):
+            raise InputError(f"{where}: {name}={value!r} is of the wrong type")
+    return kind(**{name: _value(name, value) for name, value in data.items() if name != "step"})
 
 
 def _value(name: str, value: Any) -> Any:

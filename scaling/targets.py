@@ -4,7 +4,7 @@ What the command line says comes first, then what the run says, then this machin
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ def machine_of(cluster: Cluster) -> str:
     return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
 
 
-def described(cluster: Cluster) -> dict[str, str | int]:
+def described(cluster: Cluster) -> dict[str, Any]:
     """What `found_again` needs to make the same cluster (of the catalogue) once more."""
     return {
         "name": cluster.name,
@@ -146,23 +146,15 @@ def described(cluster: Cluster) -> dict[str, str | int]:
     }
 
 
-def found_again(description: Mapping[str, Any], run: Run) -> Cluster:
+def found_again(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
     """The cluster that `described` was given.
 
     Raises:
-        InputError: not such a description, or of a cluster that the catalogue lacks.
+        InputError: the catalogue has no such cluster.
     """
-    try:
-        name, nodes = str(description["name"]), int(description["nodes"])
-        each = float(description["gpus_per_node"])
-    except (KeyError, TypeError, ValueError):
-        raise InputError(
-            f"predicted.json describes its cluster as {description!r}, which this version does not "
-            "know; train the run again"
-        ) from None
     if name == HOST:
         return target(run, HOST, nodes).cluster
-    return catalog.load(name, nodes, {"gpus_per_node": each})
+    return catalog.load(name, nodes, {"gpus_per_node": float(gpus_per_node)})
 
 
 def _ordered(run: Run, device_order: str | None) -> Run:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshes.errors import InputError
-from scaling.compare.folder import RunFolder, read_folder
+from scaling.compare.folder import PREDICTED, RunFolder, read_folder
 from scaling.targets import found_again
 
 if TYPE_CHECKING:
+    from meshes.cluster import Cluster
     from scaling.compare.compare import Comparison
     from scaling.compare.recorded import RecordedEvent
     from scaling.compare.terms import Recording
@@ -71,8 +72,23 @@ def _priced(found: RunFolder) -> "Priced":
     from scaling.price import price
 
     assert found.program is not None and found.profile is not None
-    cluster = found_again(found.prediction.get("cluster", {}), found.run)
-    return price(found.program, cluster, found.profile, record=True)
+    return price(found.program, _cluster(found), found.profile, record=True)
+
+
+def _cluster(found: RunFolder) -> "Cluster":
+    """The cluster that was priced; the run was measured on such a machine."""
+    stated, machine = found.prediction.cluster, found.measured.machine
+    try:
+        cluster = found_again(stated.name, stated.nodes, stated.gpus_per_node, found.run)
+    except InputError as error:
+        raise InputError(f"{PREDICTED}: cluster: {error}; train the run again") from None
+    kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title
+    if f" x {kind}, " not in machine:
+        raise InputError(
+            f"{PREDICTED}: cluster: {stated.name} has {kind}, but the run was measured on "
+            f"{machine}; train the run again"
+        )
+    return cluster
 
 
 def _recorded(found: RunFolder) -> "tuple[list[RecordedEvent], Recording | None]":
@@ -80,8 +96,8 @@ def _recorded(found: RunFolder) -> "tuple[list[RecordedEvent], Recording | None]
     from scaling.compare.recorded import recorded_events
     from scaling.compare.terms import record_of
 
-    steps = found.measured.get("recorded_steps")
-    if found.recording is None or not steps or found.program is None:
+    steps = found.measured.recorded_steps
+    if found.recording is None or steps is None or found.program is None:
         return [], None
     events = recorded_events(found.recording)
     return events, record_of(events, found.program, steps[1] - steps[0] + 1)

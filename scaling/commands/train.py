@@ -87,17 +87,18 @@ def _predict(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
     """Write what is predicted before the first step; the seconds of one step, if they are known."""
     import jax
 
-    from scaling.compare.folder import write_prediction
+    from scaling.compare.folder import remove_prediction, write_prediction
     from scaling.train.predicted import try_to_predict
 
     if jax.process_index() != 0:
         return None
     made = try_to_predict(plan, programs)
     if isinstance(made, str):
+        remove_prediction(folder)
         _say([made])
         return None
     priced, prediction = made
-    write_prediction(folder, priced, prediction)
+    write_prediction(folder, plan.run, priced, prediction)
     low, high = time_words(prediction.step_time_low), time_words(prediction.step_time_high)
     _say(
         [

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from meshes.errors import InputError
+from scaling.compare.documents import MeasuredFile, PredictedFile
 from scaling.compare.terms import TERMS, Recording
 from scaling.prediction import axis_name
 from scaling.program import Collective, Kernel, Program, collectives, kernels
@@ -80,8 +80,8 @@ class Comparison:
 
 
 def compare(
-    prediction: Mapping[str, Any],
-    measured: Mapping[str, Any],
+    prediction: PredictedFile,
+    measured: MeasuredFile,
     program: Program | None = None,
     predicted_seconds: Mapping[str, float] | None = None,
     recording: Recording | None = None,
@@ -94,33 +94,22 @@ def compare(
         program: the program that was predicted; without it no kernels and collectives.
         predicted_seconds: all calls of each instruction in one step, by name.
         recording: of the same program; None: terms and collectives stay unmeasured.
-
-    Raises:
-        InputError: predicted.json or measured.json lacks something.
     """
     terms, seconds = recording.terms if recording else {}, predicted_seconds or {}
-    communication = _collectives(program, seconds, recording)
-    computation = _kernels(program, seconds, recording)
-    try:
-        found, memory = measured["step_time"], measured["memory"]
-        step_time = Pair(prediction["step_time"], found["measured"])
-        return Comparison(
-            name=prediction["name"],
-            machine=measured["machine"],
-            versions=measured["versions"],
-            step_time=StepPair(step_time, found["spread"], found["steps"]),
-            time={term: Pair(prediction["time"][term], terms.get(term)) for term in TERMS},
-            collectives=communication,
-            kernels=computation,
-            memory=Pair(prediction["memory"]["peak"], memory["measured"]),
-            compiled_memory=memory["compiled"],
-            grade=prediction["grade"],
-            virtual=prediction.get("cluster", {}).get("name") == HOST,
-        )
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            f"predicted.json or measured.json is not of this version ({error}); train the run again"
-        ) from None
+    found, memory = measured.step_time, measured.memory
+    return Comparison(
+        name=prediction.name,
+        machine=measured.machine,
+        versions=measured.versions,
+        step_time=StepPair(Pair(prediction.step_time, found.measured), found.spread, found.steps),
+        time={term: Pair(getattr(prediction.time, term), terms.get(term)) for term in TERMS},
+        collectives=_collectives(program, seconds, recording),
+        kernels=_kernels(program, seconds, recording),
+        memory=Pair(prediction.memory.peak, memory.measured),
+        compiled_memory=memory.compiled,
+        grade=prediction.grade,
+        virtual=prediction.cluster.name == HOST,
+    )
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:

@@ -8,11 +8,13 @@ profile/            a recording of some steps, where one was asked for
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from meshes.errors import InputError
+from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import read_profile, write_profile
 from scaling.prediction import Prediction, prediction_dict
@@ -36,47 +38,81 @@ class RunFolder:
     """The files of one finished run."""
 
     run: Run
-    prediction: dict[str, Any]
-    measured: dict[str, Any]
+    prediction: PredictedFile
+    measured: MeasuredFile
     program: Program | None
     profile: Profile | None
     recording: Path | None
 
 
-def write_prediction(folder: Path, priced: Priced, prediction: Prediction) -> None:
-    """Keep a prediction with all that it was made from."""
+def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Prediction) -> None:
+    """Keep a prediction of `run` with all that it was made from."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = prediction_dict(prediction) | {"cluster": described(priced.cluster)}
+    document = prediction_dict(prediction) | {
+        "cluster": described(priced.cluster),
+        "mesh": dict(priced.program.mesh),
+        "batch": asdict(run.batch),
+    }
     text = json.dumps(document, indent=1) + "\n"
     (folder / PREDICTED).write_text(text, encoding="utf-8")
     save_program(priced.program, folder / PROGRAM)
     write_profile(priced.profile, folder / CALIBRATION)
 
 
+def remove_prediction(folder: Path) -> None:
+    """Forget what was predicted of an earlier part of the run: the rest has no prediction."""
+    for name in (PREDICTED, PROGRAM, CALIBRATION):
+        (folder / name).unlink(missing_ok=True)
+
+
 def read_folder(folder: Path) -> RunFolder:
     """Everything that a comparison needs.
 
     Raises:
-        InputError: not a run folder, or one without a prediction or a measurement; says which.
+        InputError: not a run folder, or one without a prediction or a measurement; says which. A
+            file that is damaged, or of another mesh or batch than run.json.
     """
     if not (folder / "run.json").is_file():
         raise InputError(f"{folder} is no run folder: it has no run.json")
-    measured = _document(folder, MEASURED)
+    measured = read_document(MeasuredFile, _document(folder, MEASURED), str(folder / MEASURED))
+    predicted = read_document(PredictedFile, _document(folder, PREDICTED), str(folder / PREDICTED))
     program, profile = folder / PROGRAM, folder / CALIBRATION
-    return RunFolder(
+    found = RunFolder(
         load_run(folder / "run.json"),
-        _document(folder, PREDICTED),
+        predicted,
         measured,
         load_program(program) if program.is_file() else None,
         read_profile(profile) if profile.is_file() else None,
         folder / PROFILE if (folder / PROFILE).is_dir() else None,
     )
+    _check_same_run(folder, found)
+    return found
 
 
-def _document(folder: Path, name: str) -> dict[str, Any]:
+def _check_same_run(folder: Path, found: RunFolder) -> None:
+    """The prediction is of the mesh and the batch that were trained."""
+    run, predicted = found.run, found.prediction
+    trained = run.mesh.sizes if run.mesh else {}
+    priced = found.program.mesh if found.program else predicted.mesh
+    for name, key, there, here in (
+        (PREDICTED, "batch", asdict(predicted.batch), asdict(run.batch)),
+        (PREDICTED, "mesh", _larger(predicted.mesh), _larger(trained)),
+        (PROGRAM, "mesh", _larger(priced), _larger(trained)),
+    ):
+        if list(there.items()) != list(here.items()):
+            words = [", ".join(f"{k}={n}" for k, n in part.items()) for part in (there, here)]
+            raise InputError(
+                f"{folder / name} is of another run: its {key} is {words[0] or 'one device'}, "
+                f"run.json has {words[1] or 'one device'}; train the run again"
+            )
+
+
+def _larger(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The axes of more than one device, in their order."""
+    return {axis: size for axis, size in sizes.items() if size != 1}
+
+
+def _document(folder: Path, name: str) -> Any:
     if not (folder / name).is_file():
         raise InputError(f"{folder} has no {name}: {MISSING[name]}")
-    document = read_json(folder / name)
-    if not isinstance(document, dict):
-        raise InputError(f"{folder / name}: expected a table of keys; train the run again")
-    return document
+    return read_json(folder / name)

@@ -265,10 +265,9 @@ def test_a_calibration_of_these_gpus_fits(run, tmp_path):
 @pytest.mark.parametrize(("name", "mesh"), [("dgx-h100", "fsdp=8"), ("host", "fsdp=4")])
 def test_a_described_cluster_is_found_again(run, name, mesh):
     found = target(run, name, mesh=mesh)
-    assert found_again(described(found.cluster), found.run) == found.cluster
+    assert found_again(**described(found.cluster), run=found.run) == found.cluster
 
 
-@pytest.mark.parametrize("description", [{}, {"name": "dgx-h100", "nodes": "many"}, None, "host"])
-def test_a_description_that_is_none_is_refused(run, description):
-    with pytest.raises(InputError, match="train the run again"):
-        found_again(description, run)
+def test_a_described_cluster_that_the_catalogue_lacks_is_refused(run):
+    with pytest.raises(InputError, match="dgx-h10"):
+        found_again("dgx-h10", 1, 8, run)

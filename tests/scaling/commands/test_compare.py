@@ -17,7 +17,7 @@ from scaling.run import save_run
 H100 = catalog.load("dgx-h100")
 MEASURED = {
     "name": "hand",
-    "machine": "8 x NVIDIA H100",
+    "machine": "8 x NVIDIA H100 80GB HBM3, x86_64",
     "versions": {"jax": "0.10.2"},
     "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
     "memory": {"measured": 11e9, "compiled": 12e9},
@@ -30,8 +30,9 @@ def folder(tmp_path, hand_step, toy):
     """The folder of a finished run, as the trainer leaves it."""
     priced = price(hand_step, H100, profile_of(H100.accelerator))
     place = tmp_path / "run"
-    write_prediction(place, priced, predict(priced))
-    save_run(toy(mesh={"fsdp": 4, "tensor": 2}), place / "run.json")
+    run = toy(mesh={"fsdp": 4, "tensor": 2})
+    write_prediction(place, run, priced, predict(priced))
+    save_run(run, place / "run.json")
     (place / "measured.json").write_text(json.dumps(MEASURED))
     return place
 
@@ -140,6 +141,14 @@ def test_a_prediction_of_another_version_is_refused(cli, folder):
     del old["cluster"]
     (folder / "predicted.json").write_text(json.dumps(old))
     refused(cli(folder), "train the run again")
+
+
+@pytest.mark.parametrize("name", ["host", "dgx-a100", "dgx-h10"])
+def test_a_prediction_for_another_machine_is_refused(cli, folder, name):
+    document = json.loads((folder / "predicted.json").read_text())
+    document["cluster"]["name"] = name
+    (folder / "predicted.json").write_text(json.dumps(document))
+    refused(cli(folder), "predicted.json: cluster: ", name)
 
 
 def test_a_trace_that_cannot_be_written_is_refused(cli, folder):

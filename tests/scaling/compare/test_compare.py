@@ -8,6 +8,7 @@ import pytest
 from meshes import catalog
 from meshes.errors import InputError
 from scaling.compare.compare import Pair, compare, comparison_dict
+from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
 from scaling.compare.steps import Measured
 from scaling.compare.terms import TERMS, Recording
 from scaling.cost.profile_file import profile_of
@@ -19,7 +20,7 @@ from scaling.program import Collective, Wait
 H100 = catalog.load("dgx-h100")
 MEASURED = {
     "name": "hand",
-    "machine": "8 x NVIDIA H100",
+    "machine": "8 x NVIDIA H100 80GB HBM3, x86_64",
     "versions": {"jax": "0.10.2"},
     "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
     "memory": {"measured": 10e9, "compiled": 11e9},
@@ -46,7 +47,18 @@ def priced(hand_step):
 
 @pytest.fixture
 def prediction(priced):
-    return prediction_dict(predict(priced))
+    """As `write_prediction` writes it."""
+    return prediction_dict(predict(priced)) | {
+        "cluster": {"name": "dgx-h100", "nodes": 1, "gpus_per_node": 8},
+        "mesh": {"fsdp": 4, "tensor": 2},
+        "batch": {"global_batch": 8, "seq_len": 16},
+    }
+
+
+def held(prediction, measured=MEASURED, *rest):
+    """`compare` on what the two files hold."""
+    predicted = read_document(PredictedFile, prediction, "predicted.json")
+    return compare(predicted, read_document(MeasuredFile, measured, "measured.json"), *rest)
 
 
 def test_the_error_is_predicted_over_measured_less_one():
@@ -57,12 +69,12 @@ def test_the_error_is_predicted_over_measured_less_one():
 
 @pytest.mark.parametrize(("name", "virtual"), [("host", True), ("dgx-h100", False)])
 def test_devices_of_this_machines_cpu_are_virtual(prediction, name, virtual):
-    assert compare(prediction | {"cluster": {"name": name}}, MEASURED).virtual is virtual
-    assert not compare(prediction, MEASURED).virtual
+    cluster = prediction["cluster"] | {"name": name}
+    assert held(prediction | {"cluster": cluster}).virtual is virtual
 
 
 def test_the_document_has_the_keys_of_the_contract(prediction, priced):
-    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
     document = comparison_dict(found)
     assert {
         "name",
@@ -84,24 +96,24 @@ def test_the_document_has_the_keys_of_the_contract(prediction, priced):
 
 
 def test_the_step_time_has_its_spread(prediction):
-    step = compare(prediction, MEASURED).step_time
+    step = held(prediction, MEASURED).step_time
     assert step.seconds.error == pytest.approx(prediction["step_time"] / 2e-3 - 1)
     assert (step.spread, step.steps) == (0.02, 9)
 
 
 def test_without_a_recording_terms_and_collectives_are_not_measured(prediction, priced):
-    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step)
     assert all(pair.measured is None and pair.error is None for pair in found.time.values())
     assert [c.seconds.measured for c in found.collectives] == [None, None]
     assert found.kernels == ()
 
 
 def test_without_a_program_there_are_no_collectives(prediction):
-    assert compare(prediction, MEASURED).collectives == ()
+    assert held(prediction, MEASURED).collectives == ()
 
 
 def test_instructions_are_joined_by_name(prediction, priced):
-    found = compare(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
     gather, total = found.collectives
     assert (gather.kind, gather.axis, gather.bytes) == ("all-gather", "fsdp", 2**26)
     assert gather.seconds == Pair(priced.timeline.by_step["gather.1"], 6e-4)
@@ -114,20 +126,18 @@ def test_identical_collectives_are_one(prediction, priced):
     program = replace(priced.program, schedule=(*priced.program.schedule, twin))
     seconds = {"sum.1": 1.0, "sum.2": 2.0, "gather.1": 9.0}
     seen = {name: Measured(1, 10.0, 10.0) for name in ("sum.1", "sum.2")}
-    found = compare(prediction, MEASURED, program, seconds, Recording(seen, TIMES))
+    found = held(prediction, MEASURED, program, seconds, Recording(seen, TIMES))
     assert [c.seconds for c in found.collectives] == [Pair(9.0, None), Pair(3.0, 20.0)]
 
 
 def test_groups_of_one_are_no_communication(prediction, priced):
     alone = Collective("alone", kind="all-reduce", bytes=8)
     program = replace(priced.program, schedule=(alone, Wait("alone")))
-    assert compare(prediction, MEASURED, program, {}).collectives == ()
+    assert held(prediction, MEASURED, program, {}).collectives == ()
 
 
 def test_kernels_that_differ_most_come_first(prediction, priced):
-    found = compare(
-        prediction, MEASURED, priced.program, {"dot.1": 6e-4, "adam.1": 9e-4}, RECORDING
-    )
+    found = held(prediction, MEASURED, priced.program, {"dot.1": 6e-4, "adam.1": 9e-4}, RECORDING)
     assert [kernel.name for kernel in found.kernels] == ["adam.1", "dot.1"]
     assert (
         found.kernels[0].origin == "optimizer" and found.kernels[1].origin == "forward layers/mlp"
@@ -136,18 +146,20 @@ def test_kernels_that_differ_most_come_first(prediction, priced):
 
 def test_memory_that_was_not_measured_is_null_beside_the_compilers_plan(prediction):
     on_cpu = MEASURED | {"memory": {"measured": None, "compiled": 11e9}}
-    memory = comparison_dict(compare(prediction, on_cpu))["memory"]
+    memory = comparison_dict(held(prediction, on_cpu))["memory"]
     assert memory == {"predicted": 12e9, "measured": None, "error": None, "compiled": 11e9}
-    assert compare(prediction, MEASURED).memory == Pair(12e9, 10e9)
+    assert held(prediction, MEASURED).memory == Pair(12e9, 10e9)
 
 
-@pytest.mark.parametrize("key", ["step_time", "memory", "machine", "versions"])
+@pytest.mark.parametrize("key", ["step_time", "memory", "machine", "versions", "recorded_steps"])
 def test_a_measurement_of_another_version_is_refused(prediction, key):
     with pytest.raises(InputError, match=f"'{key}'.*train the run again"):
-        compare(prediction, {k: v for k, v in MEASURED.items() if k != key})
+        held(prediction, {k: v for k, v in MEASURED.items() if k != key})
 
 
-@pytest.mark.parametrize("key", ["name", "step_time", "time", "memory", "grade"])
+@pytest.mark.parametrize(
+    "key", ["name", "step_time", "time", "memory", "grade", "cluster", "mesh", "batch"]
+)
 def test_a_prediction_of_another_version_is_refused(prediction, key):
     with pytest.raises(InputError, match=f"'{key}'.*train the run again"):
-        compare({k: v for k, v in prediction.items() if k != key}, MEASURED)
+        held({k: v for k, v in prediction.items() if k != key})

@@ -1,12 +1,14 @@
 """What a comparison reads from a run folder, and what it says where something is missing."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from meshes import catalog
 from meshes.errors import InputError
-from scaling.compare.folder import read_folder, write_prediction
+from scaling.compare.documents import ClusterFile, MeasuredFile, MemoryFile, StepTimeFile
+from scaling.compare.folder import read_folder, remove_prediction, write_prediction
 from scaling.cost.profile_file import profile_of
 from scaling.predict import predict
 from scaling.prediction import prediction_dict
@@ -14,6 +16,14 @@ from scaling.price import price
 from scaling.run import save_run
 
 H100 = catalog.load("dgx-h100")
+MEASURED = {
+    "name": "toy",
+    "machine": "8 x NVIDIA H100 80GB HBM3, x86_64",
+    "versions": {"jax": "0.10.2"},
+    "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
+    "memory": {"measured": None, "compiled": 12_000_000_000},
+    "recorded_steps": [6, 9],
+}
 
 
 @pytest.fixture
@@ -23,9 +33,10 @@ def priced(hand_step):
 
 @pytest.fixture
 def folder(tmp_path, priced, toy):
-    save_run(toy(mesh={"fsdp": 4, "tensor": 2}), tmp_path / "run.json")
-    write_prediction(tmp_path, priced, predict(priced))
-    (tmp_path / "measured.json").write_text('{"step_time": {}}')
+    run = toy(mesh={"fsdp": 4, "tensor": 2})
+    save_run(run, tmp_path / "run.json")
+    write_prediction(tmp_path, run, priced, predict(priced))
+    (tmp_path / "measured.json").write_text(json.dumps(MEASURED))
     return tmp_path
 
 
@@ -34,11 +45,113 @@ def test_everything_comes_back(folder, priced, toy):
     assert found.run == toy(mesh={"fsdp": 4, "tensor": 2})
     assert found.program == priced.program
     assert found.profile == priced.profile
-    assert found.measured == {"step_time": {}}
     assert found.recording is None
-    expected = prediction_dict(predict(priced))
-    assert {k: found.prediction[k] for k in expected} == expected
-    assert found.prediction["cluster"] == {"name": "dgx-h100", "nodes": 1, "gpus_per_node": 8}
+    assert found.measured == MeasuredFile(
+        "toy",
+        "8 x NVIDIA H100 80GB HBM3, x86_64",
+        {"jax": "0.10.2"},
+        StepTimeFile(2e-3, 0.02, 9),
+        MemoryFile(None, 12_000_000_000),
+        (6, 9),
+    )
+    prediction = predict(priced)
+    assert found.prediction.step_time == prediction.step_time
+    assert asdict(found.prediction.time) == asdict(prediction.time)
+    assert found.prediction.memory.peak == prediction.memory.peak
+    assert found.prediction.cluster == ClusterFile("dgx-h100", 1, 8)
+
+
+def test_the_written_prediction_is_the_printed_one_with_cluster_mesh_and_batch(folder, priced):
+    written = json.loads((folder / "predicted.json").read_text())
+    printed = prediction_dict(predict(priced))
+    assert {k: written[k] for k in printed} == json.loads(json.dumps(printed))
+    assert set(written) - set(printed) == {"cluster", "mesh", "batch"}
+
+
+def change(file, key, value):
+    """Puts `value` in the place `a.b` of a JSON file; None of the places is new but the last."""
+    document = json.loads(file.read_text())
+    *tables, last = key.split(".")
+    table = document
+    for name in tables:
+        table = table[name]
+    table[last] = value
+    file.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("run.json", "mesh.tensor", 1),
+        ("run.json", "mesh.data", 2),
+        ("run.json", "device_order", ["tensor", "data", "fsdp", "stage", "expert", "context"]),
+        ("run.json", "batch.global_batch", 16),
+        ("run.json", "batch.microbatches", 2),
+        ("predicted.json", "mesh.fsdp", 8),
+        ("predicted.json", "batch.seq_len", 32),
+        ("program.json", "mesh.tensor", 4),
+        ("program.json", "mesh.unknown", 2),
+    ],
+)
+def test_a_prediction_of_another_mesh_or_batch_is_refused(folder, name, key, value):
+    change(folder / name, key, value)
+    with pytest.raises(InputError, match="is of another run: its (mesh|batch) is .*run.json has"):
+        read_folder(folder)
+
+
+def test_a_prediction_is_removed_whole(folder):
+    remove_prediction(folder)
+    remove_prediction(folder)  # where there is none
+    assert sorted(path.name for path in folder.iterdir()) == ["measured.json", "run.json"]
+
+
+NONSENSE = ("fast", float("nan"), float("inf"), -1.0, [1.0], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "values"),
+    [
+        ("measured.json", "recorded_steps", ([1], "6:9", [9, 6], [0, 3], [1.5, 2], 6, {})),
+        ("measured.json", "step_time", ("fast", None, [])),
+        ("measured.json", "step_time.measured", (*NONSENSE, None, 0)),
+        ("measured.json", "step_time.spread", NONSENSE),
+        ("measured.json", "step_time.steps", (*NONSENSE, None, 1.5)),
+        ("measured.json", "versions", ("x", None, [], {"jax": 1})),
+        ("measured.json", "machine", (None, 8)),
+        ("measured.json", "memory.compiled", NONSENSE),
+        ("measured.json", "memory.measured", NONSENSE),
+        ("predicted.json", "name", (None, 1)),
+        ("predicted.json", "step_time", (*NONSENSE, None)),
+        ("predicted.json", "time.compute", (*NONSENSE, None)),
+        ("predicted.json", "memory.peak", (*NONSENSE, None)),
+        ("predicted.json", "grade", ("best", None)),
+        ("predicted.json", "cluster", ("dgx-h100", None, [])),
+        ("predicted.json", "cluster.name", (None, 1)),
+        ("predicted.json", "cluster.nodes", (*NONSENSE, None, 0)),
+        ("predicted.json", "cluster.gpus_per_node", (*NONSENSE, None, 0)),
+        ("predicted.json", "mesh", ("x", None, {"fsdp": "four"})),
+        ("predicted.json", "batch", (None, {"global_batch": 0, "seq_len": 1})),
+        ("program.json", "extra", (1,)),
+        ("program.json", "schedule", ("x", [{"step": "kernel", "name": "k", "flops": "many"}])),
+        ("program.json", "schedule", ([{"step": "kernel", "name": "k", "flopps": 1}],)),
+        ("program.json", "buffers", ("x", [[1]], None)),
+    ],
+)
+def test_a_damaged_value_is_refused_with_its_file(folder, name, key, values):
+    whole = (folder / name).read_text()
+    for value in values:
+        (folder / name).write_text(whole)
+        change(folder / name, key, value)
+        with pytest.raises(InputError, match=rf"{name}.* again$") as caught:
+            read_folder(folder)
+        assert name == "program.json" or key.split(".")[-1] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["measured.json", "predicted.json", "program.json", "run.json"])
+def test_a_file_nested_too_deeply_is_refused(folder, name):
+    (folder / name).write_text("[" * 100_000)
+    with pytest.raises(InputError, match=f"{name} is not JSON"):
+        read_folder(folder)
 
 
 def test_a_profile_folder_is_the_recording(folder):

@@ -69,8 +69,7 @@ def test_a_mesh_decides_the_same_whether_the_run_names_it_or_not(tiny: Run) -> N
 def test_the_two_device_orders_are_two_programs(tiny: Run) -> None:
     """Each for its own order, though the second is looked up where the first is kept."""
     inner, outer = (
-        MeshShape(fsdp=2, tensor=2, device_order=order)
-        for order in (AXES, ("tensor", *AXES[:-1]))
+        MeshShape(fsdp=2, tensor=2, device_order=order) for order in (AXES, ("tensor", *AXES[:-1]))
     )
     for shape in (inner, outer, inner):
         program, _ = program_of_run(tiny, shape, HOST)

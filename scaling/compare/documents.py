@@ -1,0 +1,144 @@
+"""predicted.json and measured.json of a run folder as data: the home of what a comparison reads.
+
+read_document(MeasuredFile, {"machine": ..., "step_time": {...}, ...}, "measured.json")
+
+Other keys of the files are for other readers and are passed over.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from meshes.errors import InputError, check_range
+from meshes.reading import read
+from scaling.prediction import Grade
+from scaling.run import Batch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of one step by what they go into; see `scaling.prediction.TimeParts`."""
+
+    compute: float
+    optimizer: float
+    exposed_communication: float
+    bubble: float
+    host: float
+    hidden_communication: float
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self)
+
+
+@dataclass(frozen=True)
+class PredictedMemory:
+    """Bytes of one device."""
+
+    peak: float
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self)
+
+
+@dataclass(frozen=True)
+class ClusterFile:
+    """The cluster that was priced; see `scaling.targets.described`."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+
+    def __post_init__(self) -> None:
+        check_range("nodes", self.nodes, 1)
+        check_range("gpus_per_node", self.gpus_per_node, 1)
+
+
+@dataclass(frozen=True)
+class PredictedFile:
+    """predicted.json: a prediction, and of which run on which cluster it is."""
+
+    name: str
+    step_time: float  # s
+    time: Terms
+    memory: PredictedMemory
+    grade: Grade
+    cluster: ClusterFile
+    mesh: Mapping[str, int]  # axis sizes, outermost first
+    batch: Batch
+
+    def __post_init__(self) -> None:
+        check_range("step_time", self.step_time, 0)
+
+
+@dataclass(frozen=True)
+class StepTimeFile:
+    """Seconds of a step, the median of `steps`; spread: quartile distance over median."""
+
+    measured: float
+    spread: float | None
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_range("steps", self.steps, 1)
+        check_range("spread", self.spread or 0.0, 0)
+        if not self.measured > 0:
+            raise InputError(f"measured={self.measured} must be positive")
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Bytes of the fullest device; None: not counted there."""
+
+    measured: int | None
+    compiled: int | None
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self)
+
+
+@dataclass(frozen=True)
+class MeasuredFile:
+    """measured.json: what the steps of a run took, on which machine."""
+
+    name: str
+    machine: str  # `8 x cpu, x86_64`
+    versions: Mapping[str, str]
+    step_time: StepTimeFile
+    memory: MemoryFile
+    recorded_steps: tuple[int, int] | None  # first and last
+
+    def __post_init__(self) -> None:
+        first, last = self.recorded_steps or (1, 1)
+        if not 1 <= first <= last:
+            raise InputError(
+                f"recorded_steps={[first, last]} must be the first and the last step, from 1"
+            )
+
+
+def read_document(cls: type[T], data: Any, where: str) -> T:
+    """The document of class `cls` in what `json` made of a file; `where` names the file.
+
+    Raises:
+        InputError: a key is missing, or holds what it cannot mean.
+    """
+    try:
+        return read(cls, _known(cls, data), where)
+    except InputError as error:
+        raise InputError(f"{error}; train the run again") from None
+
+
+def _known(hint: Any, data: Any) -> Any:
+    """The keys of a table that a dataclass has, also in the tables within it."""
+    if not dataclasses.is_dataclass(hint) or not isinstance(data, Mapping):
+        return data
+    hints = typing.get_type_hints(hint)
+    return {key: _known(hints[key], value) for key, value in data.items() if key in hints}
+
+
+def _check_not_negative(document: Any) -> None:
+    for field in dataclasses.fields(document):
+        check_range(field.name, getattr(document, field.name) or 0, 0)
