@@ -1,5 +1,7 @@
 """`scaling train`: from words on the command line to a run folder."""
 
+import math
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from meshes.errors import InputError
-from scaling.layouts import with_mesh
+from scaling.layouts import resolved_mesh, rules_for, with_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.report.words import memory_words, time_words
-from scaling.run import Run
+from scaling.run import Run, load_run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
     from scaling.train.loop import Outcome
@@ -51,10 +53,12 @@ def _as_folder(name: str) -> str:
 
 
 def _train(run: Run, given: TrainArguments, folder: Path) -> int:
+    import jax
+
     from meshes.devices import use_host_devices
-    from scaling.train.folder import Options, check_folder
+    from scaling.train.folder import Options, check_folder, finished_step
     from scaling.train.launch import start_distributed
-    from scaling.train.loop import train
+    from scaling.train.loop import Outcome, train
     from scaling.train.metrics import check_sinks
     from scaling.train.options import use_compilation_cache
     from scaling.train.prepare import compile_programs, plan
@@ -65,10 +69,17 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     options = Options(folder, given.resume, profile, given.sinks)
     check_sinks(given.sinks)
     check_folder(options)
+    _check_asked(run, given, folder)
     if given.devices is not None:
         use_host_devices(given.devices)
     start_distributed()
+    done = finished_step(options, run.train.steps)
+    if done is not None:
+        _say(_ending(Outcome(done, 0, math.nan), folder), sys.stdout)
+        return 0
     use_compilation_cache()
+    run, changed = _continued(run, given, folder, jax.device_count())
+    _say(changed)
     planned = plan(run)
     _say(_header(planned))
     programs = compile_programs(planned)
@@ -81,6 +92,39 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
         return 1
     _say(_ending(outcome, folder), sys.stdout)
     return 0
+
+
+def _check_asked(run: Run, given: TrainArguments, folder: Path) -> None:
+    """Refuse, before fake devices are made, a number of them that the run cannot use."""
+    from scaling.train.checks import check_trainable
+    from scaling.train.launch import job_kind
+
+    if given.devices is None or given.devices < 1 or job_kind(os.environ):  # of several processes
+        return
+    run, _ = _continued(run, given, folder, given.devices)
+    try:
+        mesh = resolved_mesh(run, given.devices)
+        check_trainable(run, mesh)
+        rules_for(run, mesh)
+    except InputError as error:
+        raise InputError(f"--devices {given.devices}: {error}") from None
+
+
+def _continued(
+    run: Run, given: TrainArguments, folder: Path, devices: int
+) -> tuple[Run, list[str]]:
+    """A resumed run that names no mesh keeps that of its folder, or says what it is now."""
+    if not given.resume or run.mesh is not None:
+        return run, []
+    try:
+        before = load_run(folder / "run.json").mesh
+    except InputError:  # missing, or cut short
+        before = None
+    if before is not None and before.devices == devices:
+        return replace(run, mesh=before, device_order=before.device_order), []
+    now = resolved_mesh(run, devices)
+    was = f"{before} before" if before else "its mesh before is not known"
+    return run, [f"resumed on mesh {now}, all {devices} devices ({was}); --mesh names another"]
 
 
 def _predict(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
@@ -155,7 +199,7 @@ def _say(lines: Sequence[str], stream: TextIO | None = None) -> None:
     """Print (to stderr) by the first process of the job only."""
     import jax
 
-    if jax.process_index() == 0:
+    if lines and jax.process_index() == 0:
         print("\n".join(lines), file=stream or sys.stderr)
 
 

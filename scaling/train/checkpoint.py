@@ -109,6 +109,10 @@ class Checkpoints:
         """The newest committed step, if there is one."""
         return max(self.steps(), default=None)
 
+    def is_whole(self, step: int) -> bool:
+        """Whether every file of a finished checkpoint is as it was written."""
+        return checksums.damage(self._path(step)) is None
+
     def restore(self, abstract_state: State, step: int | None = None) -> Restored:
         """Read a checkpoint onto any mesh.
 

@@ -54,6 +54,16 @@ def check_folder(options: Options) -> None:
     _check_writable(folder)
 
 
+def finished_step(options: Options, steps: int) -> int | None:
+    """The step that a resumed run has reached, if it is the last one; None: there is more to do."""
+    if not options.resume:
+        return None
+    with Checkpoints(options.folder / "checkpoints", keep=1) as checkpoints:
+        saved = checkpoints.latest()
+        done = saved is not None and saved >= steps and checkpoints.is_whole(saved)
+    return saved if done else None
+
+
 def own_folder(folder: Path) -> Path:
     """Where this process keeps its metrics: the run folder for the first one."""
     index = jax.process_index()

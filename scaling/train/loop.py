@@ -22,7 +22,7 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
 from scaling.train.folder import Options, full_disk_explained, own_folder
-from scaling.train.measured import save_measured
+from scaling.train.measured import MEASURED, save_measured
 from scaling.train.metrics import MetricsLog, open_sinks
 from scaling.train.prepare import Plan, Programs, place_tokens
 from scaling.train.profile import Profile
@@ -77,8 +77,9 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         stack.callback(batches.close)
         state = _start(options, programs, checkpoints, batches)
         first = jax.process_index() == 0
-        if first:
+        if first and int(state.step) < run.train.steps:  # else everything stays as it is
             save_run(run, folder / "run.json")
+            (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))

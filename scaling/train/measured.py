@@ -13,6 +13,7 @@ import jax
 from scaling.compiled.lower import planned_peak
 from scaling.train.prepare import Plan, Programs
 
+MEASURED = "measured.json"
 WARM_UP = 3  # steps left out: first use of buffers, threads and caches
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
@@ -64,7 +65,7 @@ def save_measured(
     """Write `measured.json` (by the first process only)."""
     if jax.process_index() == 0:
         document = measured(plan, programs, step_times, recorded)
-        (folder / "measured.json").write_text(json.dumps(document, indent=1) + "\n")
+        (folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _spread(times: Sequence[float]) -> float | None:

@@ -151,7 +151,8 @@ def test_a_bad_run_is_one_message_before_any_compile(cli, run_json, verb, tables
         (["--record-profile", "²:3"], ["--record-profile '²:3'"]),
         (["--mesh", "fsdp=4"], ["needs 4 devices", "8 are present", "--devices 4"]),
         (["--mesh", "data=4,tensor=2,fsdp=2"], ["needs 16 devices", "8 are present"]),
-        (["--devices", "3"], ["8 host devices"]),
+        (["--devices", "4"], ["8 host devices"]),
+        (["--devices", "100000"], ["--devices 100000", "global_batch=8"]),
         (["--resume"], ["--resume", "no finished checkpoint"]),
     ],
 )

@@ -1,14 +1,19 @@
 """`scaling train`: what it leaves in a run folder beside what the loop writes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from meshes import catalog
+from meshes.errors import InputError
+from meshes.shape import parse_mesh
 from scaling.commands import train
+from scaling.commands.train import TrainArguments
 from scaling.cost.profile_file import profile_of
 from scaling.predict import predict
 from scaling.price import price
+from scaling.run import save_run
 from scaling.train import predicted
 
 H100 = catalog.load("dgx-h100")
@@ -32,3 +37,64 @@ def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
     assert train._predict(plan, None, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     assert "no prediction: never measured" in capsys.readouterr().err
+
+
+ORDER = ("tensor", "data", "fsdp", "stage", "expert", "context")
+
+
+@pytest.fixture
+def unnamed(toy):
+    """The toy run without a mesh of its own."""
+    return replace(toy(), mesh=None)
+
+
+def resumed(run, folder, devices, resume=True):
+    return train._continued(run, TrainArguments("toy", resume=resume), folder, devices)
+
+
+def test_a_resumed_run_keeps_the_mesh_of_its_folder_and_its_order(tmp_path, unnamed):
+    before = parse_mesh("data=2,tensor=2", ORDER)
+    save_run(replace(unnamed, mesh=before), tmp_path / "run.json")
+    run, said = resumed(unnamed, tmp_path, 4)
+    assert (run.mesh, run.device_order, said) == (before, ORDER, [])
+
+
+def test_with_other_devices_it_takes_all_as_fsdp_and_says_so_in_one_line(tmp_path, unnamed):
+    save_run(replace(unnamed, mesh=parse_mesh("data=2,tensor=2")), tmp_path / "run.json")
+    run, said = resumed(unnamed, tmp_path, 8)
+    assert run == unnamed
+    (line,) = said
+    assert "resumed on mesh fsdp=8" in line and "data=2,tensor=2 before" in line
+
+
+def test_a_folder_whose_mesh_cannot_be_read_is_said_too(tmp_path, unnamed):
+    (tmp_path / "run.json").write_text("{")
+    assert "not known" in resumed(unnamed, tmp_path, 8)[1][0]
+
+
+def test_a_mesh_that_is_asked_for_and_a_new_run_are_left_alone(tmp_path, toy, unnamed):
+    save_run(replace(unnamed, mesh=parse_mesh("data=2,tensor=2")), tmp_path / "run.json")
+    asked = toy(mesh={"fsdp": 4})
+    assert resumed(asked, tmp_path, 4) == (asked, [])
+    assert resumed(unnamed, tmp_path, 4, resume=False) == (unnamed, [])
+
+
+@pytest.mark.parametrize(
+    ("mesh", "devices", "words"),
+    [(None, 100_000, "global_batch=8"), (None, 3, "fsdp=3"), ("fsdp=4", 100_000, "needs 4")],
+)
+def test_devices_that_the_run_cannot_use_are_refused_before_they_are_made(
+    tmp_path, unnamed, mesh, devices, words
+):
+    run = replace(unnamed, mesh=mesh and parse_mesh(mesh))
+    with pytest.raises(InputError, match=f"--devices {devices}: .*{words}"):
+        train._check_asked(run, TrainArguments("toy", devices=devices), tmp_path)
+
+
+def test_several_processes_have_more_devices_than_each_is_told(tmp_path, unnamed, monkeypatch):
+    run = replace(unnamed, mesh=parse_mesh("fsdp=4"))
+    given = TrainArguments("toy", devices=2)
+    with pytest.raises(InputError, match="needs 4"):
+        train._check_asked(run, given, tmp_path)
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    train._check_asked(run, given, tmp_path)

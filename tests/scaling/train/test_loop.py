@@ -22,7 +22,7 @@ from scaling.run import load_run
 from scaling.train import checksums
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import training_batches
-from scaling.train.folder import Options, check_folder
+from scaling.train.folder import Options, check_folder, finished_step
 from scaling.train.loop import Outcome, train
 from scaling.train.metrics import MetricsLog, read_metrics
 from scaling.train.stopping import NotFinite
@@ -370,10 +370,36 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(finished, prepare, tmp_pa
     shutil.copytree(finished[0], folder)
     measured = (folder / "measured.json").read_text()
     plan, programs = prepare(finished[1].run)
-    outcome = train(plan, programs, Options(folder, resume=True))
+    other = replace(plan, run=replace(plan.run, name="other"))
+    outcome = train(other, programs, Options(folder, resume=True))
     assert outcome.step == STEPS
     assert (folder / "measured.json").read_text() == measured
+    assert load_run(folder / "run.json") == plan.run
     assert read_metrics(folder) == read_metrics(finished[0])
+
+
+def test_what_was_measured_before_goes_as_soon_as_the_run_goes_on(toy, prepare, finished, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished[0], folder)
+    plan, programs = prepare(toy(steps=STEPS + 2))
+    there = []
+    step = at_step(1, lambda: there.append((folder / "measured.json").exists()))
+    train(*with_step((plan, programs), act=step), Options(folder, resume=True))
+    assert there == [False] and (folder / "measured.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("resume", "steps", "found"), [(True, 8, 8), (True, 9, None), (False, 8, None)]
+)
+def test_only_a_resumed_run_that_has_all_its_steps_is_finished(finished, resume, steps, found):
+    assert finished_step(Options(finished[0], resume), steps) == found
+
+
+def test_a_damaged_last_checkpoint_is_no_finished_run(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "copy")
+    newest = tmp_path / "copy" / "checkpoints" / f"step_{STEPS:08d}"
+    (newest / checksums.FILE).write_text('{"absent": [1, 2]}')
+    assert finished_step(Options(tmp_path / "copy", resume=True), STEPS) is None
 
 
 # A full disk
@@ -458,6 +484,18 @@ def test_a_stop_by_sigterm_is_exit_code_0_and_can_be_resumed(command, toy, capsy
     assert "already holds a run" in capsys.readouterr().err
     assert command(toy(), "--resume") == 0
     assert [line["step"] for line in training_lines(tmp_path / "run")] == list(range(1, STEPS + 1))
+
+
+def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
+    command, toy, capsys, tmp_path
+):
+    assert command(toy()) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    command.compiled.clear()
+    assert command(toy(), "--resume") == 0
+    assert "already trained to step 8" in capsys.readouterr().out
+    assert command.compiled == []
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_resuming_nothing_is_exit_code_2(command, toy, capsys):
