@@ -96,12 +96,15 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
 
 def half_range(evidence: Evidence, found: Grade) -> float:
     """Of what rests on the evidence, relative."""
+    half = evidence.nine_tenths
     error = evidence.held_out_error
     if error is None and evidence.points >= FEWEST:
         error = evidence.mean_error
-    if found == "datasheet" or error is None:
+    if half is None and error is not None:
+        half = FACTOR * error
+    if found == "datasheet" or half is None:
         return UNMEASURED
-    return max(FACTOR * error, UNMEASURED if found == "extrapolated" else 0.0)
+    return max(half, UNMEASURED if found == "extrapolated" else 0.0)
 
 
 def _grade(evidence: Evidence, above: bool) -> Grade:

@@ -54,7 +54,8 @@ class Family:
         def add(
             kind: str, link: LinkKind, algorithm: Algorithm, protocol: str, *figures: float
         ) -> None:
-            efficiency, alpha, step, stall = figures
+            efficiency, alpha, hop, stall = figures
+            step, latency = (0.0, hop) if link == "network" else (hop, 0.0)
             found.append(
                 LinkFit(
                     kind,  # type: ignore[arg-type]
@@ -64,7 +65,7 @@ class Family:
                     protocol,
                     alpha,
                     step,
-                    latency=0.0,
+                    latency,
                     algorithm=algorithm,
                     stall=stall,
                 )
@@ -160,18 +161,14 @@ INSIDE: Figures = {
     **{"pair": 0.75, "pair_call": 30 * US, "pair_hop": 0.7 * US, "pair_stall": 0.1},
 }
 NVLS: Figures = {"nvls": 0.62, "nvls_call": 50 * US}
+# Hops over the network are counted in latencies of its links, which differ between fabrics.
 NETWORK: Figures = {
-    **{
-        "net_call": 30 * US,
-        "net_hop_Simple": 14 * US,
-        "net_hop_LL128": 6 * US,
-        "net_hop_LL": 3 * US,
-    },
+    **{"net_call": 30 * US, "net_hop_Simple": 5.0, "net_hop_LL128": 2.0, "net_hop_LL": 1.0},
     **{"net_ring_Simple": 0.85, "net_ring_LL128": 0.6, "net_ring_LL": 0.2},
     **{"net_tree_Simple": 0.85, "net_tree_LL128": 0.6, "net_tree_LL": 0.2},
-    **{"net_pair": 0.8, "net_pair_hop": 1 * US},
+    **{"net_pair": 0.8, "net_pair_hop": 0.3},
 }
-NET_NVLS: Figures = {"net_nvls": 0.95, "net_nvls_call": 60 * US, "net_nvls_hop": 20 * US}
+NET_NVLS: Figures = {"net_nvls": 0.65, "net_nvls_call": 100 * US, "net_nvls_hop": 5.0}
 
 EFFICIENCIES = tuple(
     name

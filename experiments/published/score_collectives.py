@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments.published.collectives import Case, cases, split
 from experiments.published.fit_links import Series, series_of
+from scaling.ask import ask
 from scaling.cost.collectives import collective_time
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import ideal, profile_of
@@ -36,6 +37,7 @@ class Scored:
     part: str
     errors: np.ndarray  # predicted / measured - 1
     rule: np.ndarray  # the same of the rule of thumb
+    held: np.ndarray  # whether the measured time lies in the predicted range
 
 
 def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) -> list[Scored]:
@@ -44,11 +46,20 @@ def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) ->
     for part in ("fit", "left"):
         some = [c for c in all_ if c.key in split()[part] and limits[0] <= c.bytes <= limits[1]]
         for series in series_of(some):
-            errors = series.predicted(profile_of(series.cluster.accelerator)) / series.time - 1
+            profile = profile_of(series.cluster.accelerator)
+            errors = series.predicted(profile) / series.time - 1
             rule = rule_of_thumb(series) / series.time - 1
-            ranks = series.groups.shape[1]
-            found.append(Scored(series.machine, series.kind, ranks, part, errors, rule))
+            ranks, held = series.groups.shape[1], in_range(series, profile)
+            found.append(Scored(series.machine, series.kind, ranks, part, errors, rule, held))
     return found
+
+
+def in_range(series: Series, profile: Profile) -> np.ndarray:
+    """Whether each measured time lies between the low and the high of its answer."""
+    sizes, kind = series.bytes.astype(int).tolist(), series.kind
+    answers = ask(kind, sizes, series.groups, series.cluster, profile, series.algorithm)  # type: ignore[arg-type]
+    low, high = np.array([(a.time_low, a.time_high) for a in answers]).T
+    return (low <= series.time) & (series.time <= high)
 
 
 def rule_of_thumb(series: Series) -> np.ndarray:
@@ -101,8 +112,9 @@ def medians(scores: Sequence[Scored], part: str) -> str:
     """Median over series of their mean errors."""
     each = [float(np.abs(s.errors).mean()) for s in scores if s.part == part]
     rule = [float(np.abs(s.rule).mean()) for s in scores if s.part == part]
-    count = f"{part}: median over {len(each)} series"
-    return f"{count} {median(each):.1%} (rule of thumb {median(rule):.1%})"
+    held = np.concatenate([s.held for s in scores if s.part == part]).mean()
+    count = f"{part}: median over {len(each)} series {median(each):.1%}"
+    return f"{count} (rule of thumb {median(rule):.1%}); {held:.0%} of the points in their range"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -38,6 +38,7 @@ class Evidence:
     mean_error: float | None = None
     max_error: float | None = None
     held_out_error: float | None = None  # mean, of a fit to half of the points, on the others
+    nine_tenths: float | None = None  # of the points are within this factor less one, either way
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ def test_half_a_range_is_twice_the_mean_error_where_there_is_one():
     assert half_range(MATMUL, "calibrated") == pytest.approx(FACTOR * 0.1)
     fitted = replace(MATMUL, held_out_error=None, mean_error=0.07)
     assert half_range(fitted, "calibrated") == pytest.approx(FACTOR * 0.07)
+    assert half_range(replace(fitted, nine_tenths=0.5), "calibrated") == 0.5
     assert half_range(LINK, "datasheet") == UNMEASURED
     assert half_range(replace(MATMUL, held_out_error=0.01), "extrapolated") == UNMEASURED
     assert half_range(replace(MATMUL, held_out_error=0.5), "extrapolated") == FACTOR * 0.5
