@@ -258,6 +258,39 @@ def collective(
         return collective_command(given)
 
 
+def testbed(
+    action: Positional[Literal["up", "run", "down", "status"]],
+    command: Positional[tuple[str, ...]] = (),
+    name: str = "default",
+    hosts: int | None = None,
+    devices: int | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
+) -> int:
+    """Make a real cluster inside this Linux machine, run a command on all its hosts, remove it.
+
+    Hosts are network namespaces, joined by links of a known rate; needs root and iproute2.
+
+    Example: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit
+    then: scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2
+    and at last: scaling testbed down
+
+    Args:
+        action: up makes it, run starts a command in every host, down removes it, status lists.
+        command: for run, after --: what to start, once in every host.
+        name: of the testbed; there may be several.
+        hosts: for up: number of hosts (default: 2).
+        devices: for up: fake CPU devices of each host (default: 2).
+        bandwidth: for up: of each host's link, in each direction (default: 1Gbit).
+        latency: for up: added from host to host, such as 1ms; needs the kernel's netem.
+    """
+    from scaling.commands.testbed import BedArguments, testbed_command
+
+    given = BedArguments(command, name, hosts, devices, bandwidth, latency)
+    with about(name):
+        return testbed_command(action, given)
+
+
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
     "predict": predict,
@@ -267,6 +300,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "sample": sample,
     "sharding": sharding,
     "cluster": cluster,
+    "testbed": testbed,
 }
 
 

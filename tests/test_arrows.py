@@ -57,6 +57,7 @@ JAX_FREE = (
     *("scaling.program", "scaling.program_file", "scaling.timeline", "scaling.streams"),
     *("scaling.memory", "scaling.calls"),
     *("scaling.cost", "scaling.price", "scaling.predict", "scaling.expected", "scaling.surprises"),
+    *("scaling.testbed", "scaling.commands.testbed"),
     *("scaling.compiled.step", "scaling.compiled.read", "scaling.compiled.cache"),
 )
 

@@ -1,0 +1,172 @@
+"""One process in every host, as a launcher starts a job on a cluster.
+
+    host0   JAX_PROCESS_ID=0   JAX_COORDINATOR_ADDRESS=10.77.0.1:port  JAX_NUM_PROCESSES=2
+    host1   JAX_PROCESS_ID=1   ... and as many fake CPU devices each as the testbed has
+
+The first that fails ends the others and gives its exit code. SIGTERM and SIGINT are passed on to
+all, so that a training run can save; a second one kills.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from meshes.errors import InputError
+from scaling.testbed.build import held_signals
+from scaling.testbed.machine import CommandFailed, Machine, processes, search_path
+from scaling.testbed.plan import Bed
+
+GRACE = 30.0  # s to end after a signal, or after another process failed: a checkpoint takes some
+POLL = 0.05  # s
+LAST_WORDS = 2.0  # s for the output of a process that has ended to arrive
+OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # would say other ranks
+JOB = "SCALING_TESTBED_JOB"  # in the environment of every process that a job starts
+FREE_PORT = "import socket as s; x = s.socket(); x.bind(('', 0)); print(x.getsockname()[1])"
+
+
+def run_job(
+    bed: Bed,
+    machine: Machine,
+    command: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    grace: float = GRACE,
+) -> int:
+    """Runs `command` in every host, with the host before each line of output.
+
+    Returns:
+        The exit code: 0, or that of the first process that failed (128 + n after signal n).
+
+    Raises:
+        InputError: there is no such command, or the testbed cannot be entered.
+    """
+    job = secrets.token_hex(8)
+    try:
+        words = ("ip", "netns", "exec", bed.host_namespaces[0], sys.executable, "-c", FREE_PORT)
+        port = int(machine.run(words))
+    except CommandFailed as error:
+        raise InputError(f"cannot enter {bed.host_namespaces[0]}: {error}") from None
+    given = [{**host_environment(bed, i, port, environment), JOB: job} for i in range(bed.hosts)]
+    path = given[0]["PATH"]
+    if not command or shutil.which(command[0], path=path) is None:
+        raise InputError(f"there is no command {' '.join(command[:1])!r}; write: run -- COMMAND")
+    with held_signals() as told:
+        children: list[subprocess.Popen[str]] = []
+        try:
+            for name, env in zip(bed.host_namespaces, given, strict=True):
+                children.append(_start(name, command, env))
+            printers = [t for i, c in enumerate(children) for t in _printers(f"host{i}", c)]
+            code = _watch(children, told, grace)
+        finally:
+            _end_all(bed, machine, children, job)
+        for printer in printers:
+            printer.join(LAST_WORDS)
+    return code
+
+
+def host_environment(
+    bed: Bed, index: int, port: int, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of the process in host `index`; other launchers' variables are left out."""
+    kept = {k: v for k, v in environment.items() if not k.startswith(OTHER_LAUNCHERS)}
+    return {
+        **kept,
+        "PATH": f"{Path(sys.executable).parent}:{search_path(environment)}",
+        "PYTHONUNBUFFERED": "1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(bed.devices),
+        "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+        "JAX_COORDINATOR_ADDRESS": f"{bed.addresses[0]}:{port}",
+        "JAX_NUM_PROCESSES": str(bed.hosts),
+        "JAX_PROCESS_ID": str(index),
+    }
+
+
+def _start(
+    namespace: str, command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    """In a session of its own: signals come from us alone."""
+    return subprocess.Popen(
+        ["ip", "netns", "exec", namespace, *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def _printers(host: str, child: subprocess.Popen[str]) -> list[threading.Thread]:
+    """Threads that pass on what a process prints."""
+    assert child.stdout is not None and child.stderr is not None
+    pairs = ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
+    threads = [threading.Thread(target=_print, args=(host, *p), daemon=True) for p in pairs]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _print(host: str, source: IO[str], target: IO[str]) -> None:
+    with source:
+        for line in source:
+            target.write(f"{host}: {line.rstrip()}\n")  # one write: lines of two hosts do not mix
+            target.flush()
+
+
+def _watch(children: Sequence[subprocess.Popen[str]], told: list[int], grace: float) -> int:
+    """Waits until all have ended, and sees to it that they do; the code of the first failure."""
+    first, passed_on, deadline = 0, 0, float("inf")
+    while None in [child.poll() for child in children]:  # asks every one
+        failed = next((c.returncode for c in children if c.returncode), 0)
+        if failed and not first:
+            first = failed
+            _signal(children, signal.SIGTERM)
+            deadline = min(deadline, time.monotonic() + grace)
+        if len(told) > passed_on:
+            _signal(children, told[-1] if passed_on == 0 else signal.SIGKILL)
+            passed_on = len(told)
+            deadline = min(deadline, time.monotonic() + grace)
+        if time.monotonic() > deadline:
+            _signal(children, signal.SIGKILL)
+        time.sleep(POLL)
+    first = first or next((c.returncode for c in children if c.returncode), 0)
+    return 128 - first if first < 0 else first
+
+
+def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
+    for child in children:
+        child.send_signal(number)  # does nothing to one that has ended
+
+
+def _end_all(
+    bed: Bed, machine: Machine, children: Sequence[subprocess.Popen[str]], job: str
+) -> None:
+    """Kills what this job has started and is still there, and nothing else in the hosts."""
+    _signal(children, signal.SIGKILL)
+    for child in children:
+        child.wait()
+    for namespace in bed.host_namespaces:
+        for pid in processes(machine, namespace) if machine.has_namespace(namespace) else ():
+            if is_of_job(machine, pid, job):
+                try:
+                    machine.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:  # it has just ended
+                    pass
+
+
+def is_of_job(machine: Machine, pid: int, job: str) -> bool:
+    """Whether a process was started by this job, or by one that was."""
+    try:
+        variables = (machine.proc / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return False
+    return f"{JOB}={job}".encode() in variables

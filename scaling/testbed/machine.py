@@ -1,0 +1,170 @@
+"""The only place of the testbed that touches the system: ip, tc, their files, and processes.
+
+    /run/netns/NAME          a namespace, as `ip netns` keeps it
+    /etc/netns/NAME/hosts    what processes started by `ip netns exec NAME` see as /etc/hosts
+
+See ip-netns(8). Tests put folders and a function of their own in place of these.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from meshes.errors import InputError
+
+SYSTEM_PATH = "/usr/sbin:/sbin"  # where Debian has ip and tc; not in every user's PATH
+PATIENCE = 30  # s for one command; assumed by this project: all of `up` took 0.3 s (2026-11-21)
+GRACE = 5.0  # s between SIGTERM and SIGKILL
+POLL = 0.05  # s
+MARK = ".made-by-scaling-testbed"  # in /etc/netns, if it was not there before
+NEEDED = {"ip": "iproute2", "tc": "iproute2"}  # package of Debian and Ubuntu
+
+
+class CommandFailed(Exception):
+    """A command of the system did not do what it was asked; the text says what it said."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How the system is reached."""
+
+    run: Callable[[Sequence[str]], str]  # a command; returns what it prints or raises CommandFailed
+    kill: Callable[[int, int], None] = os.kill
+    namespaces: Path = Path("/run/netns")
+    settings: Path = Path("/etc/netns")
+    proc: Path = Path("/proc")
+    grace: float = GRACE
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether there is a namespace of that name, whoever made it."""
+        return os.path.lexists(self.namespaces / name)
+
+    def hosts_file(self, namespace: str) -> Path:
+        """What stands in for /etc/hosts there."""
+        return self.settings / namespace / "hosts"
+
+
+def present_machine() -> Machine:
+    """This machine.
+
+    Raises:
+        InputError: without root, or without `ip` and `tc`.
+    """
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        raise InputError("scaling testbed makes network namespaces, which needs root: use sudo")
+    path = search_path(os.environ)
+    for tool, package in NEEDED.items():
+        if shutil.which(tool, path=path) is None:
+            raise InputError(
+                f"scaling testbed needs the command {tool!r}, which is not there; on Debian and "
+                f"Ubuntu: apt-get install {package}"
+            )
+    return Machine(run)
+
+
+def search_path(environment: Mapping[str, str]) -> str:
+    """Where commands are looked for."""
+    return f"{environment.get('PATH', os.defpath)}:{SYSTEM_PATH}"
+
+
+def run(words: Sequence[str]) -> str:
+    """What a command prints. It gets a session of its own, so that Ctrl-C does not cut it short.
+
+    Raises:
+        CommandFailed: it is missing, ends with another code than 0, or takes too long.
+    """
+    environment = os.environ | {"PATH": search_path(os.environ), "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            list(words),
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=PATIENCE,
+            start_new_session=True,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CommandFailed(f"`{' '.join(words)}`: {error}") from None
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise CommandFailed(f"`{' '.join(words)}`: {said}")
+    return done.stdout
+
+
+def write_hosts(machine: Machine, namespace: str, text: str) -> None:
+    """Makes the file that `ip netns exec` shows as /etc/hosts.
+
+    Raises:
+        CommandFailed: there is such a file or folder already, or it cannot be written.
+    """
+    path = machine.hosts_file(namespace)
+    try:
+        if not machine.settings.exists():
+            machine.settings.mkdir()
+            (machine.settings / MARK).touch()
+        path.parent.mkdir()
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f"cannot write {path}: {error.strerror}") from None
+
+
+def remove_hosts(machine: Machine, namespace: str) -> None:
+    """Removes that file and its folder.
+
+    Raises:
+        CommandFailed: it cannot be removed, or the folder holds something else too.
+    """
+    path = machine.hosts_file(namespace)
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.rmdir()
+    except OSError as error:
+        raise CommandFailed(f"cannot remove {path.parent}: {error.strerror}") from None
+
+
+def tidy(machine: Machine) -> None:
+    """Removes /etc/netns, if `write_hosts` made it and nothing is in it any more."""
+    if machine.settings.exists() and [f.name for f in machine.settings.iterdir()] == [MARK]:
+        (machine.settings / MARK).unlink()
+        machine.settings.rmdir()
+
+
+def processes(machine: Machine, namespace: str) -> list[int]:
+    """Those that run in a namespace, without this one."""
+    found = machine.run(("ip", "netns", "pids", namespace)).split()
+    return [int(pid) for pid in found if int(pid) != os.getpid()]
+
+
+def end_processes(machine: Machine, namespace: str) -> list[int]:
+    """Ends all processes in a namespace, with SIGTERM and after `grace` seconds with SIGKILL.
+
+    Returns:
+        Those that were there.
+
+    Raises:
+        CommandFailed: they cannot be listed, or live on.
+    """
+    first = processes(machine, namespace)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in processes(machine, namespace):
+            _signal(machine, pid, number)
+        deadline = time.monotonic() + machine.grace
+        while left := processes(machine, namespace):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL)
+        else:
+            return first
+    raise CommandFailed(f"processes {left} in {namespace} do not end")
+
+
+def _signal(machine: Machine, pid: int, number: int) -> None:
+    try:
+        machine.kill(pid, number)
+    except ProcessLookupError:  # it has just ended
+        pass

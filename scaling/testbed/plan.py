@@ -1,0 +1,159 @@
+"""A testbed as plain data: its hosts, their addresses, and how fast their links are.
+
+    host0                            switch                            host1
+    eth0 10.77.0.1 ------------ port0  bridge  port1 ------------ eth0 10.77.0.2
+          both ends of every link let `bandwidth` bytes/s pass, each in its direction
+
+Hosts and switch are network namespaces, the bridge included: no link and no address of a testbed
+is among the machine's own. All names carry the testbed's random id.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from meshes.errors import InputError, check_range, nearest
+
+PREFIX = "scaling"  # of every namespace that is ours
+NETWORK = "10.77.0"  # private (RFC 1918); seen inside the testbed only
+MOST_HOSTS = 64  # assumed by this project: a process each, on one machine
+MOST_DEVICES = 64  # of one host; assumed by this project
+BITS = 8  # of a byte
+LEAST_RATE, MOST_RATE = 10**6, 10**11  # bit/s; assumed by this project
+MOST_LATENCY = 10.0  # s; assumed by this project
+
+RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}  # decimal, as tc reads them
+TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_ID = re.compile(r"[0-9a-f]{8}")
+_FIGURE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+?)(?:/s)?")
+
+
+@dataclass(frozen=True)
+class Bed:
+    """What `scaling testbed up` makes.
+
+    Raises:
+        InputError: a figure is out of range, or a name cannot be part of a file name.
+    """
+
+    name: str
+    id: str  # eight hexadecimal digits, drawn at random
+    hosts: int
+    devices: int  # of each host
+    bandwidth: int  # bytes/s of a link, each direction
+    latency: float = 0.0  # s that a packet takes from host to host on top of its own; 0 adds none
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InputError(
+                f"--name {self.name!r} must be 1 to 31 small letters, digits or dashes, such as lab"
+            )
+        if not _ID.fullmatch(self.id):
+            raise InputError(f"the testbed's id {self.id!r} is not eight hexadecimal digits")
+        check_range("--hosts", self.hosts, 1, MOST_HOSTS)
+        check_range("--devices", self.devices, 1, MOST_DEVICES)
+        check_range("--bandwidth in bit/s", BITS * self.bandwidth, LEAST_RATE, MOST_RATE)
+        check_range("--latency in s", self.latency, 0.0, MOST_LATENCY)
+
+    @property
+    def switch(self) -> str:
+        """The namespace with the bridge."""
+        return f"{PREFIX}-{self.name}-{self.id}-switch"
+
+    @property
+    def host_namespaces(self) -> tuple[str, ...]:
+        """One for each host, in order."""
+        return tuple(f"{PREFIX}-{self.name}-{self.id}-host{i}" for i in range(self.hosts))
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """All that belong to the testbed."""
+        return (self.switch, *self.host_namespaces)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The IPv4 address of each host."""
+        return tuple(f"{NETWORK}.{i + 1}" for i in range(self.hosts))
+
+
+def new_bed(name: str, hosts: int, devices: int, bandwidth: str, latency: str | None = None) -> Bed:
+    """A testbed with an id of its own, from words such as `1Gbit` and `2ms`."""
+    seconds = parse_latency(latency) if latency is not None else 0.0
+    return Bed(name, secrets.token_hex(4), hosts, devices, parse_bandwidth(bandwidth), seconds)
+
+
+def parse_bandwidth(text: str) -> int:
+    """Bytes per second from a rate in bits: `1Gbit`, `200Mbit`, `1.5 Gbit/s`.
+
+    Raises:
+        InputError: not a rate in bits, or not a whole number of bytes per second.
+    """
+    bits = _figure("--bandwidth", text, RATE_UNITS, "1Gbit or 200Mbit")
+    if bits % BITS:
+        raise InputError(f"--bandwidth {text!r} is {bits:g} bit/s, not a whole number of bytes/s")
+    return int(bits) // BITS
+
+
+def parse_latency(text: str) -> float:
+    """Seconds from `500us`, `2ms` or `0.1s`."""
+    return _figure("--latency", text, TIME_UNITS, "500us or 2ms")
+
+
+def format_bandwidth(bandwidth: float) -> str:
+    """`1 Gbit/s` from bytes per second."""
+    bits = BITS * bandwidth
+    for unit, factor in (("Gbit", 1e9), ("Mbit", 1e6)):
+        if bits >= factor:
+            return f"{bits / factor:g} {unit}/s"
+    return f"{bits / 1e3:g} kbit/s"
+
+
+def hosts_file(bed: Bed, index: int, machine_name: str) -> str:
+    """/etc/hosts as the host `index` sees it.
+
+    gloo listens at the address that the machine's name stands for, so in every host that name
+    stands for the host's own address.
+    """
+    lines = [owner_line(bed), "127.0.0.1 localhost"]
+    for number, address in enumerate(bed.addresses):
+        own = f" {machine_name}" if number == index else ""
+        lines.append(f"{address} host{number}{own}")
+    return "\n".join(lines) + "\n"
+
+
+def owner_line(bed: Bed) -> str:
+    """How a file says whose it is, in its first line."""
+    return f"# scaling testbed {bed.name} {bed.id}"
+
+
+def bed_dict(bed: Bed) -> dict[str, Any]:
+    """As it is saved."""
+    return asdict(bed)
+
+
+def read_bed(data: Mapping[str, Any]) -> Bed:
+    """From what `bed_dict` made.
+
+    Raises:
+        InputError: keys or types are not those of a testbed.
+    """
+    types = {field.name: field.type for field in fields(Bed)}
+    given = {key: type(value) for key, value in data.items()}
+    if given != types:
+        raise InputError(f"it has {sorted(given)}, not {sorted(types)} of the right types")
+    return Bed(**data)
+
+
+def _figure(option: str, text: str, units: Mapping[str, float], example: str) -> float:
+    match = _FIGURE.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"{option} {text!r} is not a number with a unit; write {example}")
+    unit = units.get(match[2]) or units.get(match[2].lower())
+    if unit is None:
+        raise InputError(
+            f"{option} {text!r}: unknown unit {match[2]!r}; {nearest(match[2], units)}"
+        )
+    return float(match[1]) * unit

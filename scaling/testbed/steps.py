@@ -1,0 +1,85 @@
+"""The steps that make a testbed, in order; removing its namespaces and files undoes them all.
+
+    for each host    its hosts file, its namespace
+    switch           a bridge
+    for each host    a link to the switch, an address, the rate at both ends
+
+The rate is a token bucket (tc-tbf(8)): `burst` bytes may pass at once, then `rate` holds; a packet
+that would wait longer than `latency` is dropped, as in the buffer of a switch.
+"""
+
+from dataclasses import dataclass
+
+from scaling.testbed.plan import BITS, NETWORK, Bed, hosts_file
+
+BURST = 256 * 1024  # bytes; assumed by this project: several times the largest packet (64 KiB)
+QUEUE = "50ms"  # assumed by this project; longer than any round trip here
+PACKETS = 100_000  # in flight under --latency, where tc-netem(8) drops after 1,000 by default
+
+
+@dataclass(frozen=True)
+class HostsFile:
+    """Write `text` to /etc/netns/NAMESPACE/hosts."""
+
+    namespace: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """Make a network namespace."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """Run `ip` or `tc`; what it makes goes when the namespaces go."""
+
+    words: tuple[str, ...]
+
+
+Step = HostsFile | Namespace | Command
+
+
+def steps(bed: Bed, machine_name: str) -> list[Step]:
+    """All steps. `machine_name`: what `hostname` prints."""
+    made: list[Step] = []
+    for index, name in enumerate(bed.host_namespaces):
+        made += [HostsFile(name, hosts_file(bed, index, machine_name)), Namespace(name)]
+    made += [Namespace(bed.switch)]
+    made += _commands(bed.switch, "link add bridge0 type bridge", "link set bridge0 up")
+    for index in range(bed.hosts):
+        made += _link(bed, index)
+    return made
+
+
+def _link(bed: Bed, index: int) -> list[Step]:
+    """Joins a host to the switch."""
+    switch, host, port = bed.switch, bed.host_namespaces[index], f"port{index}"
+    return [
+        *_commands(switch, f"link add {port} type veth peer name eth0 netns {host}"),
+        *_commands(switch, f"link set {port} master bridge0", f"link set {port} up"),
+        *_commands(
+            host,
+            "link set lo up",
+            f"addr add {NETWORK}.{index + 1}/24 dev eth0",
+            "link set eth0 up",
+        ),
+        *_limits(bed, switch, port, latency=0.0),
+        *_limits(bed, host, "eth0", bed.latency),
+    ]
+
+
+def _limits(bed: Bed, namespace: str, device: str, latency: float) -> list[Step]:
+    """The rate at which `device` sends, and before it the delay of a packet, if there is one."""
+    add = ("tc", "-n", namespace, "qdisc", "add", "dev", device)
+    rate = f"tbf rate {BITS * bed.bandwidth}bit burst {BURST} latency {QUEUE}".split()
+    if not latency:
+        return [Command((*add, "root", *rate))]
+    delay = f"root handle 1: netem delay {round(latency * 1e6)}us limit {PACKETS}".split()
+    return [Command((*add, *delay)), Command((*add, "parent", "1:1", "handle", "10:", *rate))]
+
+
+def _commands(namespace: str, *lines: str) -> list[Step]:
+    return [Command(("ip", "-n", namespace, *line.split())) for line in lines]

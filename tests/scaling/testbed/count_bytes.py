@@ -1,0 +1,43 @@
+"""Runs in every host of a testbed: what leaves and enters it in one collective of each kind."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from experiments.testbed_case import Point, case
+from scaling.calibrate.timing import compiled, over_all
+from scaling.testbed.gloo import KINDS
+from scaling.train.launch import start_distributed
+
+COUNTERS = Path("/sys/class/net/eth0/statistics")
+TIMES = 8
+
+
+def counted() -> list[int]:
+    return [int((COUNTERS / name).read_text()) for name in ("tx_bytes", "rx_bytes")]
+
+
+def main(hosts: int, devices: int, size: int) -> None:
+    start_distributed()
+    for kind in KINDS:
+        made = case(Point(kind, "all", hosts, devices, 1.0, size, TIMES))
+        program = compiled(made, TIMES)
+        sharding = jax.NamedSharding(made.mesh, over_all(made.mesh))
+        zeros = np.zeros(made.mesh.size * made.shapes[0][0], np.float32)
+        values = jax.make_array_from_callback(zeros.shape, sharding, zeros.__getitem__)
+        jax.block_until_ready(program(values))
+        jax.experimental.multihost_utils.sync_global_devices("before")
+        before = counted()
+        jax.block_until_ready(program(values))
+        jax.experimental.multihost_utils.sync_global_devices("after")
+        moved = [(late - early) / TIMES for early, late in zip(before, counted(), strict=True)]
+        print(json.dumps([kind, jax.process_index(), *moved]))
+
+
+if __name__ == "__main__":
+    import jax.experimental.multihost_utils
+
+    main(*map(int, sys.argv[1:]))

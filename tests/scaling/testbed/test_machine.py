@@ -1,0 +1,136 @@
+"""The system: what it lacks is said, commands that fail are told apart, processes end."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from meshes.errors import InputError
+from scaling.testbed import machine
+from scaling.testbed.machine import (
+    MARK,
+    CommandFailed,
+    Machine,
+    end_processes,
+    present_machine,
+    processes,
+    remove_hosts,
+    run,
+    search_path,
+    tidy,
+    write_hosts,
+)
+
+
+def test_without_root_it_is_said(monkeypatch):
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    with pytest.raises(InputError, match="needs root: use sudo"):
+        present_machine()
+
+
+@pytest.mark.parametrize("tool", ["ip", "tc"])
+def test_without_a_tool_its_package_is_named(monkeypatch, tool):
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(
+        machine.shutil, "which", lambda name, path: None if name == tool else f"/sbin/{name}"
+    )
+    with pytest.raises(InputError, match=f"'{tool}'.*apt-get install iproute2"):
+        present_machine()
+
+
+def test_tools_are_found_where_debian_has_them_though_path_does_not():
+    assert search_path({"PATH": "/here"}) == "/here:/usr/sbin:/sbin"
+    assert search_path({}).endswith("/usr/sbin:/sbin")
+
+
+def test_a_command_s_output_or_its_complaint_comes_back():
+    assert run((sys.executable, "-c", "print(3)")) == "3\n"
+    code = "import sys; print('not\\n this', file=sys.stderr); sys.exit(2)"
+    with pytest.raises(CommandFailed, match="not this"):
+        run((sys.executable, "-c", code))
+    with pytest.raises(CommandFailed, match="exit code 3"):
+        run((sys.executable, "-c", "import sys; sys.exit(3)"))
+    with pytest.raises(CommandFailed, match="no-such-command"):
+        run(("no-such-command",))
+
+
+def test_a_command_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(machine, "PATIENCE", 0.1)
+    with pytest.raises(CommandFailed, match="timed out"):
+        run((sys.executable, "-c", "import time; time.sleep(9)"))
+
+
+def test_ctrl_c_does_not_reach_a_command():
+    code = "import os; print(os.getsid(0) == os.getpid())"
+    assert run((sys.executable, "-c", code)) == "True\n"
+
+
+def test_the_hosts_file_is_not_written_over(system):
+    write_hosts(system.machine, "a", "first\n")
+    with pytest.raises(CommandFailed, match="File exists"):
+        write_hosts(system.machine, "a", "second\n")
+    assert system.machine.hosts_file("a").read_text() == "first\n"
+
+
+def test_a_folder_with_something_else_in_it_is_not_removed(system):
+    write_hosts(system.machine, "a", "first\n")
+    other = system.machine.settings / "a" / "resolv.conf"
+    other.write_text("nameserver 10.0.0.1\n")
+    with pytest.raises(CommandFailed, match="cannot remove"):
+        remove_hosts(system.machine, "a")
+    assert other.exists()
+
+
+def test_the_settings_folder_is_tidied_only_when_empty_and_ours(system):
+    tidy(system.machine)  # there is none
+    write_hosts(system.machine, "a", "x")
+    write_hosts(system.machine, "b", "x")
+    remove_hosts(system.machine, "a")
+    tidy(system.machine)
+    assert system.machine.hosts_file("b").exists()
+    remove_hosts(system.machine, "b")
+    assert [p.name for p in system.machine.settings.iterdir()] == [MARK]
+    tidy(system.machine)
+    assert not system.machine.settings.exists()
+
+
+def test_this_process_is_never_among_those_to_end(system):
+    system.machine.run(("ip", "netns", "add", "a"))
+    system.running["a"] = {os.getpid(), 5}
+    assert processes(system.machine, "a") == [5]
+
+
+def test_processes_that_cannot_be_ended_are_named(system):
+    system.machine.run(("ip", "netns", "add", "a"))
+    system.running["a"] = {5}
+    undying = Machine(system.run, lambda pid, number: None, grace=0.0)
+    with pytest.raises(CommandFailed, match=r"processes \[5\] in a do not end"):
+        end_processes(undying, "a")
+
+
+def test_a_process_that_has_just_ended_is_no_error(system):
+    system.machine.run(("ip", "netns", "add", "a"))
+    system.running["a"] = {5}
+
+    def gone(pid, number):
+        system.running["a"].clear()
+        raise ProcessLookupError
+
+    assert end_processes(Machine(system.run, gone, grace=0.0), "a") == [5]
+
+
+def test_a_real_process_gets_time_to_end():
+    code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); print(1, flush=True)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code + "; signal.pause()"], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "1\n"
+
+    def listed(words):
+        return f"{child.pid}\n" if child.poll() is None else ""
+
+    assert end_processes(Machine(listed), "a") == [child.pid]
+    child.stdout.close()
+    assert child.returncode == 0 != -signal.SIGKILL

@@ -1,0 +1,126 @@
+"""A testbed as data: names, addresses, figures as people write them."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshes.errors import InputError
+from scaling.testbed.plan import (
+    Bed,
+    bed_dict,
+    format_bandwidth,
+    hosts_file,
+    new_bed,
+    parse_bandwidth,
+    parse_latency,
+    read_bed,
+)
+
+beds = st.builds(
+    Bed,
+    name=st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True),
+    id=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    hosts=st.integers(1, 64),
+    devices=st.integers(1, 64),
+    bandwidth=st.integers(125_000, 12_500_000_000),
+    latency=st.floats(0, 10),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "bandwidth"),
+    [
+        ("1Gbit", 125e6),
+        ("200Mbit", 25e6),
+        ("1.5 Gbit/s", 187.5e6),
+        ("1000kbit", 125e3),
+        ("8000000bit", 1e6),
+        ("1gbit", 125e6),
+    ],
+)
+def test_a_rate_is_in_bits(text, bandwidth):
+    assert parse_bandwidth(text) == bandwidth
+
+
+@pytest.mark.parametrize("text", ["", "1", "fast", "-1Gbit", "1Gb", "1GB/s", "1Gbit/m", "1bit"])
+def test_what_is_no_rate_is_refused_with_an_example(text):
+    with pytest.raises(InputError, match="--bandwidth"):
+        parse_bandwidth(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_rate_or_bad_input(text):
+    try:
+        assert parse_bandwidth(text) >= 0
+    except InputError as error:
+        assert "--bandwidth" in str(error)
+
+
+@given(st.integers(125_000, 12_500_000_000))
+def test_a_rate_written_in_bits_is_read_back(bandwidth):
+    assert parse_bandwidth(f"{8 * bandwidth}bit") == bandwidth
+
+
+@given(st.sampled_from([125e3, 25e6, 125e6, 187.5e6, 1.25e9, 12.5e9]))
+def test_a_printed_rate_is_read_back(bandwidth):
+    assert parse_bandwidth(format_bandwidth(bandwidth)) == bandwidth
+
+
+def test_a_latency_is_in_seconds():
+    assert [parse_latency(t) for t in ("500us", "2ms", "0.1s")] == [500e-6, 2e-3, 0.1]
+    with pytest.raises(InputError, match="--latency '3h'.*unknown unit"):
+        parse_latency("3h")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": ""}, "--name ''"),
+        ({"name": "../etc"}, "--name"),
+        ({"name": "Lab"}, "small letters"),
+        ({"name": "-n"}, "--name"),
+        ({"name": "x" * 32}, "1 to 31"),
+        ({"id": "0123"}, "id"),
+        ({"hosts": 0}, "--hosts=0"),
+        ({"hosts": 65}, "--hosts=65"),
+        ({"devices": 0}, "--devices=0"),
+        ({"bandwidth": 100}, "--bandwidth"),
+        ({"latency": -1.0}, "--latency"),
+    ],
+)
+def test_figures_out_of_range_are_refused(bed, change, said):
+    with pytest.raises(InputError, match=said):
+        dataclasses.replace(bed, **change)
+
+
+@given(beds, beds)
+def test_two_testbeds_share_no_name_unless_they_share_the_id(a, b):
+    assert len(set(a.namespaces)) == a.hosts + 1
+    if a.id != b.id:
+        assert not set(a.namespaces) & set(b.namespaces)
+
+
+def test_every_new_testbed_has_an_id_of_its_own():
+    made = {new_bed("lab", 2, 2, "1Gbit", "1ms").id for _ in range(20)}
+    assert len(made) == 20
+
+
+@given(beds)
+def test_a_testbed_is_read_back_from_its_file(made):
+    assert read_bed(json.loads(json.dumps(bed_dict(made)))) == made
+
+
+@pytest.mark.parametrize("change", [{"hosts": "2"}, {"extra": 1}, {"bandwidth": 1.5}])
+def test_a_file_of_another_shape_is_refused(bed, change):
+    with pytest.raises(InputError):
+        read_bed(bed_dict(bed) | change)
+
+
+def test_the_machine_s_name_is_each_host_s_own_address(bed):
+    for index, address in enumerate(bed.addresses):
+        lines = hosts_file(bed, index, "box").splitlines()
+        assert [line for line in lines if "box" in line] == [f"{address} host{index} box"]
+        assert {f"host{i}" for i in range(bed.hosts)} <= set(" ".join(lines).split())

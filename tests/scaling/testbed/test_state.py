@@ -1,0 +1,80 @@
+"""The records: whole or not at all, one for each name."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from meshes.errors import InputError
+from scaling.testbed.state import all_states, read_state, remove_state, state_folder, write_state
+
+
+def test_records_are_in_the_user_s_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+    assert state_folder() == tmp_path / "testbeds"
+    monkeypatch.delenv("SCALING_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert state_folder() == tmp_path / "me" / ".cache" / "scaling" / "testbeds"
+
+
+def test_a_record_is_read_back_listed_and_forgotten(bed, tmp_path):
+    other = replace(bed, name="other", latency=1e-3)
+    write_state(bed, tmp_path)
+    write_state(other, tmp_path)
+    assert read_state("lab", tmp_path) == bed
+    assert list(all_states(tmp_path)) == [bed, other]
+    remove_state(bed, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["other.json"]  # no draft stays
+
+
+def test_a_name_is_taken_once(bed, tmp_path):
+    write_state(bed, tmp_path)
+    with pytest.raises(InputError, match="already"):
+        write_state(replace(bed, id="ffffffff"), tmp_path)
+    assert read_state("lab", tmp_path) == bed
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_testbed_that_is_not_there_names_those_that_are(bed, tmp_path):
+    with pytest.raises(InputError, match="none at all; scaling testbed up"):
+        read_state("lab", tmp_path / "nowhere")
+    write_state(bed, tmp_path)
+    with pytest.raises(InputError, match="'lab'"):
+        read_state("lap", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 2, "testbed": {}}',
+        '{"version": 1, "testbed": []}',
+        '{"version": 1, "testbed": {"name": "lab"}}',
+        "\udcff",
+    ],
+)
+def test_a_file_that_is_no_record_is_bad_input(tmp_path, text):
+    (tmp_path / "lab.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(InputError, match="lab.json is not the file of a testbed"):
+        read_state("lab", tmp_path)
+
+
+def test_a_record_under_another_name_is_bad_input(bed, tmp_path):
+    write_state(bed, tmp_path)
+    document = json.loads((tmp_path / "lab.json").read_text())
+    (tmp_path / "other.json").write_text(json.dumps(document))
+    with pytest.raises(InputError, match="about testbed 'lab'"):
+        read_state("other", tmp_path)
+
+
+def test_a_name_cannot_lead_elsewhere(tmp_path):
+    with pytest.raises(InputError, match="--name"):
+        read_state("../lab", tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input(bed, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="set SCALING_CACHE"):
+        write_state(bed, tmp_path / "file" / "testbeds")

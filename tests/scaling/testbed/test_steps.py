@@ -1,0 +1,78 @@
+"""The commands that make a testbed, and their order."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.testbed.plan import Bed
+from scaling.testbed.steps import Command, HostsFile, Namespace, steps
+
+beds = st.builds(
+    Bed,
+    name=st.just("lab"),
+    id=st.just("0123abcd"),
+    hosts=st.integers(1, 12),
+    devices=st.integers(1, 4),
+    bandwidth=st.integers(125_000, 12_500_000_000),
+    latency=st.sampled_from([0.0, 1e-3]),
+)
+
+
+def commands(bed):
+    return [" ".join(s.words) for s in steps(bed, "box") if isinstance(s, Command)]
+
+
+def test_two_hosts_are_joined_by_a_bridge_and_limited_at_both_ends(bed):
+    switch, zero, one = bed.namespaces
+    tbf = "root tbf rate 1000000000bit burst 262144 latency 50ms"
+    assert commands(bed) == [
+        f"ip -n {switch} link add bridge0 type bridge",
+        f"ip -n {switch} link set bridge0 up",
+        f"ip -n {switch} link add port0 type veth peer name eth0 netns {zero}",
+        f"ip -n {switch} link set port0 master bridge0",
+        f"ip -n {switch} link set port0 up",
+        f"ip -n {zero} link set lo up",
+        f"ip -n {zero} addr add 10.77.0.1/24 dev eth0",
+        f"ip -n {zero} link set eth0 up",
+        f"tc -n {switch} qdisc add dev port0 {tbf}",
+        f"tc -n {zero} qdisc add dev eth0 {tbf}",
+        f"ip -n {switch} link add port1 type veth peer name eth0 netns {one}",
+        f"ip -n {switch} link set port1 master bridge0",
+        f"ip -n {switch} link set port1 up",
+        f"ip -n {one} link set lo up",
+        f"ip -n {one} addr add 10.77.0.2/24 dev eth0",
+        f"ip -n {one} link set eth0 up",
+        f"tc -n {switch} qdisc add dev port1 {tbf}",
+        f"tc -n {one} qdisc add dev eth0 {tbf}",
+    ]
+
+
+def test_a_latency_is_added_once_between_two_hosts(bed):
+    """Where a host sends, not where the switch does: a packet passes one of each."""
+    delays = [line for line in commands(replace(bed, latency=1.5e-3)) if "netem" in line]
+    assert [line.split()[2] for line in delays] == list(bed.host_namespaces)
+    assert all("netem delay 1500us" in line for line in delays)
+    limits = [line for line in commands(replace(bed, latency=1.5e-3)) if "tbf" in line]
+    assert len(limits) == len([line for line in commands(bed) if "tbf" in line])
+
+
+@given(beds)
+def test_nothing_is_used_before_it_is_made(bed):
+    made, files = set(), set()
+    for step in steps(bed, "box"):
+        if isinstance(step, HostsFile):
+            files.add(step.namespace)
+        elif isinstance(step, Namespace):
+            made.add(step.name)
+        else:
+            used = {word for word in step.words if word.startswith("scaling-")}
+            assert used and used <= made
+    assert made == set(bed.namespaces) and files == set(bed.host_namespaces)
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 5])
+def test_every_command_stays_inside_a_namespace(bed, hosts):
+    for line in commands(replace(bed, hosts=hosts)):
+        assert line.split()[1] == "-n" and line.split()[2].startswith("scaling-lab-0123abcd-")
