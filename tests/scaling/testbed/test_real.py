@@ -16,6 +16,7 @@ from scaling.testbed.machine import CommandFailed, present_machine, run
 from scaling.testbed.plan import new_bed
 from scaling.testbed.state import all_states
 
+pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
 SIZE = 2**20  # bytes that host0 sends to host1
@@ -137,7 +138,6 @@ def test_a_refused_command_says_so(machine):
         machine.run(("ip", "netns", "exec", "scaling-nobody-has-this", "true"))
 
 
-@pytest.mark.slow
 def test_two_hosts_train_over_their_link(make, machine, tmp_path, monkeypatch, capfd):
     bed = make()
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
@@ -162,7 +162,6 @@ def expected_bytes(kind, hosts, devices, size):
     return list(zip(leaves, enters, strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("hosts", "devices"), [(3, 1), (4, 1), (2, 2)])
 def test_the_links_carry_the_bytes_that_gloo_is_said_to_send(
     make, machine, monkeypatch, capfd, hosts, devices
