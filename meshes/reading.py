@@ -4,6 +4,7 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 """
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -97,6 +98,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
+def _is_too_large(value: Any) -> bool:
+    """A number that is finite, and no more."""
+    return isinstance(value, float) and LARGEST < abs(value) < math.inf
+
+
 def _convert_scalar(hint: type, value: Any, where: str) -> Any:
     if hint is int and _is_number(value) and value == int(value):
         return int(value)
@@ -104,4 +110,6 @@ def _convert_scalar(hint: type, value: Any, where: str) -> Any:
         return float(value)
     if hint in (bool, str) and isinstance(value, hint):
         return value
+    if hint is float and _is_too_large(value):
+        raise InputError(f"{where}: {value:g} is too large; numbers are read up to {LARGEST:.1e}")
     raise InputError(f"{where}: expected {hint.__name__}, got {value!r}")

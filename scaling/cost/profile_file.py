@@ -28,6 +28,7 @@ from scaling.cost.profile import (
     Profile,
     VectorFit,
 )
+from scaling.cost.profile_checks import check_figures
 
 FOLDER, LINK_FOLDER = "profiles", "links"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
@@ -46,7 +47,7 @@ def read_profile(path: Path) -> Profile:
     """The profile in a JSON file.
 
     Raises:
-        InputError: unreadable, not JSON, an unknown or missing key, or a value of the wrong type.
+        InputError: unreadable, not JSON, an unknown or missing key, or a value that cannot be.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -57,12 +58,29 @@ def read_profile(path: Path) -> Profile:
 
 
 def profile_from(text: str, where: str) -> Profile:
-    """The profile in a JSON text; `where` is its name in messages."""
+    """The profile in a JSON text; `where` is its name in messages.
+
+    Raises:
+        InputError: not JSON, an unknown or missing key (`version` too), a value of the wrong type
+            or one that no machine has; of another format than this one, it says so.
+    """
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from None
-    return read(Profile, data, where)
+    try:
+        profile = read(Profile, data, where)
+    except InputError as error:
+        version = data.get("version", VERSION) if isinstance(data, dict) else VERSION
+        if version == VERSION or not isinstance(version, int):
+            raise
+        raise InputError(
+            f"{error} ({where} is of format {version}, this is {VERSION}: run `scaling calibrate`)"
+        ) from None
+    if "version" not in data:
+        raise InputError(f"{where}: missing 'version', the number of its format")
+    check_figures(profile, where)
+    return profile
 
 
 def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:

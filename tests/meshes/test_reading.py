@@ -104,6 +104,12 @@ def test_missing_keys_are_named() -> None:
         ("name", 3, "name: expected str, got 3"),
         ("spare", {"radius": float("nan")}, "spare: radius: expected float, got nan"),
         ("spare", {"radius": float("inf")}, "spare: radius: expected float, got inf"),
+        (
+            "spare",
+            {"radius": 1e30},
+            "spare: radius: 1e+30 is too large; numbers are read up to 9.2e",
+        ),
+        ("spare", {"radius": -1e30}, "spare: radius: -1e+30 is too large"),
         ("gears", [1, 10**30], "gears[1]: expected int, got 1000000"),
         ("light", 1, "light: expected bool, got 1"),
         ("light", "yes", "light: expected bool, got 'yes'"),

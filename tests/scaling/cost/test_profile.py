@@ -69,6 +69,76 @@ def test_a_wrong_key_or_value_is_named(change, message):
         profile_from(json.dumps(data), "mine.json")
 
 
+FRACTION, RATE, AMOUNT = "above 0 and at most 1", "above 0", "at least 0"
+
+
+def changed(key, value):
+    """The calibration with another figure at `matmul.0.efficiency`."""
+    data = json.loads(json.dumps(asdict(calibrated())))
+    *places, last = (int(part) if part.isdigit() else part for part in key.split("."))
+    table = data
+    for place in places:
+        table = table[place]
+    table[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("matmul.0.efficiency", -1, FRACTION),
+        ("matmul.0.efficiency", 0, FRACTION),
+        ("memory.efficiency", 50, FRACTION),
+        ("attention.0.executed", 0, FRACTION),
+        ("links.0.efficiency", 1.01, FRACTION),
+        ("matmul.0.peak", -1e9, RATE),
+        ("memory.bandwidth", 0, RATE),
+        ("memory.cache_bandwidth", 0, RATE),
+        ("vector.flops", 0, RATE),
+        ("collectives.0.bandwidth", 0, RATE),
+        ("matmul.0.overhead", -5, AMOUNT),
+        ("matmul.0.half_sizes", [0, -1, 0], AMOUNT),
+        ("links.0.alpha", -1e-6, AMOUNT),
+        ("links.0.latency", -1, AMOUNT),
+        ("collectives.0.ranks", 0, "at least 1"),
+        ("collectives.0.alpha", -1, AMOUNT),
+        ("memory.evidence.mean_error", -0.1, AMOUNT),
+        ("points.matmul.0.seconds", [1e-6, -1.0], AMOUNT),
+    ],
+)
+def test_a_figure_that_no_machine_has_is_refused(key, value, words):
+    last = key.rpartition(".")[2]
+    with pytest.raises(InputError, match=rf"^mine.json: .*{last}(\[\d\])?=.* must be {words}"):
+        profile_from(changed(key, value), "mine.json")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "fast", True])
+@pytest.mark.parametrize("key", ["matmul.0.efficiency", "vector.flops", "links.0.step"])
+def test_a_figure_that_is_no_number_is_refused(key, value):
+    with pytest.raises(InputError, match=f"{key.rpartition('.')[2]}: expected float, got"):
+        profile_from(changed(key, value), "mine.json")
+
+
+def test_a_rate_beyond_all_numbers_says_how_large_they_may_be():
+    with pytest.raises(InputError, match=r"peak: 1e\+30 is too large; .* up to 9.2e\+18"):
+        profile_from(changed("matmul.0.peak", 1e30), "mine.json")
+
+
+def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
+    assert profile_from(changed("version", 7), "mine.json").version == 7
+    data = {**asdict(calibrated()), "version": 7, "news": 1}
+    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 1"):
+        profile_from(json.dumps(data), "mine.json")
+    del data["news"], data["version"]
+    with pytest.raises(InputError, match="mine.json: missing 'version'"):
+        profile_from(json.dumps(data), "mine.json")
+
+
+def test_a_file_nested_too_deeply_is_no_json():
+    with pytest.raises(InputError, match="mine.json is not JSON: "):
+        profile_from("[" * 100_000, "mine.json")
+
+
 def test_a_file_that_is_no_profile_says_so(tmp_path):
     with pytest.raises(InputError, match="cannot read the calibration file"):
         read_profile(tmp_path / "absent.json")
