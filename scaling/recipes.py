@@ -131,6 +131,14 @@ def resolve(text: str) -> Run:
     return recipe(text)
 
 
+def file_of(text: str) -> Path | None:
+    """The file that `resolve` reads where `text` is no recipe."""
+    if text in recipe_names():
+        return None
+    path = Path(text.rpartition(":")[0] if ".py:" in text else text)
+    return path / "run.json" if os.path.isdir(path) else path
+
+
 def with_steps(run: Run, steps: int | None) -> Run:
     """The run with another number of steps (None: unchanged)."""
     if steps is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from meshes.errors import InputError
 from scaling.calibrations import calibration_folder, calibration_path
 from scaling.cost.profile import Evidence, Profile
+from scaling.outputs import check_outputs
 
 HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
 STDERR = 2  # the number that every process has it under
@@ -89,9 +90,6 @@ def _row(name: str, evidence: Evidence) -> tuple[str, ...]:
 def _check_writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8"):
-            pass
-        if path.stat().st_size == 0:
-            path.unlink()
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+    check_outputs({"--out": path})

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meshes.errors import InputError
-from scaling.compare.folder import PREDICTED, RunFolder, read_folder
+from scaling.compare.folder import KEPT, PREDICTED, RunFolder, read_folder
+from scaling.outputs import check_outputs
 from scaling.targets import found_again
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from scaling.compare.recorded import RecordedEvent
     from scaling.compare.terms import Recording
     from scaling.price import Priced
+
+PAGE, WRITTEN = "comparison", (".html", ".svg", ".png")  # what is written beside the run's files
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,12 @@ def compare_command(folder: Path, trace: Path | None, wants_json: bool) -> int:
     from scaling.report.comparison import table
     from scaling.report.comparison_page import write_page
 
+    page = folder / PAGE
+    inputs = [folder / name for name in KEPT]
+    check_outputs({"--trace": trace}, [*inputs, *(page.with_suffix(end) for end in WRITTEN)])
     found = compared(read_folder(folder))
     try:
-        page = write_page(found.comparison, folder / "comparison")
+        page = write_page(found.comparison, page)
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     if trace is not None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meshes.errors import InputError
+from scaling.outputs import check_outputs
 from scaling.predict import predict
 from scaling.prediction import Prediction, prediction_dict
-from scaling.recipes import resolve
+from scaling.recipes import file_of, resolve
 from scaling.run import Run, read_run
 from scaling.targets import Target, check_compilable, profile_for, target
 from scaling.what_if import changed, check_changes
@@ -50,7 +51,9 @@ def predict_command(given: PredictArguments) -> int:
         os.environ["JAX_PLATFORMS"] = "cpu"
     if given.run.endswith(".jsonl"):
         return _lines(Path(given.run), given)
-    where, priced, prediction = _predicted(resolve(given.run), given)
+    run = resolve(given.run)
+    check_outputs({"--trace": given.trace, "--dump-hlo": given.dump_hlo}, _inputs(run, given))
+    where, priced, prediction = _predicted(run, given)
     if given.trace is not None:
         _write_trace(given.trace, priced)
     if given.json:
@@ -78,10 +81,14 @@ def _check(given: PredictArguments) -> None:
     for option, path in (("--trace", given.trace), ("--dump-hlo", given.dump_hlo)):
         if path is not None and given.run.endswith(".jsonl"):
             raise InputError(f"{option} writes one file, but {given.run} holds many runs")
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"{option} {path}: there is no folder {path.parent}")
-        if path is not None and path.is_dir():
-            raise InputError(f"{option} {path} is a folder; name a file in it")
+
+
+def _inputs(run: Run, given: PredictArguments) -> list[Path]:
+    """The files that are read."""
+    stated = run.cluster.file if run.cluster else None
+    clusters = [Path(name) for name in (given.cluster, stated) if name and name.endswith(".toml")]
+    named = (file_of(given.run), given.calibration)
+    return [*clusters, *(path for path in named if path is not None)]
 
 
 def _lines(path: Path, given: PredictArguments) -> int:

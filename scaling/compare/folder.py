@@ -26,6 +26,16 @@ from scaling.targets import described
 
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"
+KEPT = (
+    "run.json",
+    "metrics.jsonl",
+    PREDICTED,
+    PROGRAM,
+    CALIBRATION,
+    MEASURED,
+    PROFILE,
+    "checkpoints",
+)
 MISSING = {
     MEASURED: "the run has not finished a step; train it (on) with `scaling train`",
     PREDICTED: "the run was trained without a prediction: run `scaling calibrate --quick` once on "

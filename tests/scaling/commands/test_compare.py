@@ -151,8 +151,21 @@ def test_a_prediction_for_another_machine_is_refused(cli, folder, name):
     refused(cli(folder), "predicted.json: cluster: ", name)
 
 
-def test_a_trace_that_cannot_be_written_is_refused(cli, folder):
-    refused(cli(folder, "--trace", "nowhere/t.json"), "cannot write nowhere/t.json: No such file")
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        ("nowhere/t.json", "--trace nowhere/t.json: there is no folder nowhere"),
+        ("{folder}/measured.json", "would write over"),
+        ("{folder}/run.json", "would write over"),
+        ("{folder}/comparison.html", "would write over"),
+        ("{folder}/checkpoints", "would write over"),
+        ("{folder}", "is a folder"),
+    ],
+)
+def test_a_trace_that_cannot_be_written_is_refused_before_the_work(cli, folder, trace, words):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    refused(cli(folder, "--trace", trace.format(folder=folder)), words)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_with_json_errors_name_the_folder(cli, tmp_path):

@@ -297,6 +297,24 @@ def test_one_message_says_what_is_wrong(cli, words, said):
     refused(cli(*words), *said)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trace", "own.json"], ["--trace own.json would write over own.json"]),
+        (["--dump-hlo", "./own.json"], ["would write over own.json"]),
+        (["--calibration", "cal.json", "--trace", "cal.json"], ["would write over cal.json"]),
+        (["--cluster", "box.toml", "--trace", "box.toml"], ["would write over box.toml"]),
+        (["--trace", "a.json", "--dump-hlo", "a.json"], ["both name a.json"]),
+        (["--trace", "own.json/t.json"], ["own.json is no folder"]),
+    ],
+)
+def test_no_output_harms_an_input_or_another_output(cli, folder, monkeypatch, words, said):
+    monkeypatch.setattr(predict, "_predicted", lambda *_: pytest.fail("worked"))
+    (folder / "own.json").write_text(json.dumps(SMALL))
+    refused(cli("own.json", *words), *said)
+    assert json.loads((folder / "own.json").read_text()) == SMALL
+
+
 def test_with_json_the_message_is_also_a_document(cli):
     code, out, err = cli("small.json", "--mesh", "stage=2", "--json")
     assert code == 2 and err.startswith("error: ")
