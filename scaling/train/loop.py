@@ -3,7 +3,8 @@
     dispatch step n+1          returns at once
     read the metrics of n      waits until step n is done, while n+1 already runs
 
-Only a checkpoint and a held-out loss read the newest step, because they need its state.
+Only a checkpoint and a held-out loss read the newest step, because they need its state; and a
+recording before it is written, because that takes its time.
 """
 
 import math
@@ -125,16 +126,21 @@ class _Loop:
         while done < train.steps and not self._stopping():
             done += 1
             last = done == train.steps
-            if ahead is not None and ahead.is_ready():  # where dispatching itself waits, as on CPU
+            if ahead is not None and (
+                ahead.is_ready()  # where dispatching itself waits, as on CPU
+                or self.profile.begins(done)  # else its time would include the beginning
+            ):
                 self._read(ahead)
                 ahead = None
             state, this = self._dispatch(state, done)
             if ahead is not None:
                 self._read(ahead)
             ahead = this
-            if last or _due(done, train.checkpoint_every, train.eval_every):
+            recorded = self.profile.ends(done)
+            if last or recorded or _due(done, train.checkpoint_every, train.eval_every):
                 self._read(this)
                 ahead = None
+            self.profile.after(done, this.metrics)  # writes, while no step is in flight
             if _due(done, train.eval_every) or (last and train.eval_every):
                 self._evaluate(state, done)
             if _due(done, train.checkpoint_every) and not last:
@@ -146,8 +152,8 @@ class _Loop:
             if self.saved != done:
                 self._save(state, done)
                 self.checkpoints.wait()
-            recorded = self.profile.recorded
-            save_measured(self.folder, self.plan, self.programs, self.step_times, recorded)
+            steps = self.profile.recorded
+            save_measured(self.folder, self.plan, self.programs, self.step_times, steps)
         return Outcome(
             done, done - first, self.loss, self._stopping() if done < train.steps else ""
         )
@@ -164,7 +170,6 @@ class _Loop:
         self.profile.before(step, state.step)
         started = time.perf_counter()
         state, metrics = self.programs.step(state, tokens)
-        self.profile.after(step, metrics)
         vote = self.vote.cast(self.stop.received is not None) if self.vote else None
         return state, InFlight(step, metrics, batch, started, vote)
 

@@ -26,14 +26,14 @@ def measured(
 ) -> dict[str, Any]:
     """Median step time with its spread (quartile distance over median), memory, machine, versions.
 
-    Left out are the first steps of the process, and those that a recording disturbed, from the one
-    in flight when it began: unless no others are left.
+    Left out are the first steps of the process, and those that were recorded, which takes time of
+    theirs: unless no others are left. None is in flight when a recording begins or is written.
 
     Args:
         step_times: seconds of every step of this process, by its number, in order.
         recorded: first and last step of a recorded profile.
     """
-    disturbed = range(recorded[0] - 1, recorded[1] + 1) if recorded else ()
+    disturbed = range(recorded[0], recorded[1] + 1) if recorded else ()
     later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
     alone = [seconds for step, seconds in later.items() if step not in disturbed]
     times = alone or list(later.values()) or list(step_times.values())

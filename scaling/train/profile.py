@@ -1,4 +1,8 @@
-"""Recording a profile of chosen steps with `jax.profiler`, to be read by Perfetto or XProf."""
+"""Recording a profile of chosen steps with `jax.profiler`, to be read by Perfetto or XProf.
+
+To begin one takes a while, and to write it longer. So whoever times the steps reads those in flight
+before either: `begins` and `ends` say when.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -34,16 +38,24 @@ class Profile:
         self._recording = False
         self.recorded: tuple[int, int] | None = None  # the steps whose recording is finished
 
+    def begins(self, step: int) -> bool:
+        """Whether the recording begins before this step."""
+        return step == self._first
+
+    def ends(self, step: int) -> bool:
+        """Whether the recording ends after this step."""
+        return self._recording and step == self._last
+
     def before(self, step: int, previous: Any) -> None:
         """Called before a step is dispatched; a recording begins when `previous` is there."""
-        if step == self._first:
+        if self.begins(step):
             jax.block_until_ready(previous)
             jax.profiler.start_trace(self._folder)
             self._recording = True
 
     def after(self, step: int, result: Any) -> None:
-        """Called after a step was dispatched; waits for the last recorded one."""
-        if self._recording and step == self._last:
+        """Called after a step was dispatched; waits for the last recorded one, and writes."""
+        if self.ends(step):
             jax.block_until_ready(result)
             self._stop()
             self.recorded = (self._first, self._last)

@@ -1,5 +1,8 @@
 """--record-profile FROM:TO: what is asked for is checked, recorded, and can be read."""
 
+import time
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
+from scaling.train import loop
 from scaling.train.folder import Options
 from scaling.train.loop import train
+from scaling.train.metrics import read_metrics
 from scaling.train.profile import Profile, parse_range
 
 
@@ -51,6 +56,46 @@ def test_a_run_leaves_a_profile_that_jax_reads(toy, prepare, tmp_path):
     data, events = recorded(tmp_path / "profile")
     assert any("CPU" in plane.name for plane in data.planes)
     assert events > 0
+
+
+STEP, TRACE = 0.05, 1.5  # s, that one step and each end of a recording take at least
+
+
+class SleepingStep:
+    """The compiled step, whose dispatch takes a known time."""
+
+    def __init__(self, real):
+        self.real = real
+
+    def __call__(self, state, tokens):
+        time.sleep(STEP)
+        return self.real(state, tokens)
+
+    def memory_analysis(self):
+        return self.real.memory_analysis()
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["waiting", "ahead"])
+def test_no_step_time_includes_the_beginning_or_the_end_of_a_recording(
+    toy, prepare, tmp_path, monkeypatch, is_ready
+):
+    """On devices that the host waits for, and on those that it runs ahead of."""
+    calls = []
+
+    def slow(*folder):
+        calls.append(folder)
+        time.sleep(TRACE)
+
+    monkeypatch.setattr(jax.profiler, "start_trace", slow)
+    monkeypatch.setattr(jax.profiler, "stop_trace", slow)
+    monkeypatch.setattr(loop.InFlight, "is_ready", lambda self: is_ready)
+    plan, programs = prepare(toy())
+    programs = replace(programs, step=SleepingStep(programs.step))
+    train(plan, programs, Options(tmp_path, profile=(4, 6)))
+    times = [record["step_time"] for record in read_metrics(tmp_path)]
+    assert len(calls) == 2 and len(times) == 8
+    least = STEP / 2 if is_ready else 0.0  # a dispatch that sleeps is counted where it is ahead of
+    assert all(least < seconds < TRACE for seconds in times), times
 
 
 def steps_recorded(folder, steps, last):
