@@ -100,7 +100,7 @@ def _host_wires(cluster: Cluster, joint: Joint, node: int) -> Iterator[Wire]:
     if second == "leaf":
         if cluster.nodes > 1:
             for nic in range(cluster.nics):
-                leaf = Node(_leaf_name(cluster, node, nic), "leaf")
+                leaf = Node(leaf_name(cluster, node, nic), "leaf")
                 yield Node(f"node{node}/nic{nic}", "nic"), leaf, joint, 1.0
         return
     for i, j in _pairs(joint, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
@@ -150,14 +150,15 @@ def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
     for first in range(0, cluster.nodes, leaf_nodes):
         spine = Node(f"spine{first // spine_nodes}", "spine")
         for rail in range(cluster.nics if fabric.rails else 1):
-            yield Node(_leaf_name(cluster, first, rail), "leaf"), spine, hop, leaf_width
+            yield Node(leaf_name(cluster, first, rail), "leaf"), spine, hop, leaf_width
     if "core" in units:
         width = spine_nodes * cluster.nics * network.count / (above_leaf * above_spine)
         for pod in range(-(-cluster.nodes // spine_nodes)):
             yield Node(f"spine{pod}", "spine"), Node("core", "core"), hop, width
 
 
-def _leaf_name(cluster: Cluster, node: int, nic: int) -> str:
+def leaf_name(cluster: Cluster, node: int, nic: int) -> str:
+    """Name of the leaf switch that NIC number `nic` of a node hangs on."""
     assert cluster.fabric is not None
     group = node // whole_domains(cluster, int(cluster.fabric.leaf_nodes.value))
     return f"leaf{group}.{nic if cluster.fabric.rails else 0}"
