@@ -107,7 +107,7 @@ def _routes(
     found: list[_Route] = []
     for algorithm in _candidates(kind, profile, asked):
         loads = _loads(kind, groups, cluster, algorithm)
-        units = [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
+        units = _units(loads)
         reason = refusal(algorithm, kind, units, cluster.switch_reduction)
         if reason and asked != "auto":
             raise InputError(f"{cluster.name}: {reason}")
@@ -116,7 +116,7 @@ def _routes(
                 way = _route(kind, algorithm, loads, profile, protocol)
                 found += [way] if way is not None else []
     if not found:
-        links = ", ".join(dict.fromkeys(uplink.link for uplink, _ in loads))
+        links = ", ".join(dict.fromkeys(u.link for u, carried in loads if carried.share > 0))
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
     return found
 
@@ -144,7 +144,7 @@ def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
 def _loads(
     kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, algorithm: Algorithm
 ) -> tuple[tuple[Uplink, Load], ...]:
-    """The uplinks that carry anything."""
+    """All uplinks, and what they carry: nothing where no group leaves a unit."""
     return _known_loads(kind, groups.tobytes(), groups.shape, cluster, algorithm)
 
 
@@ -159,7 +159,7 @@ def _known_loads(
     groups = np.frombuffer(ids, int).reshape(shape)
     all_ = uplinks(cluster, have_rings(cluster, groups))
     loads = ((uplink, load(kind, groups, uplink, algorithm)) for uplink in all_)
-    return tuple((uplink, carried) for uplink, carried in loads if carried.share > 0)
+    return tuple(loads)
 
 
 def _route(
@@ -170,6 +170,9 @@ def _route(
     protocol: str,
 ) -> _Route | None:
     """The cost under one protocol, or None where the profile lacks it."""
+    counts = _hops(kind, algorithm, loads)
+    busy = [k for k, (_, carried) in enumerate(loads) if carried.share > 0]
+    loads, counts = [loads[k] for k in busy], [counts[k] for k in busy]
     fits = [link_fit(profile, algorithm, kind, uplink.link, protocol) for uplink, _ in loads]
     known = [fit for fit in fits if fit is not None]
     if len(known) < len(fits):
@@ -180,7 +183,7 @@ def _route(
     ]
     # of equals, the first
     busiest = int(np.argmax(np.round(np.array(per_byte) / max(per_byte), 9)))
-    latency = max(fit.alpha for fit in known) + _latency(kind, algorithm, loads, known)
+    latency = max(fit.alpha for fit in known) + _latency(kind, counts, loads, known)
     evidence = known[busiest].evidence
     return _Route(algorithm, protocol, latency, per_byte[busiest], *loads[busiest], evidence)
 
@@ -189,18 +192,29 @@ def _stall(fit: LinkFit, carried: Load) -> float:
     return 1 + fit.stall / carried.transfers if carried.transfers else 1.0
 
 
+def _units(loads: Sequence[tuple[Uplink, Load]]) -> list[int]:
+    """Units that one group joins in each level, inside out; 1 where it has one member in each."""
+    return [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
+
+
+def _hops(
+    kind: CollectiveKind, algorithm: Algorithm, loads: Sequence[tuple[Uplink, Load]]
+) -> list[float]:
+    """Hops over each uplink that wait for one another; those without latency have none."""
+    counts = iter(hops(algorithm, kind, _units(loads)))
+    return [next(counts) if uplink.latency > 0 else 0.0 for uplink, _ in loads]
+
+
 def _latency(
     kind: CollectiveKind,
-    algorithm: Algorithm,
+    counts: Sequence[float],
     loads: Sequence[tuple[Uplink, Load]],
-    fits: list[LinkFit],
+    fits: Sequence[LinkFit],
 ) -> float:
     """Seconds of all hops that wait for one another, or of the one longest hop of a permute."""
-    timed = [(u, c, f) for (u, c), f in zip(loads, fits, strict=True) if u.latency > 0]
-    counts = hops(algorithm, kind, [carried.neighbours for _, carried, _ in timed])
     each = [
         n * (fit.latency * uplink.latency + fit.step)
-        for n, (uplink, _, fit) in zip(counts, timed, strict=True)
+        for n, (uplink, _), fit in zip(counts, loads, fits, strict=True)
     ]
     return max(each, default=0.0) if kind == "permute" else sum(each)
 

@@ -416,3 +416,22 @@ def test_the_evidence_is_that_of_the_link_that_binds_or_of_what_was_measured():
 def test_a_group_of_one_rests_on_nothing():
     alone = np.arange(8)[:, None]
     assert collective_time("all-gather", 1e9, alone, h100(1), IDEAL).evidence is None
+
+
+# Groups with one chip in every node: the level inside is there, and joins nobody
+
+
+def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
+    """Up and down over log2 8 network steps of 2.7 us each."""
+    latencies = replace(IDEAL, links=tuple(replace(f, latency=1.0) for f in IDEAL.links))
+    groups = parse_mesh("data=8,tensor=8").groups(["data"])
+    cost = collective_time("all-reduce", 0.0, groups, h100(8), latencies, "tree")
+    assert cost.time == pytest.approx(2 * 3 * 2.7e-6)
+
+
+def test_groups_along_rails_can_run_pat_and_cannot_run_nvls():
+    groups = parse_mesh("data=8,tensor=8").groups(["data"])
+    cost = collective_time("all-gather", 8.0, groups, h100(8), IDEAL, "pat")
+    assert cost.algorithm == "pat"
+    with pytest.raises(InputError, match="several GPUs of a group in a node; here there is 1"):
+        collective_time("all-reduce", 8.0, groups, h100(8), IDEAL, "nvls")
