@@ -116,9 +116,14 @@ def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster
     fabric = cluster.fabric
     if fabric is not None:
         fabric = replace(fabric, hop_latency=_times(fabric.hop_latency, factor))
+    torus = cluster.torus
+    if torus is not None:
+        hop = overridden(factor * torus.hop_latency.value, f"x{factor:g}")
+        torus = replace(torus, hop_latency=hop)
     links = tuple(replace(f, alpha=f.alpha * factor, step=f.step * factor) for f in profile.links)
     measured = tuple(replace(f, alpha=f.alpha * factor) for f in profile.collectives)
-    cluster = replace(cluster, joints=tuple(map(slower, cluster.joints)), fabric=fabric)
+    joints = tuple(map(slower, cluster.joints))
+    cluster = replace(cluster, joints=joints, fabric=fabric, torus=torus)
     return cluster, replace(profile, links=links, collectives=measured)
 
 

@@ -3,7 +3,8 @@
     time = alpha + hops x latency + max over levels of  bytes over the uplink / its bandwidth
 
 Each algorithm puts its own bytes and hops on the levels (`scaling.cost.algorithms`); all groups
-that run at once share the uplinks (`scaling.cost.traffic`). Of the algorithms that can run, and of
+that run at once share the uplinks (`scaling.cost.traffic`). On a torus the hops overlap with the
+bytes, and the longer of the two counts. Of the algorithms that can run, and of
 their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
 calibrate`), the measured line is taken instead.
 """
@@ -32,6 +33,8 @@ from scaling.cost.traffic import Load, Uplink, load
 from scaling.cost.uplinks import have_rings, uplinks
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
+ON_TORUS: tuple[Algorithm, ...] = ("ring", "hierarchical", "pairwise")
+
 
 @dataclass(frozen=True)
 class CollectiveCost:
@@ -48,7 +51,7 @@ class CollectiveCost:
 
 @dataclass(frozen=True)
 class _Route:
-    """An algorithm under one protocol: seconds = latency + per_byte x bytes."""
+    """An algorithm under one protocol: seconds = latency + max(filling, per_byte x bytes)."""
 
     algorithm: Algorithm
     protocol: str
@@ -57,6 +60,11 @@ class _Route:
     uplink: Uplink
     load: Load
     evidence: Evidence
+    filling: float = 0.0  # s, of hops on a torus: bytes flow meanwhile
+
+    def seconds(self, bytes: Number) -> Number:
+        """Of one call."""
+        return self.latency + np.maximum(self.filling, self.per_byte * bytes)
 
 
 def collective_time(
@@ -91,9 +99,9 @@ def collective_time(
     if level == "node" and profile.collectives and algorithm == "auto":
         return _measured(kind, bytes, groups, cluster, profile)
     usable = _routes(kind, groups, cluster, profile, algorithm)
-    time = np.min(np.array([r.latency + r.per_byte * bytes for r in usable]), axis=0)
+    time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
     largest = float(np.max(bytes))
-    best = min(usable, key=lambda r: r.latency + r.per_byte * largest)
+    best = min(usable, key=lambda r: r.seconds(largest))
     words, bound = _bottleneck(best, largest), bytes * _least(kind, groups, cluster)
     return CollectiveCost(
         _number(time), bound, level, words, best.algorithm, best.protocol, best.evidence
@@ -109,6 +117,8 @@ def _routes(
         loads = _loads(kind, groups, cluster, algorithm)
         units = _units(loads)
         reason = refusal(algorithm, kind, units, cluster.switch_reduction)
+        if not reason and cluster.torus is not None and algorithm not in ON_TORUS:
+            reason = f"{algorithm} does not run on a torus; what does: {', '.join(ON_TORUS)}"
         if reason and asked != "auto":
             raise InputError(f"{cluster.name}: {reason}")
         if not reason and (asked != "auto" or is_chosen(algorithm, units)):
@@ -183,9 +193,12 @@ def _route(
     ]
     # of equals, the first
     busiest = int(np.argmax(np.round(np.array(per_byte) / max(per_byte), 9)))
-    latency = max(fit.alpha for fit in known) + _latency(kind, counts, loads, known)
+    waiting, filling = _latency(kind, counts, loads, known)
+    latency = max(fit.alpha for fit in known) + waiting
     evidence = known[busiest].evidence
-    return _Route(algorithm, protocol, latency, per_byte[busiest], *loads[busiest], evidence)
+    return _Route(
+        algorithm, protocol, latency, per_byte[busiest], *loads[busiest], evidence, filling
+    )
 
 
 def _stall(fit: LinkFit, carried: Load) -> float:
@@ -210,13 +223,17 @@ def _latency(
     counts: Sequence[float],
     loads: Sequence[tuple[Uplink, Load]],
     fits: Sequence[LinkFit],
-) -> float:
-    """Seconds of all hops that wait for one another, or of the one longest hop of a permute."""
-    each = [
-        n * (fit.latency * uplink.latency + fit.step)
-        for n, (uplink, _), fit in zip(counts, loads, fits, strict=True)
-    ]
-    return max(each, default=0.0) if kind == "permute" else sum(each)
+) -> tuple[float, float]:
+    """Seconds of all hops that wait for one another, and of those during which bytes flow.
+
+    Of a permute the one longest hop counts.
+    """
+    waiting, filling = [0.0], [0.0]
+    for n, (uplink, carried), fit in zip(counts, loads, fits, strict=True):
+        hop = fit.latency * uplink.latency + fit.step
+        (waiting if carried.hops is None else filling).append(hop * (carried.hops or n))
+    total = max if kind == "permute" else sum
+    return total(waiting), total(filling)
 
 
 def _least(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> float:
@@ -228,7 +245,8 @@ def _least(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> float:
     for uplink, carried in _loads(kind, groups, cluster, "hierarchical"):
         if kind == "all-reduce" and _adds(uplink, cluster):
             carried = load("broadcast", groups, uplink)
-        per_byte.append(carried.share / uplink.bandwidth)
+        share = carried.share if carried.least is None else carried.least
+        per_byte.append(share / uplink.bandwidth)
     return max(per_byte)
 
 
@@ -247,7 +265,8 @@ def _bottleneck(route: _Route, bytes: float) -> str:
     words = f"{uplink.words}: {groups}{each} over {format_rate(uplink.bandwidth)}"
     if uplink.passes > 1:
         words += ", through host memory"
-    return f"latency, then {words}" if route.latency > route.per_byte * bytes else words
+    waiting = max(route.latency, route.filling)
+    return f"latency, then {words}" if waiting > route.per_byte * bytes else words
 
 
 def _measured(

@@ -6,7 +6,8 @@ What one group puts on the uplink of a unit is the algorithm's (`scaling.cost.al
 groups that cross the same unit add up. A permute loads what its own pairs cross.
 
 NVLink serves the chips of a node (or of an NVLink domain): what comes from other nodes arrives
-through a chip's own NIC. All other uplinks serve the whole cluster. Bytes are counted from the
+through a chip's own NIC. All other uplinks serve the whole cluster; the links of a torus
+(`scaling.cost.tori`) its slice. Bytes are counted from the
 groups themselves, as in "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 from meshes.rings import Links, ring_count
 from scaling.cost.algorithms import Algorithm, shares, transfers
 from scaling.cost.profile import LinkKind
+from scaling.cost.tori import Grid, grid_share, pair_share
 from scaling.program import CollectiveKind
 
 
@@ -44,6 +46,7 @@ class Uplink:
     peers: int = 0  # chips that a link each leads to; 0: a switch leads to all
     paired: Links = ()  # links between pairs of chips, whose rings share the bytes; its bandwidth
     # is that of one
+    grid: Grid | None = None  # the torus whose links these are
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,16 @@ class Load:
     groups: int  # groups that use that pool at once
     neighbours: int  # units that one group joins within a parent, at most
     transfers: int = 0  # of one piece by one member, one after another; 0: they all overlap
+    least: float | None = None  # the share that no order of steps gets below; None: `share`
+    hops: float | None = None  # on a torus, while bytes flow already; None: the algorithm's
 
 
 def load(
     kind: CollectiveKind, groups: np.ndarray, uplink: Uplink, algorithm: Algorithm = "hierarchical"
 ) -> Load:
     """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
+    if uplink.grid is not None:
+        return _grid_load(kind, groups, uplink.grid)
     if kind == "permute":
         return _permute_load(groups, uplink.places)
     places, members = uplink.places, groups.shape[1]
@@ -88,6 +95,13 @@ def _rings(groups: np.ndarray, uplink: Uplink) -> np.ndarray:
             if len(members) > 1:
                 found[row, homes == home] = max(1, ring_count(uplink.paired, members))
     return found
+
+
+def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> Load:
+    """On a torus every algorithm is its rings."""
+    permute = kind == "permute"
+    found = pair_share(*pairs_of(groups), grid) if permute else grid_share(kind, groups, grid)
+    return Load(found.share, found.groups, found.members, 0, found.least, found.hops)
 
 
 def _permute_load(groups: np.ndarray, places: Places) -> Load:

@@ -1,7 +1,8 @@
 """The uplinks of a cluster, level by level, from its parts and its fabric.
 
     NVLink        of a chip, to the others of its node (or NVLink domain)
-    PCIe          of a chip, and of the PCIe switch above it, where there is no NVLink
+    ICI           of a TPU, from chip to chip in its slice
+    PCIe          of a chip, and of the PCIe switch above it, where there is neither
     NICs          of a node (or NVLink domain), all together
     leaf, spine   all links upwards of a group of leaf switches, of a layer of spines
     NIC           of a chip: what one chip alone can send out of its node
@@ -14,9 +15,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint
+from meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint, torus_joint
 from meshes.errors import InputError
 from meshes.rings import direct_links, ring_count
+from meshes.torus import Torus
+from scaling.cost.tori import grid_of
 from scaling.cost.traffic import Places, Uplink
 
 NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}  # links from chip to chip, or to a switch of chips
@@ -37,7 +40,9 @@ def uplinks(cluster: Cluster, rings: bool = False) -> tuple[Uplink, ...]:
     devices = np.arange(cluster.devices)
     island = devices // (cluster.devices_per_node * cluster.domain_nodes)
     nvlink = _nvlink(cluster)
-    if nvlink is not None:
+    if cluster.torus is not None:
+        inside = [_ici(cluster, cluster.torus, island)]
+    elif nvlink is not None:
         inside = [_fast(cluster, nvlink, island)]
     else:
         inside = [_paired(cluster, island)] if rings else _pcie(cluster, devices)
@@ -78,6 +83,14 @@ def _paired(cluster: Cluster, island: np.ndarray) -> Uplink:
 
 def _paired_joints(cluster: Cluster) -> list[Joint]:
     return [j for j in cluster.joints if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
+
+
+def _ici(cluster: Cluster, torus: Torus, island: np.ndarray) -> Uplink:
+    """One link from a chip to the next; a group counts those of its dimensions."""
+    joint, devices = torus_joint(torus), np.arange(cluster.devices)
+    places = Places(devices, devices, island, island)
+    bandwidth, hop = _bandwidth(cluster, joint), _latency(cluster, joint)
+    return Uplink("ICI link of a chip", "ici", bandwidth, hop, places, grid=grid_of(cluster))
 
 
 def _nvlink(cluster: Cluster) -> Joint | None:
@@ -138,7 +151,8 @@ def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
         narrower *= _oversubscription(cluster, level)
         bandwidth = size * cluster.node_network_bandwidth / narrower
         places = Places(units[i], units[i], everywhere, units[i + 1])
-        found.append(Uplink(WORDS[level], "network", bandwidth, hop + i * extra, places))
+        words = SLICE if level == "domain" and cluster.torus is not None else WORDS[level]
+        found.append(Uplink(words, "network", bandwidth, hop + i * extra, places))
     return [*found, Uplink("NIC of a chip", "network", own, 0.0, one_chip)]
 
 
@@ -148,6 +162,7 @@ WORDS: dict[Level, str] = {
     "leaf": "uplinks of a leaf group",
     "spine": "uplinks of a spine layer",
 }
+SLICE = "NICs of a slice"
 
 
 def _levels(cluster: Cluster) -> dict[Level, int]:

@@ -373,7 +373,7 @@ def test_more_nodes_that_look_on_change_nothing_inside_a_leaf_group(kind, mesh, 
         assert times[0] == pytest.approx(times[1])
 
 
-@pytest.mark.parametrize("name", [n for n in catalog.names() if n != "host" and n[:3] != "tpu"])
+@pytest.mark.parametrize("name", [n for n in catalog.names() if n != "host"])
 @pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
 def test_every_cluster_of_the_catalogue_has_a_price(name, kind):
     cluster = catalog.load(name, 2)

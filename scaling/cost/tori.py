@@ -1,0 +1,211 @@
+"""Collectives on a torus: a group uses the rings and lines of the dimensions that it spans.
+
+    0 > 1 > 2 > 3 >+   a ring of X chips passes shards both ways: X/2 steps, 2 links per chip
+    < 0 < 1 < 2 < 3    a line has no wraparound link: X - 1 steps, 1 link at its ends
+
+    share of the call's V bytes on the busiest link, one direction; n members in the slice
+      all-gather, reduce-scatter   1 / (2 M)           M rings at once; all-reduce twice
+                                   (n-1) / n / L       L lines; rings and lines 1 / (2 M + L)
+      all-to-all                   X/8 of a ring, X/4 of a line, of what one chip sends; the longest
+      broadcast                    1 / (2 M + L)       permute  each pair by its shortest way
+
+With a link of W/2 bytes/s each way these are V/(W M), V (X-1)/(X W/2), and V max(A, B ..)/(4 N W)
+with V of all N chips: "How to Scale Your Model", chapter on sharded matrices, collectives and its
+problem 10 (jax-ml/scaling-book, sharding.md, 2026-06). That several dimensions work at once is the
+book's idealisation: each carries a part of the array, in proportion to its links. Rings and lines
+together, and lines in several dimensions, are this project's reading of the same rule.
+
+A group that is no grid of chips, evenly spaced, counts as the smallest box around it. Where boxes
+overlap, or every second chip of a ring has a group of its own, groups share the links evenly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from meshes.cluster import Cluster, torus_shape
+from meshes.torus import coordinates, wraparound
+from scaling.cost.algorithms import rounds
+from scaling.program import CollectiveKind
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Where each device of a cluster of TPU slices sits."""
+
+    places: np.ndarray  # int [devices, dims], in its slice
+    slices: np.ndarray  # int [devices], number of the slice
+    shape: tuple[int, ...]  # chips of a slice along each dimension
+    closed: tuple[bool, ...]  # which dimensions have wraparound links
+
+
+@dataclass(frozen=True)
+class GridShare:
+    """What a collective puts on the busiest link of a slice."""
+
+    share: float  # bytes over it, one direction, per byte of the call
+    least: float  # the same, by an algorithm that splits every shard between both ways of a ring
+    groups: int  # that share the link
+    members: int  # of one group in one slice, at most
+    hops: float  # from chip to chip, that wait for one another
+
+
+@dataclass(frozen=True)
+class _Box:
+    """The chips of one group in one slice: low, low + step .. along each dimension."""
+
+    slice: int
+    low: tuple[int, ...]
+    step: tuple[int, ...]
+    count: tuple[int, ...]
+    members: int
+
+
+def grid_of(cluster: Cluster) -> Grid:
+    """The grid of a cluster with a torus; slices are numbered in the order of the devices."""
+    assert cluster.torus is not None
+    shape, torus = torus_shape(cluster), cluster.torus
+    chips = cluster.domain_nodes * cluster.devices_per_node
+    slice_places = np.array([coordinates(torus, shape, device) for device in range(chips)])
+    devices = np.arange(cluster.devices)
+    return Grid(slice_places[devices % chips], devices // chips, shape, wraparound(torus, shape))
+
+
+def grid_share(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> GridShare:
+    """The load of a collective, other than a permute, in all groups [groups, members] at once."""
+    boxes = [box for box in _boxes(groups, grid) if box.members > 1]
+    if not boxes:
+        return GridShare(0.0, 0.0, 0, 1, 0.0)
+    users = _users(boxes, grid)
+    shares = [_share(kind, box, grid, users, groups.shape[1]) for box in boxes]
+    return GridShare(
+        max(share for share, _ in shares),
+        max(least for _, least in shares),
+        max(users),
+        max(box.members for box in boxes),
+        max(_hops(kind, box, grid) for box in boxes),
+    )
+
+
+def pair_share(source: np.ndarray, target: np.ndarray, grid: Grid) -> GridShare:
+    """The load of a permute: dimension by dimension, each the shorter way around.
+
+    Args:
+        source, target: devices [pairs]; those in different slices are left out.
+    """
+    near = (grid.slices[source] == grid.slices[target]) & (source != target)
+    source, target = source[near], target[near]
+    if source.size == 0:
+        return GridShare(0.0, 0.0, 0, 1, 0.0)
+    at, goal = grid.places[source].copy(), grid.places[target]
+    distance, busiest = np.zeros(len(at), int), 0
+    for dim, size in enumerate(grid.shape):
+        steps = _steps(at[:, dim], goal[:, dim], size, grid.closed[dim])
+        busiest = max(busiest, _busiest(at, steps, grid.slices[source], dim, grid))
+        at[:, dim] = goal[:, dim]
+        distance += np.abs(steps)
+    return GridShare(float(busiest), float(busiest), busiest, 2, float(distance.max()))
+
+
+def _steps(at: np.ndarray, goal: np.ndarray, size: int, closed: bool) -> np.ndarray:
+    """Signed steps along one dimension."""
+    straight = goal - at
+    return (straight + size // 2) % size - size // 2 if closed else straight
+
+
+def _busiest(at: np.ndarray, steps: np.ndarray, slices: np.ndarray, dim: int, grid: Grid) -> int:
+    """The most pairs that cross one link of a dimension in one direction."""
+    most = 0
+    for way in (1, -1):
+        links = []
+        for t in range(int((way * steps).max(initial=0))):
+            moving = way * steps > t
+            here = at[moving].copy()
+            here[:, dim] = (here[:, dim] + way * t) % grid.shape[dim]
+            links.append(np.ravel_multi_index((slices[moving], *here.T), _cells(slices, grid)))
+        if links:
+            most = max(most, int(np.bincount(np.concatenate(links)).max()))
+    return most
+
+
+def _cells(slices: np.ndarray, grid: Grid) -> tuple[int, ...]:
+    return (int(slices.max()) + 1, *grid.shape)
+
+
+def _boxes(groups: np.ndarray, grid: Grid) -> Iterator[_Box]:
+    """What every group has in every slice, groups of one slice in one go."""
+    slices = grid.slices[groups]
+    keys = slices + (int(slices.max()) + 1) * np.arange(len(groups))[:, None]
+    order = np.argsort(keys, axis=None, kind="stable")
+    _, first, counts = np.unique(keys.ravel()[order], return_index=True, return_counts=True)
+    devices = groups.ravel()[order]
+    for members in np.unique(counts):
+        starts = first[counts == members]
+        alike = devices[starts[:, None] + np.arange(members)]
+        yield from _boxes_of(grid.places[alike], grid.slices[alike[:, 0]])
+
+
+def _boxes_of(places: np.ndarray, slices: np.ndarray) -> Iterator[_Box]:
+    """Boxes of equally large groups: places [groups, members, dims]."""
+    members = places.shape[1]
+    low, high = places.min(axis=1), places.max(axis=1)
+    count = 1 + np.count_nonzero(np.diff(np.sort(places, axis=1), axis=1), axis=1)
+    step = np.maximum(1, (high - low) // np.maximum(1, count - 1))
+    on_grid = (places - low[:, None]) % step[:, None] == 0
+    even = (low + step * (count - 1) == high) & on_grid.all(axis=1)
+    even = even.all(axis=1) & (count.prod(axis=1) == members)
+    step = np.where(even[:, None], step, 1)
+    count = np.where(even[:, None], count, high - low + 1)
+    rows = zip(slices.tolist(), low.tolist(), step.tolist(), count.tolist(), strict=True)
+    for where, *corner in rows:
+        yield _Box(where, *(tuple(row) for row in corner), members)
+
+
+def _is_ring(box: _Box, dim: int, grid: Grid) -> bool:
+    return grid.closed[dim] and box.count[dim] * box.step[dim] == grid.shape[dim]
+
+
+def _users(boxes: list[_Box], grid: Grid) -> list[int]:
+    """For each dimension, the most groups that use one of its links."""
+    shape = (1 + max(box.slice for box in boxes), *grid.shape)
+    used = [np.zeros(shape, int) for _ in grid.shape]
+    for box in boxes:
+        chips = [
+            slice(low, low + step * count, step)
+            for low, step, count in zip(box.low, box.step, box.count, strict=True)
+        ]
+        for dim, count in enumerate(box.count):
+            end = box.low[dim] + box.step[dim] * (count - 1)
+            links = slice(None) if _is_ring(box, dim, grid) else slice(box.low[dim], end)
+            used[dim][(box.slice, *chips[:dim], links, *chips[dim + 1 :])] += 1
+    return [max(1, int(links.max())) for links in used]
+
+
+def _share(
+    kind: CollectiveKind, box: _Box, grid: Grid, users: list[int], members: int
+) -> tuple[float, float]:
+    """Bytes over the busiest link as the shards pass, and at least; `members` in all slices."""
+    spanned = [dim for dim, count in enumerate(box.count) if count > 1]
+    rings = {dim: _is_ring(box, dim, grid) for dim in spanned}
+    widths = {dim: (2 if rings[dim] else 1) / users[dim] for dim in spanned}
+    if kind == "all-to-all":
+        crossing = [box.count[dim] ** 2 // 4 / box.count[dim] / widths[dim] for dim in spanned]
+        return (max(crossing) * box.members / members,) * 2
+    width = sum(widths.values())
+    if kind == "broadcast":
+        return 1 / width, 1 / width
+    lacking = 1 - 1 / box.members
+    # X/2 steps of whole shards in a ring; the last of them could be split between both ways
+    passed = 1.0 if any(rings.values()) else lacking
+    return rounds(kind) * passed / width, rounds(kind) * lacking / width
+
+
+def _hops(kind: CollectiveKind, box: _Box, grid: Grid) -> float:
+    """Half way around every ring, from end to end of every line."""
+    lengths = [
+        step * (count / 2 if _is_ring(box, dim, grid) else count - 1)
+        for dim, (step, count) in enumerate(zip(box.step, box.count, strict=True))
+        if count > 1
+    ]
+    return rounds(kind) * sum(lengths)
