@@ -3,8 +3,8 @@
     time = alpha + hops x latency + max over levels of  bytes over the uplink / its bandwidth
 
 Each algorithm puts its own bytes and hops on the levels (`scaling.cost.algorithms`); all groups
-that run at once share the uplinks (`scaling.cost.traffic`). On a torus the hops overlap with the
-bytes, and the longer of the two counts. Of the algorithms that can run, and of
+that run at once share the uplinks (`scaling.cost.traffic`). On a torus the latency of the links
+overlaps with the bytes, and the longer of the two counts. Of the algorithms that can run, and of
 their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
 calibrate`), the measured line is taken instead.
 """
@@ -33,7 +33,7 @@ from scaling.cost.traffic import Load, Uplink, load
 from scaling.cost.uplinks import have_rings, uplinks
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
-ON_TORUS: tuple[Algorithm, ...] = ("ring", "hierarchical", "pairwise")
+ON_TORUS = ("ring", "hierarchical", "pairwise")
 
 
 @dataclass(frozen=True)
@@ -224,14 +224,17 @@ def _latency(
     loads: Sequence[tuple[Uplink, Load]],
     fits: Sequence[LinkFit],
 ) -> tuple[float, float]:
-    """Seconds of all hops that wait for one another, and of those during which bytes flow.
+    """Seconds of all hops that wait for one another, and of those that bytes hide on a torus.
 
     Of a permute the one longest hop counts.
     """
     waiting, filling = [0.0], [0.0]
     for n, (uplink, carried), fit in zip(counts, loads, fits, strict=True):
-        hop = fit.latency * uplink.latency + fit.step
-        (waiting if carried.hops is None else filling).append(hop * (carried.hops or n))
+        if carried.hops is None:
+            waiting.append(n * (fit.latency * uplink.latency + fit.step))
+        else:
+            waiting.append(carried.hops * fit.step)
+            filling.append(carried.hops * fit.latency * uplink.latency)
     total = max if kind == "permute" else sum
     return total(waiting), total(filling)
 

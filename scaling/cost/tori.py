@@ -19,7 +19,7 @@ A group that is no grid of chips, evenly spaced, counts as the smallest box arou
 overlap, or every second chip of a ring has a group of its own, groups share the links evenly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +70,18 @@ def grid_of(cluster: Cluster) -> Grid:
     slice_places = np.array([coordinates(torus, shape, device) for device in range(chips)])
     devices = np.arange(cluster.devices)
     return Grid(slice_places[devices % chips], devices // chips, shape, wraparound(torus, shape))
+
+
+def groups_along(grid: Grid, dims: Sequence[int]) -> np.ndarray:
+    """Device ids [groups, members]: the rings or planes that span `dims` of every slice.
+
+    groups_along(grid, [0]) of two slices of 4x4x4: 32 groups of 4 chips.
+    """
+    kept = [dim for dim in range(len(grid.shape)) if dim not in dims]
+    keys = np.stack([grid.slices, *(grid.places[:, dim] for dim in kept)])
+    _, number = np.unique(keys, axis=1, return_inverse=True)
+    members = int(np.prod([grid.shape[dim] for dim in dims]))
+    return np.argsort(number, kind="stable").reshape(-1, members)
 
 
 def grid_share(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> GridShare:
