@@ -170,8 +170,8 @@ def _boxes_of(places: np.ndarray, slices: np.ndarray) -> Iterator[_Box]:
     step = np.where(even[:, None], step, 1)
     count = np.where(even[:, None], count, high - low + 1)
     rows = zip(slices.tolist(), low.tolist(), step.tolist(), count.tolist(), strict=True)
-    for where, *corner in rows:
-        yield _Box(where, *(tuple(row) for row in corner), members)
+    for number, corner, steps, counts in rows:
+        yield _Box(number, tuple(corner), tuple(steps), tuple(counts), members)
 
 
 def _is_ring(box: _Box, dim: int, grid: Grid) -> bool:
@@ -190,7 +190,8 @@ def _users(boxes: list[_Box], grid: Grid) -> list[int]:
         for dim, count in enumerate(box.count):
             end = box.low[dim] + box.step[dim] * (count - 1)
             links = slice(None) if _is_ring(box, dim, grid) else slice(box.low[dim], end)
-            used[dim][(box.slice, *chips[:dim], links, *chips[dim + 1 :])] += 1
+            place: tuple[int | slice, ...] = (box.slice, *chips[:dim], links, *chips[dim + 1 :])
+            used[dim][place] += 1
     return [max(1, int(links.max())) for links in used]
 
 

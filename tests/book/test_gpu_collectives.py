@@ -1,0 +1,248 @@
+"""GPU chapter, pop quizzes and quizzes 2, 4 and 5, asked of the costs of collectives.
+
+"How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06). V bytes, D chips or nodes, W
+bytes/s. The book's rules drop (D - 1)/D; where it does, the expected number here is multiplied
+by it.
+"""
+
+import numpy as np
+import pytest
+
+from meshes import catalog
+from meshes.shape import parse_mesh
+from scaling.ask import ask, groups_of
+from scaling.cost.collectives import collective_time
+from scaling.cost.kernels import kernel_time
+from scaling.cost.profile_file import ideal
+from scaling.program import Kernel
+
+IDEAL = ideal()
+
+
+def h100(nodes=1):
+    return catalog.load("dgx-h100", nodes)
+
+
+def seconds(kind, size, cluster, mesh=None, axes=(), algorithm="auto"):
+    groups = groups_of(cluster, parse_mesh(mesh) if mesh else None, axes)
+    return collective_time(kind, float(size), groups, cluster, IDEAL, algorithm).time
+
+
+def critical_tokens(cluster, mesh=None, axes=(), shards=1, width=8192, inner=28672):
+    """Tokens per data-parallel replica from which the backward pass hides the gradients' sum.
+
+    One MLP of [width, inner] and [inner, width], cut over `shards` chips of a replica: 8 B D F
+    FLOPs against the all-reduce of 4 D F bytes, as in the chapter's section on data parallelism.
+    """
+    weights = 4.0 * width * inner / shards
+    communication = seconds("all-reduce", weights, cluster, mesh, axes)
+    flops = 8.0 * width * inner / shards
+    kernel = Kernel("dot", kind="matmul", flops=flops, bytes=0.0, dtype="bf16")
+    return communication / kernel_time(kernel, cluster.accelerator, IDEAL).time / shards
+
+
+def tensor_limit(cluster, inner, ways):
+    """Largest tensor axis over `ways` chips that stays compute bound, by its wire: Y < F W / C."""
+    size = 1e9
+    wire = size * (ways - 1) / ways / seconds("all-gather", size, cluster)
+    return inner * wire / cluster.accelerator.peak("bf16")
+
+
+# Inside a node
+
+
+@pytest.mark.parametrize(
+    ("question", "shape", "approximate", "exact"),
+    [
+        ("pop quiz 1", (1024, 16384), "75e-6", "65e-6"),
+        ("quiz 2 Q3", (4096, 65536), None, "1.04e-3"),
+    ],
+)
+def test_all_gather_of_a_bf16_array_on_eight_h100(printed, question, shape, approximate, exact):
+    size = 2 * shape[0] * shape[1]
+    time = seconds("all-gather", size, h100())
+    assert time == printed(exact)
+    if approximate:
+        assert time * 8 / 7 == printed(approximate)
+
+
+def test_quiz_2_q3_the_time_is_about_v_over_w_and_not_v_over_n_w():
+    """Editions before July 2026 print V/(N W) = V/3.6e12 as the approximation."""
+    size = 2 * 4096 * 65536
+    time = seconds("all-gather", size, h100())
+    assert time == pytest.approx(size / 450e9, rel=1 / 7)
+    assert time / (size / 3.6e12) == pytest.approx(7)
+
+
+def test_text_150_gb_per_second_of_an_all_reduce_compare_with_257_and_not_with_450():
+    """Algorithm bandwidth, of which a ring of 8 reaches 450 x 8/14; only bus bandwidth has 450."""
+    (answer,) = ask("all-reduce", [58_720_256], np.arange(8)[None], h100(), IDEAL, "ring")
+    assert answer.algorithm_bandwidth == pytest.approx(257e9, rel=1e-3)
+    assert answer.bus_bandwidth == pytest.approx(450e9)
+
+
+def test_text_bytes_of_an_mlp_matrix_cut_eight_ways(printed):
+    assert 2 * 8192 * 28672 / 8 == printed("58e6", cut=True)
+
+
+def test_text_adding_in_the_switch_saves_at_most_1_75(printed):
+    """The bound lets every byte pass once. NCCL's own way sends V/N more: 14/9 of a ring's rate."""
+    node, everyone = h100(), np.arange(8)[None]
+    ring = collective_time("all-reduce", 1e9, everyone, node, IDEAL, "ring")
+    assert ring.time / ring.lower_bound == printed("1.75")
+    nvls = collective_time("all-reduce", 1e9, everyone, node, IDEAL, "nvls")
+    assert ring.time / nvls.time == pytest.approx(14 / 9)
+
+
+# Between nodes
+
+
+@pytest.mark.parametrize(("nodes", "level"), [(1, "node"), (32, "leaf")])
+def test_text_all_gather_rate_of_a_node_and_of_a_scalable_unit(printed, nodes, level):
+    rate = 1e9 / seconds("all-gather", 1e9, h100(nodes))
+    assert rate == printed({"node": "514e9", "leaf": "413e9"}[level])
+
+
+def test_text_all_gather_of_1024_gpus_at_403_and_not_413_gb_per_second(printed):
+    """The book takes the slowest level by itself, the 32 nodes of a unit: 400 x 32/31.
+
+    But what other units hold comes in through the same NICs: a node lacks 127/128 of the array.
+    """
+    rate = 1e9 / seconds("all-gather", 1e9, h100(128))
+    assert rate == pytest.approx(400e9 * 128 / 127)
+    assert 400e9 * 32 / 31 == printed("413e9")
+    assert rate / (400e9 * 32 / 31) == pytest.approx(0.976, abs=1e-3)
+
+
+def test_quiz_4_q1_a_scalable_unit_is_bound_by_its_nics():
+    """Out of the top switch come 31 copies of V: each of 32 nodes takes in 31/32 of V."""
+    size = 1e9
+    time = seconds("all-gather", size, h100(32))
+    assert time == pytest.approx(31 * size / (32 * 400e9))
+    assert time > size / 450e9  # the node switches
+
+
+def test_quiz_4_q4_spines_carry_12_8_tb_per_second_of_a_unit_and_not_6_4():
+    """The answer follows appendix B, whose switches have half of their 64 ports."""
+    cluster = h100(128)
+    time = seconds("all-reduce", 1e9, cluster, "data=4,fsdp=32,tensor=8", ["data"])
+    assert time == pytest.approx(2 * 3 / 4 * 256 * 1e9 / 12.8e12)
+
+
+def test_quiz_4_q5_two_nodes_are_bound_by_nvlink():
+    rate = 1e9 / seconds("all-gather", 1e9, h100(2))
+    assert rate == pytest.approx(450e9 * 8 / 7)  # the NICs alone: 800
+
+
+def test_text_an_all_to_all_slows_down_2_6_times_from_one_node_to_two():
+    """Printed as more than 4 times: 4.5 by the rules V/(N W), 2.6 with what stays in place."""
+    total = 1e9
+    one = seconds("all-to-all", total / 8, h100(1))
+    two = seconds("all-to-all", total / 16, h100(2))
+    assert two / one == pytest.approx(2.57, abs=0.01)
+    rule = (1 / (2 * 400e9)) / (1 / (8 * 450e9))
+    assert rule == pytest.approx(4.5)
+
+
+def test_text_all_to_all_over_many_nodes_gets_50_gb_per_second_and_gpu():
+    total, nodes = 1e9, 128
+    time = seconds("all-to-all", total / (8 * nodes), h100(nodes))
+    assert time == pytest.approx(total / (nodes * 400e9) * (nodes - 1) / nodes)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "nodes", "factor"),
+    [
+        ("data=4,tensor=8", 4, 1.0),  # cut over the GPUs of a node: the NICs carry as much
+        ("data=4,tensor=16", 8, 0.5),  # over two nodes: each carries half
+    ],
+)
+def test_text_what_another_axis_inside_or_over_nodes_saves(mesh, nodes, factor):
+    tensor = parse_mesh(mesh).sizes["tensor"]
+    time = seconds("all-gather", 1e9 / tensor, h100(nodes), mesh, ["data"])
+    assert time == pytest.approx(factor * 3 / 4 * 1e9 / 400e9)
+
+
+# Rooflines: data parallelism
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tokens", "units"), [(1, "2200", 8), (32, "2475", 32), (128, "2475", 128)]
+)
+def test_text_tokens_per_gpu_of_data_parallelism(printed, nodes, tokens, units):
+    found = critical_tokens(h100(nodes)) / ((units - 1) / units)
+    assert found == printed(tokens, "h100")
+
+
+def test_text_batch_of_16000_h100(printed):
+    tokens = critical_tokens(h100(2000)) * 16_000
+    assert tokens == printed("40e6")
+
+
+def test_text_two_nodes_with_tensor_parallelism_inside_need_half_as_many(printed):
+    """1237 holds for groups of two, one GPU of each node."""
+    found = critical_tokens(h100(2), "data=2,tensor=8", ["data"], shards=8)
+    assert found == printed("1237", "h100", cut=True)
+
+
+def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
+    """Printed is the leaf level alone; NVLink, at 514 GB/s, binds (as quiz 4 Q5 says itself)."""
+    found = critical_tokens(h100(2))
+    wire = 1e9 / seconds("all-gather", 1e9, h100(2))
+    assert found == pytest.approx(989.4e12 / wire)
+    assert found == pytest.approx(1925, rel=0.001)
+
+
+def test_quiz_5_q1_a_b200_needs_5625_tokens_over_nodes(printed):
+    nodes = 32
+    found = critical_tokens(catalog.load("dgx-b200", nodes)) / ((nodes - 1) / nodes)
+    assert found == printed("5625")
+
+
+def test_quiz_5_q2_replicas_over_eight_nodes_need_309(printed):
+    """TP 8 x PP 8 spans eight nodes, whose NICs share the sum; 64 replicas on 4096 GPUs."""
+    mesh = "data=64,stage=8,tensor=8"
+    found = critical_tokens(h100(512), mesh, ["data"], shards=64)
+    assert found / (63 / 64) == printed("309", "h100")
+
+
+def test_text_llama_3_over_sixteen_nodes_needs_155():
+    """TP 8 x PP 16, 128 replicas on 16,384 GPUs: 2475 / 16. The book prints only the 16."""
+    mesh = "data=128,stage=16,tensor=8"
+    found = critical_tokens(h100(2048), mesh, ["data"], shards=128)
+    assert found / (127 / 128) == pytest.approx(2475 / 16, rel=1e-3)
+
+
+# Rooflines: tensor parallelism
+
+
+@pytest.mark.parametrize(
+    ("question", "cluster", "nodes", "inner", "ways"),
+    [
+        ("text, in a node", "dgx-h100", 1, 28000, 12.7),
+        ("quiz 5 Q2.3", "dgx-h100", 1, 28672, 13.0),
+        ("quiz 5 Q1", "dgx-b200", 1, 25000, 10.0),  # F / 2500
+    ],
+)
+def test_largest_tensor_axis_in_a_node(question, cluster, nodes, inner, ways):
+    found = tensor_limit(catalog.load(cluster, nodes), inner, 8)
+    assert found == pytest.approx(ways, rel=0, abs=0.05)
+
+
+def test_quiz_5_q2_3_prints_14_4_where_its_own_rule_gives_13_0(printed):
+    """F / 1995 instead of F / 2200; that eight ways are fine is right."""
+    assert 28672 / 1995 == printed("14.4")
+    assert tensor_limit(h100(), 28672, 8) == pytest.approx(28672 / 2200, rel=1e-3)
+
+
+def test_text_largest_tensor_axis_over_many_nodes(printed):
+    nodes = 32
+    wire = 1e9 * (nodes - 1) / nodes / seconds("all-gather", 1e9, h100(nodes))
+    assert 28000 * wire / 989.4e12 == printed("11", "h100")
+
+
+def test_text_tensor_axis_over_two_nodes_ends_at_14_5_and_not_at_19():
+    """19 = F / 2475 + 8 counts the NICs alone; NVLink carries 514 GB/s of the gathered array."""
+    rate = 1e9 / seconds("all-gather", 1e9, h100(2))
+    assert 28000 * rate / 989.4e12 == pytest.approx(14.5, abs=0.1)
+    assert 28000 * 400e9 / 989.4e12 + 8 == pytest.approx(19.3, abs=0.05)

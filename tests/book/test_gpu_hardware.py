@@ -1,0 +1,230 @@
+"""GPU chapter, quizzes 1 to 3 and the figures of its text, asked of the catalogue and the roofline.
+
+"How to Scale Your Model" (jax-ml/scaling-book, gpus.md and roofline.md, 2026-06). A test is named
+by its question; where the book is in error, both figures stand here with the reason.
+"""
+
+import numpy as np
+import pytest
+
+from meshes import catalog
+from meshes.cluster import level_nodes
+from scaling.cost.collectives import collective_time
+from scaling.cost.kernels import kernel_time
+from scaling.cost.profile_file import ideal
+from scaling.cost.traffic import load
+from scaling.cost.uplinks import uplinks
+from scaling.program import Kernel
+
+IDEAL = ideal()
+
+
+def chip(name):
+    return catalog.accelerator(name)
+
+
+def uplink(cluster, words):
+    """bytes/s out of one unit of a level."""
+    return next(u.bandwidth for u in uplinks(cluster) if u.words == words)
+
+
+def matmul(batch, inner, outer, dtype, weights=2):
+    """[batch, inner] x [inner, outer]: two bytes per activation, `weights` per weight."""
+    moved = 2 * batch * (inner + outer) + weights * inner * outer
+    flops = 2.0 * batch * inner * outer
+    return Kernel("dot", kind="matmul", flops=flops, bytes=moved, dtype=dtype)
+
+
+# Quiz 1: one chip
+
+
+@pytest.mark.parametrize(("name", "cores"), [("h100-sxm", 16896), ("b200-sxm", 18944)])
+def test_quiz_1_q1_fp32_lanes(name, cores):
+    assert chip(name).cores * chip(name).fpus_per_core == cores
+
+
+def test_quiz_1_q2_vector_rate_at_boost_and_how_much_faster_matrices_are(printed):
+    h100 = chip("h100-sxm")
+    vector = h100.cores * h100.fpus_per_core * h100.clock  # an operation per lane and cycle
+    assert vector == printed("33.5e12")
+    assert h100.peak("bf16") / vector == printed("30")
+    assert h100.peak("fp32") == printed("67e12")  # counts a fused multiply-add as two
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "intensity", "inputs"),
+    [
+        ("h100-sxm", "bf16", "295", "h100"),
+        ("b200-sxm", "bf16", "281", "exact"),
+        ("h100-sxm", "fp8", "590", "h100"),  # twice the 295, which was cut off
+        ("b200-sxm", "fp8", "562", "exact"),
+        ("tpu-v5e", "bf16", "240", "v5e"),  # roofline chapter, arithmetic intensity
+    ],
+)
+def test_quiz_1_q3_flops_per_byte_at_which_a_matmul_turns_from_memory_to_compute(
+    printed, name, dtype, intensity, inputs
+):
+    ridge = chip(name).peak(dtype) / chip(name).required("memory_bandwidth")
+    assert ridge == printed(intensity, inputs, cut=True)
+    for factor, bound in ((0.99, "memory"), (1.01, "compute")):
+        kernel = Kernel("dot", kind="matmul", flops=factor * ridge, bytes=1.0, dtype=dtype)
+        assert kernel_time(kernel, chip(name), IDEAL).bound == bound
+
+
+@pytest.mark.parametrize(
+    ("batch", "seconds", "bound"), [(64, "8.6e-6", "memory"), (512, "15e-6", "compute")]
+)
+def test_quiz_1_q4_time_of_a_matmul_on_a_b200(printed, batch, seconds, bound):
+    cost = kernel_time(matmul(batch, 4096, 8192, "fp16"), chip("b200-sxm"), IDEAL)
+    assert cost.time == printed(seconds)
+    assert cost.bound == bound
+
+
+def test_quiz_1_q4_bytes(printed):
+    assert matmul(64, 4096, 8192, "fp16").bytes == printed("69e6")
+
+
+def test_quiz_1_q6_clock_that_the_b200s_vector_rate_needs(printed):
+    b200 = chip("b200-sxm")
+    clock = b200.peak("fp32") / (2 * b200.cores * b200.fpus_per_core)
+    assert clock == printed("2.1e9")
+
+
+def test_tensor_core_clock_is_1_83_ghz_and_not_the_1_76_of_the_text():
+    """1024 FLOPs per cycle and unit, 4 units per core; 1.76 GHz would need 1065 (our erratum)."""
+    h100 = chip("h100-sxm")
+    units = h100.cores * 4
+    assert h100.peak("bf16") / (units * 1024) == pytest.approx(1.83e9, rel=1e-3)
+    assert h100.peak("bf16") / (units * 1.76e9) == pytest.approx(1065, abs=1)
+
+
+def test_registers_of_a_core_hold_eight_warps_of_256_registers_each_thread():
+    held = chip("h100-sxm").registers_per_core * 4  # bytes
+    assert held == 262_144
+    assert held / (256 * 32 * 4) == 8
+
+
+# Roofline chapter
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("h100-sxm", "1.01e-3"), ("tpu-v6e", "1.1e-3")])
+def test_roofline_text_time_of_1e12_flops(printed, name, seconds):
+    kernel = Kernel("dot", kind="matmul", flops=1e12, bytes=0.0, dtype="bf16")
+    assert kernel_time(kernel, chip(name), IDEAL).time == printed(seconds)
+
+
+def test_roofline_text_a_dot_product_does_half_a_flop_per_byte():
+    n = 1e9
+    kernel = Kernel("dot", kind="matmul", flops=2 * n - 1, bytes=4 * n + 2, dtype="bf16")
+    cost = kernel_time(kernel, chip("tpu-v5e"), IDEAL)
+    assert cost.bound == "memory"
+    ridge = chip("tpu-v5e").peak("bf16") / chip("tpu-v5e").required("memory_bandwidth")
+    assert cost.compute / cost.memory * ridge == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("size", "batch"), [(4096, 136.09), (1024, 226.31)])
+def test_roofline_q3_exact_critical_batch_of_int8_weights(size, batch):
+    """Printed as a plot only; batch = D F / (2 D F W / C - 2 (D + F)) by hand."""
+    batches = np.arange(1, 500)
+    cost = kernel_time(matmul(batches, size, size, "bf16", weights=1), chip("tpu-v5e"), IDEAL)
+    first = batches[np.argmax(cost.bound == "compute")]
+    assert first == pytest.approx(batch, rel=0, abs=1.0)
+
+
+def test_roofline_q4_a_matrix_per_example_is_read_for_two_operations_per_byte():
+    b, d, f = 64, 8192, 8192
+    kernel = Kernel(
+        "dot", kind="matmul", flops=2.0 * b * d * f, bytes=b * (d + d * f + f), dtype="int8"
+    )
+    cost = kernel_time(kernel, chip("tpu-v5e"), IDEAL)
+    ridge = chip("tpu-v5e").peak("int8") / chip("tpu-v5e").required("memory_bandwidth")
+    assert cost.compute / cost.memory * ridge == pytest.approx(2, rel=1e-3)
+
+
+def test_roofline_q5_dense_peak_is_half_of_the_sparse_one(printed):
+    h100 = chip("h100-sxm")
+    assert h100.peak("bf16") == printed("989e12")
+    assert h100.peak("bf16") == pytest.approx(1.979e15 / 2, rel=1e-3)
+
+
+# Quiz 2: a node
+
+
+@pytest.mark.parametrize(
+    ("name", "egress"), [("dgx-a100", 300e9), ("dgx-h100", 450e9), ("dgx-b200", 900e9)]
+)
+def test_text_nvlink_out_of_one_gpu(name, egress):
+    assert uplink(catalog.load(name), "NVLink of a chip") == egress
+
+
+def test_quiz_2_q1_the_gpus_of_a_node_limit_it():
+    node = catalog.load("dgx-h100")
+    assert node.devices * uplink(node, "NVLink of a chip") == 3.6e12
+
+
+def test_quiz_2_q2_bisection_of_a_node_both_ways():
+    halves = np.array([[i, (i + 4) % 8] for i in range(8)])
+    cost = collective_time("permute", 1e9, halves, catalog.load("dgx-h100"), IDEAL)
+    assert 8 * 1e9 / cost.time == pytest.approx(3.6e12)
+
+
+# Quiz 3: the fat tree
+
+
+def test_quiz_3_q1_bandwidth_at_every_level_of_1024_gpus():
+    pod = catalog.load("dgx-h100", 128)
+    assert level_nodes(pod) == {"node": 1, "leaf": 32, "spine": 128}
+    assert pod.node_network_bandwidth == 400e9
+    assert uplink(pod, "NICs of a node") == 400e9
+    assert uplink(pod, "uplinks of a leaf group") == 12.8e12
+    units = pod.nodes // 32
+    # appendix B and quiz 4 Q4 take 25.6e12, from switches of 1.6 TB/s: half of 64 x 400 Gb/s
+    assert units * uplink(pod, "uplinks of a leaf group") == 51.2e12
+
+
+def test_quiz_3_q1_400_gb_per_second_are_a_nodes_and_not_a_gpus():
+    """The last sentence of the answer says per GPU; a GPU of eight has 50."""
+    pod = catalog.load("dgx-h100", 128)
+    spines = 4 * uplink(pod, "uplinks of a leaf group")
+    assert spines / pod.nodes == 400e9
+    assert spines / pod.devices == 50e9
+
+
+def test_quiz_3_q2_2048_gpus_need_no_core_layer_and_4096_do():
+    assert "core" not in level_nodes(catalog.load("dgx-h100", 256))
+    assert level_nodes(catalog.load("dgx-h100", 512))["core"] == 512
+
+
+def test_quiz_3_q2_the_larger_pods_keep_full_bisection():
+    for nodes in (256, 512):
+        pod = catalog.load("dgx-h100", nodes)
+        names = {"leaf": "uplinks of a leaf group", "spine": "uplinks of a spine layer"}
+        for level, size in list(level_nodes(pod).items())[1:-1]:
+            assert uplink(pod, names[level]) == size * 400e9
+
+
+def test_text_a_rack_of_gb200_sends_nine_times_as_much_as_a_node_of_h100():
+    racks = catalog.load("gb200-nvl72", 36)
+    out = uplink(racks, "NICs of an NVLink domain")
+    assert out == 3.6e12
+    assert out / catalog.load("dgx-h100").node_network_bandwidth == 9
+
+
+# Derivation of the collectives between nodes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words", "lacking", "rate"),
+    [
+        (1, "NVLink of a chip", "7/8", "514e9"),
+        (32, "NICs of a node", "31/32", "413e9"),
+        (128, "uplinks of a leaf group", "3/4", "17.1e12"),
+    ],
+)
+def test_text_all_gather_rate_of_each_level_alone(printed, nodes, words, lacking, rate):
+    cluster = catalog.load("dgx-h100", nodes)
+    found = next(u for u in uplinks(cluster) if u.words == words)
+    share = load("all-gather", np.arange(cluster.devices)[None], found, "hierarchical").share
+    above, below = map(int, lacking.split("/"))
+    assert share == pytest.approx(above / below)
+    assert found.bandwidth / share == printed(rate)

@@ -1,0 +1,111 @@
+"""TPU chapter: what a chip, a host and a pod hold, and times of memory and matmuls.
+
+"How to Scale Your Model" (jax-ml/scaling-book, tpus.md, sharding.md and applied-inference.md,
+2026-06).
+"""
+
+import numpy as np
+import pytest
+
+from meshes import catalog
+from meshes.cluster import torus_shape
+from meshes.torus import wraparound
+from scaling.cost.kernels import kernel_time
+from scaling.cost.profile_file import TPU_VECTOR, ideal
+from scaling.program import Kernel
+
+IDEAL = ideal()
+GIB = 2**30
+
+
+def read(bytes, name):
+    """Seconds to read so many bytes from one chip's memory."""
+    return kernel_time(Kernel("read", bytes=bytes), catalog.accelerator(name), IDEAL).time
+
+
+def test_q1_loading_200b_parameters_on_32_v4(printed):
+    """The book's memory has 1.23e12 bytes/s, Google's page 1.2e12: 10.2 and 10.4 ms."""
+    assert read(200e9 * 2 / 32, "tpu-v4") == printed("10e-3")
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "shape", "flops", "memory"),
+    [
+        ("tpu-v5e", 32, (16, 16), "5.1e16", "4e12"),
+        ("tpu-v5p", 2240, (16, 20, 28), "4.1e18", "860e12"),
+    ],
+)
+def test_q2_what_a_pod_has(printed, name, hosts, shape, flops, memory):
+    """Memory: the book counts 16 and 96 GB a chip, which are GiB."""
+    pod = catalog.load(name, hosts)
+    chip = pod.accelerator
+    assert torus_shape(pod) == shape
+    # 256 x 197e12 is 5.04e16; the book takes 2e14 for a v5e
+    rounding = 2e14 / 197e12 - 1 if name == "tpu-v5e" else 0.0
+    assert pod.devices * chip.peak("bf16") == printed(flops, rounding)
+    assert pod.devices * chip.required("memory") / GIB * 1e9 == printed(memory)
+
+
+@pytest.mark.parametrize(("faster", "batch", "book"), [(1, 259.25, "267"), (22, 10.96, "11")])
+def test_q4_critical_batch_of_an_int8_matmul_from_memory_and_from_vmem(
+    printed, faster, batch, book
+):
+    """int8 [B, 4096] x [4096, 16384] on a v5e; VMEM is 22 times as fast as its memory.
+
+    267 comes from 2 x 4096 x 16384 = 1.34e8 operations per token, rounded to 1.3e8.
+    """
+    chip, (d, f) = catalog.accelerator("tpu-v5e"), (4096, 16384)
+    batches = np.arange(1, 20) if faster > 1 else np.arange(100, 500)
+    moved = (batches * (d + f) + d * f) / faster
+    kernel = Kernel("dot", kind="matmul", flops=2.0 * batches * d * f, bytes=moved, dtype="int8")
+    first = batches[np.argmax(kernel_time(kernel, chip, IDEAL).bound == "compute")]
+    assert first == pytest.approx(batch, rel=0.005, abs=1)
+    assert first == printed(book, inputs=2**27 / 1.3e8 - 1)
+
+
+def test_q6_reading_the_matrix_and_multiplying_on_one_chip(printed):
+    """int8 [131072, 131072] by bf16 [131072, 8]; the book rounds 17.2e9 bytes to 16e9."""
+    size = 131072
+    assert read(size**2, "tpu-v5e") == printed("20e-3", inputs=2**34 / 16e9 - 1)
+    kernel = Kernel("dot", kind="matmul", flops=2.0 * 8 * size**2, bytes=0.0, dtype="bf16")
+    assert kernel_time(kernel, catalog.accelerator("tpu-v5e"), IDEAL).time == printed("1.4e-3")
+
+
+def test_q6_from_host_memory_over_pcie(printed):
+    """Half a slice of 4 x 4 hangs on each of two hosts, a PCIe link per chip."""
+    (pcie,) = (j for j in catalog.load("tpu-v5e", 2).joints if j.parts == ("chip", "socket"))
+    assert 16e9 / 16 / pcie.total_bandwidth == printed("63e-3", cut=True)
+
+
+def test_appendix_a_vector_rate_of_a_v5p_core(printed):
+    peak = catalog.accelerator("tpu-v5p").peak("bf16")
+    assert TPU_VECTOR * peak / 2 == printed("7e12")
+
+
+def test_text_wraparound_links_come_with_cubes_of_4_and_on_v5e_with_16():
+    for name, hosts, closed in [
+        ("tpu-v4", 16, (True, True, True)),  # 4x4x4
+        ("tpu-v5p", 4, (False, False, False)),  # 2x2x4
+        ("tpu-v5e", 4, (False, False)),  # 4x8
+        ("tpu-v5e", 16, (False, True)),  # 8x16
+    ]:
+        pod = catalog.load(name, hosts)
+        assert wraparound(pod.torus, torus_shape(pod)) == closed
+
+
+def test_sharding_pop_quiz_1_reading_a_sixteenth_of_an_array(printed):
+    """fp32 [1024, 4096] over 16: 1 MiB, which the book rounds to 1e6, and 3.35e12 to 3.4e12."""
+    share = 1024 * 4096 * 4 / 16
+    assert share == 2**20
+    time = kernel_time(Kernel("read", bytes=share), catalog.accelerator("h100-sxm"), IDEAL).time
+    assert time == printed("294e-9", inputs=2**20 / 1e6 * 3.4 / 3.35 - 1)
+
+
+def test_applied_inference_memory_and_matrix_time_of_a_4x8_slice(printed):
+    """One matmul of Llama 3 70B's MLP, batch 64, over 32 v5e."""
+    weights = 8192 * 28672
+    assert read(2 * weights / 32, "tpu-v5e") == printed("18e-6")
+    flops = 2.0 * 64 * weights / 32
+    kernel = Kernel("dot", kind="matmul", flops=flops, bytes=0.0, dtype="bf16")
+    cost = kernel_time(kernel, catalog.accelerator("tpu-v5e"), IDEAL)
+    assert cost.time == printed("4e-6", cut=True)  # 4.77
