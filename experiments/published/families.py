@@ -209,9 +209,6 @@ FAMILIES: dict[str, Family] = {
     "hopper-jax": Family(
         ("h100-sxm", "h200-sxm"), ("dgx-h100",), "nvlink", {**INSIDE, **NVLS}, True, *XLA
     ),
-    "blackwell-rack-jax": Family(
-        ("gb200", "gb300"), ("gb200-nvl72",), "nvlink", {**INSIDE, **NVLS}, True, *XLA
-    ),
     "cdna3": Family(("mi300x",), ("mi300x-8",), "xgmi", INSIDE, False),
     "volta": Family(
         ("v100-sxm-16g", "v100-sxm-32g"),
