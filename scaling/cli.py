@@ -1,16 +1,18 @@
 """The command line: verbs only, no logic. Each verb imports what it needs when it runs.
 
 Exit codes: 0 fine; 2 bad input, one message on stderr (with --json also {"name", "error"} on
-stdout); 1 anything else, a stop on NaN included.
+stdout); 130 stopped by Ctrl-C before there was anything to save; 1 anything else, a stop on NaN
+included.
 """
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 import tyro
 from tyro.conf import Positional
@@ -291,6 +293,7 @@ def testbed(
         return testbed_command(action, given)
 
 
+INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
     "predict": predict,
@@ -324,9 +327,27 @@ def main(arguments: list[str] | None = None) -> int:
         if stop.code and "--json" in arguments:
             print(json.dumps({"name": "", "error": "the arguments are not understood: see stderr"}))
         raise
+    except (
+        KeyboardInterrupt
+    ):  # Ctrl-C where nothing has to be saved: the first step is still to come
+        print("stopped by SIGINT", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def command() -> NoReturn:
+    """The process of one verb: ends with its exit code.
+
+    After Ctrl-C at once, without taking jax apart: stopped while it compiles, it would crash.
+    """
+    code = main()
+    if code == INTERRUPTED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _check_verb(arguments: list[str]) -> None:
@@ -347,4 +368,4 @@ def about(name: str) -> Iterator[None]:
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

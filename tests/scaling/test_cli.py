@@ -1,6 +1,9 @@
 """The command line: exit codes, one message per mistake, and nothing compiled before it."""
 
+import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -401,3 +404,36 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch):
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait(60)) == (b"", 0)
+
+
+@pytest.mark.parametrize(
+    "words", [["predict", "tiny"], ["calibrate", "--quick"], ["train", "tiny"], ["compare", "x"]]
+)
+def test_ctrl_c_is_one_line_and_exit_code_130(cli, monkeypatch, words):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    module = importlib.import_module(f"scaling.commands.{words[0]}")
+    monkeypatch.setattr(module, f"{words[0]}_command", interrupted)
+    assert cli(*words) == (130, "", "stopped by SIGINT\n")
+
+
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run may have it ignored
+from scaling.cli import command
+command()
+"""
+
+
+def test_ctrl_c_before_the_first_step_ends_the_process_without_a_traceback(tmp_path):
+    words = ["train", "tiny", "--devices", "2", "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-c", INTERRUPTIBLE, *words]
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
+    environment["SCALING_CACHE"] = str(tmp_path)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert any("parameters on" in line for line in process.stderr)  # next it compiles
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(60) == 130
+    assert rest.endswith("stopped by SIGINT\n") and "Traceback" not in rest
