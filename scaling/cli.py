@@ -294,6 +294,7 @@ def testbed(
 
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
+STOPPED = "stopped by SIGINT"
 VERBS: dict[str, Callable[..., int]] = {
     "train": train,
     "predict": predict,
@@ -330,7 +331,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (
         KeyboardInterrupt
     ):  # Ctrl-C where nothing has to be saved: the first step is still to come
-        print("stopped by SIGINT", file=sys.stderr)
+        print(STOPPED, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -342,12 +343,25 @@ def command() -> NoReturn:
 
     After Ctrl-C at once, without taking jax apart: stopped while it compiles, it would crash.
     """
+    sys.unraisablehook = _unraisable
     code = main()
     if code == INTERRUPTED:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _end_interrupted()
     sys.exit(code)
+
+
+def _unraisable(error: "sys.UnraisableHookArgs") -> None:
+    """Ctrl-C while Python runs a callback of jax's for its garbage collector, say, stops as well."""
+    if issubclass(error.exc_type, KeyboardInterrupt):
+        print(STOPPED, file=sys.stderr)
+        _end_interrupted()
+    sys.__unraisablehook__(error)
+
+
+def _end_interrupted() -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _check_verb(arguments: list[str]) -> None:

@@ -437,3 +437,20 @@ def test_ctrl_c_before_the_first_step_ends_the_process_without_a_traceback(tmp_p
         rest = process.stderr.read()
         assert process.wait(60) == 130
     assert rest.endswith("stopped by SIGINT\n") and "Traceback" not in rest
+
+
+def test_ctrl_c_in_a_callback_that_cannot_raise_stops_too():
+    code = (
+        "import sys\n"
+        "from scaling import cli\n"
+        "class Collected:\n"
+        "    def __del__(self):\n"
+        "        raise KeyboardInterrupt\n"
+        "def verb(*_):\n"
+        "    Collected()\n"
+        "    print('went on')\n"
+        "cli.main = verb\n"
+        "cli.command()\n"
+    )
+    done = python("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by SIGINT\n")
