@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal, NoReturn
 
 import tyro
@@ -331,7 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (
         KeyboardInterrupt
     ):  # Ctrl-C where nothing has to be saved: the first step is still to come
-        print(STOPPED, file=sys.stderr)
+        print(STOPPED, file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -341,26 +342,24 @@ def main(arguments: list[str] | None = None) -> int:
 def command() -> NoReturn:
     """The process of one verb: ends with its exit code.
 
-    After Ctrl-C at once, without taking jax apart: stopped while it compiles, it would crash.
+    Ctrl-C ends it at once, except where the trainer has something to save. An exception instead
+    would pass through compilers and garbage collectors that lose it, or crash.
     """
-    sys.unraisablehook = _unraisable
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
+        signal.signal(signal.SIGINT, _interrupted)
     code = main()
     if code == INTERRUPTED:
-        _end_interrupted()
+        _end()
     sys.exit(code)
 
 
-def _unraisable(error: "sys.UnraisableHookArgs") -> None:
-    """Ctrl-C while Python runs a callback of jax's for its garbage collector, say, stops as well."""
-    if issubclass(error.exc_type, KeyboardInterrupt):
-        print(STOPPED, file=sys.stderr)
-        _end_interrupted()
-    sys.__unraisablehook__(error)
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(sys.stderr.fileno(), f"{STOPPED}\n".encode())
+    _end()
 
 
-def _end_interrupted() -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _end() -> NoReturn:
+    """Without taking jax apart, which would crash while it compiles."""
     os._exit(INTERRUPTED)
 
 

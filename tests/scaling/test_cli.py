@@ -439,18 +439,21 @@ def test_ctrl_c_before_the_first_step_ends_the_process_without_a_traceback(tmp_p
     assert rest.endswith("stopped by SIGINT\n") and "Traceback" not in rest
 
 
-def test_ctrl_c_in_a_callback_that_cannot_raise_stops_too():
+@pytest.mark.parametrize("place", ["collector", "code"])
+def test_ctrl_c_stops_at_once_also_where_an_exception_would_be_lost(place):
     code = (
-        "import sys\n"
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from scaling import cli\n"
+        "stop = lambda: (os.kill(os.getpid(), signal.SIGINT), sum(range(10**6)))\n"
         "class Collected:\n"
         "    def __del__(self):\n"
-        "        raise KeyboardInterrupt\n"
-        "def verb(*_):\n"
-        "    Collected()\n"
+        "        stop()\n"
+        "def verb():\n"
+        "    Collected() if sys.argv[1] == 'collector' else stop()\n"
         "    print('went on')\n"
         "cli.main = verb\n"
         "cli.command()\n"
     )
-    done = python("-c", code)
+    done = python("-c", code, place)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by SIGINT\n")
