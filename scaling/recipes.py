@@ -122,6 +122,8 @@ def resolve(text: str) -> Run:
     if ".py:" in text:
         return _from_function(text)
     path = Path(text)
+    if path.suffix == ".py":
+        raise InputError(f"{text}: name the function in it that returns the run: {text}:FUNCTION")
     if path.suffix == ".json":
         return load_run(path)
     if path.suffix == ".jsonl":
@@ -153,6 +155,8 @@ def _from_function(text: str) -> Run:
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{text}: there is no file {file}")
+    if not function:
+        raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
     module = _called(path, lambda: _loaded(path))
     make = getattr(module, function, None)
     if not callable(make):

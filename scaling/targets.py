@@ -73,6 +73,32 @@ def target(
     return Target(replace(run, mesh=shape), shape, place)
 
 
+def idle_nodes(where: Target) -> list[str]:
+    """A warning where whole nodes that were asked for have no device of the mesh."""
+    mesh, cluster = where.shape, where.cluster
+    used = -(-mesh.devices // cluster.devices_per_node)
+    if cluster.virtual_devices or used == cluster.nodes:
+        return []
+    return [
+        f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
+        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all"
+    ]
+
+
+def parsed_overrides(items: Sequence[str]) -> dict[str, float]:
+    """As `catalog.parse_overrides`; messages about a value name its key too."""
+    found: dict[str, float] = {}
+    for item in items:
+        try:
+            found |= catalog.parse_overrides([item])
+        except InputError as error:
+            words = str(error)
+            raise InputError(
+                words if "--override" in words else f"--override {item}: {words}"
+            ) from None
+    return found
+
+
 def check_compilable(where: Target) -> None:
     """Raise InputError where the trainer's step cannot be compiled for the target.
 
@@ -173,7 +199,7 @@ def _cluster(run: Run, name: str | None, nodes: int | None, overrides: Sequence[
     stated = run.cluster if name is None else None
     choice = stated or ClusterChoice(name=name or HOST)
     count = nodes if nodes is not None else choice.nodes
-    given = {**choice.overrides, **catalog.parse_overrides(overrides)}
+    given = {**choice.overrides, **parsed_overrides(overrides)}
     return catalog.load(choice.file or choice.name or HOST, count, given)
 
 

@@ -1,6 +1,7 @@
 """`scaling cluster`: the catalogue of machines."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from meshes.catalog.write import cluster_toml
 from meshes.describe import as_json, sources, tree
 from meshes.errors import InputError
 from meshes.topology import cluster_from_topology
+from scaling.targets import parsed_overrides
 
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
 For more than one host add a joint with parts = ["nic", "leaf"], kind = "network" and the speed of
@@ -36,8 +38,10 @@ def cluster_command(
         what = "FILE.toml" if action == "check" else "NAME"
         raise InputError(f"scaling cluster {action} needs {what}")
     if action == "check":
+        if os.path.exists(target) and not target.endswith(".toml"):
+            raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
         return _check(target, wants_json)
-    cluster = catalog.load(target, nodes, catalog.parse_overrides(overrides))
+    cluster = catalog.load(target, nodes, parsed_overrides(overrides))
     if wants_json:
         print(json.dumps(as_json(cluster)))
     else:

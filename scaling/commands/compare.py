@@ -39,7 +39,10 @@ def compare_command(folder: Path, trace: Path | None, wants_json: bool) -> int:
     page = folder / PAGE
     inputs = [folder / name for name in KEPT]
     check_outputs({"--trace": trace}, [*inputs, *(page.with_suffix(end) for end in WRITTEN)])
-    found = compared(read_folder(folder))
+    read = read_folder(folder)
+    if trace is not None and read.missing:
+        raise InputError(f"--trace: {folder} has no {read.missing}; train the run again")
+    found = compared(read)
     try:
         page = write_page(found.comparison, page)
     except OSError as error:
@@ -51,8 +54,11 @@ def compare_command(folder: Path, trace: Path | None, wants_json: bool) -> int:
     else:
         print(table(found.comparison))
         print(f"page: {page}")
-        if not found.events:
+        if not found.events and not (read.recording and read.missing):
             print("next: train with --record-profile 10:12 to compare terms and collectives too")
+    if read.recording and read.missing:
+        words = f"terms and collectives are left out: {folder} has no {read.missing}"
+        print(f"warning: {words}; train the run again", file=sys.stderr)
     return 0
 
 
@@ -64,7 +70,7 @@ def compared(found: RunFolder) -> Compared:
     """
     from scaling.compare.compare import compare
 
-    if found.program is None or found.profile is None:
+    if found.missing:
         return Compared(compare(found.prediction, found.measured), None, [])
     priced = _priced(found)
     events, recording = _recorded(found)
@@ -113,10 +119,7 @@ def _write_trace(path: Path, found: Compared) -> None:
     from scaling.report.trace import measured_events, trace_events, write_trace
 
     priced = found.priced
-    if priced is None:
-        raise InputError(
-            "--trace: the run folder has no program.json or calibration.json; train the run again"
-        )
+    assert priced is not None  # the folder has all that it takes
     both = trace_events(priced) + measured_events(found.events, priced.program, process=2)
     try:
         write_trace(both, path)

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meshes.cluster import Cluster
 from meshes.errors import InputError
+from scaling.cost.profile import Profile
+from scaling.cost.profile_file import LINKS
 from scaling.outputs import check_outputs
 from scaling.predict import predict
 from scaling.prediction import Prediction, prediction_dict
 from scaling.recipes import file_of, resolve
 from scaling.run import Run, read_run
-from scaling.targets import Target, check_compilable, profile_for, target
+from scaling.targets import Target, check_compilable, idle_nodes, profile_for, target
 from scaling.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -136,11 +139,26 @@ def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Pre
     check_compilable(where)
     _calibrate_first(where, given)
     profile, doubts = profile_for(where.cluster, given.calibration)
-    cluster, profile = changed(where.cluster, profile, given.what_if)
+    cluster, changed_profile = changed(where.cluster, profile, given.what_if)
     program = _program(where, given)
-    priced = price(program, cluster, profile, record=given.trace is not None)
-    doubts = [*doubts, *map(str, surprises(priced, where.run, where.shape))]
+    priced = price(program, cluster, changed_profile, record=given.trace is not None)
+    idle = [*idle_nodes(where), *_without_effect(priced, where.cluster, profile, given.what_if)]
+    doubts = [*idle, *doubts, *map(str, surprises(priced, where.run, where.shape))]
     return where, priced, predict(priced, where.run, given.causal_flops, doubts)
+
+
+def _without_effect(
+    priced: "Priced", cluster: Cluster, profile: Profile, changes: Sequence[str]
+) -> Iterator[str]:
+    """A warning for each change of links that the step does not use."""
+    from scaling.price import price
+
+    for i, text in enumerate(changes):
+        if text.split()[0] in LINKS:
+            others = [*changes[:i], *changes[i + 1 :]]
+            without = price(priced.program, *changed(cluster, profile, others))
+            if without.timeline.by_step == priced.timeline.by_step:
+                yield f"--what-if {text!r} changed nothing: no collective of the step needs them"
 
 
 def _program(where: Target, given: PredictArguments) -> Any:

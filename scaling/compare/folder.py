@@ -54,6 +54,12 @@ class RunFolder:
     profile: Profile | None
     recording: Path | None
 
+    @property
+    def missing(self) -> str:
+        """Which of program.json and calibration.json is not there; "" if both are."""
+        files = {PROGRAM: self.program, CALIBRATION: self.profile}
+        return " and ".join(name for name, found in files.items() if found is None)
+
 
 def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Prediction) -> None:
     """Keep a prediction of `run` with all that it was made from."""

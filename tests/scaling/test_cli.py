@@ -324,6 +324,9 @@ def test_an_override_changes_one_figure_and_may_be_repeated(cli):
     [
         (["show"], ["needs NAME"]),
         (["check"], ["needs FILE.toml"]),
+        (["check", "mine.py"], ["cluster check reads a .toml file, mine.py is none"]),
+        (["check", "mien.toml"], ["cannot read mien.toml"]),
+        (["show", "dgx-h100", "--override", "gpus_per_node=0"], ["--override gpus_per_node=0:"]),
         (["show", "dgx-h10"], ["'dgx-h10'", "'dgx-h100'"]),
         (["show", "none.toml"], ["cannot read none.toml"]),
         (["show", "dgx-h100", "--nodes", "0"], ["nodes=0"]),
@@ -332,7 +335,8 @@ def test_an_override_changes_one_figure_and_may_be_repeated(cli):
         (["list", "dgx-h100"], ["list", "dgx-h100"]),
     ],
 )
-def test_a_bad_argument_of_cluster_is_one_message(cli, words, said):
+def test_a_bad_argument_of_cluster_is_one_message(cli, tmp_path, words, said):
+    (tmp_path / "mine.py").write_text("")
     check_refused(cli("cluster", *words), *said)
 
 

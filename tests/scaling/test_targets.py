@@ -1,5 +1,6 @@
 """Where a run is priced: the command line first, then the run, then this machine."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from scaling.targets import (
     check_compilable,
     described,
     found_again,
+    idle_nodes,
     machine_of,
     profile_for,
     target,
@@ -271,3 +273,26 @@ def test_a_described_cluster_is_found_again(run, name, mesh):
 def test_a_described_cluster_that_the_catalogue_lacks_is_refused(run):
     with pytest.raises(InputError, match="dgx-h10"):
         found_again("dgx-h10", 1, 8, run)
+
+
+# --- nodes without work -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mesh", "words"),
+    [
+        (8, "fsdp=8", "uses 8 of the 64 devices of 8 nodes: .* --nodes 1"),
+        (8, "fsdp=12", "uses 12 of the 64 devices of 8 nodes: .* --nodes 2"),
+        (2, "fsdp=16", None),
+        (2, "fsdp=12", None),
+        (1, "fsdp=4", None),
+    ],
+)
+def test_nodes_without_a_device_of_the_mesh_are_a_warning(run, nodes, mesh, words):
+    found = idle_nodes(target(run, "dgx-h100", nodes, mesh))
+    assert len(found) == (words is not None)
+    assert all(re.search(words, text) for text in found)
+
+
+def test_this_machine_has_no_nodes_without_work(run):
+    assert idle_nodes(target(run, "host", mesh="fsdp=2")) == []

@@ -131,9 +131,25 @@ def test_a_folder_that_lacks_something_is_refused(cli, folder, name, words):
 @pytest.mark.parametrize("name", ["program.json", "calibration.json"])
 def test_without_program_or_calibration_the_step_time_is_left(cli, folder, name, recording):
     (folder / name).unlink()
-    found = json.loads(cli(folder, "--json")[1])
+    _, out, err = cli(folder, "--json")
+    found = json.loads(out)
     assert found["step_time"]["error"] is not None and found["collectives"] == []
-    refused(cli(folder, "--trace", "t.json"), "no program.json or calibration.json")
+    assert err.startswith("warning: terms and collectives are left out: ")
+    assert f"has no {name}; train the run again" in err
+    assert "next: train with --record-profile" not in cli(folder)[1]
+    refused(cli(folder, "--trace", "t.json"), f"--trace: {folder} has no {name}; train")
+
+
+def test_both_missing_files_are_named(cli, folder, recording):
+    (folder / "program.json").unlink()
+    (folder / "calibration.json").unlink()
+    assert "has no program.json and calibration.json" in cli(folder)[2]
+
+
+def test_a_profile_that_measured_json_does_not_know_is_asked_for_again(cli, folder, recording):
+    """Of steps before the last time that the run was resumed."""
+    (folder / "measured.json").write_text(json.dumps(MEASURED | {"recorded_steps": None}))
+    assert "next: train with --record-profile" in cli(folder)[1]
 
 
 def test_a_prediction_of_another_version_is_refused(cli, folder):

@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from meshes import catalog
+from meshes.shape import MeshShape
 from scaling.calibrate.machine import host, versions
 from scaling.calibrations import calibration_path
 from scaling.cli import main
@@ -25,8 +26,10 @@ from scaling.cost.profile import (
     Profile,
     VectorFit,
 )
-from scaling.cost.profile_file import write_profile
-from scaling.program import COLLECTIVE_KINDS
+from scaling.cost.profile_file import profile_of, write_profile
+from scaling.price import price
+from scaling.program import COLLECTIVE_KINDS, Collective, Program
+from scaling.what_if import changed
 
 HERE = Evidence("scaling calibrate on a test", "2026-11-21", "calibrated", 9, 0.1, 0.1, 0.1, 0.1)
 PROFILE = Profile(
@@ -63,6 +66,7 @@ def folder(tmp_path_factory):
     """A cache and a run.json; what is compiled once is found there by the next test."""
     place = tmp_path_factory.mktemp("predict")
     (place / "small.json").write_text(json.dumps(SMALL))
+    (place / "small.py").write_text("def run(): ...")
     return place
 
 
@@ -158,6 +162,36 @@ def test_what_if_changes_the_figure_and_says_so(cli):
     after = document(cli("small.json", "--json", "--what-if", "latency x10"))["step_time"]
     assert after > 2 * before
     assert "what if latency x10" in cli("small.json", "--what-if", "latency x10")[1]
+
+
+LOCAL, ACROSS = (
+    Program(
+        "p",
+        "compiled",
+        mesh.sizes,
+        (Collective("g", kind="all-gather", axes=("fsdp",), bytes=1e9),),
+    )
+    for mesh in (MeshShape(fsdp=8), MeshShape(fsdp=16))
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "changes", "idle"),
+    [
+        (LOCAL, ["network x4"], ["network x4"]),
+        (LOCAL, ["nvlink x4"], []),
+        (LOCAL, ["nvlink x2", "network x2"], ["network x2"]),
+        (LOCAL, ["pcie x3", "latency x2", "peak x2"], ["pcie x3"]),
+        (ACROSS, ["network x4"], []),
+    ],
+)
+def test_a_change_of_links_that_the_step_does_not_use_is_said(program, changes, idle):
+    cluster = catalog.load("dgx-h100", nodes=2)
+    profile = profile_of(cluster.accelerator)
+    priced = price(program, *changed(cluster, profile, changes))
+    found = list(predict._without_effect(priced, cluster, profile, changes))
+    assert [text.split("'")[1] for text in found] == idle
+    assert all("changed nothing" in text for text in found)
 
 
 def test_what_does_not_fit_is_no_error(cli):
@@ -284,6 +318,12 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
         (["small.json", "--what-if", "nvlink"], ["'nvlink'", "such as 'network x2'"]),
         (["small.json", "--what-if", "nvlink x2"], ["host has no such links"]),
         (["small.json", "--override", "memory"], ["write key=value"]),
+        (
+            ["small.json", "--override", "gpus_per_node=0"],
+            ["--override gpus_per_node=0", "positive"],
+        ),
+        (["small.py"], ["small.py:FUNCTION"]),
+        (["small.py:"], ["no function is named; write small.py:FUNCTION"]),
         (["small.json", "--device-order", "data"], ["name each of data"]),
         (["small.json", "--calibration", "none.json"], ["cannot read the calibration file"]),
         (["small.json", "--calibration", "small.json"], ["unknown key 'model'"]),
