@@ -158,7 +158,7 @@ def _without_effect(
             others = [*changes[:i], *changes[i + 1 :]]
             without = price(priced.program, *changed(cluster, profile, others))
             if without.timeline.by_step == priced.timeline.by_step:
-                yield f"--what-if {text!r} changed nothing: no collective of the step needs them"
+                yield f"--what-if {text!r} changed nothing: such links hold up no collective"
 
 
 def _program(where: Target, given: PredictArguments) -> Any:

@@ -196,7 +196,8 @@ def test_a_missing_file_or_function_is_named(python_file):
     said = refused(f"{file}:larg")
     assert "no function 'larg'; did you mean 'large'" in said
     assert "_hidden" not in said
-    assert "no function ''" in refused(f"{file}:")
+    assert "no function is named; write " in refused(f"{file}:")
+    assert f"{file}:FUNCTION" in refused(f"{file}")
     assert "no function 'name'" in refused(f"{file}:name")
 
 

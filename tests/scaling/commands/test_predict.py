@@ -182,10 +182,10 @@ LOCAL, ACROSS = (
         (LOCAL, ["nvlink x4"], []),
         (LOCAL, ["nvlink x2", "network x2"], ["network x2"]),
         (LOCAL, ["pcie x3", "latency x2", "peak x2"], ["pcie x3"]),
-        (ACROSS, ["network x4"], []),
+        (ACROSS, ["network x0.5"], []),
     ],
 )
-def test_a_change_of_links_that_the_step_does_not_use_is_said(program, changes, idle):
+def test_a_change_of_links_that_hold_up_nothing_is_said(program, changes, idle):
     cluster = catalog.load("dgx-h100", nodes=2)
     profile = profile_of(cluster.accelerator)
     priced = price(program, *changed(cluster, profile, changes))
