@@ -68,7 +68,7 @@ def load(
     if uplink.grid is not None:
         return _grid_load(kind, groups, uplink.grid)
     if kind == "permute":
-        return _permute_load(groups, uplink.places)
+        return _permute_load(groups, uplink)
     places, members = uplink.places, groups.shape[1]
     units, pools = places.unit[groups], places.pool[groups]
     inside, within = _members_alike(units), _members_alike(places.region[groups])
@@ -104,15 +104,19 @@ def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> Load:
     return Load(found.share, found.groups, found.members, 0, found.least, found.hops)
 
 
-def _permute_load(groups: np.ndarray, places: Places) -> Load:
-    """Pairs that cross: out of the busiest pool, or into it."""
+def _permute_load(groups: np.ndarray, uplink: Uplink) -> Load:
+    """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
+    places = uplink.places
     source, target = pairs_of(groups)
     leaving = places.unit[source] != places.unit[target]
     crossing = leaving & (places.region[source] == places.region[target])
     if not crossing.any():
         return Load(0.0, 0, 1)
-    ways = (places.pool[source[crossing]], places.pool[target[crossing]])
-    busiest = max(int(np.bincount(pools).max()) for pools in ways)
+    source, target = source[crossing], target[crossing]
+    if uplink.peers:
+        _, counts = np.unique(source * len(places.unit) + target, return_counts=True)
+        return Load(float(counts.max()) * uplink.peers, int(counts.max()), 2)
+    busiest = max(int(np.bincount(places.pool[ends]).max()) for ends in (source, target))
     return Load(float(busiest), busiest, 2)
 
 
