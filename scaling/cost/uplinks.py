@@ -15,7 +15,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint, torus_joint
+from meshes.cluster import (
+    Cluster,
+    Joint,
+    Level,
+    level_nodes,
+    network_joint,
+    torus_joint,
+    whole_domains,
+)
 from meshes.errors import InputError
 from meshes.rings import direct_links, ring_count
 from meshes.torus import Torus
@@ -123,7 +131,7 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     own = Places(devices, devices, everywhere, node)
     chip = Uplink("PCIe of a chip", "pcie", _bandwidth(cluster, joint), step, own, passes)
     if joint.parts[1] != "pcie_switch":
-        return [chip]
+        return [chip, *_sockets(cluster, devices)]
     upwards = _joint(cluster, "pcie_switch", "pcie", "socket")
     switches = cluster.parts["pcie_switch"]
     below = devices % cluster.devices_per_node * switches // cluster.parts["chip"]
@@ -131,7 +139,21 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     unit = switch if cluster.peer_access else devices
     shared = Places(unit, switch, everywhere, node)
     bandwidth = _bandwidth(cluster, upwards)
-    return [chip, Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, passes)]
+    switch_link = Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, passes)
+    return [chip, switch_link, *_sockets(cluster, devices)]
+
+
+def _sockets(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
+    """What joins the sockets of a node, for traffic between their chips; one hop with PCIe's."""
+    sockets = cluster.parts.get("socket", 1)
+    joint = next((j for j in cluster.joints if j.parts == ("socket", "socket")), None)
+    if sockets == 1 or joint is None:
+        return []
+    node, chip = np.divmod(devices, cluster.devices_per_node)
+    socket = node * sockets + chip * sockets // cluster.parts["chip"]
+    bandwidth = (sockets - 1) * _bandwidth(cluster, joint)
+    places = Places(socket, socket, node, node)
+    return [Uplink("links between sockets", "pcie", bandwidth, 0.0, places)]
 
 
 def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
@@ -142,14 +164,15 @@ def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
         return []
     everywhere = np.zeros_like(devices)
     units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
-    own = max(1.0, cluster.nics / cluster.devices_per_node) * _bandwidth(cluster, joint)
+    nic, chip = _nic(cluster, joint), _host_link(cluster)
+    own = min(max(1.0, cluster.nics / cluster.devices_per_node) * nic, chip)
+    node = min(cluster.nics * nic, cluster.devices_per_node * chip)
     one_chip = Places(units[0], devices, everywhere, units[0])
     found = []
-    narrower, hop = 1.0, 2 * path_latency(cluster, "chip", "leaf")
+    hop = 2 * path_latency(cluster, "chip", "leaf")
     extra = 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
     for i, (level, size) in enumerate(list(nodes.items())[:-1]):
-        narrower *= _oversubscription(cluster, level)
-        bandwidth = size * cluster.node_network_bandwidth / narrower
+        bandwidth = size * node / _oversubscription(cluster, size)
         places = Places(units[i], units[i], everywhere, units[i + 1])
         words = SLICE if level == "domain" and cluster.torus is not None else WORDS[level]
         found.append(Uplink(words, "network", bandwidth, hop + i * extra, places))
@@ -173,15 +196,43 @@ def _levels(cluster: Cluster) -> dict[Level, int]:
     return nodes
 
 
-def _oversubscription(cluster: Cluster, level: Level) -> float:
-    """Bandwidth into the switches above a level's unit over the bandwidth out of them."""
+def _oversubscription(cluster: Cluster, nodes: int) -> float:
+    """What the NICs of a unit of so many nodes can send, over what leads out of the unit.
+
+    A unit may be several levels in one: an NVLink domain may fill a group of leaves.
+    """
     assert cluster.fabric is not None
-    figures = {
-        "leaf": cluster.fabric.leaf_oversubscription,
-        "spine": cluster.fabric.spine_oversubscription,
-    }
-    figure = figures.get(level)
-    return figure.value if figure else 1.0
+    sizes, fabric = level_nodes(cluster), cluster.fabric
+    leaf = whole_domains(cluster, int(fabric.leaf_nodes.value))
+    factor = 1.0
+    if fabric.leaf_oversubscription is not None and nodes >= leaf:
+        factor *= fabric.leaf_oversubscription.value
+    if fabric.spine_oversubscription is not None and "core" in sizes and nodes >= sizes["spine"]:
+        factor *= fabric.spine_oversubscription.value
+    return factor
+
+
+def _nic(cluster: Cluster, network: Joint) -> float:
+    """bytes/s of one NIC: of its ports, or of its links into the node where those are less."""
+    inwards = [j for j in cluster.joints if "nic" in j.parts and j.kind != "network"]
+    if not inwards:
+        return _bandwidth(cluster, network)
+    found = sum(_wires(cluster, j) / cluster.parts["nic"] * _bandwidth(cluster, j) for j in inwards)
+    return min(_bandwidth(cluster, network), found)
+
+
+def _host_link(cluster: Cluster) -> float:
+    """bytes/s out of one chip by all links that do not lead to other chips."""
+    fabric = (*FAST, "ici")
+    joints = [j for j in cluster.joints if "chip" in j.parts and j.kind not in fabric]
+    return sum(_bandwidth(cluster, j) for j in joints) or float("inf")
+
+
+def _wires(cluster: Cluster, joint: Joint) -> int:
+    """How often a joint is there in one host."""
+    first, second = (cluster.parts[part] for part in joint.parts)
+    counts = {"pairs": len(joint.pairs), "all": first * second, "block": max(first, second)}
+    return counts[joint.wiring]
 
 
 def path_latency(cluster: Cluster, start: str, goal: str) -> float:

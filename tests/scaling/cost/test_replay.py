@@ -241,6 +241,7 @@ def busiest(result, uplink):
         "NVLink of a chip": ("/chip", "/nvswitch", None),
         "PCIe of a chip": ("/chip", "/pcie_switch", None),
         "PCIe of a switch": ("/pcie_switch", "/socket", None),
+        "links between sockets": ("/socket", "/socket", None),
         "NICs of a node": ("/nic", "leaf", "/"),
         "NIC of a chip": ("/nic", "leaf", None),
         "uplinks of a leaf group": ("leaf", "spine", "."),
@@ -310,7 +311,7 @@ def test_two_axes_over_the_same_nics_slow_each_other_and_the_smaller_ends_first(
     mesh = parse_mesh("data=2,fsdp=2,tensor=8")
     near, far = (Call("all-reduce", s, mesh.groups([a])) for a, s in (("fsdp", GB), ("data", 3e9)))
     small, large = replay([near, far], cluster, False).times
-    each = GB / 50e9  # one way and back over a rail of 50 GB/s, half a GB twice
+    each = GB / 50e9  # s: half a GB goes twice over a rail of 50 GB/s
     assert (small, large) == (pytest.approx(2 * each), pytest.approx(4 * each))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from meshes import catalog
 from meshes.errors import InputError
+from meshes.figures import overridden
 from scaling.cost.traffic import Places, Uplink, load, pairs_of
 from scaling.cost.uplinks import path_latency, uplinks
 
@@ -121,7 +122,7 @@ def test_oversubscription_narrows_every_level_above_it():
 
 def test_a_single_node_has_no_network():
     assert [u.link for u in uplinks(catalog.load("dgx-h100"))] == ["nvlink"]
-    assert [u.link for u in uplinks(catalog.load("rtx3090-10"))] == ["pcie", "pcie"]
+    assert [u.link for u in uplinks(catalog.load("rtx3090-10"))] == ["pcie"] * 3
 
 
 def test_units_are_nested():
@@ -147,7 +148,7 @@ def test_bridges_between_pairs_do_not_replace_pcie():
     cluster = catalog.load("dgx-h100")
     bridge = replace(cluster.joints[0], parts=("chip", "chip"), wiring="pairs", pairs=((0, 1),))
     found = uplinks(replace(cluster, joints=(bridge, *cluster.joints[1:])))
-    assert [u.words for u in found] == ["PCIe of a chip", "PCIe of a switch"]
+    assert [u.words for u in found][:2] == ["PCIe of a chip", "PCIe of a switch"]
 
 
 def test_a_cluster_without_figures_or_paths_says_what_is_missing():
@@ -162,3 +163,49 @@ def test_a_cluster_without_figures_or_paths_says_what_is_missing():
     timeless = replace(cluster.joints[0], latency=None)
     with pytest.raises(InputError, match="links chip - nvswitch have no figures yet"):
         uplinks(replace(cluster, joints=(timeless, *cluster.joints[1:])))
+
+
+def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
+    """Eight MI300X have 64 GB/s to each of seven others, not 448 GB/s to any one of them."""
+    xgmi = uplinks(catalog.load("mi300x-8"))[0]
+    one = load("permute", np.array([[0, 4]]), xgmi)
+    assert one.share / xgmi.bandwidth == pytest.approx(1 / 64e9)
+    apart = load("permute", np.array([[0, 4], [1, 5], [0, 5]]), xgmi)
+    assert apart.share == one.share
+    twice = load("permute", np.array([[0, 4], [0, 4]]), xgmi)
+    assert twice.share == 2 * one.share
+
+
+def changed(cluster, parts, **figures):
+    """The cluster with other figures of the joint between two kinds of part."""
+    new = {key: overridden(value) for key, value in figures.items()}
+    joints = [replace(j, **new) if j.parts == parts else j for j in cluster.joints]
+    return replace(cluster, joints=tuple(joints))
+
+
+def test_a_nic_is_no_faster_than_its_own_pcie_link_or_those_of_the_chips():
+    cluster = changed(catalog.load("dgx-h100", 2), ("nic", "leaf"), bandwidth=400e9)
+    found = {u.words: u.bandwidth for u in uplinks(cluster)}
+    assert found["NICs of a node"] == 8 * 63e9
+    assert found["NIC of a chip"] == 63e9
+    cluster = changed(cluster, ("chip", "pcie_switch"), bandwidth=10e9)
+    found = {u.words: u.bandwidth for u in uplinks(cluster)}
+    assert (found["NICs of a node"], found["NIC of a chip"]) == (80e9, 10e9)
+
+
+def test_a_domain_that_fills_a_leaf_group_is_oversubscribed_like_it():
+    cluster = replace(catalog.load("dgx-h100", 4), domain_nodes=2)
+    half = replace(cluster.fabric.leaf_oversubscription, value=2.0)
+    two = replace(cluster.fabric.leaf_nodes, value=2)
+    fabric = replace(cluster.fabric, leaf_nodes=two, leaf_oversubscription=half)
+    found = {u.words: u.bandwidth for u in uplinks(replace(cluster, fabric=fabric))}
+    assert found["NICs of an NVLink domain"] == 2 * 400e9 / 2
+
+
+def test_cards_behind_two_sockets_share_the_links_between_them():
+    cluster = catalog.load("h100-pcie-8", 2)
+    sockets = uplinks(cluster)[2]
+    assert (sockets.words, sockets.bandwidth) == ("links between sockets", 128e9)
+    assert np.bincount(sockets.places.unit).tolist() == [4, 4, 4, 4]
+    assert load("permute", np.array([[0, 4], [1, 5], [4, 0]]), sockets).share == 2
+    assert load("permute", np.array([[0, 8], [0, 1]]), sockets).share == 0
