@@ -50,8 +50,8 @@ ICI = LinkFit(
     step=1e-6,
     latency=0.0,
 )
-# Vector FLOP/s of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes x 1.75 GHz
-# ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
+# Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
+# x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
 TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
 
 Fit = TypeVar("Fit")
@@ -209,9 +209,9 @@ def _assumed(accelerator: Accelerator) -> Profile:
 
 
 def _vector_peak(accelerator: Accelerator) -> float:
-    """FLOP/s outside of matrix products; of a TPU the fraction that a v5p has."""
+    """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
     tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
-    return TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
+    return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
 
 
 def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[LinkFit, ...]:

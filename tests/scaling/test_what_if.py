@@ -83,6 +83,13 @@ def test_without_latency_only_the_bytes_are_left():
     assert seconds(small, "latency x0") < 1e-9 < seconds(small)
 
 
+def test_latency_changes_on_a_torus_too():
+    v4 = catalog.load("tpu-v4", 16)
+    cluster, _ = changed(v4, profile_of(v4.accelerator), ["latency x3"])
+    assert cluster.torus.hop_latency.value == 3 * v4.torus.hop_latency.value
+    assert cluster.torus.bandwidth == v4.torus.bandwidth
+
+
 def test_memory_grows_with_what_is_usable_of_it():
     cluster, _ = changed(H100, PROFILE, ["memory x2"])
     chip, before = cluster.accelerator, H100.accelerator

@@ -204,6 +204,14 @@ def test_families_of_links_name_chips_of_the_catalogue_once():
             assert fit.evidence.points > 10 and fit.evidence.mean_error < 0.3
 
 
+def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
+    profile = profile_of(catalog.accelerator("tpu-v5p"))
+    assert {fit.link for fit in profile.links} == {"ici", "pcie", "network"}
+    assert {fit.protocol for fit in profile.links} == {""}
+    assert profile.vector.flops == pytest.approx(2 * 4 * 8 * 128 * 1.75e9, rel=0.01)
+    assert profile.grade == "datasheet"
+
+
 def test_a_chip_without_peaks_has_to_be_calibrated():
     with pytest.raises(InputError, match="cpu has no peak rates .* run `scaling calibrate`"):
         profile_of(catalog.accelerator("cpu"))

@@ -153,11 +153,44 @@ def test_part_of_a_ring_is_a_line():
     assert grid_share("all-gather", halves, grid((16,))).hops == 7
 
 
-def test_a_group_of_another_form_counts_as_the_box_around_it():
-    corner = np.array([[0, 1, 4]])  # an L in the corner of 4 x 4
-    found = grid_share("all-gather", corner, grid((4, 4), closed=False))
-    assert found.share == pytest.approx((2 / 3) / 2)
-    assert found.hops == 2
+@pytest.mark.parametrize(
+    ("group", "shape", "gather", "all_to_all", "hops"),
+    [
+        ([0, 1, 4], (4, 4), 1 / 3, 1 / 2, 2),  # an L: 2 x 2
+        ([0, 2, 8], (4, 4), 1 / 3, 2 / 3, 4),  # a wider one: 3 x 3
+        ([0, 1, 4], (5,), 2 / 3, 6 / 5, 4),  # unevenly spaced: all five
+    ],
+)
+def test_a_group_of_another_form_counts_as_the_box_around_it(
+    group, shape, gather, all_to_all, hops
+):
+    g, groups = grid(shape, closed=False), np.array([group])
+    assert grid_share("all-gather", groups, g).share == pytest.approx(gather)
+    assert grid_share("all-gather", groups, g).hops == hops
+    assert grid_share("all-to-all", groups, g).share == pytest.approx(all_to_all)
+
+
+def test_hops_go_half_around_a_ring_and_twice_in_an_all_reduce():
+    g, apart = grid((8,)), np.array([[0, 2, 4, 6]])
+    assert grid_share("all-gather", np.arange(8)[None], g).hops == 4
+    assert grid_share("all-gather", apart, g).hops == 4
+    assert grid_share("all-reduce", apart, g).hops == 8
+
+
+def test_a_ring_uses_the_link_from_the_last_chip_to_the_first():
+    opposite, short = [0, 4], [5, 7]
+    found = grid_share("all-gather", np.array([opposite, short]), grid((8,)))
+    assert found.groups == 2
+
+
+def test_only_what_stays_in_a_slice_goes_over_its_links():
+    one, two = grid((4, 4)), grid((4, 4), slices=2)
+    whole = grid_share("all-to-all", np.arange(16)[None], one)
+    assert grid_share("all-to-all", np.arange(32)[None], two).share == whole.share / 2
+    gather = grid_share("all-gather", np.arange(32)[None], two)
+    assert gather == grid_share("all-gather", np.arange(16)[None], one)
+    assert pair_share(np.arange(16), 16 + np.roll(np.arange(16), 1), two).share == 0
+    assert pair_share(np.array([0, 0]), np.array([1, 16]), two).share == 1
 
 
 @given(spans())
