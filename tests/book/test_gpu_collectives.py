@@ -66,6 +66,18 @@ def test_all_gather_of_a_bf16_array_on_eight_h100(printed, question, shape, appr
         assert time * 8 / 7 == printed(approximate)
 
 
+@pytest.mark.parametrize("chips", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2), ("all-to-all", None)],
+)
+def test_text_times_inside_a_node(kind, factor, chips):
+    """V (N - 1)/(N W), twice that, and V (N - 1)/(N^2 W), of which each of N chips sends V/N."""
+    size = 1e9 / chips if kind == "all-to-all" else 1e9
+    time = seconds(kind, size, h100(), f"data={chips}", ["data"])
+    assert time == pytest.approx(1e9 * (chips - 1) / chips / 450e9 * (factor or 1 / chips))
+
+
 def test_quiz_2_q3_the_time_is_about_v_over_w_and_not_v_over_n_w():
     """Editions before July 2026 print V/(N W) = V/3.6e12 as the approximation."""
     size = 2 * 4096 * 65536
@@ -150,17 +162,13 @@ def test_text_all_to_all_over_many_nodes_gets_50_gb_per_second_and_gpu():
     assert time == pytest.approx(total / (nodes * 400e9) * (nodes - 1) / nodes)
 
 
-@pytest.mark.parametrize(
-    ("mesh", "nodes", "factor"),
-    [
-        ("data=4,tensor=8", 4, 1.0),  # cut over the GPUs of a node: the NICs carry as much
-        ("data=4,tensor=16", 8, 0.5),  # over two nodes: each carries half
-    ],
-)
-def test_text_what_another_axis_inside_or_over_nodes_saves(mesh, nodes, factor):
-    tensor = parse_mesh(mesh).sizes["tensor"]
-    time = seconds("all-gather", 1e9 / tensor, h100(nodes), mesh, ["data"])
-    assert time == pytest.approx(factor * 3 / 4 * 1e9 / 400e9)
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8, 16, 32])
+def test_text_what_another_axis_inside_or_over_nodes_saves(tensor):
+    """V over 256 GPUs: V/W x (D - 1)/D inside a node of 8; over m nodes each carries V/m."""
+    mesh, over = f"data={256 // tensor},tensor={tensor}", max(1, tensor // 8)
+    time = seconds("all-gather", 1e9 / tensor, h100(32), mesh, ["data"])
+    units = 32 // over  # that the axis joins, one node or several
+    assert time == pytest.approx(1e9 / over * (units - 1) / units / 400e9)
 
 
 # Rooflines: data parallelism
@@ -246,3 +254,31 @@ def test_text_tensor_axis_over_two_nodes_ends_at_14_5_and_not_at_19():
     rate = 1e9 / seconds("all-gather", 1e9, h100(2))
     assert 28000 * rate / 989.4e12 == pytest.approx(14.5, abs=0.1)
     assert 28000 * 400e9 / 989.4e12 + 8 == pytest.approx(19.3, abs=0.05)
+
+
+# Rooflines: expert parallelism
+
+
+def expert_width(nodes, experts):
+    """Width of an expert's MLP from which its matmuls hide both all-to-alls; Z GPUs in `nodes`.
+
+    4 B k D F FLOPs over Z GPUs. A token of 2 D bytes goes once to each node that has one of its k
+    experts, of Z/8 nodes at most, as the book counts; each of the Z GPUs sends its B/Z tokens.
+    """
+    tokens, width, gpus = 1e6, 4096, 8 * nodes
+    sent = 2 * tokens * width * min(experts, nodes) / gpus
+    communication = 2 * seconds("all-to-all", sent, h100(nodes))
+    kernel = Kernel("dot", kind="matmul", flops=4 * tokens * experts * width / gpus, dtype="bf16")
+    return communication / kernel_time(kernel, h100().accelerator, IDEAL).time
+
+
+@pytest.mark.parametrize(
+    ("nodes", "width"),
+    [
+        (2, 2475 * (16 - 8) / 8),  # more experts per token than nodes: C / W x (Z - 8) / k
+        (8, 2475 * (64 - 8) / 8),
+        (32, 19_800 * (256 - 8) / 256),  # fewer: 8 C / W, the printed 19,800, x (Z - 8) / Z
+    ],
+)
+def test_text_width_of_an_expert_with_eight_per_token(nodes, width):
+    assert expert_width(nodes, experts=8) == pytest.approx(width, rel=1e-3)
