@@ -15,10 +15,14 @@ problem 10 (jax-ml/scaling-book, sharding.md, 2026-06). That several dimensions 
 book's idealisation: each carries a part of the array, in proportion to its links. Rings and lines
 together, and lines in several dimensions, are this project's reading of the same rule.
 
-A group that is no grid of chips, evenly spaced, counts as the smallest box around it. Where boxes
-overlap, or every second chip of a ring has a group of its own, groups share the links evenly.
+A group that is no grid of chips, evenly spaced, has the links of the smallest box around it. Groups
+that use the same links share them evenly: every second chip of a ring, or boxes that overlap. To be
+joined, n scattered members of a box of C chips need about (n/C)^(1 - 1/D) of the links in its D
+dimensions, as a minimum spanning tree does (Steele, "Growth rates of Euclidean minimal spanning
+trees with power weighted edges", Annals of Probability 16, 1988); for an all-to-all n/C of them.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -61,6 +65,11 @@ class _Box:
     count: tuple[int, ...]
     members: int
 
+    @property
+    def filled(self) -> float:
+        """Fraction of its places that are members: 1 of a grid."""
+        return self.members / math.prod(self.count)
+
 
 def grid_of(cluster: Cluster) -> Grid:
     """The grid of a cluster with a torus; slices are numbered in the order of the devices."""
@@ -89,12 +98,12 @@ def grid_share(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> GridShar
     boxes = [box for box in _boxes(groups, grid) if box.members > 1]
     if not boxes:
         return GridShare(0.0, 0.0, 0, 1, 0.0)
-    users = _users(boxes, grid)
+    users = _users(kind, boxes, grid)
     shares = [_share(kind, box, grid, users, groups.shape[1]) for box in boxes]
     return GridShare(
         max(share for share, _ in shares),
         max(least for _, least in shares),
-        max(users),
+        round(max(users)),
         max(box.members for box in boxes),
         max(_hops(kind, box, grid) for box in boxes),
     )
@@ -155,11 +164,14 @@ def _boxes(groups: np.ndarray, grid: Grid) -> Iterator[_Box]:
     for members in np.unique(counts):
         starts = first[counts == members]
         alike = devices[starts[:, None] + np.arange(members)]
-        yield from _boxes_of(grid.places[alike], grid.slices[alike[:, 0]])
+        yield from _boxes_of(grid.places[alike], grid.slices[alike[:, 0]], grid)
 
 
-def _boxes_of(places: np.ndarray, slices: np.ndarray) -> Iterator[_Box]:
-    """Boxes of equally large groups: places [groups, members, dims]."""
+def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> Iterator[_Box]:
+    """Boxes of equally large groups: places [groups, members, dims].
+
+    A scattered group over more than half of a ring has all of it: the shorter way leads around.
+    """
     members = places.shape[1]
     low, high = places.min(axis=1), places.max(axis=1)
     count = 1 + np.count_nonzero(np.diff(np.sort(places, axis=1), axis=1), axis=1)
@@ -169,6 +181,8 @@ def _boxes_of(places: np.ndarray, slices: np.ndarray) -> Iterator[_Box]:
     even = even.all(axis=1) & (count.prod(axis=1) == members)
     step = np.where(even[:, None], step, 1)
     count = np.where(even[:, None], count, high - low + 1)
+    around = ~even[:, None] & np.array(grid.closed) & (2 * count > np.array(grid.shape))
+    low, count = np.where(around, 0, low), np.where(around, np.array(grid.shape), count)
     rows = zip(slices.tolist(), low.tolist(), step.tolist(), count.tolist(), strict=True)
     for number, corner, steps, counts in rows:
         yield _Box(number, tuple(corner), tuple(steps), tuple(counts), members)
@@ -178,11 +192,13 @@ def _is_ring(box: _Box, dim: int, grid: Grid) -> bool:
     return grid.closed[dim] and box.count[dim] * box.step[dim] == grid.shape[dim]
 
 
-def _users(boxes: list[_Box], grid: Grid) -> list[int]:
-    """For each dimension, the most groups that use one of its links."""
+def _users(kind: CollectiveKind, boxes: list[_Box], grid: Grid) -> list[float]:
+    """For each dimension, the most groups that use one of its links; at least one does."""
     shape = (1 + max(box.slice for box in boxes), *grid.shape)
-    used = [np.zeros(shape, int) for _ in grid.shape]
+    used = [np.zeros(shape) for _ in grid.shape]
     for box in boxes:
+        spanned = sum(count > 1 for count in box.count)
+        needed = box.filled ** (1 if kind == "all-to-all" else 1 - 1 / spanned)
         chips = [
             slice(low, low + step * count, step)
             for low, step, count in zip(box.low, box.step, box.count, strict=True)
@@ -191,27 +207,30 @@ def _users(boxes: list[_Box], grid: Grid) -> list[int]:
             end = box.low[dim] + box.step[dim] * (count - 1)
             links = slice(None) if _is_ring(box, dim, grid) else slice(box.low[dim], end)
             place: tuple[int | slice, ...] = (box.slice, *chips[:dim], links, *chips[dim + 1 :])
-            used[dim][place] += 1
-    return [max(1, int(links.max())) for links in used]
+            used[dim][place] += needed
+    return [max(1.0, float(links.max())) for links in used]
 
 
 def _share(
-    kind: CollectiveKind, box: _Box, grid: Grid, users: list[int], members: int
+    kind: CollectiveKind, box: _Box, grid: Grid, users: list[float], members: int
 ) -> tuple[float, float]:
     """Bytes over the busiest link as the shards pass, and at least; `members` in all slices."""
     spanned = [dim for dim, count in enumerate(box.count) if count > 1]
     rings = {dim: _is_ring(box, dim, grid) for dim in spanned}
     widths = {dim: (2 if rings[dim] else 1) / users[dim] for dim in spanned}
+    lacking = 1 - 1 / box.members
+    scattered = lacking / (2 * len(grid.shape))  # at least: over all links of a chip
     if kind == "all-to-all":
         crossing = [box.count[dim] ** 2 // 4 / box.count[dim] / widths[dim] for dim in spanned]
-        return (max(crossing) * box.members / members,) * 2
+        share, inside = max(crossing), box.members / members
+        return share * inside, (share if box.filled == 1 else scattered) * inside
     width = sum(widths.values())
     if kind == "broadcast":
-        return 1 / width, 1 / width
-    lacking = 1 - 1 / box.members
+        return 1 / width, 1 / width if box.filled == 1 else scattered
     # X/2 steps of whole shards in a ring; the last of them could be split between both ways
     passed = 1.0 if any(rings.values()) else lacking
-    return rounds(kind) * passed / width, rounds(kind) * lacking / width
+    least = lacking / width if box.filled == 1 else scattered
+    return rounds(kind) * passed / width, rounds(kind) * least
 
 
 def _hops(kind: CollectiveKind, box: _Box, grid: Grid) -> float:

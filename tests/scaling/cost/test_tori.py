@@ -170,6 +170,38 @@ def test_a_group_of_another_form_counts_as_the_box_around_it(
     assert grid_share("all-to-all", groups, g).share == pytest.approx(all_to_all)
 
 
+@st.composite
+def scattered(draw):
+    """Groups of any chips of a torus, all chips in one of them, and the torus."""
+    shape = tuple(draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3)))
+    g = grid(shape, tuple(draw(st.booleans()) and size > 2 for size in shape))
+    chips = len(g.places)
+    members = draw(st.sampled_from([n for n in range(2, chips + 1) if chips % n == 0]))
+    return g, np.array(draw(st.permutations(range(chips)))).reshape(-1, members)
+
+
+@given(scattered(), st.sampled_from(KINDS[:-1]))
+def test_scattered_groups_take_no_less_than_they_must(drawn, kind):
+    """Each chip takes in what it lacks over its own links; all links together carry every byte."""
+    g, groups = drawn
+    found, n = grid_share(kind, groups, g), groups.shape[1]
+    rounds = {"all-reduce": 2, "broadcast": 0}.get(kind, 1)
+    assert found.share >= rounds * (1 - 1 / n) / (2 * len(g.shape)) - 1e-12
+    assert found.least <= found.share + 1e-12
+
+
+def test_scattered_groups_share_the_links_of_their_boxes():
+    """32 groups of 32 over a torus of 1024: an all-to-all goes as far as one among all of them."""
+    g, rng = grid((32, 32)), np.random.default_rng(0)
+    groups = rng.permutation(1024).reshape(32, 32)
+    everyone = grid_share("all-to-all", np.arange(1024)[None], g)
+    assert grid_share("all-to-all", groups, g).share == pytest.approx(everyone.share, rel=0.15)
+    gather = grid_share("all-gather", groups, g).share
+    alone = grid_share("all-gather", groups[:1], g).share
+    assert alone == 1 / 4
+    assert gather == pytest.approx(32 * (32 / 1024) ** 0.5 / 4, rel=0.15)
+
+
 def test_hops_go_half_around_a_ring_and_twice_in_an_all_reduce():
     g, apart = grid((8,)), np.array([[0, 2, 4, 6]])
     assert grid_share("all-gather", np.arange(8)[None], g).hops == 4
