@@ -72,15 +72,20 @@ def channel_orders(cluster: Cluster, group: Sequence[int]) -> list[list[int]]:
     """Rings through a group, one per channel: as many as are needed to use every link.
 
     In one home with a switch, or over PCIe, one ring does. Where chips have a link to each other,
-    every ring uses other links. Over several homes, every member of a home has its turn to leave.
+    every ring uses other links. Over several homes, every member of a home has its turn to leave,
+    of those behind PCIe one for each NIC; every other home is walked backwards, to keep the rail.
     """
     parts = homes(cluster, group)
     if len(parts) == 1:
         return mesh_rings(parts[0]) if is_mesh(cluster) else [parts[0]]
-    if not has_nvlink(cluster):
-        return [[d for part in parts for d in part]]
-    count = len(parts[0])
-    return [[d for i, part in enumerate(parts) for d in _walk(part, c, i)] for c in range(count)]
+    if has_nvlink(cluster):
+        walk, channels = _zigzag, list(range(len(parts[0])))
+    else:
+        walk, channels = _in_turn, nic_heads(cluster, parts[0])
+    return [
+        [d for i, part in enumerate(parts) for d in (walk(part, c)[:: -1 if i % 2 else 1])]
+        for c in channels
+    ]
 
 
 def mesh_rings(members: Sequence[int]) -> list[list[int]]:
@@ -124,16 +129,26 @@ def grid(cluster: Cluster, group: Sequence[int]) -> np.ndarray:
     return np.array(parts)
 
 
-def _walk(part: Sequence[int], channel: int, home: int) -> list[int]:
-    """Through one home in a zigzag, back in every other home: of 8, 0 1 7 2 6 3 5 4 and 1 2 0 3 ..
+def nic_heads(cluster: Cluster, part: Sequence[int]) -> list[int]:
+    """Places in one home of the first member of each NIC."""
+    chips = [d % cluster.devices_per_node for d in part]
+    nics = [chip * max(1, cluster.nics) // cluster.devices_per_node for chip in chips]
+    return [i for i, nic in enumerate(nics) if nic not in nics[:i]]
 
-    Between them the channels use each link between two chips once, for an even number of chips
-    (Williams, "Experimental designs balanced for the estimation of residual effects", 1949).
+
+def _in_turn(part: Sequence[int], head: int) -> list[int]:
+    """From one member around to the one before it: chips of one switch stay together."""
+    return [*part[head:], *part[:head]]
+
+
+def _zigzag(part: Sequence[int], head: int) -> list[int]:
+    """Of 8, 0 1 7 2 6 3 5 4, then 1 2 0 3 ..: every link between two chips once, if they are even.
+
+    Williams, "Experimental designs balanced for the estimation of residual effects", 1949.
     """
     n = len(part)
     steps = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(n)]
-    there = [part[(channel + step) % n] for step in steps]
-    return there if home % 2 == 0 else there[::-1]
+    return [part[(head + step) % n] for step in steps]
 
 
 @lru_cache(maxsize=16)

@@ -123,7 +123,7 @@ def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
 
 
 def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
-    """The link of each chip, and that of the switch above it."""
+    """The link of each chip, and that of the switch above it, unless its NICs are below it too."""
     joint = _joint(cluster, "chip", "pcie")
     everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
     passes = 1 if cluster.peer_access else 2
@@ -137,7 +137,8 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     below = devices % cluster.devices_per_node * switches // cluster.parts["chip"]
     switch = node * switches + below
     unit = switch if cluster.peer_access else devices
-    shared = Places(unit, switch, everywhere, node)
+    beside = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.joints)
+    shared = Places(unit, switch, node if beside else everywhere, node)
     bandwidth = _bandwidth(cluster, upwards)
     switch_link = Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, passes)
     return [chip, switch_link, *_sockets(cluster, devices)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
@@ -22,9 +22,11 @@ from meshes.errors import InputError
 from meshes.figures import Figure
 from meshes.graph import chip_name, expand
 from meshes.shape import groups_along
-from scaling.cost.algorithms import ALGORITHMS, KINDS
+from scaling.cost.algorithms import ALGORITHMS, KINDS, REDUCTIONS
 from scaling.cost.collectives import collective_time
 from scaling.cost.profile_file import ideal, profile_of
+from scaling.cost.replay import Call, replay
+from scaling.cost.sends import homes
 from scaling.cost.traffic import pairs_of
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind
 
@@ -117,6 +119,11 @@ def clusters(draw, names=NAMES):
     wide = draw(factors(count, (1.0, 0.5, 2.0, 3.0)))
     far = draw(factors(count + 1, (1.0, 0.5, 2.0, 3.0)))
     return scaled(changed, wide, far)
+
+
+def is_small(case):
+    """Few enough devices to play a collective at once."""
+    return case.cluster.devices <= 16
 
 
 @st.composite
@@ -364,3 +371,23 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(case, algorithm):
         for kind in ("reduce-scatter", "all-gather", "all-reduce")
     )
     assert scatter + gather == pytest.approx(both, rel=1e-12)
+
+
+# The second derivation
+
+
+@MANY
+@given(cases(kinds=(*REDUCTIONS, "permute"), names=("dgx-h100",)).filter(is_small))
+def test_rings_behind_any_nvswitch_take_as_long_when_played_link_by_link(case):
+    played = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
+    assert played == pytest.approx(price(case, IDEAL, "ring"), rel=0.02)
+
+
+@MANY
+@given(cases().filter(is_small), st.sampled_from(["ring", "hierarchical", "pairwise"]))
+def test_what_is_played_keeps_to_the_cuts_as_well(case, algorithm):
+    assume(case.kind in KINDS[algorithm])
+    assume(len({len(home) for home in homes(case.cluster, case.groups[0])}) == 1)
+    call = Call(case.kind, case.bytes, case.groups, algorithm)
+    bound = max(cut_time(case, devices) for devices in halves(case.cluster))
+    assert replay([call], case.cluster, latency=False).time >= bound * (1 - 1e-4)
