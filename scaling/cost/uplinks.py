@@ -173,7 +173,8 @@ def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     hop = 2 * path_latency(cluster, "chip", "leaf")
     extra = 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
     for i, (level, size) in enumerate(list(nodes.items())[:-1]):
-        bandwidth = size * node / _oversubscription(cluster, size)
+        upwards = cluster.node_network_bandwidth / _oversubscription(cluster, size)
+        bandwidth = size * min(node, upwards)
         places = Places(units[i], units[i], everywhere, units[i + 1])
         words = SLICE if level == "domain" and cluster.torus is not None else WORDS[level]
         found.append(Uplink(words, "network", bandwidth, hop + i * extra, places))
