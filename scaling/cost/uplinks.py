@@ -177,7 +177,8 @@ def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
         bandwidth = size * min(node, upwards)
         places = Places(units[i], units[i], everywhere, units[i + 1])
         words = SLICE if level == "domain" and cluster.torus is not None else WORDS[level]
-        found.append(Uplink(words, "network", bandwidth, hop + i * extra, places))
+        layers = _switch_layers(cluster, list(nodes.values())[i + 1])
+        found.append(Uplink(words, "network", bandwidth, hop + layers * extra, places))
     return [*found, Uplink("NIC of a chip", "network", own, 0.0, one_chip)]
 
 
@@ -212,6 +213,14 @@ def _oversubscription(cluster: Cluster, nodes: int) -> float:
     if fabric.spine_oversubscription is not None and "core" in sizes and nodes >= sizes["spine"]:
         factor *= fabric.spine_oversubscription.value
     return factor
+
+
+def _switch_layers(cluster: Cluster, nodes: int) -> int:
+    """Layers of switches above the leaves that join so many nodes: none, spines, a core too."""
+    assert cluster.fabric is not None
+    sizes = level_nodes(cluster)
+    above_spines = "core" in sizes and nodes > sizes["spine"]
+    return int(nodes > whole_domains(cluster, int(cluster.fabric.leaf_nodes.value))) + above_spines
 
 
 def _nic(cluster: Cluster, network: Joint) -> float:

@@ -198,8 +198,10 @@ def test_a_domain_that_fills_a_leaf_group_is_oversubscribed_like_it():
     half = replace(cluster.fabric.leaf_oversubscription, value=2.0)
     two = replace(cluster.fabric.leaf_nodes, value=2)
     fabric = replace(cluster.fabric, leaf_nodes=two, leaf_oversubscription=half)
-    found = {u.words: u.bandwidth for u in uplinks(replace(cluster, fabric=fabric))}
-    assert found["NICs of an NVLink domain"] == 2 * 400e9 / 2
+    found = {u.words: u for u in uplinks(replace(cluster, fabric=fabric))}
+    nics = found["NICs of an NVLink domain"]
+    assert nics.bandwidth == 2 * 400e9 / 2
+    assert nics.latency == pytest.approx(2.7e-6 + 2 * 0.13e-6)  # by way of a spine
 
 
 def test_cards_behind_two_sockets_share_the_links_between_them():
