@@ -210,7 +210,11 @@ def _oversubscription(cluster: Cluster, nodes: int) -> float:
     factor = 1.0
     if fabric.leaf_oversubscription is not None and nodes >= leaf:
         factor *= fabric.leaf_oversubscription.value
-    if fabric.spine_oversubscription is not None and "core" in sizes and nodes >= sizes["spine"]:
+    if (
+        fabric.spine_oversubscription is not None
+        and "core" in sizes
+        and nodes >= sizes.get("spine", nodes)
+    ):
         factor *= fabric.spine_oversubscription.value
     return factor
 
@@ -219,7 +223,7 @@ def _switch_layers(cluster: Cluster, nodes: int) -> int:
     """Layers of switches above the leaves that join so many nodes: none, spines, a core too."""
     assert cluster.fabric is not None
     sizes = level_nodes(cluster)
-    above_spines = "core" in sizes and nodes > sizes["spine"]
+    above_spines = "core" in sizes and nodes > sizes.get("spine", nodes)
     return int(nodes > whole_domains(cluster, int(cluster.fabric.leaf_nodes.value))) + above_spines
 
 
