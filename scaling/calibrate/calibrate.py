@@ -165,7 +165,7 @@ def links_of(device_kind: str) -> tuple[LinkFit, ...]:
     for name in catalog.accelerator_names():
         chip = catalog.accelerator(name)
         if chip.title == device_kind and chip.peaks:
-            return profile_of(chip).links
+            return profile_of(chip, "jax").links
     return ()
 
 

@@ -28,7 +28,7 @@ from scaling.cost.points import (
     Points,
     StepPoint,
 )
-from scaling.cost.profile_file import read_profile, shipped, write_profile
+from scaling.cost.profile_file import profile_of, read_profile, write_profile
 from scaling.program import Kernel, Program
 from scaling.recipes import recipe
 
@@ -91,7 +91,7 @@ def test_parts_of_a_kernel_add_up_or_not_as_the_machine_has_it():
 
 def test_a_gpu_has_the_links_that_are_known_of_it():
     h100 = catalog.accelerator("h100-sxm")
-    assert links_of(h100.title) == shipped("h100-sxm").links
+    assert links_of(h100.title) == profile_of(h100, "jax").links
     assert links_of("cpu") == links_of("a chip from nowhere") == ()
 
 
