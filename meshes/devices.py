@@ -85,7 +85,10 @@ def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
 
     per_node = min(cluster.devices_per_node, count)
     if count % per_node:
-        raise InputError(f"a mesh of {count} devices does not fill hosts of {per_node} GPUs")
+        raise InputError(
+            f"a mesh of {count} devices does not fill hosts of {per_node} GPUs; use a multiple of "
+            f"{per_node} devices, or --override gpus_per_node=N with an N that divides {count}"
+        )
     try:
         topology = topologies.get_topology_desc(
             platform="cuda",

@@ -103,5 +103,5 @@ def test_absent_gpus_make_a_mesh_that_compiles(text: str, h100: Cluster) -> None
 
 @pytest.mark.deviceless
 def test_absent_hosts_must_be_full(h100: Cluster) -> None:
-    with pytest.raises(InputError, match="12 devices, which do not fill hosts of 8 GPUs"):
+    with pytest.raises(InputError, match="does not fill hosts of 8 GPUs; use a multiple of 8 "):
         absent_mesh(MeshShape(data=12), h100)
