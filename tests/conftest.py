@@ -18,7 +18,8 @@ DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
 MAPS = Path("/proc/self/maps")  # Linux
 MOST_MAPS = 20_000  # memory maps of a process; Linux ends it at 65,530 (vm.max_map_count)
 
-settings.register_profile("fast", deadline=None, max_examples=50)
+# The fast tests draw the same examples every time; the long tier looks for new ones.
+settings.register_profile("fast", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile("fast")
 
@@ -30,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No calibration or program of whoever runs the tests is found, and none is left behind."""
+    os.environ["SCALING_CACHE"] = str(tmp_path_factory.mktemp("scaling_cache"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
