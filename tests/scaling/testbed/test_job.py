@@ -143,7 +143,11 @@ def test_no_child_of_a_child_is_left(here):
     finally:
         bystander.kill()
         bystander.wait()
-    assert all(_gone(int((here.folder / f"pids{i}").read_text())) for i in range(3))
+    pids = [int((here.folder / f"pids{i}").read_text()) for i in range(3)]
+    patience = time.monotonic() + 30  # a signal takes effect when the system gets to it
+    while not all(map(_gone, pids)) and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert all(map(_gone, pids))
 
 
 def _gone(pid):
