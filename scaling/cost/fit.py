@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from meshes.errors import InputError
-from scaling.cost.collectives import fitted_time
+from scaling.cost.measured import fitted_time
 from scaling.cost.points import AttentionPoint, CollectivePoint, MatmulPoint, MemoryPoint
 from scaling.cost.profile import (
     AttentionFit,
