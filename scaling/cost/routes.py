@@ -6,7 +6,8 @@
 
 Without peer access a transfer has several legs, one after another: written to host memory, sent to
 the other host's, read from there. Each leg is one flow of `scaling.cost.flows`. Of paths of equal
-length the one is taken whose first step comes first in the cluster's file: NVLink, where there is.
+length the one is taken whose first step comes first in the cluster's file: NVLink, where there is;
+of several NICs as near, each chip takes its own.
 """
 
 from collections.abc import Iterable
@@ -65,9 +66,9 @@ class Router:
         """Breadth first: the last link of the shortest path to every node."""
         if source not in self._trees:
             came: dict[str, int] = {}
-            frontier = [source]
+            frontier, own = [source], self._own_nic(source)
             while frontier:
-                steps = [k for name in frontier for k in self._leaving[name]]
+                steps = [k for name in frontier for k in self._ordered(name, own)]
                 frontier = []
                 for k in steps:
                     target = self.graph.links[k].target
@@ -77,10 +78,31 @@ class Router:
             self._trees[source] = came
         return self._trees[source]
 
+    def _ordered(self, name: str, own: int) -> list[int]:
+        """Links that leave a node; of those to NICs, from number `own` on."""
+        links, count = self.graph.links, max(1, self.cluster.nics)
+
+        def turn(k: int) -> int:
+            target = links[k].target
+            return (_number(target) - own) % count if self._kinds[target] == "nic" else 0
+
+        return sorted(self._leaving[name], key=turn)
+
+    def _own_nic(self, source: str) -> int:
+        """Number of the NIC that a chip takes where several are as near."""
+        if self._kinds[source] != "chip":
+            return 0
+        return _number(source) * self.cluster.nics // self.cluster.devices_per_node
+
     def _memory(self, chip: str) -> str:
         """The host memory nearest to a chip."""
         reached = self._tree(chip)  # in the order of distance
         return next(name for name in reached if self._kinds[name] == "memory")
+
+
+def _number(name: str) -> int:
+    """3 of node0/nic3."""
+    return int(name[len(name.rstrip("0123456789")) :])
 
 
 @lru_cache(maxsize=16)

@@ -21,6 +21,8 @@ from scaling.cost.profile import LinkKind
 from scaling.cost.tori import Grid, grid_share, pair_share
 from scaling.program import CollectiveKind
 
+STRAIGHT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
+
 
 @dataclass(frozen=True, eq=False)
 class Places:
@@ -47,6 +49,7 @@ class Uplink:
     paired: Links = ()  # links between pairs of chips, whose rings share the bytes; its bandwidth
     # is that of one
     grid: Grid | None = None  # the torus whose links these are
+    straight: bool = False  # only for what goes straight from one chip to another
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ def load(
     """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
     if uplink.grid is not None:
         return _grid_load(kind, groups, uplink.grid)
+    if uplink.straight and kind not in STRAIGHT:
+        return Load(0.0, 0, 1)
     if kind == "permute":
         return _permute_load(groups, uplink)
     places, members = uplink.places, groups.shape[1]

@@ -5,7 +5,8 @@
     PCIe          of a chip, and of the PCIe switch above it, where there is neither
     NICs          of a node (or NVLink domain), all together
     leaf, spine   all links upwards of a group of leaf switches, of a layer of spines
-    NIC           of a chip: what one chip alone can send out of its node
+    NIC           of a chip: what one chip alone can send out of its node; where chips share NICs,
+                  that of a few chips: what goes straight from chip to chip leaves by the nearest
 
 Without peer access every byte is written to host memory and read back before it has arrived: it
 loads the PCIe links twice, and those of the switch even between two chips below it.
@@ -179,7 +180,20 @@ def _network(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
         words = SLICE if level == "domain" and cluster.torus is not None else WORDS[level]
         layers = _switch_layers(cluster, list(nodes.values())[i + 1])
         found.append(Uplink(words, "network", bandwidth, hop + layers * extra, places))
+    if cluster.nics < cluster.devices_per_node:
+        found.append(_shared_nic(cluster, units[0], nic))
     return [*found, Uplink("NIC of a chip", "network", own, 0.0, one_chip)]
+
+
+def _shared_nic(cluster: Cluster, unit: np.ndarray, bandwidth: float) -> Uplink:
+    """The NIC nearest to a few chips: no other carries what they send by themselves.
+
+    Rings and trees take every NIC in turn, through whatever joins the chips.
+    """
+    node, chip = np.divmod(np.arange(len(unit)), cluster.devices_per_node)
+    nic = node * cluster.nics + chip * cluster.nics // cluster.devices_per_node
+    places = Places(unit, nic, np.zeros_like(unit), unit)
+    return Uplink("NIC of a few chips", "network", bandwidth, 0.0, places, straight=True)
 
 
 WORDS: dict[Level, str] = {

@@ -66,6 +66,18 @@ def test_each_of_two_groups_uses_the_nics_of_its_own_chips(price):
 
 
 @BOTH
+@pytest.mark.parametrize(
+    "pairs, shared", [([[0, 8], [1, 9]], 2), ([[0, 8], [2, 10]], 1), ([[0, 10], [2, 8]], 1)]
+)
+def test_chips_below_one_nic_share_it_for_what_they_send_by_themselves(price, pairs, shared):
+    """Eight chips, four NICs of 50 GB/s: 1 GB each from chips 0 and 1 leave by the first."""
+    whole = catalog.load("dgx-h100", 2)
+    cluster = replace(whole, parts={**whole.parts, "nic": 4, "pcie_switch": 4})
+    found = seconds(price, "permute", GB, np.array(pairs), cluster)
+    assert found == pytest.approx(0.02 * shared)
+
+
+@BOTH
 def test_a_ring_that_crosses_the_socket_link_twice_pays_twice(price):
     """Cards 0-3 on one socket, 4-7 on the other, 10 GB/s each way between the sockets."""
     cluster = joint_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)

@@ -380,8 +380,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(case, algorithm):
     assert scatter + gather == pytest.approx(both, rel=1e-12)
 
 
-# The second derivation. Permutes are not compared here: where a node has fewer NICs than chips,
-# two of them may leave by one NIC when played; the closed price lets all NICs share, and is half.
+# The second derivation
 
 
 @MANY
@@ -389,6 +388,13 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(case, algorithm):
 def test_rings_behind_any_nvswitch_take_as_long_when_played_link_by_link(case):
     played = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
     assert played == pytest.approx(price(case, IDEAL, "ring"), rel=0.02)
+
+
+@MANY
+@given(cases(kinds=("permute",), names=("dgx-h100",)).filter(is_small))
+def test_permutes_behind_any_nvswitch_take_as_long_when_played_link_by_link(case):
+    played = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
+    assert played == pytest.approx(price(case, IDEAL), rel=0.02)
 
 
 @MANY

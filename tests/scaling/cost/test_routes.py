@@ -32,6 +32,19 @@ def test_chips_of_one_rail_meet_at_its_leaf():
     ]
 
 
+def test_of_several_nics_as_near_each_chip_takes_its_own():
+    parts = {**catalog.load("h100-pcie-8").parts, "nic": 8, "pcie_switch": 4}
+    leaves = [
+        next(
+            name
+            for name in walk("h100-pcie-8", f"node0/chip{i}", f"node1/chip{i}", parts=parts)
+            if "nic" in name
+        )
+        for i in range(8)
+    ]
+    assert leaves == [f"node0/nic{i}" for i in range(8)]
+
+
 def test_rails_are_changed_over_nvlink_before_leaving():
     found = walk("dgx-h100", "node0/chip0", "node1/chip3")
     assert found[:3] == ["node0/chip0", "node0/nvswitch0", "node0/chip3"]
