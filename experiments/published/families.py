@@ -10,12 +10,14 @@ NCCL's protocols: LL sends flags with every 8 bytes (half of the bytes are data)
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from experiments.published.collectives import Case
 from scaling.cost.algorithms import Algorithm
 from scaling.cost.profile import Evidence, LinkFit, LinkKind
 
 Figures = dict[str, float]
+Where = Literal["inside", "between"]  # a node or NVLink domain; several of them
 RINGS = (
     ("all-reduce", "stall_sum"),
     ("all-gather", "stall_gather"),
@@ -42,7 +44,7 @@ class Family:
     machines: str = ""  # only those whose name begins so
 
     @property
-    def stages(self) -> dict[str, list[str]]:
+    def stages(self) -> dict[Where, list[str]]:
         """Names of figures by where they hold."""
         between = [name for name in self.start if name.startswith("net_")]
         return {"inside": [n for n in self.start if n not in between], "between": between}

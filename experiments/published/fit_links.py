@@ -1,34 +1,26 @@
 """Fit how collectives use links, family by family, on the published rows that may be fitted.
 
-    python -m experiments.published.fit_links            writes scaling/cost/links/FAMILY.json
-
 One set of figures per family holds for all group sizes and all machines of that family: an
 efficiency and a hop per protocol and kind of link, a stall per collective, a fixed cost. They are
 searched by Powell's method on the mean of |log(predicted / measured)|, each series of sizes
 counting as much as any other, with a weak pull towards where the search starts.
 """
 
-import argparse
-import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from datetime import date
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
-from experiments.published.collectives import Case, chosen
-from experiments.published.families import EFFICIENCIES, FAMILIES, Family, Figures
+from experiments.published.collectives import Case
+from experiments.published.families import EFFICIENCIES, Family, Figures, Where
 from meshes import catalog
 from meshes.cluster import Cluster
 from scaling.cost.collectives import collective_time, crossed_level
 from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.profile_file import ideal
 
-FOLDER = Path("scaling/cost/links")
 PULL = 1e-3  # of the squared log distance from the start, against a mean of absolute log errors
 STARTS, SPREAD = 3, 0.4  # searches, and how far apart in the logarithm they begin
 
@@ -46,9 +38,10 @@ class Series:
     algorithm: str
 
     @property
-    def is_inside(self) -> bool:
+    def where(self) -> Where:
         """Whether all of it stays in one node or NVLink domain."""
-        return crossed_level(self.groups, self.cluster) in ("node", "domain")
+        level = crossed_level(self.groups, self.cluster)
+        return "inside" if level in ("node", "domain") else "between"
 
     def predicted(self, profile: Profile) -> np.ndarray:
         """Seconds by the engine that everybody uses."""
@@ -86,7 +79,9 @@ def profile_with(links: Sequence[LinkFit]) -> Profile:
     return replace(ideal(), links=tuple(links))
 
 
-def fit(family: Family, series: Sequence[Series], known: Figures, names: Sequence[str]) -> Figures:
+def fit(
+    family: Family, series: Sequence[Series], known: Figures, names: Sequence[str], starts: int
+) -> Figures:
     """The figures `names` that explain the series best; the search starts from those known."""
     start = np.log(np.array([known[name] for name in names]))
 
@@ -100,7 +95,7 @@ def fit(family: Family, series: Sequence[Series], known: Figures, names: Sequenc
         return float(np.mean(errors) + PULL * np.sum((x - start) ** 2))
 
     draw = np.random.default_rng(0)
-    begins = [start + SPREAD * draw.normal(size=len(start)) * (i > 0) for i in range(STARTS)]
+    begins = [start + SPREAD * draw.normal(size=len(start)) * (i > 0) for i in range(starts)]
     options = dict(xtol=1e-2, ftol=1e-4, maxiter=60)
     found = [minimize(loss, x, method="Powell", options=options) for x in begins]
     return figures(min(found, key=lambda r: r.fun).x)
@@ -112,17 +107,17 @@ def _possible(name: str, value: float) -> float:
 
 
 def fitted(
-    family: Family, cases: Sequence[Case], known: Figures | None = None
+    family: Family, cases: Sequence[Case], known: Figures | None = None, starts: int = STARTS
 ) -> tuple[Figures, list[Series]]:
     """Figures inside nodes first (or those `known`), then, with those, the ones between nodes."""
     series = series_of([case for case in cases if family.holds(case)])
     figures: Figures = {**family.start}
     for stage, names in family.stages.items():
-        some = [s for s in series if s.is_inside == (stage == "inside")]
+        some = [s for s in series if s.where == stage]
         if known is not None and stage == "inside":
             figures = {**figures, **{name: known[name] for name in names}}
         elif some and names:
-            figures = fit(family, some, figures, names)
+            figures = fit(family, some, figures, names, starts)
     return figures, series
 
 
@@ -130,54 +125,3 @@ def errors_of(series: Sequence[Series], links: Sequence[LinkFit]) -> np.ndarray:
     """predicted / measured - 1 of every point."""
     profile = profile_with(links)
     return np.concatenate([s.predicted(profile) / s.time - 1 for s in series])
-
-
-def document(family: Family, figures: Figures, series: Sequence[Series]) -> dict[str, Any]:
-    """What is shipped of a family: its figures, the links that follow, and how well they fit."""
-    errors = errors_of(series, family.links(figures, Evidence("", "", "calibrated")))
-    machines = ", ".join(sorted({s.machine for s in series}))
-    size = np.abs(errors)
-    evidence = Evidence(
-        f"fitted on experiments/published/collectives.csv, part fit: {machines}",
-        date.today().isoformat(),
-        "calibrated",
-        len(errors),
-        median_error=float(np.median(size)),
-        mean_error=float(np.mean(size)),
-        max_error=float(np.max(size)),
-        nine_tenths=float(np.quantile(np.exp(np.abs(np.log1p(errors))) - 1, 0.9)),
-    )
-    return {
-        "chips": family.chips,
-        "software": family.software,
-        "made_by": "python -m experiments.published.fit_links",
-        "figures": {k: float(f"{v:.4g}") for k, v in figures.items()},
-        "links": [asdict(link) for link in family.links(figures, evidence)],
-    }
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Fit every family (or those named), write their files."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_links")
-    parser.add_argument("families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--keep", action="store_true", help="only score the figures anew")
-    parser.add_argument("--between", action="store_true", help="fit the network only")
-    args = parser.parse_args(arguments)
-    for name in args.families:
-        family, path = FAMILIES[name], FOLDER / f"{name}.json"
-        known: Figures | None = None
-        if args.keep or args.between:
-            known = json.loads(path.read_text(encoding="utf-8"))["figures"]
-        if args.keep and known is not None:
-            figures = known
-            series = series_of([case for case in chosen("fit") if family.holds(case)])
-        else:
-            figures, series = fitted(family, chosen("fit"), known)
-        found = document(family, figures, series)
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        evidence = found["links"][0]["evidence"]
-        print(f"{name}: {evidence['points']} points, mean error {evidence['mean_error']:.1%}")
-
-
-if __name__ == "__main__":
-    main()

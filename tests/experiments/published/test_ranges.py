@@ -1,0 +1,87 @@
+"""Ranges of predicted collectives: errors on folds that were not fitted, and what is shipped."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.published import cross_validation
+from experiments.published.collectives import chosen
+from experiments.published.cross_validation import FEWEST, FOLDS, cross_errors, fold_of, quantile
+from experiments.published.families import FAMILIES
+from experiments.published.fit_links import series_of
+from experiments.published.ship_links import FOLDER, document, line
+from meshes import catalog
+from scaling.cost.profile_file import profile_of
+
+VOLTA = FAMILIES["volta"]
+
+
+def test_every_row_that_may_be_fitted_is_in_one_of_the_folds():
+    folds = [fold_of(case) for case in chosen("fit")]
+    assert set(folds) == set(range(FOLDS))
+    assert max(np.bincount(folds)) < 1.5 * len(folds) / FOLDS
+
+
+def test_a_fold_is_scored_with_figures_that_were_fitted_on_the_others(monkeypatch):
+    cases = [case for case in chosen("fit") if VOLTA.holds(case)]
+    seen = []
+
+    def fitted(family, rest, starts):
+        seen.append({case.key for case in rest})
+        return VOLTA.start, []
+
+    monkeypatch.setattr(cross_validation, "fitted", fitted)
+    errors = cross_errors(VOLTA, cases)
+    everything = {case.key for case in cases}
+    assert len(seen) == FOLDS
+    assert all(everything - rest for rest in seen)
+    assert not set.intersection(*seen)  # every row is left out once
+    assert {key: len(e) for key, e in errors.items()} == {("all-reduce", "inside"): len(cases)}
+
+
+@given(st.lists(st.floats(-0.5, 1.0), min_size=FEWEST, max_size=60))
+def test_nine_tenths_of_the_points_lie_within_the_range_either_way(errors):
+    half = quantile({("all-reduce", "inside"): np.array(errors)}, "all-reduce", "inside")
+    times = 1 + np.array(errors)  # predicted over measured
+    held = (times / (1 + half) <= 1 + 1e-9) & (1 - 1e-9 <= times * (1 + half))
+    assert held.mean() >= 0.9 - 1 / len(errors)
+
+
+def test_kinds_with_few_points_take_the_range_of_all_kinds_at_the_same_place():
+    many, few = np.full(FEWEST, 0.1), np.full(3, 0.5)
+    errors = {("all-reduce", "inside"): many, ("all-to-all", "inside"): few}
+    assert quantile(errors, "all-reduce", "inside") == pytest.approx(0.1)
+    assert quantile(errors, "all-to-all", "inside", 1.0) == pytest.approx(0.5)
+    assert quantile(errors, "all-to-all", "inside", 0.5) == pytest.approx(0.1)
+    assert quantile(errors, "all-to-all", "between") is None
+
+
+def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
+    family = FAMILIES["ampere"]
+    series = series_of([case for case in chosen("fit") if family.holds(case)])
+    crossed = {
+        ("all-reduce", "inside"): np.full(FEWEST, 0.1),
+        ("all-reduce", "between"): np.full(FEWEST, -0.5),
+    }
+    found = document(family, family.start, series, crossed)
+    ranges = {link["link"]: link["evidence"]["nine_tenths"] for link in found["links"]}
+    assert ranges == {"nvlink": pytest.approx(0.1), "network": pytest.approx(1.0)}
+    assert "all-reduce over network" in line("ampere", found)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_shipped_family_has_the_figures_that_its_links_follow_from(name):
+    shipped = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    family = FAMILIES[name]
+    assert shipped["figures"].keys() == family.start.keys()
+    found = family.links(shipped["figures"], cross_validation.UNKNOWN)
+    for link, entry in zip(found, shipped["links"], strict=True):
+        assert (link.kind, link.link, link.algorithm) == (
+            *(entry["kind"], entry["link"], entry["algorithm"]),
+        )
+        assert link.efficiency == pytest.approx(entry["efficiency"], rel=1e-3)
+        assert entry["evidence"]["points"] > 0 and entry["evidence"]["nine_tenths"] > 0
+    assert profile_of(catalog.accelerator(family.chips[0]), family.software).links
