@@ -184,7 +184,7 @@ EFFICIENCIES = tuple(
 )
 
 # Without peer access all goes through host memory, which a driver's copies share.
-GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.2, "ring_LL128": 0.1, "ring_LL": 0.1, "pair": 0.2}
+GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.1, "ring_LL128": 0.05, "ring_LL": 0.05, "pair": 0.1}
 
 XLA = ("jax", "XLA table")
 

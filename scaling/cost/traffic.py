@@ -43,7 +43,7 @@ class Uplink:
     bandwidth: float  # bytes/s of one pool, one direction
     latency: float  # s, from one unit to the next; 0: counted with another uplink
     places: Places
-    passes: int = 1  # times that every byte goes over it: 2 by way of host memory
+    staged: bool = False  # every byte is written to host memory and read from there
     innermost: bool = False  # that of one chip to a switch, or to the other chips
     peers: int = 0  # chips that a link each leads to; 0: a switch leads to all
     paired: Links = ()  # links between pairs of chips, whose rings share the bytes; its bandwidth

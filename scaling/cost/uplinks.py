@@ -8,8 +8,8 @@
     NIC           of a chip: what one chip alone can send out of its node; where chips share NICs,
                   that of a few chips: what goes straight from chip to chip leaves by the nearest
 
-Without peer access every byte is written to host memory and read back before it has arrived: it
-loads the PCIe links twice, and those of the switch even between two chips below it.
+Without peer access every byte is written to host memory and read from there: it loads the links of
+the switch even between two chips below it, upwards and downwards once each.
 """
 
 from functools import lru_cache
@@ -127,10 +127,10 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     """The link of each chip, and that of the switch above it, unless its NICs are below it too."""
     joint = _joint(cluster, "chip", "pcie")
     everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
-    passes = 1 if cluster.peer_access else 2
+    staged = not cluster.peer_access
     step = 2 * path_latency(cluster, "chip", "socket")
     own = Places(devices, devices, everywhere, node)
-    chip = Uplink("PCIe of a chip", "pcie", _bandwidth(cluster, joint), step, own, passes)
+    chip = Uplink("PCIe of a chip", "pcie", _bandwidth(cluster, joint), step, own, staged)
     if joint.parts[1] != "pcie_switch":
         return [chip, *_sockets(cluster, devices)]
     upwards = _joint(cluster, "pcie_switch", "pcie", "socket")
@@ -141,7 +141,7 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     beside = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.joints)
     shared = Places(unit, switch, node if beside else everywhere, node)
     bandwidth = _bandwidth(cluster, upwards)
-    switch_link = Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, passes)
+    switch_link = Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, staged)
     return [chip, switch_link, *_sockets(cluster, devices)]
 
 

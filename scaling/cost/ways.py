@@ -111,7 +111,7 @@ def _way(
     if len(known) < len(fits):
         return None
     per_byte = [
-        carried.share * uplink.passes / (uplink.bandwidth * fit.efficiency) * _stall(fit, carried)
+        carried.share / (uplink.bandwidth * fit.efficiency) * _stall(fit, carried)
         for (uplink, carried), fit in zip(loads, known, strict=True)
     ]
     # of equals, the first
@@ -166,7 +166,7 @@ def bottleneck(way: Way, bytes: float) -> str:
     each = format_size(bytes * carried.share / carried.groups)
     groups = f"{carried.groups} groups x " if carried.groups > 1 else ""
     words = f"{uplink.words}: {groups}{each} over {format_rate(uplink.bandwidth)}"
-    if uplink.passes > 1:
+    if uplink.staged:
         words += ", through host memory"
     waiting = max(way.latency, way.filling)
     return f"latency, then {words}" if waiting > way.per_byte * bytes else words
