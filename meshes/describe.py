@@ -17,6 +17,13 @@ from meshes.torus import Torus, shape_text, wraparound
 from meshes.units import format_rate, format_size, format_time
 
 UNMEASURED = "not measured yet (scaling calibrate)"
+# Marks behind a source that was not read itself (meshes/figures.py).
+MARKS = {
+    "text": "",
+    "quoted": " [as quoted elsewhere]",
+    "computed": " [computed]",
+    "memory": " [from memory, not checked]",
+}
 HEADLINE_DTYPES = ("bf16", "fp16", "fp32")  # the first one that the chip has is shown
 
 
@@ -49,9 +56,16 @@ def sources(cluster: Cluster) -> str:
         date = f" ({figure.date})" if figure.date else ""
         note = f"; {figure.note}" if figure.note else ""
         lines.append(
-            f"{name:<38} {format_figure(name, figure.value):>14}  {figure.source}{date}{note}"
+            f"{name:<38} {format_figure(name, figure.value):>14}  "
+            f"{figure.source}{date}{MARKS[figure.seen]}{note}"
         )
     return "\n".join(lines) or f"{cluster.name} has no figures yet; run `scaling calibrate`"
+
+
+def addresses(cluster: Cluster) -> str:
+    """Where the sources of its figures are, two lines each: title, address; each source once."""
+    found = {figure.source: figure.url for _, figure in figures(cluster) if figure.url}
+    return "\n".join(f"{title}\n    {url}" for title, url in found.items())
 
 
 def figures(cluster: Cluster) -> Iterator[tuple[str, Figure]]:

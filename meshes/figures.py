@@ -7,14 +7,23 @@ The sources of one file are written down once, under a short key; each figure po
     date = "2024-09"
     [figures]
     memory_bandwidth = { value = 4.8e12, source = "datasheet" }
+
+A source says how it was seen, so that nobody takes a figure remembered for a figure read:
+
+    text      the document itself, or a copy of it, was read
+    quoted    another public document prints it and names this one
+    computed  the figure follows from the rate in the title
+    memory    commonly published; no text of it was found, nothing was checked
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from meshes.errors import InputError, nearest
 
 OVERRIDE = "override"  # source of a figure that the user replaced
+Seen = Literal["text", "quoted", "computed", "memory"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,7 @@ class Source:
     title: str
     date: str  # of the document, or of the look-up: "2023-07" or "2026-06-11"
     url: str = ""
+    seen: Seen = "text"
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,8 @@ class Figure:
     source: str
     date: str
     note: str = ""
+    url: str = ""
+    seen: Seen = "text"
 
 
 def resolve(
@@ -61,7 +73,7 @@ def resolve(
             f"{nearest(entry.source, sources)}"
         )
     source = sources[entry.source]
-    return Figure(entry.value, source.title, source.date, entry.note)
+    return Figure(entry.value, source.title, source.date, entry.note, source.url, source.seen)
 
 
 def overridden(value: float, note: str = "") -> Figure:

@@ -1,33 +1,31 @@
 """A cluster as the text of a catalogue file, for users to complete and for `load` to read.
 
-cluster_from(tomllib.loads(cluster_toml(cluster)), cluster.accelerator, "mine") == cluster, but for
-the addresses of sources, which figures do not carry.
+cluster_from(tomllib.loads(cluster_toml(cluster)), cluster.accelerator, "mine") == cluster
 """
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from meshes.cluster import Cluster, Fabric, Joint
-from meshes.figures import Figure
+from meshes.figures import Figure, Source
 from meshes.torus import Torus
+
+Keys = dict[Source, str]  # the short name of each source
 
 
 def cluster_toml(cluster: Cluster, comment: str = "") -> str:
     """The file of one host of `cluster`; `comment` is put before it."""
-    keys: dict[tuple[str, str], str] = {}
+    keys: Keys = {}
     layout = _key(cluster.layout, keys)
     body = [line for part in _body(cluster, keys) for line in part]
     head = [f"# {line}".rstrip() for line in comment.splitlines()]
     head += [f"{name} = {_text(value)}" for name, value in _top(cluster).items()]
     head.append(f"layout_source = {_text(layout)}")
     if cluster.domain_nodes > 1 and cluster.torus is None:
-        nodes = Figure(cluster.domain_nodes, cluster.layout.source, cluster.layout.date)
+        nodes = replace(cluster.layout, value=cluster.domain_nodes, note="")
         head.append(f"domain_nodes = {_figure(nodes, keys)}")
-    sources = [
-        line
-        for (title, date), key in keys.items()
-        for line in (f"[sources.{key}]", f"title = {_text(title)}", f"date = {_text(date)}")
-    ]
+    sources = [line for source, key in keys.items() for line in _source(source, key)]
     return "\n".join([*head, "", *sources, "", *body]).rstrip() + "\n"
 
 
@@ -46,7 +44,15 @@ def _top(cluster: Cluster) -> dict[str, str | bool]:
     return {**names, **{k: value for k, (value, usual) in flags.items() if value != usual}}
 
 
-def _body(cluster: Cluster, keys: dict[tuple[str, str], str]) -> Iterator[list[str]]:
+def _source(source: Source, key: str) -> Iterator[str]:
+    """Its table; keys with their usual value are left out."""
+    yield f"[sources.{key}]"
+    for name, value in vars(source).items():
+        if name in ("title", "date") or value != getattr(Source, name):
+            yield f"{name} = {_text(value)}"
+
+
+def _body(cluster: Cluster, keys: Keys) -> Iterator[list[str]]:
     yield ["[parts]", *(f"{kind} = {count}" for kind, count in cluster.parts.items()), ""]
     for joint in cluster.joints:
         yield [*_joint(joint, keys), ""]
@@ -56,7 +62,7 @@ def _body(cluster: Cluster, keys: dict[tuple[str, str], str]) -> Iterator[list[s
         yield _fabric(cluster.fabric, keys)
 
 
-def _joint(joint: Joint, keys: dict[tuple[str, str], str]) -> Iterator[str]:
+def _joint(joint: Joint, keys: Keys) -> Iterator[str]:
     yield "[[joints]]"
     yield f"parts = {_text(list(joint.parts))}"
     yield f"kind = {_text(joint.kind)}"
@@ -71,13 +77,13 @@ def _joint(joint: Joint, keys: dict[tuple[str, str], str]) -> Iterator[str]:
             yield f"{name} = {_figure(figure, keys)}"
 
 
-def _torus(torus: Torus, keys: dict[tuple[str, str], str]) -> Iterator[str]:
+def _torus(torus: Torus, keys: Keys) -> Iterator[str]:
     yield "[torus]"
     for name, value in vars(torus).items():
         yield f"{name} = {_figure(value, keys) if isinstance(value, Figure) else _text(value)}"
 
 
-def _fabric(fabric: Fabric, keys: dict[tuple[str, str], str]) -> list[str]:
+def _fabric(fabric: Fabric, keys: Keys) -> list[str]:
     stated = {name: value for name, value in vars(fabric).items() if value is not None}
     return ["[fabric]"] + [
         f"{name} = {_figure(value, keys) if isinstance(value, Figure) else _text(value)}"
@@ -85,14 +91,15 @@ def _fabric(fabric: Fabric, keys: dict[tuple[str, str], str]) -> list[str]:
     ]
 
 
-def _figure(figure: Figure, keys: dict[tuple[str, str], str]) -> str:
+def _figure(figure: Figure, keys: Keys) -> str:
     note = f", note = {_text(figure.note)}" if figure.note else ""
     return f"{{ value = {figure.value!r}, source = {_text(_key(figure, keys))}{note} }}"
 
 
-def _key(figure: Figure, keys: dict[tuple[str, str], str]) -> str:
+def _key(figure: Figure, keys: Keys) -> str:
     """The short name of a figure's source, a new one if it is new."""
-    return keys.setdefault((figure.source, figure.date), f"source{len(keys) + 1}")
+    source = Source(figure.source, figure.date, figure.url, figure.seen)
+    return keys.setdefault(source, f"source{len(keys) + 1}")
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meshes import catalog
 from meshes.catalog.write import cluster_toml
-from meshes.describe import as_json, sources, tree
+from meshes.describe import addresses, as_json, sources, tree
 from meshes.errors import InputError
 from meshes.topology import cluster_from_topology
 from scaling.targets import parsed_overrides
@@ -45,7 +45,7 @@ def cluster_command(
     if wants_json:
         print(json.dumps(as_json(cluster)))
     else:
-        print(tree(cluster) + "\n\n" + sources(cluster))
+        print("\n\n".join(filter(None, (tree(cluster), sources(cluster), addresses(cluster)))))
     return 0
 
 
