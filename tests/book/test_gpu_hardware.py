@@ -85,9 +85,12 @@ def test_quiz_1_q4_bytes(printed):
 
 
 def test_quiz_1_q6_clock_that_the_b200s_vector_rate_needs(printed):
+    """The book divides the 80e12 of NVIDIA's first brief; its datasheet prints 75e12, which is the
+    clock that drivers report."""
     b200 = chip("b200-sxm")
-    clock = b200.peak("fp32") / (2 * b200.cores * b200.fpus_per_core)
-    assert clock == printed("2.1e9")
+    per_cycle = 2 * b200.cores * b200.fpus_per_core
+    assert 80e12 / per_cycle == printed("2.1e9")
+    assert b200.peak("fp32") / per_cycle == pytest.approx(b200.clock, rel=0.01)
 
 
 def test_tensor_core_clock_is_1_83_ghz_and_not_the_1_76_of_the_text():

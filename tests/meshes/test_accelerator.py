@@ -37,10 +37,10 @@ def test_the_chips_of_the_catalogue():
         ("h100-sxm", 989, 67, 80, 3.35),
         ("h200-sxm", 989, 67, 141, 4.8),  # H200 datasheet
         ("rtx4090", 165.2, 82.6, 24, 1.008),  # Ada whitepaper, accumulated in fp32
-        ("b200-sxm", 2250, 80, 180, 8.0),  # DGX B200: 1,440 GB and 64 TB/s over eight
+        ("b200-sxm", 2250, 75, 180, 8.0),  # DGX B200: 1,440 GB and 64 TB/s over eight
         ("gb200", 2500, 80, 186, 8.0),  # GB200 NVL72: 360 PF sparse, 13.4 TB, 576 TB/s over 72
         ("gb300", 2500, 80, 279, 8.0),  # GB300 NVL72: 20.1 TB over 72
-        ("rtx-pro-6000", 503.8, 120, 96, 1.597),  # Server Edition datasheet; tensor: whitepaper
+        ("rtx-pro-6000", 500, 120, 96, 1.597),  # Server Edition: datasheet, product page
         ("mi300x", 1307.4, 163.4, 192, 5.3),  # MI300X data sheet
         ("mi250x-gcd", 383 / 2, 95.7 / 2, 64, 3.2768 / 2),  # MI250X data sheet, half a module
         ("tpu-v4", 275, None, 32, 1.2),  # Cloud TPU documentation

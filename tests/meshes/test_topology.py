@@ -240,3 +240,10 @@ def test_any_title_and_note_survive_the_file(title, note):
     noted = replace(joint, bandwidth=replace(joint.bandwidth, note=note))
     odd = replace(cluster, title=title, joints=(noted, *cluster.joints[1:]))
     assert cluster_from(tomllib.loads(cluster_toml(odd)), odd.accelerator, "odd") == odd
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "p4d", "mi250x-8", "rtx4090-8"])
+def test_a_written_cluster_keeps_addresses_of_its_sources_and_how_they_were_seen(name):
+    cluster = catalog.load(name)
+    written = tomllib.loads(cluster_toml(cluster))
+    assert cluster_from(written, cluster.accelerator, "again") == cluster
