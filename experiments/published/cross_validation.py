@@ -44,11 +44,11 @@ def cross_errors(family: Family, cases: Sequence[Case]) -> Errors:
 def quantile(errors: Errors, kind: str, where: Where, part: float = 0.9) -> float | None:
     """The factor, less one, within which that part of the points is, either way.
 
-    Kinds with few points take those of all kinds there; None where nothing was measured.
+    Kinds with few points take those of all kinds there; None where those are few as well.
     """
     own = errors.get((kind, where), np.array([]))
     if len(own) < FEWEST:
         own = np.concatenate([np.array([]), *(e for key, e in errors.items() if key[1] == where)])
-    if not len(own):
+    if len(own) < FEWEST / 2:
         return None
     return float(np.quantile(np.exp(np.abs(np.log1p(own))) - 1, part))

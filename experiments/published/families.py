@@ -186,6 +186,13 @@ EFFICIENCIES = tuple(
 # Without peer access all goes through host memory, which a driver's copies share.
 GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.1, "ring_LL128": 0.05, "ring_LL": 0.05, "pair": 0.1}
 
+# Ten cards below two PCIe switches get more of them than two cards of a rented machine; other
+# figures than the rate of rings cannot be told from what was measured there, and stay as they are.
+SWITCHED: Figures = {
+    **{**GEFORCE, "ring_Simple": 0.5, "pair": 0.5},
+    **{"stall_sum": 0.01, "stall_gather": 0.01, "stall_scatter": 0.01},
+}
+
 XLA = ("jax", "XLA table")
 
 FAMILIES: dict[str, Family] = {
@@ -223,5 +230,6 @@ FAMILIES: dict[str, Family] = {
         INSIDE,
         False,
     ),
-    "geforce": Family(("rtx4090", "rtx3090"), ("rtx4090-8",), "pcie", GEFORCE, False),
+    "geforce": Family(("rtx4090",), ("rtx4090-8",), "pcie", GEFORCE, False),
+    "geforce-switched": Family(("rtx3090",), ("rtx3090-10",), "pcie", SWITCHED, False),
 }

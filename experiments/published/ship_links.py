@@ -113,9 +113,13 @@ def line(name: str, found: dict[str, Any]) -> str:
         shown[link["kind"], link["link"]] = (
             f"  {link['kind']} over {link['link']}: {e['points']} points, "
             f"mean error {e['mean_error']:.1%}, left out {e['held_out_error']:.1%}, "
-            f"range {e['nine_tenths']:.0%}"
+            f"range {_percent(e['nine_tenths'])}"
         )
     return "\n".join([f"{name}:", *shown.values()])
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{part:.0%}"
 
 
 if __name__ == "__main__":

@@ -161,13 +161,14 @@ def test_an_nvlink_domain_of_several_nodes_needs_no_nics():
 
 
 def test_cards_without_peer_access_share_their_switch_and_pass_through_host_memory():
-    """A report measured 3.2 GB/s of bus bandwidth on 8 and on 10 of these cards, 9.6 on 2."""
+    """PCIe is full duplex: a byte is written upwards and read downwards. DDP steps of 2, 4, 8 and
+    10 such cards took as long as 61, 56, 51 and 51 % of this bandwidth do (collectives.csv)."""
     cluster = catalog.load("rtx3090-10")
-    for cards, bus in ((2, 31.5 / 2 / 2), (10, 31.5 / 2 / 5)):
+    for cards, bus in ((2, 31.5 / 2), (10, 31.5 / 5)):
         cost = collective_time("all-reduce", 1e9, np.arange(cards)[None], cluster, IDEAL)
         assert 2 * (cards - 1) / cards / cost.time == pytest.approx(bus)
     assert cost.bottleneck == "PCIe of a switch: 9 GB over 31.5 GB/s, through host memory"
-    assert cost.lower_bound == pytest.approx(cost.time / 2)
+    assert cost.lower_bound == pytest.approx(cost.time)
 
 
 def test_with_peer_access_two_cards_under_one_switch_only_load_their_own_links():

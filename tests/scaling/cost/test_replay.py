@@ -215,13 +215,12 @@ def test_cards_under_one_switch_need_not_go_by_way_of_the_socket():
 
 
 def test_writing_to_host_memory_and_reading_from_it_overlap_in_slices():
-    """PCIe is full duplex: with many slices the way down is busy while the way up is.
-
-    The closed form counts both ways as one, as if a piece were read only when all is written.
-    """
+    """PCIe is full duplex: with many slices the way down is busy while the way up is, as in the
+    closed form; unsliced, a piece is read only when all of it is written."""
     where = place("rtx3090-10", 1)
-    ratio = one_more("all-reduce", GB, where, "ring", 4) / closed("all-reduce", GB, where, "ring")
-    assert ratio == pytest.approx(1 / 2, rel=WITHIN)
+    expected = closed("all-reduce", GB, where, "ring")
+    assert one_more("all-reduce", GB, where, "ring", 4) == pytest.approx(expected, rel=WITHIN)
+    assert 1.4 < played("all-reduce", GB, where, "ring") / expected <= 2
 
 
 def test_a_ring_over_an_odd_number_of_nodes_changes_rails_once():
