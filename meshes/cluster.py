@@ -31,6 +31,7 @@ FABRIC_PARTS = ("leaf", "spine", "core")
 # xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU
 # and its GPUs
 LINK_KINDS = ("nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network")
+CPUS = ("", "intel", "amd", "arm")  # of a host; "": not stated
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Cluster:
     virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
     domain_nodes: int = 1  # nodes that share one NVLink domain, or one slice of a torus
     switch_reduction: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
+    cpu: str = ""  # one of CPUS: NCCL chooses by it
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
 
     @property

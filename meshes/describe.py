@@ -95,6 +95,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "devices_per_node": cluster.devices_per_node,
         "devices": cluster.devices,
         "accelerator": cluster.accelerator.name,
+        "cpu": cluster.cpu,
         "peer_access": cluster.peer_access,
         "parts": dict(cluster.parts),
         "nics_per_node": cluster.nics,

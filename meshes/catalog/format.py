@@ -13,8 +13,8 @@ A cluster file describes one host by its parts, the joints between them, and the
     bandwidth = { value = 25e9, source = "datasheet" }
 
 Keys before the first table: switch_reduction (NVLink SHARP), peer_access, domain_nodes (nodes that
-share one NVLink domain). [fabric] is the network, with `reduction` for SHARP; [torus] holds the
-links from chip to chip of a TPU slice.
+share one NVLink domain), cpu (the make of the hosts' CPUs). [fabric] is the network, with
+`reduction` for SHARP; [torus] holds the links from chip to chip of a TPU slice.
 """
 
 import math
@@ -25,7 +25,7 @@ from typing import Any
 
 from meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
 from meshes.catalog.joints import JointEntry, figure_or_none, joint_from
-from meshes.cluster import HOST_PARTS, Cluster, Fabric
+from meshes.cluster import CPUS, HOST_PARTS, Cluster, Fabric
 from meshes.errors import InputError, check_keys
 from meshes.figures import Entry, Source, resolve
 from meshes.reading import read
@@ -97,6 +97,7 @@ class ClusterFile:
     peer_access: bool = True
     virtual_devices: bool = False
     switch_reduction: bool = False  # its NVSwitches can add up (NVLink SHARP)
+    cpu: str = ""  # one of CPUS
     torus: TorusEntry | None = None
 
 
@@ -123,6 +124,7 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
     """One node of the cluster that a file's `data` describes; InputError where it does not."""
     file = read(ClusterFile, data, where)
     check_keys(file.parts, HOST_PARTS, f"{where}: parts")
+    check_keys([file.cpu], CPUS, f"{where}: cpu")
     negative = [kind for kind, count in file.parts.items() if count < 0]
     if negative:
         raise InputError(f"{where}: parts: {negative[0]} = {file.parts[negative[0]]} is negative")
@@ -146,6 +148,7 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
         virtual_devices=file.virtual_devices,
         domain_nodes=int(domain.value) if domain else slice_nodes,
         switch_reduction=file.switch_reduction,
+        cpu=file.cpu,
         torus=torus,
     )
 

@@ -31,10 +31,11 @@ def cluster_toml(cluster: Cluster, comment: str = "") -> str:
 
 def _top(cluster: Cluster) -> dict[str, str | bool]:
     """Keys before the first table; those with their usual value are left out."""
-    flags = {
+    flags: dict[str, tuple[str | bool, str | bool]] = {
         "peer_access": (cluster.peer_access, True),
         "virtual_devices": (cluster.virtual_devices, False),
         "switch_reduction": (cluster.switch_reduction, False),
+        "cpu": (cluster.cpu, ""),
     }
     names: dict[str, str | bool] = {
         "name": cluster.name,

@@ -144,6 +144,11 @@ def test_a_users_cluster_may_bring_its_own_chip(write):
         ('title = "two chips"', 'titel = "two"', "unknown key 'titel'; did you mean 'title'"),
         ('"h100-sxm"', '"h100-smx"', "did you mean 'h100-sxm'"),
         ("chip = 2", "chips = 2", "did you mean 'chip'"),
+        (
+            'title = "two chips"',
+            'title = "two"\ncpu = "intl"',
+            "cpu: unknown key 'intl'; .*'intel'",
+        ),
         ('kind = "nvlink"', 'kind = "nvlnk"', "did you mean 'nvlink'"),
         ('value = 25e9, source = "me"', 'value = 25e9, source = "you"', "not in \\[sources\\]"),
         ("value = 25e9", "value = -25e9", "must be positive"),

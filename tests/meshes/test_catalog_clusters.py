@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from meshes import catalog
-from meshes.cluster import domain_split, level_nodes, torus_shape
+from meshes.cluster import CPUS, domain_split, level_nodes, torus_shape
 from meshes.errors import InputError
 from meshes.graph import chip_name, expand, unreached
 
@@ -193,3 +193,12 @@ def test_which_switches_can_add_up():
     racks = {"gb200-nvl72", "gb300-nvl72"}
     assert switch == hopper | racks | {"dgx-b200"}
     assert fabric == racks | {"dgx-a100", "dgx-a100-40g", "dgx-h100", "dgx-h200", "dgx-b200"}
+
+
+def test_hosts_of_nvidia_gpus_say_whose_cpus_they_have():
+    """NCCL chooses by it; of one server nobody says."""
+    clusters = [c for c in map(catalog.load, HEADLINES) if c.accelerator.vendor == "NVIDIA"]
+    by_make = {make: {c.name for c in clusters if c.cpu == make} for make in CPUS}
+    assert by_make[""] == {"rtx-pro-6000-4"}
+    assert by_make["arm"] == {"gb200-nvl72", "gb300-nvl72"}  # Grace
+    assert {"dgx-a100", "p5"} < by_make["amd"] and {"dgx-h100", "p4d"} < by_make["intel"]
