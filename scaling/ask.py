@@ -17,8 +17,9 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError, check_keys
 from meshes.placement import check_fits
 from meshes.shape import AXES, MeshShape
+from scaling.chosen import Chosen, NcclPick, chosen, chosen_dict, nccl_picks
 from scaling.confidence import half_range
-from scaling.cost.collectives import CollectiveCost, collective_time
+from scaling.cost.collectives import Choice, CollectiveCost, collective_time
 from scaling.cost.profile import Profile
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind
 
@@ -41,6 +42,7 @@ class Answer:
     bottleneck: str
     lower_bound: float
     grade: str
+    choice: Chosen  # of the algorithm and the protocol
 
 
 def groups_of(
@@ -74,17 +76,26 @@ def ask(
     cluster: Cluster,
     profile: Profile,
     algorithm: str = "auto",
+    choice: Choice = "fastest",
+    nccl: str = "",
 ) -> list[Answer]:
     """Price every size by itself, so that each says its own algorithm and bottleneck.
 
+    Args:
+        kind, groups, cluster, profile, algorithm: as for `collective_time`.
+        sizes: bytes.
+        choice: "fastest", or "nccl": what NCCL's own table ranks first.
+        nccl: version of NCCL whose table is told; "": the newest known.
+
     Raises:
-        InputError: no such kind or algorithm, or one that cannot run there.
+        InputError: no such kind or algorithm or version, or one that cannot run there.
     """
     check_keys([kind], COLLECTIVE_KINDS, "collective")
-    answers = []
-    for size in sizes:
-        cost = collective_time(kind, float(size), groups, cluster, profile, algorithm)
-        answers.append(_answer(kind, size, groups, cost))
+    picks, answers = nccl_picks(kind, sizes, groups, cluster, nccl), []
+    for size, pick in zip(sizes, picks, strict=True):
+        one = float(size)
+        cost = collective_time(kind, one, groups, cluster, profile, algorithm, choice, nccl)
+        answers.append(_answer(kind, size, groups, cost, pick))
     return answers
 
 
@@ -96,10 +107,17 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
     """The answer as JSON has it."""
-    return asdict(answer)
+    document = asdict(answer)
+    return {**document, "choice": chosen_dict(document["choice"])}
 
 
-def _answer(kind: CollectiveKind, size: int, groups: np.ndarray, cost: CollectiveCost) -> Answer:
+def _answer(
+    kind: CollectiveKind,
+    size: int,
+    groups: np.ndarray,
+    cost: CollectiveCost,
+    pick: NcclPick | None,
+) -> Answer:
     time, bound = float(cost.time), float(cost.lower_bound)
     grade = cost.evidence.grade if cost.evidence else "datasheet"
     spread = 1 + (half_range(cost.evidence, grade) if cost.evidence else 0.0)
@@ -120,4 +138,5 @@ def _answer(kind: CollectiveKind, size: int, groups: np.ndarray, cost: Collectiv
         bottleneck=cost.bottleneck,
         lower_bound=bound,
         grade=grade,
+        choice=chosen(cost, size, grade, pick),
     )

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from meshes import catalog
@@ -10,9 +10,11 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError
 from meshes.shape import AXES, parse_mesh
 from meshes.units import parse_sizes, parse_sweep
-from scaling.ask import ask, groups_of
+from scaling.ask import answer_dict, ask, groups_of
+from scaling.cost.collectives import Choice
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import ideal
+from scaling.report import choice as report_choice
 from scaling.report.collective import heading, table
 from scaling.targets import profile_for
 
@@ -39,6 +41,8 @@ class CollectiveArguments:
     software: str = "any"
     plot: Path | None = None
     json: bool = False
+    choice: Choice = "fastest"
+    nccl: str | None = None
 
 
 def collective_command(given: CollectiveArguments) -> int:
@@ -52,17 +56,19 @@ def collective_command(given: CollectiveArguments) -> int:
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
     profile = _profile(given, cluster)
-    answers = ask(given.kind, sizes, groups, cluster, profile, given.algorithm)  # type: ignore[arg-type]
+    asked = (given.algorithm, given.choice, given.nccl or "")
+    answers = ask(given.kind, sizes, groups, cluster, profile, *asked)  # type: ignore[arg-type]
     if given.plot is not None:
         from scaling.report.plots import plot_bandwidth
 
         plot_bandwidth(answers, heading(answers, cluster, given.dtype), given.plot)
     if given.json:
-        documents = [asdict(answer) for answer in answers]
+        documents = [answer_dict(answer) for answer in answers]
         several = given.sweep is not None or "," in (given.bytes or "")
         print(json.dumps(documents if several else documents[0]))
     else:
-        print("\n".join([heading(answers, cluster, given.dtype), *table(answers)]))
+        lines = [heading(answers, cluster, given.dtype), *table(answers)]
+        print("\n".join([*lines, *report_choice.lines(answers)]))
     return 0
 
 

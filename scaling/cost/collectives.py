@@ -5,22 +5,28 @@
 Each algorithm puts its own bytes and hops on the levels (`scaling.cost.algorithms`); all groups
 that run at once share the uplinks (`scaling.cost.traffic`). On a torus the latency of the links
 overlaps with the bytes, and the longer of the two counts. Of the algorithms that can run, and of
-their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
+their protocols, the fastest is taken, or the one that NCCL's own table ranks first
+(`scaling.cost.nccl`). Inside a node whose collectives were measured (`scaling
 calibrate`), the measured line is taken instead.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from meshes.cluster import Cluster, Level, level_nodes
-from meshes.errors import InputError
+from meshes.errors import InputError, check_keys
 from meshes.units import format_rate
 from scaling.cost.measured import fitted_time, nearest_fit
+from scaling.cost.nccl.choice import as_nccl, check_has_nccl
 from scaling.cost.profile import CollectiveFit, Evidence, Profile
 from scaling.cost.traffic import Uplink, load
-from scaling.cost.ways import bottleneck, loads_of, ways
+from scaling.cost.ways import Way, bottleneck, loads_of, ways
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
+
+Choice = Literal["fastest", "nccl"]
+CHOICES: tuple[Choice, ...] = Choice.__args__  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class CollectiveCost:
     algorithm: str  # one of ALGORITHMS, "measured", or "none" for a group of one
     protocol: str = ""
     evidence: Evidence | None = None  # of the figure that most of the time comes from
+    ways: tuple[Way, ...] = ()  # all that were open, the one taken among them or not
+    why: str = ""  # this one was taken, where not because it is the fastest
 
 
 def collective_time(
@@ -43,6 +51,8 @@ def collective_time(
     cluster: Cluster,
     profile: Profile,
     algorithm: str = "auto",
+    choice: Choice = "fastest",
+    nccl: str = "",
 ) -> CollectiveCost:
     """Price one call in all groups at once.
 
@@ -55,25 +65,35 @@ def collective_time(
             target) pairs; in longer rows each member sends to the next, the last to the first.
         cluster: where the devices are.
         profile: what its links achieve.
-        algorithm: one of ALGORITHMS, or "auto": the fastest that can run.
+        algorithm: one of ALGORITHMS, or "auto": all that can run.
+        choice: of the ways open, the fastest, or the one that NCCL ranks first.
+        nccl: version of NCCL; "": the newest known.
 
     Raises:
-        InputError: device ids that the cluster lacks, an algorithm that cannot run there, or a
-            profile without a fitting figure.
+        InputError: device ids that the cluster lacks, an algorithm that cannot run there, a
+            profile without a fitting figure, or NCCL's choice where there is no NCCL.
     """
     groups = _checked(kind, groups, cluster)
+    check_keys([choice], CHOICES, "choice")
+    if choice == "nccl":
+        check_has_nccl(cluster)
     level = crossed_level(groups, cluster)
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
-    if level == "node" and profile.collectives and algorithm == "auto":
+    if level == "node" and profile.collectives and algorithm == "auto" and choice == "fastest":
         return _measured(kind, bytes, groups, cluster, profile)
     usable = ways(kind, groups, cluster, profile, algorithm)
-    time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
-    largest = float(np.max(bytes))
-    best = min(usable, key=lambda r: r.seconds(largest))
+    largest, why = float(np.max(bytes)), ""
+    if choice == "nccl":
+        followed = as_nccl(kind, bytes, groups, cluster, profile, usable, nccl, algorithm)
+        time, best, why = followed.seconds.reshape(np.shape(bytes)), followed.way, followed.why
+    else:
+        time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
+        best = min(usable, key=lambda r: r.seconds(largest))
     words, bound = bottleneck(best, largest), bytes * _least(kind, groups, cluster)
+    names = (best.algorithm, best.protocol)
     return CollectiveCost(
-        _number(time), bound, level, words, best.algorithm, best.protocol, best.evidence
+        _number(time), bound, level, words, *names, best.evidence, tuple(usable), why
     )
 
 

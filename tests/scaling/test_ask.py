@@ -17,6 +17,7 @@ PROFILE = profile_of(H100.accelerator)
 KEYS = {
     *("kind", "bytes", "ranks", "groups", "time", "time_low", "time_high", "algorithm_bandwidth"),
     *("bus_bandwidth", "algorithm", "protocol", "bottleneck", "lower_bound", "grade"),
+    "choice",
 }
 
 
@@ -85,3 +86,47 @@ def test_a_group_of_one_is_free():
 def test_what_cannot_be_is_refused_with_the_reason(options, words):
     with pytest.raises(InputError, match=words):
         one(**options)
+
+
+def test_the_choice_says_what_else_could_run_and_what_nccl_would_take():
+    answer = one("all-reduce")
+    others = [(a.algorithm, a.protocol) for a in answer.choice.alternatives]
+    assert answer.choice.by == "fastest" and (answer.algorithm, answer.protocol) not in others
+    assert len(others) == len(set(others)) > 0
+    times = [a.time for a in answer.choice.alternatives]
+    assert times == sorted(times) and times[0] >= answer.time
+    document = answer_dict(answer)["choice"]
+    assert set(document) == {"by", "why", "alternatives", "nccl"}
+    assert set(document["alternatives"][0]) == {"algorithm", "protocol", "time"}
+    assert set(document["nccl"]) == {"version", "algorithm", "protocol", "estimate"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("tpu-v4", "all-reduce"), ("mi300x-8", "all-reduce"), ("dgx-h100", "all-to-all")],
+)
+def test_where_nccl_has_no_say_nothing_is_said_of_it(name, kind):
+    cluster = catalog.load(name)
+    answer = one(kind, cluster=cluster, profile=profile_of(cluster.accelerator))
+    assert answer.choice.nccl is None and set(answer_dict(answer)["choice"]) == {
+        *("by", "why", "alternatives"),
+    }
+
+
+def test_a_group_of_one_has_no_choice():
+    answer = one("all-reduce", mesh="data=1", axes=("data",))
+    assert (answer.choice.by, answer.choice.alternatives) == ("none", ())
+    assert "nccl" not in answer_dict(answer)["choice"]
+
+
+def test_the_version_that_is_told_is_the_one_asked_for():
+    picks = [one("all-reduce", 2**22, nccl=v).choice.nccl for v in ("2.21.5", "2.30.7")]
+    assert [pick.version for pick in picks] == ["2.21.5", "2.30.7"]
+    assert picks[0].estimate != picks[1].estimate
+    with pytest.raises(InputError, match="NCCL 1.0 is not known"):
+        one("all-reduce", nccl="1.0")
+
+
+def test_an_unknown_choice_names_those_there_are():
+    with pytest.raises(InputError, match="choice: unknown key 'best'.*fastest, nccl"):
+        one("all-reduce", choice="best")

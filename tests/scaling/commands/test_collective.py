@@ -79,12 +79,38 @@ def test_the_picture_is_written(capsys, tmp_path, suffix):
         (("--mesh", "data=16"), "needs 16 devices"),
         (("--axis", "data"), "needs --mesh"),
         (("--plot", "picture.odd"), "cannot write the picture"),
+        (("--nccl", "2.99"), "NCCL 2.99 is not known here; known: 2.18.5, "),
     ],
 )
 def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
     code, out, err = run(capsys, *COMMON, *words, "--json")
     assert code == 2 and message in err and len(err.strip().splitlines()) == 1
     assert json.loads(out)["name"] == "all-reduce" and message in json.loads(out)["error"]
+
+
+def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
+    code, out, _ = run(capsys, *COMMON, "--bytes", "1GiB", "--nccl", "2.27.7")
+    chosen, nccl = out.splitlines()[-2:]
+    assert code == 0 and chosen.startswith("chosen: nvls Simple, fastest of 4 by fitted time (")
+    assert nccl.startswith("NCCL 2.27.7 itself would take nvls Simple by its own table (est. ")
+
+
+def test_the_choice_is_in_the_document(capsys):
+    _, out, _ = run(capsys, *COMMON, "--bytes", "4MiB", "--choice", "nccl", "--json")
+    document = json.loads(out)
+    choice = document["choice"]
+    assert choice["by"] == "nccl" and choice["nccl"]["version"] == "2.30.7"
+    assert document["algorithm"] == choice["nccl"]["algorithm"] == "nvls"
+    assert choice["alternatives"][0]["time"] < document["time"]
+
+
+@pytest.mark.parametrize("name", ["mi300x-8", "tpu-v4"])
+def test_where_there_is_no_nccl_nothing_is_said_of_it(capsys, name):
+    words = ("collective", "all-reduce", "--cluster", name)
+    assert "NCCL" not in run(capsys, *words)[1]
+    assert "nccl" not in run(capsys, *words, "--json")[1]
+    code, out, err = run(capsys, *words, "--choice", "nccl")
+    assert (code, out) == (2, "") and f"{name} has no NVIDIA GPUs" in err
 
 
 def test_neither_jax_nor_scipy_nor_networkx_is_loaded():
