@@ -17,7 +17,7 @@ from experiments.published.collectives import Case
 from experiments.published.families import EFFICIENCIES, Family, Figures, Where
 from meshes import catalog
 from meshes.cluster import Cluster
-from scaling.cost.collectives import collective_time, crossed_level
+from scaling.cost.collectives import Choice, collective_time, crossed_level
 from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.profile_file import ideal
 
@@ -36,6 +36,7 @@ class Series:
     bytes: np.ndarray
     time: np.ndarray
     algorithm: str
+    nccl: str = ""  # version; "": not stated
 
     @property
     def where(self) -> Where:
@@ -43,11 +44,10 @@ class Series:
         level = crossed_level(self.groups, self.cluster)
         return "inside" if level in ("node", "domain") else "between"
 
-    def predicted(self, profile: Profile) -> np.ndarray:
+    def predicted(self, profile: Profile, choice: Choice = "fastest") -> np.ndarray:
         """Seconds by the engine that everybody uses."""
-        kind, algorithm = self.kind, self.algorithm
-        cost = collective_time(kind, self.bytes, self.groups, self.cluster, profile, algorithm)  # type: ignore[arg-type]
-        return np.asarray(cost.time)
+        where = (self.groups, self.cluster, profile, self.algorithm, choice, self.nccl)
+        return np.asarray(collective_time(self.kind, self.bytes, *where).time)  # type: ignore[arg-type]
 
 
 def series_of(cases: Sequence[Case]) -> list[Series]:
@@ -71,7 +71,8 @@ def _series(cases: Sequence[Case]) -> Series:
     first = cases[0]
     ids = np.arange(first.ranks * first.groups).reshape(first.groups, first.ranks)
     arrays = (np.array([c.bytes for c in cases]), np.array([c.time for c in cases]))
-    return Series(first.machine, first.kind, cluster_of(first), ids, *arrays, first.algorithm)
+    where = (first.machine, first.kind, cluster_of(first), ids)
+    return Series(*where, *arrays, first.algorithm, first.nccl)
 
 
 def profile_with(links: Sequence[LinkFit]) -> Profile:

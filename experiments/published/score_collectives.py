@@ -3,8 +3,10 @@
     python -m experiments.published.score_collectives
 
 Points that were fitted and points that were not stand apart. `spread` is how far the sources that
-measured the same thing (cluster, kind, ranks, nodes, bytes) are from their own mean; `rule` is the
-rule of thumb 20 us + bus bytes / 80 % of the link, for comparison.
+measured the same thing (cluster, kind, ranks, nodes, bytes) are from their own mean. For
+comparison: `rule` is the rule of thumb 20 us + bus bytes / 80 % of the link, `nccl` the estimate of
+NCCL's own tuning model where it ranks such a collective (of the version that the source states,
+else the newest; it was made to choose, not to predict).
 """
 
 import argparse
@@ -19,12 +21,14 @@ from experiments.published.collectives import Case, cases, split
 from experiments.published.fit_links import Series, series_of
 from scaling.ask import ask
 from scaling.cost.collectives import collective_time
+from scaling.cost.nccl.choice import ranking
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import ideal, profile_of
 from scaling.report.columns import columns
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
 RULE_CALL, RULE_EFFICIENCY = 20e-6, 0.8  # of the rule of thumb
+SAME = 1e-9  # errors that differ by less are the same
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Scored:
     part: str
     errors: np.ndarray  # predicted / measured - 1
     rule: np.ndarray  # the same of the rule of thumb
+    nccl: np.ndarray | None  # of NCCL's own estimate; None: it has none
+    chosen: np.ndarray  # of our figures for what NCCL's estimate chooses
     held: np.ndarray  # whether the measured time lies in the predicted range
 
 
@@ -49,9 +55,21 @@ def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) ->
             profile = profile_of(series.cluster.accelerator)
             errors = series.predicted(profile) / series.time - 1
             rule = rule_of_thumb(series) / series.time - 1
+            nccl, chosen = by_nccl(series), errors
+            if nccl is not None:
+                nccl = nccl / series.time - 1
+                chosen = series.predicted(profile, "nccl") / series.time - 1
             ranks, held = series.groups.shape[1], in_range(series, profile)
-            found.append(Scored(series.machine, series.kind, ranks, part, errors, rule, held))
+            names = (series.machine, series.kind, ranks, part)
+            found.append(Scored(*names, errors, rule, nccl, chosen, held))
     return found
+
+
+def by_nccl(series: Series) -> np.ndarray | None:
+    """Least of NCCL's own estimates; None where it does not rank such a collective."""
+    where = (series.groups, series.cluster, series.nccl, series.algorithm)
+    found = ranking(series.kind, series.bytes, *where)  # type: ignore[arg-type]
+    return None if found is None else found.seconds.min(axis=0)
 
 
 def in_range(series: Series, profile: Profile) -> np.ndarray:
@@ -82,20 +100,27 @@ def spreads(all_: Iterable[Case]) -> dict[tuple, float]:
 
 
 def row(scores: Sequence[Scored], *names: str) -> tuple[str, ...]:
-    """n, mean, median, bias, worst of the errors; mean of the rule's."""
+    """n, mean, median, bias, worst of the errors; means of the rule's and of NCCL's."""
     errors = np.concatenate([s.errors for s in scores])
     rule = np.abs(np.concatenate([s.rule for s in scores]))
     size = np.abs(errors)
     worst = errors[int(np.argmax(size))]
     figures = (size.mean(), np.median(size))
     shown = [f"{f:.1%}" for f in figures] + [f"{errors.mean():+.1%}", f"{worst:+.1%}"]
-    return (*names, str(len(errors)), *shown, f"{rule.mean():.1%}")
+    return (*names, str(len(errors)), *shown, f"{rule.mean():.1%}", _of_nccl(scores))
+
+
+def _of_nccl(scores: Sequence[Scored]) -> str:
+    """Mean error of NCCL's model where it ranks all of the points, else "-"."""
+    if any(s.nccl is None for s in scores):
+        return "-"
+    return f"{np.abs(np.concatenate([s.nccl for s in scores if s.nccl is not None])).mean():.1%}"
 
 
 def table(scores: Sequence[Scored]) -> list[str]:
     """A line per machine, kind and size of group, and one for all points of each part."""
-    head = ("machine", "kind", "ranks", "part", "n", "mean", "median", "bias", "worst", "rule")
-    rows: list[tuple[str, ...]] = [head]
+    head = ("machine", "kind", "ranks", "part", "n", "mean", "median", "bias", "worst")
+    rows: list[tuple[str, ...]] = [(*head, "rule", "nccl")]
     groups: dict[tuple, list[Scored]] = defaultdict(list)
     for s in scores:
         groups[s.machine, s.kind, s.ranks, s.part].append(s)
@@ -117,6 +142,23 @@ def medians(scores: Sequence[Scored], part: str) -> str:
     return f"{count} (rule of thumb {median(rule):.1%}); {held:.0%} of the points in their range"
 
 
+def against_nccl(scores: Sequence[Scored], part: str) -> str:
+    """Where NCCL ranks: errors of ours, of NCCL's model, and of ours for what NCCL chooses."""
+    some = [s for s in scores if s.part == part and s.nccl is not None]
+    names = ("errors", "nccl", "chosen")
+    mean_of = {n: np.array([np.abs(getattr(s, n)).mean() for s in some]) for n in names}
+    points = {n: np.abs(np.concatenate([getattr(s, n) for s in some])) for n in names}
+    ours, model, chosen = (f"{np.median(mean_of[n]):.1%} ({points[n].mean():.1%})" for n in names)
+    gain = mean_of["errors"] - mean_of["chosen"]
+    differ = 1 - np.mean(np.isclose(points["errors"], points["chosen"], rtol=SAME, atol=SAME))
+    return (
+        f"{part}, where NCCL ranks, {len(some)} series: median (mean over {len(points['nccl'])} "
+        f"points) ours {ours}, NCCL's model {model}\n"
+        f"  ours for what NCCL's table chooses {chosen}: another way at {differ:.0%} of points, "
+        f"better in {(gain > SAME).sum()} series, worse in {(gain < -SAME).sum()}"
+    )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
     argparse.ArgumentParser(prog="python -m experiments.published.score_collectives").parse_args(
@@ -126,6 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     print("\n".join(table(scores)))
     for part in ("fit", "left"):
         print(medians(scores, part))
+        print(against_nccl(scores, part))
     for key, distance in sorted(spreads(cases()).items()):
         print("spread of the sources:", *key, f"{distance:.1%}")
 

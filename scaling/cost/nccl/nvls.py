@@ -71,7 +71,7 @@ def _before(
     constants: Constants,
 ) -> float:
     """Of a channel, and as bytes of the call; gathers and scatters count in full from PAT on."""
-    few = comm.nodes <= 2  # noqa: PLR2004
+    few = comm.nodes <= 2
     reduces = kind == "all-reduce"
     counted = 1.0 if not reduces and constants.pat else COUNTED
     if constants.nvls == "first":

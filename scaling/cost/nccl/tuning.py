@@ -144,12 +144,12 @@ def _ring_bandwidth(
     kind: CollectiveKind, protocol: Protocol, comm: Communicator, constants: Constants
 ) -> float:
     count = comm.rings.count
-    bus = count * (comm.rings.inside if comm.nodes <= 2 else comm.rings.outside)  # noqa: PLR2004
+    bus = count * (comm.rings.inside if comm.nodes <= 2 else comm.rings.outside)
     if protocol == "LL":
         share = constants.ring_ll[0 if comm.nodes > 1 or kind == "all-reduce" else 1]
         bus = min(_ll_most(comm, constants), share * bus)
     if protocol == "LL128":
-        share = constants.lone_ll128 if comm.per_node < 2 else LL128_SHARE  # noqa: PLR2004
+        share = constants.lone_ll128 if comm.per_node < 2 else LL128_SHARE
         most = capped(constants.ring_ll128, comm.generation, comm.nodes)
         bus = min(share * bus, count * most)
     return bus * comm.ranks / _ring_hops(kind, comm)
@@ -157,7 +157,7 @@ def _ring_bandwidth(
 
 def _tree_bandwidth(protocol: Protocol, comm: Communicator, constants: Constants) -> float:
     count, generation, nodes = comm.trees.count, comm.generation, comm.nodes
-    bus = count * (comm.trees.inside if nodes <= 2 else comm.trees.outside)  # noqa: PLR2004
+    bus = count * (comm.trees.inside if nodes <= 2 else comm.trees.outside)
     bus = min(TREE_SHARE * bus, count * capped(constants.tree_most, generation, nodes))
     if protocol == "LL":
         bus = min(bus / TREE_LL, _ll_most(comm, constants))
@@ -171,7 +171,7 @@ def _pat_bandwidth(kind: CollectiveKind, comm: Communicator, constants: Constant
     lone = comm.per_node == 1 and comm.capability >= PAT_CAPABILITY
     if kind not in GATHERS or not lone:
         return 0.0
-    speed = comm.trees.inside if comm.nodes <= 2 else comm.trees.outside  # noqa: PLR2004
+    speed = comm.trees.inside if comm.nodes <= 2 else comm.trees.outside
     return constants.pat * comm.trees.count * speed
 
 
