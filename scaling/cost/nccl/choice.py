@@ -14,7 +14,7 @@ from meshes.errors import InputError
 from scaling.cost.nccl.communicator import VENDOR, communicator
 from scaling.cost.nccl.tuning import KINDS, Pair, estimates
 from scaling.cost.nccl.versions import NEWEST, constants_of
-from scaling.cost.profile import Profile
+from scaling.cost.profile import Profile, algorithms
 from scaling.cost.ways import Way, ways
 from scaling.program import CollectiveKind, Number
 
@@ -142,7 +142,8 @@ def _way(
     found = [way for way in usable if (way.algorithm, way.protocol) == pair]
     if found:
         return found[0]
-    if any(way.algorithm == algorithm for way in usable):
+    known = any(way.algorithm == algorithm for way in usable)
+    if known or algorithm not in algorithms(profile, kind):  # what holds for any is no fit of it
         return None
     try:
         others = ways(kind, groups, cluster, profile, algorithm)

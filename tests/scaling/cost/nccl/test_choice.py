@@ -113,6 +113,14 @@ def test_what_the_profile_has_no_figures_of_is_replaced_by_the_fastest_and_said(
     )
 
 
+def test_figures_that_hold_for_any_algorithm_are_no_figures_of_nvls():
+    """Gathers in the switch of a rack: nobody fitted them, and rings are no guide to them."""
+    groups, cluster, profile = together("gb200-nvl72", 18)
+    cost = collective_time("all-gather", 2.0**23, groups, cluster, profile, choice="nccl")
+    assert "takes nvls Simple, which profile gb200 has no fit of" in cost.why
+    assert cost.algorithm == "ring"
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "why"),
     [
