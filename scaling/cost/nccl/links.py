@@ -72,10 +72,19 @@ def inside(
     switched = next((j for j in cluster.joints if j.parts == ("chip", "nvswitch")), None)
     if switched is not None:
         return Inside("switch", gpus, switched.count * one)
-    links = direct_links(cluster, ("nvlink",))
+    links = _pair_links(cluster)
     if any(map(any, links)) and ring_count(links, gpus):
         return Inside("pairs", gpus, one, links)
     return Inside("pcie", gpus, ring_over_pcie(cluster, gpus, hosts))
+
+
+def _pair_links(cluster: Cluster) -> Links:
+    """NVLinks between every two GPUs of a node that are joined without a switch."""
+    chips = range(cluster.parts["chip"])
+    found = [j for j in cluster.joints if j.kind == "nvlink" and j.parts == ("chip", "chip")]
+    everywhere = sum(joint.count for joint in found if joint.wiring == "all")
+    listed = direct_links(cluster, ("nvlink",))
+    return tuple(tuple(listed[i][j] + everywhere * (i != j) for j in chips) for i in chips)
 
 
 def at_least(steps: Sequence[tuple[int, T]], value: int) -> T:

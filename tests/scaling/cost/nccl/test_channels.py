@@ -161,3 +161,24 @@ def test_the_search_fills_what_there_is_and_no_more(speeds, total, widest):
     first = next((s for s in speeds if s <= widest), None)
     if first is not None:
         assert count * speed >= int(total / first) * first
+
+
+def test_four_gpus_with_four_links_between_every_two_are_joined_in_pairs():
+    """As HGX A100 4-GPU boards: three closed walks, both ways round, of four links each."""
+    cluster = catalog.load("dgx-station-v100")
+    pairs = next(j for j in cluster.joints if j.kind == "nvlink")
+    others = tuple(j for j in cluster.joints if j.kind != "nvlink")
+    joined = replace(cluster, joints=(*others, replace(pairs, wiring="all", pairs=(), count=4)))
+    found = inside(joined, (0, 1, 2, 3), 80, constants_of().search, HOSTS)
+    assert found.kind == "pairs" and found.total == 3 * 4 * 20 and found.rings(20) == 12
+
+
+@pytest.mark.parametrize("name", [n for n in catalog.names() if n != "host"])
+@pytest.mark.parametrize("members", [2, 3, 5, 7, 12])
+def test_groups_of_any_size_have_channels(name, members):
+    cluster = catalog.load(name, 3)
+    groups = np.arange(cluster.devices)[:members][None]
+    comm = communicator(groups, cluster, NEWEST)
+    if comm is not None:
+        assert comm.rings.count >= 1 and comm.rings.inside > 0
+        assert comm.nodes <= 3 and comm.ranks == groups.shape[1]
