@@ -53,7 +53,14 @@ JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Modules and packages that import without JAX, beside all of meshes but devices.
 JAX_FREE = (
     *("models.config", "models.presets", "models.huggingface", "models.accounting"),
-    *("scaling.run", "scaling.recipes", "scaling.cli", "scaling.targets", "scaling.what_if"),
+    *(
+        "scaling.run",
+        "scaling.recipes",
+        "scaling.cli",
+        "scaling.verbs",
+        "scaling.targets",
+        "scaling.what_if",
+    ),
     *("scaling.program", "scaling.program_file", "scaling.timeline", "scaling.streams"),
     *("scaling.memory", "scaling.calls"),
     *("scaling.cost", "scaling.price", "scaling.predict", "scaling.expected", "scaling.surprises"),
