@@ -18,6 +18,7 @@ from scaling.cost.profile import Evidence, LinkFit, LinkKind
 
 Figures = dict[str, float]
 Where = Literal["inside", "between"]  # a node or NVLink domain; several of them
+PLACES: tuple[Where, ...] = ("inside", "between")
 RINGS = (
     ("all-reduce", "stall_sum"),
     ("all-gather", "stall_gather"),

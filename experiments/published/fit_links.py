@@ -7,14 +7,14 @@ counting as much as any other, with a weak pull towards where the search starts.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 
 from experiments.published.collectives import Case
-from experiments.published.families import EFFICIENCIES, Family, Figures, Where
+from experiments.published.families import EFFICIENCIES, PLACES, Family, Figures, Where
 from meshes import catalog
 from meshes.cluster import Cluster
 from scaling.cost.collectives import Choice, collective_time, crossed_level
@@ -108,14 +108,23 @@ def _possible(name: str, value: float) -> float:
 
 
 def fitted(
-    family: Family, cases: Sequence[Case], known: Figures | None = None, starts: int = STARTS
+    family: Family,
+    cases: Sequence[Case],
+    starts: int = STARTS,
+    known: Figures | None = None,
+    searched: Collection[Where] = PLACES,
 ) -> tuple[Figures, list[Series]]:
-    """Figures inside nodes first (or those `known`), then, with those, the ones between nodes."""
+    """Figures inside nodes first, then, with those, the ones between nodes; and what was fitted.
+
+    Args:
+        starts: searches.
+        known: figures of the places that are not `searched`.
+    """
     series = series_of([case for case in cases if family.holds(case)])
     figures: Figures = {**family.start}
-    for stage, names in family.stages.items():
-        some = [s for s in series if s.where == stage]
-        if known is not None and stage == "inside":
+    for place, names in family.stages.items():
+        some = [s for s in series if s.where == place]
+        if known is not None and place not in searched:
             figures = {**figures, **{name: known[name] for name in names}}
         elif some and names:
             figures = fit(family, some, figures, names, starts)

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.published.collectives import Case, chosen
 from experiments.published.cross_validation import UNKNOWN, Errors, cross_errors, quantile
-from experiments.published.families import FAMILIES, Family, Figures, Where
+from experiments.published.families import FAMILIES, PLACES, Family, Figures, Where
 from experiments.published.fit_links import Series, errors_of, fitted, series_of
 from scaling.cost.profile import Evidence, LinkFit
 
@@ -101,7 +101,9 @@ def shipped(
     if args.keep and known is not None:
         figures, series = known, series_of([case for case in cases if family.holds(case)])
     else:
-        figures, series = fitted(family, cases, known)
+        figures, series = fitted(
+            family, cases, known=known, searched=("between",) if args.between else PLACES
+        )
     return document(family, figures, series, cross_errors(family, cases))
 
 
