@@ -16,11 +16,12 @@ from statistics import median
 
 import numpy as np
 
+from experiments.published.baselines import spreads
 from experiments.published.collectives import Case, cases, chosen
 from experiments.published.cross_validation import UNKNOWN
 from experiments.published.families import FAMILIES, Family
 from experiments.published.fit_links import errors_of, fitted, series_of
-from experiments.published.score_collectives import LEAST, MOST, spreads
+from experiments.published.score_collectives import LEAST, MOST
 from experiments.published.ship_links import FOLDER
 from scaling.report.columns import columns
 

@@ -2,32 +2,31 @@
 
     python -m experiments.published.score_collectives
 
-Points that were fitted and points that were not stand apart. `spread` is how far the sources that
-measured the same thing (cluster, kind, ranks, nodes, bytes) are from their own mean. For
-comparison: `rule` is the rule of thumb 20 us + bus bytes / 80 % of the link, `nccl` the estimate of
-NCCL's own tuning model where it ranks such a collective (of the version that the source states,
-else the newest; it was made to choose, not to predict).
+Points that were fitted and points that were not stand apart. For comparison
+(`experiments.published.baselines`): `rule` is a rule of thumb, `nccl` the estimate of NCCL's own
+model (of the version that the source states, else the newest; it was made to choose, not to
+predict), `spread` how far the sources that measured the same are from their own mean. The table of
+JAX's own collectives, priced as `scaling predict` does, follows by itself.
 """
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 
+from experiments.published.baselines import Measured, by_nccl, rule_of_thumb, spreads
 from experiments.published.collectives import Case, cases, split
+from experiments.published.families import FAMILIES
 from experiments.published.fit_links import Series, series_of
 from scaling.ask import ask
-from scaling.cost.collectives import collective_time
-from scaling.cost.nccl.choice import ranking
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import ideal, profile_of
+from scaling.cost.profile import ANY, Profile
+from scaling.cost.profile_file import profile_of
 from scaling.report.columns import columns
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
-RULE_CALL, RULE_EFFICIENCY = 20e-6, 0.8  # of the rule of thumb
 SAME = 1e-9  # errors that differ by less are the same
 
 
@@ -44,15 +43,18 @@ class Scored:
     nccl: np.ndarray | None  # of NCCL's own estimate; None: it has none
     chosen: np.ndarray  # of our figures for what NCCL's estimate chooses
     held: np.ndarray  # whether the measured time lies in the predicted range
+    spread: float | None  # of the sources that measured the same; None: there is one
 
 
-def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) -> list[Scored]:
-    """Every series of the table whose cluster is known, in both parts."""
-    found = []
+def scored(
+    all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST), software: str = ANY
+) -> list[Scored]:
+    """Every series of the table whose cluster is known, in both parts, by figures of a software."""
+    found, known = [], spreads(cases())
     for part in ("fit", "left"):
         some = [c for c in all_ if c.key in split()[part] and limits[0] <= c.bytes <= limits[1]]
         for series in series_of(some):
-            profile = profile_of(series.cluster.accelerator)
+            profile = profile_of(series.cluster.accelerator, software)
             errors = series.predicted(profile) / series.time - 1
             rule = rule_of_thumb(series) / series.time - 1
             nccl, chosen = by_nccl(series), errors
@@ -61,15 +63,14 @@ def scored(all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST)) ->
                 chosen = series.predicted(profile, "nccl") / series.time - 1
             ranks, held = series.groups.shape[1], in_range(series, profile)
             names = (series.machine, series.kind, ranks, part)
-            found.append(Scored(*names, errors, rule, nccl, chosen, held))
+            spread = known.get(_measured(series))
+            found.append(Scored(*names, errors, rule, nccl, chosen, held, spread))
     return found
 
 
-def by_nccl(series: Series) -> np.ndarray | None:
-    """Least of NCCL's own estimates; None where it does not rank such a collective."""
-    where = (series.groups, series.cluster, series.nccl, series.algorithm)
-    found = ranking(series.kind, series.bytes, *where)  # type: ignore[arg-type]
-    return None if found is None else found.seconds.min(axis=0)
+def _measured(series: Series) -> Measured:
+    cluster, ranks = series.cluster, series.groups.shape[1]
+    return (cluster.name, series.kind, cluster.nodes, ranks)
 
 
 def in_range(series: Series, profile: Profile) -> np.ndarray:
@@ -80,25 +81,6 @@ def in_range(series: Series, profile: Profile) -> np.ndarray:
     return (low <= series.time) & (series.time <= high)
 
 
-def rule_of_thumb(series: Series) -> np.ndarray:
-    """20 us and the bytes over 80 % of the narrowest link."""
-    profile: Profile = ideal()
-    cost = collective_time(series.kind, series.bytes, series.groups, series.cluster, profile)  # type: ignore[arg-type]
-    return RULE_CALL + np.asarray(cost.time) / RULE_EFFICIENCY
-
-
-def spreads(all_: Iterable[Case]) -> dict[tuple, float]:
-    """(cluster, kind, nodes, ranks) -> mean distance of its sources from their own mean."""
-    same: dict[tuple, list[float]] = defaultdict(list)
-    for c in all_:
-        same[c.cluster, c.kind, c.nodes, c.ranks, c.groups, c.algorithm, c.bytes].append(c.time)
-    found: dict[tuple, list[float]] = defaultdict(list)
-    for key, times in same.items():
-        if len(times) > 1:
-            found[key[:4]] += [abs(t / mean(times) - 1) for t in times]
-    return {key: mean(distances) for key, distances in found.items()}
-
-
 def row(scores: Sequence[Scored], *names: str) -> tuple[str, ...]:
     """n, mean, median, bias, worst of the errors; means of the rule's and of NCCL's."""
     errors = np.concatenate([s.errors for s in scores])
@@ -107,7 +89,14 @@ def row(scores: Sequence[Scored], *names: str) -> tuple[str, ...]:
     worst = errors[int(np.argmax(size))]
     figures = (size.mean(), np.median(size))
     shown = [f"{f:.1%}" for f in figures] + [f"{errors.mean():+.1%}", f"{worst:+.1%}"]
-    return (*names, str(len(errors)), *shown, f"{rule.mean():.1%}", _of_nccl(scores))
+    return (
+        *names,
+        str(len(errors)),
+        *shown,
+        f"{rule.mean():.1%}",
+        _of_nccl(scores),
+        _spread(scores),
+    )
 
 
 def _of_nccl(scores: Sequence[Scored]) -> str:
@@ -117,10 +106,17 @@ def _of_nccl(scores: Sequence[Scored]) -> str:
     return f"{np.abs(np.concatenate([s.nccl for s in scores if s.nccl is not None])).mean():.1%}"
 
 
+def _spread(scores: Sequence[Scored]) -> str:
+    """Of the sources, where several measured what is in one line."""
+    found = {s.spread for s in scores} if len({s.machine for s in scores}) == 1 else {None}
+    only = next(iter(found)) if len(found) == 1 else None
+    return "-" if only is None else f"{only:.1%}"
+
+
 def table(scores: Sequence[Scored]) -> list[str]:
     """A line per machine, kind and size of group, and one for all points of each part."""
     head = ("machine", "kind", "ranks", "part", "n", "mean", "median", "bias", "worst")
-    rows: list[tuple[str, ...]] = [(*head, "rule", "nccl")]
+    rows: list[tuple[str, ...]] = [(*head, "rule", "nccl", "spread")]
     groups: dict[tuple, list[Scored]] = defaultdict(list)
     for s in scores:
         groups[s.machine, s.kind, s.ranks, s.part].append(s)
@@ -169,8 +165,9 @@ def main(arguments: list[str] | None = None) -> None:
     for part in ("fit", "left"):
         print(medians(scores, part))
         print(against_nccl(scores, part))
-    for key, distance in sorted(spreads(cases()).items()):
-        print("spread of the sources:", *key, f"{distance:.1%}")
+    own = FAMILIES["hopper-jax"]
+    print("\nAs JAX calls NCCL (--software jax):\n")
+    print("\n".join(table(scored([c for c in cases() if own.holds(c)], software="jax"))))
 
 
 if __name__ == "__main__":

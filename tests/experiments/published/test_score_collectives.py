@@ -5,13 +5,13 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from experiments.published.baselines import by_nccl, spreads
 from experiments.published.collectives import cases
 from experiments.published.fit_links import series_of
 from experiments.published.score_collectives import (
     LEAST,
     MOST,
     against_nccl,
-    by_nccl,
     scored,
     table,
 )
@@ -56,8 +56,8 @@ def test_errors_of_nccls_model_on_eight_a100(gpus, error):
 
 def test_the_table_has_a_column_for_nccl_with_a_dash_where_it_does_not_rank():
     lines = table(some())
-    assert lines[0].split()[-2:] == ["rule", "nccl"]
-    last = {line.split()[0]: line.split()[-1] for line in lines[1:-2]}
+    assert lines[0].split()[-3:] == ["rule", "nccl", "spread"]
+    last = {line.split()[0]: line.split()[-2] for line in lines[1:-2]}
     assert last["XLA"] == "-" and last["vTrain"].endswith("%")
 
 
@@ -76,3 +76,35 @@ def test_the_fastest_way_predicts_better_than_the_way_that_nccl_would_choose(par
 def test_points_are_those_that_the_goals_speak_of():
     assert (LEAST, MOST > 2**30) == (2**20, True)
     assert sum(len(s.errors) for s in scores()) > 1200
+
+
+def test_sources_that_measured_the_same_are_as_far_apart_as_counted_by_hand():
+    """Two nodes of p5: three sources, of which two or three measured each size."""
+    same = {}
+    for c in cases():
+        if (c.cluster, c.kind, c.nodes, c.ranks) == ("p5", "all-reduce", 2, 16):
+            same.setdefault(c.bytes, []).append(c.time)
+    distances = [
+        abs(t * len(times) / sum(times) - 1)
+        for times in same.values()
+        if len(times) > 1
+        for t in times
+    ]
+    assert spreads(cases())["p5", "all-reduce", 2, 16] == pytest.approx(np.mean(distances))
+
+
+def test_a_line_shows_the_spread_of_its_sources_where_there_are_several():
+    lines = {tuple(s.machine for s in [one]): one.spread for one in scores()}
+    assert lines[("XLA table gfx942",)] is None
+    assert lines[("AWS p5.48xlarge x2",)] == spreads(cases())["p5", "all-reduce", 2, 16]
+
+
+def test_figures_of_jax_are_nearer_to_its_own_tables_than_those_of_all_software():
+    rows = [c for c in cases() if c.machine == "XLA table sm_90" and c.kind == "all-reduce"]
+    mean = {
+        software: np.mean(
+            np.abs(np.concatenate([s.errors for s in scored(rows, software=software)]))
+        )
+        for software in ("any", "jax")
+    }
+    assert mean["jax"] < mean["any"]

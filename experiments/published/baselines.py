@@ -1,0 +1,48 @@
+"""What a prediction of a collective has to beat, and how far measurements themselves agree.
+
+rule      20 us + bus bytes over 80 % of the link
+nccl      the estimate of NCCL's own tuning model, where it ranks such a collective
+spread    how far the sources that measured the same are from their own mean
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import mean
+
+import numpy as np
+
+from experiments.published.collectives import Case
+from experiments.published.fit_links import Series
+from scaling.cost.collectives import collective_time
+from scaling.cost.nccl.choice import ranking
+from scaling.cost.profile import Profile
+from scaling.cost.profile_file import ideal
+
+RULE_CALL, RULE_EFFICIENCY = 20e-6, 0.8  # of the rule of thumb
+Measured = tuple[str, str, int, int]  # cluster, kind, nodes, ranks of a group
+
+
+def by_nccl(series: Series) -> np.ndarray | None:
+    """Least of NCCL's own estimates; None where it does not rank such a collective."""
+    where = (series.groups, series.cluster, series.nccl, series.algorithm)
+    found = ranking(series.kind, series.bytes, *where)  # type: ignore[arg-type]
+    return None if found is None else found.seconds.min(axis=0)
+
+
+def rule_of_thumb(series: Series) -> np.ndarray:
+    """20 us and the bytes over 80 % of the narrowest link."""
+    profile: Profile = ideal()
+    cost = collective_time(series.kind, series.bytes, series.groups, series.cluster, profile)  # type: ignore[arg-type]
+    return RULE_CALL + np.asarray(cost.time) / RULE_EFFICIENCY
+
+
+def spreads(all_: Iterable[Case]) -> dict[Measured, float]:
+    """Mean distance of the sources of each from their own mean, of sizes that several measured."""
+    same: dict[tuple, list[float]] = defaultdict(list)
+    for c in all_:
+        same[c.cluster, c.kind, c.nodes, c.ranks, c.groups, c.algorithm, c.bytes].append(c.time)
+    found: dict[tuple, list[float]] = defaultdict(list)
+    for key, times in same.items():
+        if len(times) > 1:
+            found[key[:4]] += [abs(t / mean(times) - 1) for t in times]
+    return {key: mean(distances) for key, distances in found.items()}
