@@ -17,7 +17,8 @@ from experiments.published.collectives import Case
 from experiments.published.families import EFFICIENCIES, PLACES, Family, Figures, Where
 from meshes import catalog
 from meshes.cluster import Cluster
-from scaling.cost.collectives import Choice, collective_time, crossed_level
+from scaling.cost.collectives import Choice, collective_time
+from scaling.cost.loads import crossed_level
 from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.profile_file import ideal
 

@@ -15,14 +15,15 @@ from typing import Literal
 
 import numpy as np
 
-from meshes.cluster import Cluster, Level, level_nodes
+from meshes.cluster import Cluster, Level
 from meshes.errors import InputError, check_keys
 from meshes.units import format_rate
+from scaling.cost.loads import Placed, loads_of, placed
 from scaling.cost.measured import fitted_time, nearest_fit
 from scaling.cost.nccl.choice import as_nccl, check_has_nccl
 from scaling.cost.profile import CollectiveFit, Evidence, Profile
-from scaling.cost.traffic import Uplink, load
-from scaling.cost.ways import Way, bottleneck, loads_of, ways
+from scaling.cost.traffic import Uplink
+from scaling.cost.ways import Way, bottleneck, ways
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
 Choice = Literal["fastest", "nccl"]
@@ -77,11 +78,12 @@ def collective_time(
     check_keys([choice], CHOICES, "choice")
     if choice == "nccl":
         check_has_nccl(cluster)
-    level = crossed_level(groups, cluster)
+    where = placed(groups, cluster)
+    level = where.level
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
     if level == "node" and profile.collectives and algorithm == "auto" and choice == "fastest":
-        return _measured(kind, bytes, groups, cluster, profile)
+        return _measured(kind, bytes, where, profile)
     usable = ways(kind, groups, cluster, profile, algorithm)
     largest, why = float(np.max(bytes)), ""
     if choice == "nccl":
@@ -90,34 +92,23 @@ def collective_time(
     else:
         time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
         best = min(usable, key=lambda r: r.seconds(largest))
-    words, bound = bottleneck(best, largest), bytes * _least(kind, groups, cluster)
+    words, bound = bottleneck(best, largest), bytes * _least(kind, where)
     names = (best.algorithm, best.protocol)
     return CollectiveCost(
         _number(time), bound, level, words, *names, best.evidence, tuple(usable), why
     )
 
 
-def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
-    """The highest level that any of the groups has to cross."""
-    if bool((groups == groups[:, :1]).all()):
-        return "chip"
-    nodes = groups // cluster.devices_per_node
-    for level, size in level_nodes(cluster).items():
-        units = nodes // size
-        if bool((units == units[:, :1]).all()):
-            return level
-    raise AssertionError("the highest level holds every device")
-
-
-def _least(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> float:
+def _least(kind: CollectiveKind, where: Placed) -> float:
     """Seconds per byte below which no algorithm gets: what the others lack, over each uplink.
 
     Where switches can add, each byte of an all-reduce has to pass only once, as in a broadcast.
     """
     per_byte = []
-    for uplink, carried in loads_of(kind, groups, cluster, "hierarchical"):
-        if kind == "all-reduce" and _adds(uplink, cluster):
-            carried = load("broadcast", groups, uplink)
+    once = loads_of("broadcast", where, "hierarchical") if kind == "all-reduce" else ()
+    for i, (uplink, carried) in enumerate(loads_of(kind, where, "hierarchical")):
+        if once and _adds(uplink, where.cluster):
+            carried = once[i][1]
         share = carried.share if carried.least is None else carried.least
         per_byte.append(share / uplink.bandwidth)
     return max(per_byte)
@@ -131,23 +122,23 @@ def _adds(uplink: Uplink, cluster: Cluster) -> bool:
 
 
 def _measured(
-    kind: CollectiveKind, bytes: Number, groups: np.ndarray, cluster: Cluster, profile: Profile
+    kind: CollectiveKind, bytes: Number, where: Placed, profile: Profile
 ) -> CollectiveCost:
     """The line that was measured in the node, never below what its links allow."""
-    fit = nearest_fit(kind, groups, profile)
-    bound = _measured_bound(kind, bytes, groups, cluster, fit)
+    fit = nearest_fit(kind, where.groups, profile)
+    bound = _measured_bound(kind, bytes, where, fit)
     words = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
     time = np.maximum(fitted_time(fit, bytes), bound)
     return CollectiveCost(_number(time), bound, "node", words, "measured", evidence=fit.evidence)
 
 
 def _measured_bound(
-    kind: CollectiveKind, bytes: Number, groups: np.ndarray, cluster: Cluster, fit: CollectiveFit
+    kind: CollectiveKind, bytes: Number, where: Placed, fit: CollectiveFit
 ) -> Number:
     """From the links, or without alpha where the links have no figures of their own."""
-    if cluster.virtual_devices:
+    if where.cluster.virtual_devices:
         return bytes / max(fit.bandwidth, fit.cache_bandwidth or 0.0)
-    return bytes * _least(kind, groups, cluster)
+    return bytes * _least(kind, where)
 
 
 def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.ndarray:
@@ -162,7 +153,7 @@ def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.n
             f"groups name device {int(groups.max())}, but {cluster.name} has {cluster.devices} "
             f"({cluster.nodes} nodes x {cluster.devices_per_node}), counted from 0"
         )
-    return groups.astype(int)
+    return groups.astype(int, copy=False)
 
 
 def _number(time: np.ndarray) -> Number:

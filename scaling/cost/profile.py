@@ -11,7 +11,8 @@ shipped, from published measurements. What prices a program reads the fits only.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from meshes.errors import InputError
 from scaling.cost.algorithms import Algorithm
@@ -196,6 +197,11 @@ class Profile:
         """That of the weakest evidence."""
         return max((e.grade for e in evidences(self)), key=GRADES.index)
 
+    @cached_property
+    def answers(self) -> dict[tuple[Any, ...], Any]:
+        """What was found in this profile, which does not change (`scaling.cost.link_fits`)."""
+        return {}
+
 
 def evidences(profile: Profile) -> Iterator[Evidence]:
     """The evidence of every fit."""
@@ -222,30 +228,3 @@ def matmul_fit(profile: Profile, dtype: str) -> MatmulFit:
 def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None:
     """The fit of that direction, or None: attention is then priced as a matmul."""
     return next((fit for fit in profile.attention if fit.direction == direction), None)
-
-
-def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[Algorithm, ...]:
-    """Those that the profile has figures of for this kind; none: only what holds for any."""
-    named = (f.algorithm for f in profile.links if f.kind in (kind, "any"))
-    return tuple(dict.fromkeys(name for name in named if name != "any"))
-
-
-def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
-    """Protocols that an algorithm can run under, in the order of the profile."""
-    own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links
-    return tuple(dict.fromkeys(fit.protocol for fit in own))
-
-
-def link_fit(
-    profile: Profile, algorithm: Algorithm, kind: CollectiveKind, link: LinkKind, protocol: str
-) -> LinkFit | None:
-    """The fit that says most exactly how an algorithm uses a kind of link, or None."""
-    found = [
-        fit
-        for fit in profile.links
-        if fit.link == link
-        and fit.protocol == protocol
-        and fit.kind in (kind, "any")
-        and fit.algorithm in (algorithm, "any")
-    ]
-    return max(found, key=lambda f: (f.algorithm != "any", f.kind != "any"), default=None)

@@ -15,23 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshes.rings import Links, ring_count
+from meshes.rings import Links
 from scaling.cost.algorithms import Algorithm, shares, transfers
+from scaling.cost.crossings import Crossing, Places, crossing, in_order
 from scaling.cost.profile import LinkKind
 from scaling.cost.tori import Grid, grid_share, pair_share
 from scaling.program import CollectiveKind
 
 STRAIGHT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Four numbers of each device: int arrays [devices]."""
-
-    unit: np.ndarray  # whose traffic leaves by the uplink
-    pool: np.ndarray  # of the links that it shares with others
-    region: np.ndarray  # that the uplink serves
-    parent: np.ndarray  # in which units are neighbours of a ring
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,36 +61,27 @@ def load(
     """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
     if uplink.grid is not None:
         return _grid_load(kind, groups, uplink.grid)
-    if uplink.straight and kind not in STRAIGHT:
-        return Load(0.0, 0, 1)
     if kind == "permute":
         return _permute_load(groups, uplink)
-    places, members = uplink.places, groups.shape[1]
-    units, pools = places.unit[groups], places.pool[groups]
-    inside, within = _members_alike(units), _members_alike(places.region[groups])
-    crossing = inside < within
-    each = shares(algorithm, kind, inside, within, members, uplink.innermost)
+    found = crossing(in_order(groups), uplink.places, uplink.paired)
+    return crossing_load(kind, found, uplink, algorithm)
+
+
+def crossing_load(
+    kind: CollectiveKind, found: Crossing, uplink: Uplink, algorithm: Algorithm
+) -> Load:
+    """The load of a collective, other than a permute, of which is known what crosses."""
+    pieces = transfers(algorithm, kind, found.members)
+    if not found.counts.size or (uplink.straight and kind not in STRAIGHT):
+        return Load(0.0, 0, found.neighbours, pieces)
+    innermost = uplink.innermost
+    each = shares(algorithm, kind, found.inside, found.within, found.members, innermost)
+    each = each / found.rings
     if uplink.peers:  # only the links to members of the group carry anything
-        each = each * uplink.peers / np.maximum(within - inside, 1)
-    if uplink.paired:
-        each = each / _rings(groups, uplink)
-    totals = np.bincount(pools.ravel(), np.where(crossing, each, 0.0).ravel())
+        each = each * uplink.peers / (found.within - found.inside)
+    totals = found.counts @ each
     busiest = int(np.argmax(totals))
-    users = int(np.any(crossing & (pools == busiest), axis=1).sum())
-    joined = _neighbours(units, places.parent[groups])
-    return Load(float(totals[busiest]), users, joined, transfers(algorithm, kind, members))
-
-
-def _rings(groups: np.ndarray, uplink: Uplink) -> np.ndarray:
-    """How many rings share what a member sends inside its node; [groups, members]."""
-    regions, chips = uplink.places.region[groups], groups % len(uplink.paired)
-    found = np.ones(groups.shape)
-    for row, (homes, here) in enumerate(zip(regions, chips, strict=True)):
-        for home in np.unique(homes):
-            members = tuple(sorted(here[homes == home].tolist()))
-            if len(members) > 1:
-                found[row, homes == home] = max(1, ring_count(uplink.paired, members))
-    return found
+    return Load(float(totals[busiest]), int(found.users[busiest]), found.neighbours, pieces)
 
 
 def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> Load:
@@ -119,8 +101,10 @@ def _permute_load(groups: np.ndarray, uplink: Uplink) -> Load:
         return Load(0.0, 0, 1)
     source, target = source[crossing], target[crossing]
     if uplink.peers:
-        _, counts = np.unique(source * len(places.unit) + target, return_counts=True)
-        return Load(float(counts.max()) * uplink.peers, int(counts.max()), 2)
+        links = np.sort(source * len(places.unit) + target)
+        ends = np.flatnonzero(np.append(links[1:] != links[:-1], True))
+        most = int(np.diff(ends, prepend=-1).max())
+        return Load(float(most) * uplink.peers, most, 2)
     busiest = max(int(np.bincount(places.pool[ends]).max()) for ends in (source, target))
     return Load(float(busiest), busiest, 2)
 
@@ -130,23 +114,3 @@ def pairs_of(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if groups.shape[1] == 2:
         return groups[:, 0], groups[:, 1]
     return groups.ravel(), np.roll(groups, -1, axis=1).ravel()
-
-
-def _members_alike(labels: np.ndarray) -> np.ndarray:
-    """For every member, how many of its group have the same label; [groups, members]."""
-    keys = _per_group(labels)
-    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    return counts[inverse].reshape(labels.shape)
-
-
-def _neighbours(units: np.ndarray, parents: np.ndarray) -> int:
-    """The most units that one group has within one parent."""
-    homes = _per_group(parents)
-    places = np.unique(homes * (int(units.max()) + 1) + units)
-    _, counts = np.unique(places // (int(units.max()) + 1), return_counts=True)
-    return int(counts.max())
-
-
-def _per_group(labels: np.ndarray) -> np.ndarray:
-    """Labels made different from those of every other group (row)."""
-    return labels + (int(labels.max()) + 1) * np.arange(len(labels))[:, None]

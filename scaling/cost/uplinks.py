@@ -28,8 +28,9 @@ from meshes.cluster import (
 from meshes.errors import InputError
 from meshes.rings import direct_links, ring_count
 from meshes.torus import Torus
+from scaling.cost.crossings import Places, chip_sets, in_order
 from scaling.cost.tori import grid_of
-from scaling.cost.traffic import Places, Uplink
+from scaling.cost.traffic import Uplink
 
 NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}  # links from chip to chip, or to a switch of chips
 FAST = tuple(NAMES)
@@ -62,14 +63,12 @@ def have_rings(cluster: Cluster, groups: np.ndarray) -> bool:
     """Whether links between pairs of chips hold a ring of every group's members in each node."""
     if _nvlink(cluster) is not None or not _paired_joints(cluster):
         return False
-    links = direct_links(cluster, FAST)
-    nodes, chips = np.divmod(groups, cluster.devices_per_node)
-    found = [
-        ring_count(links, tuple(sorted(row[there == node].tolist())))
-        for there, row in zip(nodes, chips, strict=True)
-        for node in np.unique(there)
-        if (there == node).sum() > 1
-    ]
+    links, n = direct_links(cluster, FAST), cluster.devices_per_node
+    flat, members = in_order(groups).ravel(), groups.shape[1]
+    begins = np.append(True, flat[1:] // n != flat[:-1] // n)
+    begins[::members] = True
+    sets, _ = chip_sets(flat % n, np.flatnonzero(begins))
+    found = [ring_count(links, chips) for chips in sets if len(chips) > 1]
     return bool(found) and all(found)
 
 

@@ -7,9 +7,8 @@ per_byte    of the busiest uplink: what all groups put on it, over what a fit sa
 filling     on a torus: the latency of the links, which overlaps with the bytes
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -17,11 +16,13 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError, check_keys
 from meshes.units import format_rate, format_size
 from scaling.cost.algorithms import ALGORITHMS, KINDS, Algorithm, hops, is_chosen, refusal
-from scaling.cost.profile import Evidence, LinkFit, Profile, algorithms, link_fit, protocols
-from scaling.cost.traffic import Load, Uplink, load
-from scaling.cost.uplinks import have_rings, uplinks
+from scaling.cost.link_fits import algorithms, link_fit, protocols
+from scaling.cost.loads import Loads, loads_of, placed
+from scaling.cost.profile import Evidence, LinkFit, Profile
+from scaling.cost.traffic import Load, Uplink
 from scaling.program import CollectiveKind, Number
 
+CLOSE = 1e-9  # relative: of uplinks so close to the busiest, the first is named
 ON_TORUS = ("ring", "hierarchical", "pairwise")
 
 
@@ -48,9 +49,10 @@ def ways(
 ) -> list[Way]:
     """All ways that are open: what was asked for, or else every algorithm that can run."""
     found: list[Way] = []
+    where = placed(groups, cluster)
     for algorithm in _candidates(kind, profile, asked):
-        loads = loads_of(kind, groups, cluster, algorithm)
-        units = _units(loads)
+        carried = loads_of(kind, where, algorithm)
+        units = _units(carried)
         reason = refusal(algorithm, kind, units, cluster.switch_reduction)
         if not reason and cluster.torus is not None and algorithm not in ON_TORUS:
             reason = f"{algorithm} does not run on a torus; what does: {', '.join(ON_TORUS)}"
@@ -58,10 +60,10 @@ def ways(
             raise InputError(f"{cluster.name}: {reason}")
         if not reason and (asked != "auto" or is_chosen(algorithm, units)):
             for protocol in protocols(profile, algorithm):
-                way = _way(kind, algorithm, loads, profile, protocol)
+                way = _way(kind, algorithm, carried, profile, protocol)
                 found += [way] if way is not None else []
     if not found:
-        links = ", ".join(dict.fromkeys(u.link for u, carried in loads if carried.share > 0))
+        links = ", ".join(dict.fromkeys(u.link for u, load in carried if load.share > 0))
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
     return found
 
@@ -74,90 +76,68 @@ def _candidates(kind: CollectiveKind, profile: Profile, asked: str) -> Iterable[
     return own or (["pairwise"] if kind == "all-to-all" else ["ring", "hierarchical"])
 
 
-def loads_of(
-    kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, algorithm: Algorithm
-) -> tuple[tuple[Uplink, Load], ...]:
-    """All uplinks, and what they carry: nothing where no group leaves a unit."""
-    return _known_loads(kind, groups.tobytes(), groups.shape, cluster, algorithm)
+@dataclass(frozen=True)
+class _Use:
+    """An uplink that an algorithm loads, and what a fit says of that."""
 
+    uplink: Uplink
+    load: Load
+    hops: float  # that wait for one another
+    fit: LinkFit
 
-@lru_cache(maxsize=4096)
-def _known_loads(
-    kind: CollectiveKind,
-    ids: bytes,
-    shape: tuple[int, ...],
-    cluster: Cluster,
-    algorithm: Algorithm,
-) -> tuple[tuple[Uplink, Load], ...]:
-    groups = np.frombuffer(ids, int).reshape(shape)
-    all_ = uplinks(cluster, have_rings(cluster, groups))
-    loads = ((uplink, load(kind, groups, uplink, algorithm)) for uplink in all_)
-    return tuple(loads)
+    @property
+    def per_byte(self) -> float:
+        """Seconds per byte of the call."""
+        pieces = self.load.transfers
+        stall = 1 + self.fit.stall / pieces if pieces else 1.0
+        rate = self.uplink.bandwidth * self.fit.efficiency
+        return self.load.share / rate * stall
+
+    @property
+    def waiting(self) -> float:
+        """Seconds of all hops, those that bytes hide left out."""
+        if self.load.hops is not None:
+            return self.load.hops * self.fit.step
+        return self.hops * (self.fit.latency * self.uplink.latency + self.fit.step)
+
+    @property
+    def filling(self) -> float:
+        """Seconds of hops on a torus, while bytes flow already."""
+        return (self.load.hops or 0.0) * self.fit.latency * self.uplink.latency
 
 
 def _way(
-    kind: CollectiveKind,
-    algorithm: Algorithm,
-    loads: Sequence[tuple[Uplink, Load]],
-    profile: Profile,
-    protocol: str,
+    kind: CollectiveKind, algorithm: Algorithm, loads: Loads, profile: Profile, protocol: str
 ) -> Way | None:
     """The cost under one protocol, or None where the profile lacks it."""
-    counts = _hops(kind, algorithm, loads)
-    busy = [k for k, (_, carried) in enumerate(loads) if carried.share > 0]
-    loads, counts = [loads[k] for k in busy], [counts[k] for k in busy]
-    fits = [link_fit(profile, algorithm, kind, uplink.link, protocol) for uplink, _ in loads]
-    known = [fit for fit in fits if fit is not None]
-    if len(known) < len(fits):
-        return None
-    per_byte = [
-        carried.share / (uplink.bandwidth * fit.efficiency) * _stall(fit, carried)
-        for (uplink, carried), fit in zip(loads, known, strict=True)
-    ]
-    # of equals, the first
-    busiest = int(np.argmax(np.round(np.array(per_byte) / max(per_byte), 9)))
-    waiting, filling = _latency(kind, counts, loads, known)
-    latency = max(fit.alpha for fit in known) + waiting
-    evidence = known[busiest].evidence
-    return Way(algorithm, protocol, latency, per_byte[busiest], *loads[busiest], evidence, filling)
+    uses = []
+    for (uplink, carried), count in zip(loads, _hops(kind, algorithm, loads), strict=True):
+        if carried.share > 0:
+            fit = link_fit(profile, algorithm, kind, uplink.link, protocol)
+            if fit is None:
+                return None
+            uses.append(_Use(uplink, carried, count, fit))
+    per_byte = [use.per_byte for use in uses]
+    most = max(per_byte)
+    busiest = next(k for k, one in enumerate(per_byte) if one >= most * (1 - CLOSE))
+    total = max if kind == "permute" else sum  # of a permute the one longest hop counts
+    latency = max(use.fit.alpha for use in uses) + total(use.waiting for use in uses)
+    filling = total(use.filling for use in uses)
+    use = uses[busiest]
+    return Way(
+        *(algorithm, protocol, latency, most, use.uplink, use.load, use.fit.evidence, filling)
+    )
 
 
-def _stall(fit: LinkFit, carried: Load) -> float:
-    return 1 + fit.stall / carried.transfers if carried.transfers else 1.0
-
-
-def _units(loads: Sequence[tuple[Uplink, Load]]) -> list[int]:
+def _units(loads: Loads) -> list[int]:
     """Units that one group joins in each level, inside out; 1 where it has one member in each."""
     return [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
 
 
-def _hops(
-    kind: CollectiveKind, algorithm: Algorithm, loads: Sequence[tuple[Uplink, Load]]
-) -> list[float]:
+def _hops(kind: CollectiveKind, algorithm: Algorithm, loads: Loads) -> list[float]:
     """Hops over each uplink that wait for one another; those without latency have none."""
     counts = iter(hops(algorithm, kind, _units(loads)))
     return [next(counts) if uplink.latency > 0 else 0.0 for uplink, _ in loads]
-
-
-def _latency(
-    kind: CollectiveKind,
-    counts: Sequence[float],
-    loads: Sequence[tuple[Uplink, Load]],
-    fits: Sequence[LinkFit],
-) -> tuple[float, float]:
-    """Seconds of all hops that wait for one another, and of those that bytes hide on a torus.
-
-    Of a permute the one longest hop counts.
-    """
-    waiting, filling = [0.0], [0.0]
-    for n, (uplink, carried), fit in zip(counts, loads, fits, strict=True):
-        if carried.hops is None:
-            waiting.append(n * (fit.latency * uplink.latency + fit.step))
-        else:
-            waiting.append(carried.hops * fit.step)
-            filling.append(carried.hops * fit.latency * uplink.latency)
-    total = max if kind == "permute" else sum
-    return total(waiting), total(filling)
 
 
 def bottleneck(way: Way, bytes: float) -> str:

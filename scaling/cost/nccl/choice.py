@@ -11,10 +11,11 @@ import numpy as np
 
 from meshes.cluster import Cluster
 from meshes.errors import InputError
+from scaling.cost.link_fits import algorithms
 from scaling.cost.nccl.communicator import VENDOR, communicator
 from scaling.cost.nccl.tuning import KINDS, Pair, estimates
 from scaling.cost.nccl.versions import NEWEST, constants_of
-from scaling.cost.profile import Profile, algorithms
+from scaling.cost.profile import Profile
 from scaling.cost.ways import Way, ways
 from scaling.program import CollectiveKind, Number
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from meshes import catalog
 from meshes.errors import InputError
 from meshes.shape import MeshShape, parse_mesh
-from scaling.cost.collectives import collective_time, crossed_level
+from scaling.cost.collectives import collective_time
+from scaling.cost.loads import crossed_level
 from scaling.cost.measured import fitted_time
 from scaling.cost.profile import CollectiveFit, Evidence, LinkFit
 from scaling.cost.profile_file import ideal, profile_of, shipped

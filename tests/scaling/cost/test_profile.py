@@ -12,13 +12,9 @@ from scaling.cost.profile import (
     ANY,
     CollectiveFit,
     Evidence,
-    LinkFit,
-    algorithms,
     attention_fit,
     evidences,
-    link_fit,
     matmul_fit,
-    protocols,
 )
 from scaling.cost.profile_file import (
     differences,
@@ -235,27 +231,6 @@ def test_a_dtype_without_a_fit_takes_that_of_any():
     assert matmul_fit(profile, "tf32").dtype == ANY
     with pytest.raises(InputError, match="has no matmul in 'tf32'; it has none"):
         matmul_fit(replace(profile, matmul=()), "tf32")
-
-
-def test_a_collective_without_a_fit_takes_that_of_any():
-    links = (
-        LinkFit("any", "nvlink", 0.1, HERE, "Simple"),
-        LinkFit("any", "nvlink", 0.2, HERE, "LL"),
-        LinkFit("all-reduce", "nvlink", 0.3, HERE, "Simple"),
-        LinkFit("any", "nvlink", 0.4, HERE, "Simple", algorithm="ring"),
-        LinkFit("all-reduce", "nvlink", 0.5, HERE, "Simple", algorithm="ring"),
-    )
-    profile = replace(shipped("h100-sxm"), links=links)
-    assert protocols(profile, "tree") == ("Simple", "LL")
-    assert protocols(profile, "ring") == ("Simple",)
-    assert algorithms(profile, "all-reduce") == ("ring",)
-    chosen = lambda *words: link_fit(profile, *words).efficiency
-    assert chosen("ring", "all-reduce", "nvlink", "Simple") == 0.5
-    assert chosen("ring", "all-gather", "nvlink", "Simple") == 0.4
-    assert chosen("tree", "all-reduce", "nvlink", "Simple") == 0.3
-    assert chosen("tree", "all-gather", "nvlink", "Simple") == 0.1
-    only = replace(profile, links=(LinkFit("all-gather", "pcie", 1.0, HERE),))
-    assert link_fit(only, "ring", "all-reduce", "pcie", "") is None
 
 
 def test_an_ideal_profile_has_no_attention_of_its_own():

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from meshes import catalog
 from meshes.errors import InputError
 from meshes.figures import overridden
-from scaling.cost.traffic import Places, Uplink, load, pairs_of
+from scaling.cost.crossings import Places
+from scaling.cost.traffic import Uplink, load, pairs_of
 from scaling.cost.uplinks import path_latency, uplinks
 
 DEVICES = 16
