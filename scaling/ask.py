@@ -8,7 +8,7 @@ For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from scaling.chosen import Chosen, NcclPick, chosen, chosen_dict, nccl_picks
 from scaling.confidence import half_range
 from scaling.cost.collectives import Choice, CollectiveCost, collective_time
 from scaling.cost.profile import Profile
+from scaling.cost.skew import check_skew
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind
 
 
@@ -43,6 +44,7 @@ class Answer:
     lower_bound: float
     grade: str
     choice: Chosen  # of the algorithm and the protocol
+    skew: float | None = None  # of an all-to-all, where one was asked for
 
 
 def groups_of(
@@ -78,6 +80,7 @@ def ask(
     algorithm: str = "auto",
     choice: Choice = "fastest",
     nccl: str = "",
+    skew: float | None = None,
 ) -> list[Answer]:
     """Price every size by itself, so that each says its own algorithm and bottleneck.
 
@@ -86,16 +89,20 @@ def ask(
         sizes: bytes.
         choice: "fastest", or "nccl": what NCCL's own table ranks first.
         nccl: version of NCCL whose table is told; "": the newest known.
+        skew: of an all-to-all, what its busiest receivers get over the mean; None: as the others.
 
     Raises:
-        InputError: no such kind or algorithm or version, or one that cannot run there.
+        InputError: no such kind or algorithm or version, one that cannot run there, or a skew of a
+            collective that has none.
     """
     check_keys([kind], COLLECTIVE_KINDS, "collective")
+    if skew is not None:
+        check_skew(kind, skew, groups.shape[1])
+    asked = (algorithm, choice, nccl, skew or 1.0)
     picks, answers = nccl_picks(kind, sizes, groups, cluster, nccl), []
     for size, pick in zip(sizes, picks, strict=True):
-        one = float(size)
-        cost = collective_time(kind, one, groups, cluster, profile, algorithm, choice, nccl)
-        answers.append(_answer(kind, size, groups, cost, pick))
+        cost = collective_time(kind, float(size), groups, cluster, profile, *asked)
+        answers.append(replace(_answer(kind, size, groups, cost, pick), skew=skew))
     return answers
 
 
@@ -106,8 +113,10 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
 
 
 def answer_dict(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON has it."""
+    """The answer as JSON has it: without a skew where none was asked for."""
     document = asdict(answer)
+    if answer.skew is None:
+        del document["skew"]
     return {**document, "choice": chosen_dict(document["choice"])}
 
 

@@ -43,6 +43,7 @@ class CollectiveArguments:
     json: bool = False
     choice: Choice = "fastest"
     nccl: str | None = None
+    skew: float | None = None
 
 
 def collective_command(given: CollectiveArguments) -> int:
@@ -56,7 +57,7 @@ def collective_command(given: CollectiveArguments) -> int:
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
     profile = _profile(given, cluster)
-    asked = (given.algorithm, given.choice, given.nccl or "")
+    asked = (given.algorithm, given.choice, given.nccl or "", given.skew)
     answers = ask(given.kind, sizes, groups, cluster, profile, *asked)  # type: ignore[arg-type]
     if given.plot is not None:
         from scaling.report.plots import plot_bandwidth

@@ -22,6 +22,7 @@ from scaling.cost.loads import Placed, loads_of, placed
 from scaling.cost.measured import fitted_time, nearest_fit
 from scaling.cost.nccl.choice import as_nccl, check_has_nccl
 from scaling.cost.profile import CollectiveFit, Evidence, Profile
+from scaling.cost.skew import check_skew
 from scaling.cost.traffic import Uplink
 from scaling.cost.ways import Way, bottleneck, ways
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
@@ -54,6 +55,7 @@ def collective_time(
     algorithm: str = "auto",
     choice: Choice = "fastest",
     nccl: str = "",
+    skew: float = 1.0,
 ) -> CollectiveCost:
     """Price one call in all groups at once.
 
@@ -69,12 +71,17 @@ def collective_time(
         algorithm: one of ALGORITHMS, or "auto": all that can run.
         choice: of the ways open, the fastest, or the one that NCCL ranks first.
         nccl: version of NCCL; "": the newest known.
+        skew: of an all-to-all, what the busiest receiver of each group gets over the mean; where
+            these are, is the worst case (`scaling.cost.skew`).
 
     Raises:
         InputError: device ids that the cluster lacks, an algorithm that cannot run there, a
-            profile without a fitting figure, or NCCL's choice where there is no NCCL.
+            profile without a fitting figure, NCCL's choice where there is no NCCL, or a skew that
+            there cannot be.
     """
     groups = _checked(kind, groups, cluster)
+    if skew != 1:
+        check_skew(kind, skew, groups.shape[1])
     check_keys([choice], CHOICES, "choice")
     if choice == "nccl":
         check_has_nccl(cluster)
@@ -83,8 +90,8 @@ def collective_time(
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
     if level == "node" and profile.collectives and algorithm == "auto" and choice == "fastest":
-        return _measured(kind, bytes, where, profile)
-    usable = ways(kind, groups, cluster, profile, algorithm)
+        return _measured(kind, bytes, where, profile, skew)
+    usable = ways(kind, groups, cluster, profile, algorithm, skew)
     largest, why = float(np.max(bytes)), ""
     if choice == "nccl":
         followed = as_nccl(kind, bytes, groups, cluster, profile, usable, nccl, algorithm)
@@ -92,21 +99,21 @@ def collective_time(
     else:
         time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
         best = min(usable, key=lambda r: r.seconds(largest))
-    words, bound = bottleneck(best, largest), bytes * _least(kind, where)
+    words, bound = bottleneck(best, largest), bytes * _least(kind, where, skew)
     names = (best.algorithm, best.protocol)
     return CollectiveCost(
         _number(time), bound, level, words, *names, best.evidence, tuple(usable), why
     )
 
 
-def _least(kind: CollectiveKind, where: Placed) -> float:
+def _least(kind: CollectiveKind, where: Placed, skew: float = 1.0) -> float:
     """Seconds per byte below which no algorithm gets: what the others lack, over each uplink.
 
     Where switches can add, each byte of an all-reduce has to pass only once, as in a broadcast.
     """
     per_byte = []
     once = loads_of("broadcast", where, "hierarchical") if kind == "all-reduce" else ()
-    for i, (uplink, carried) in enumerate(loads_of(kind, where, "hierarchical")):
+    for i, (uplink, carried) in enumerate(loads_of(kind, where, "hierarchical", skew)):
         if once and _adds(uplink, where.cluster):
             carried = once[i][1]
         share = carried.share if carried.least is None else carried.least
@@ -122,23 +129,27 @@ def _adds(uplink: Uplink, cluster: Cluster) -> bool:
 
 
 def _measured(
-    kind: CollectiveKind, bytes: Number, where: Placed, profile: Profile
+    kind: CollectiveKind, bytes: Number, where: Placed, profile: Profile, skew: float
 ) -> CollectiveCost:
-    """The line that was measured in the node, never below what its links allow."""
+    """The line that was measured in the node, never below what its links allow.
+
+    All-to-alls are measured without skew: a skewed one takes as long as one in which everybody
+    receives what its busiest receiver does.
+    """
     fit = nearest_fit(kind, where.groups, profile)
-    bound = _measured_bound(kind, bytes, where, fit)
+    bound = _measured_bound(kind, bytes, where, fit, skew)
     words = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
-    time = np.maximum(fitted_time(fit, bytes), bound)
+    time = np.maximum(fitted_time(fit, skew * bytes), bound)
     return CollectiveCost(_number(time), bound, "node", words, "measured", evidence=fit.evidence)
 
 
 def _measured_bound(
-    kind: CollectiveKind, bytes: Number, where: Placed, fit: CollectiveFit
+    kind: CollectiveKind, bytes: Number, where: Placed, fit: CollectiveFit, skew: float
 ) -> Number:
     """From the links, or without alpha where the links have no figures of their own."""
     if where.cluster.virtual_devices:
         return bytes / max(fit.bandwidth, fit.cache_bandwidth or 0.0)
-    return bytes * _least(kind, where)
+    return bytes * _least(kind, where, skew)
 
 
 def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.ndarray:

@@ -78,14 +78,14 @@ def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
     """
     flat, members = groups.ravel(), groups.shape[1]
     unit, pool = places.unit[flat], places.pool[flat]
-    new = _changes(unit) if places.pool is places.unit else _changes(unit, pool)
+    new = changes(unit) if places.pool is places.unit else changes(unit, pool)
     new[::members] = True
     starts = np.flatnonzero(new)
     group, first, count = starts // members, flat[starts], _lengths(starts, flat.size)
     unit, region, parent = unit[starts], places.region[first], places.parent[first]
-    regions = np.flatnonzero(_changes(group, region))
+    regions = np.flatnonzero(changes(group, region))
     rings = _ring_counts(flat, starts[regions], paired) if paired else np.ones(len(regions), int)
-    units = _changes(group, unit)
+    units = changes(group, unit)
     return Parts(
         group,
         pool[starts],
@@ -93,7 +93,7 @@ def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
         _spread(np.add.reduceat(count, np.flatnonzero(units)), np.flatnonzero(units), len(count)),
         _spread(np.add.reduceat(count, regions), regions, len(count)),
         _spread(rings, regions, len(count)),
-        int(np.add.reduceat(units, np.flatnonzero(_changes(group, parent)), dtype=int).max()),
+        int(np.add.reduceat(units, np.flatnonzero(changes(group, parent)), dtype=int).max()),
     )
 
 
@@ -107,8 +107,8 @@ def crossing(groups: np.ndarray, places: Places, paired: Links = ()) -> Crossing
     pools, kinds = int(pool.max(initial=0)) + 1, len(examples)
     cells = pools * kinds
     counts = np.bincount(pool * kinds + kind, parts.count[crosses], cells).reshape(pools, kinds)
-    users = np.bincount(pool[_changes(group, pool)], minlength=pools)
-    runs = np.flatnonzero(_changes(users, *counts.T))
+    users = np.bincount(pool[changes(group, pool)], minlength=pools)
+    runs = np.flatnonzero(changes(users, *counts.T))
     inside, within, rings = traits[:, examples]
     return Crossing(
         *(inside, within, rings, counts[runs], users[runs], parts.neighbours, groups.shape[1])
@@ -144,13 +144,13 @@ def _classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if traits.shape[1] == 0 or bool((traits == traits[:, :1]).all()):
         return np.zeros(traits.shape[1], int), np.arange(min(1, traits.shape[1]))
     order = np.lexsort(traits)
-    new = _changes(*traits[:, order])
+    new = changes(*traits[:, order])
     number = np.empty(len(order), int)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
 
 
-def _changes(*labels: np.ndarray) -> np.ndarray:
+def changes(*labels: np.ndarray) -> np.ndarray:
     """Where any of the labels differs from the one before it; the first always does."""
     new = np.ones(len(labels[0]), bool)
     np.not_equal(labels[0][1:], labels[0][:-1], out=new[1:])

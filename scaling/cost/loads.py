@@ -52,10 +52,10 @@ def placed(groups: np.ndarray, cluster: Cluster) -> Placed:
 
 
 @lru_cache(maxsize=4096)
-def loads_of(kind: CollectiveKind, where: Placed, algorithm: Algorithm) -> Loads:
+def loads_of(kind: CollectiveKind, where: Placed, algorithm: Algorithm, skew: float = 1.0) -> Loads:
     """All uplinks, and what they carry: nothing where no group leaves a unit."""
-    if kind == "permute":
-        return tuple((uplink, load(kind, where.groups, uplink)) for uplink in where.uplinks)
+    if kind == "permute" or skew > 1:
+        return tuple((u, load(kind, where.groups, u, algorithm, skew)) for u in where.uplinks)
     found = zip(where.uplinks, where.crossings, strict=True)
     return tuple((uplink, _load(kind, where, uplink, some, algorithm)) for uplink, some in found)
 

@@ -32,6 +32,7 @@ class Call:
     groups: np.ndarray  # device ids, [groups, members]
     algorithm: Algorithm = "ring"
     slices: int = 1  # of pipelined algorithms
+    skew: float = 1.0  # of an all-to-all: what the first of each group receives over the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,8 @@ def replay(calls: Sequence[Call], cluster: Cluster, latency: bool = True) -> Rep
     for call in calls:
         first = len(flows)
         for group in call.groups.tolist():
-            sends = schedule(call.kind, call.bytes, group, cluster, call.algorithm, call.slices)
+            how = call.algorithm, call.slices, call.skew
+            sends = schedule(call.kind, call.bytes, group, cluster, *how)
             _add_flows(flows, sends, ways, numbers)
         parts.append(slice(first, len(flows)))
     network = ways.network(numbers)

@@ -4,7 +4,8 @@
     hierarchical  a ring in the home, rings between homes, back; in slices that follow one another
     tree          a chain in each home, a binary tree between their heads and its mirror image
     nvls          everyone to the switch, the sum from there; nvls-tree, sharp: then between homes
-    pairwise      N-1 rounds: in one's own home, then to the same and other chips of the next
+    pairwise      N-1 rounds: in one's own home, then to the same and other chips of the next;
+                  with a skew, all at once
     pat           log2 N steps: 1, 2, 4 .. shares from as far away
 
 The closed form (`scaling.cost.algorithms`) counts what these load; here they are played, link by
@@ -13,6 +14,7 @@ of many. Bytes are counted as in nccl-tests. Sources are those of `scaling.cost.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError
 from scaling.cost.algorithms import KINDS, Algorithm, rounds
 from scaling.cost.sends import Plan, Send, channel_orders, grid, homes, is_mesh
+from scaling.cost.skew import check_skew, fractions
 from scaling.cost.switched import add_nvls, add_nvls_tree, add_sharp
 from scaling.cost.trees import add_tree
 from scaling.program import CollectiveKind
@@ -32,6 +35,7 @@ def schedule(
     cluster: Cluster,
     algorithm: Algorithm,
     slices: int = 1,
+    skew: float = 1.0,
 ) -> list[Send]:
     """The sends of one group, in an order in which each comes after those that it waits for.
 
@@ -39,13 +43,16 @@ def schedule(
         kind, bytes: of the call, as in `scaling.cost.collectives.collective_time`.
         group: device ids; of a permute, the order of the ring, or (source, target).
         slices: parts that a pipelined algorithm works on at once.
+        skew: of an all-to-all, what the first member receives over the mean.
 
     Raises:
-        InputError: the algorithm does not do that kind.
+        InputError: the algorithm does not do that kind, or a skew that there cannot be.
     """
     if kind not in KINDS[algorithm]:
         able = ", ".join(a for a, kinds in KINDS.items() if kind in kinds)
         raise InputError(f"{algorithm} does not do {kind}; what does: {able}")
+    if skew != 1:
+        check_skew(kind, skew, len(group))
     plan = Plan(cluster)
     if len(group) == 1:
         return plan.sends
@@ -53,6 +60,8 @@ def schedule(
         _add_permute(plan, bytes, group)
     elif kind == "broadcast":
         _add_broadcast(plan, bytes, group, slices)
+    elif skew > 1:
+        _add_skewed(plan, bytes, group, skew)
     elif kind == "all-to-all":
         _add_rounds(plan, bytes, group)
     elif algorithm == "sharp" and kind != "all-reduce":
@@ -122,6 +131,13 @@ def _add_rounds(plan: Plan, bytes: float, group: Sequence[int]) -> None:
                     place = plan.send(source, target, bytes / members.size, got[source])
                     arriving[target] = [place]
             got = got if at_once and far == 0 else arriving
+
+
+def _add_skewed(plan: Plan, bytes: float, group: Sequence[int], skew: float) -> None:
+    """Everyone to everyone at once: rounds would wait for the one that takes longest in each."""
+    busiest, others = fractions(skew, len(group))
+    for source, target in permutations(group, 2):
+        plan.send(source, target, bytes * (busiest if target == group[0] else others))
 
 
 def _add_hierarchical(

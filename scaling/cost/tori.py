@@ -31,6 +31,7 @@ import numpy as np
 from meshes.cluster import Cluster, torus_shape
 from meshes.torus import coordinates, wraparound
 from scaling.cost.algorithms import rounds
+from scaling.cost.skew import fractions
 from scaling.program import CollectiveKind
 
 
@@ -93,13 +94,19 @@ def groups_along(grid: Grid, dims: Sequence[int]) -> np.ndarray:
     return np.argsort(number, kind="stable").reshape(-1, members)
 
 
-def grid_share(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> GridShare:
+def grid_share(
+    kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float = 1.0
+) -> GridShare:
     """The load of a collective, other than a permute, in all groups [groups, members] at once."""
     boxes = [box for box in _boxes(groups, grid) if box.members > 1]
     if not boxes:
         return GridShare(0.0, 0.0, 0, 1, 0.0)
     users = _users(kind, boxes, grid)
-    shares = [_share(kind, box, grid, users, groups.shape[1]) for box in boxes]
+    members = groups.shape[1]
+    if kind == "all-to-all":
+        shares = [_exchanged(box, grid, users, *fractions(skew, members)) for box in boxes]
+    else:
+        shares = [_share(kind, box, grid, users) for box in boxes]
     return GridShare(
         max(share for share, _ in shares),
         max(least for _, least in shares),
@@ -107,51 +114,6 @@ def grid_share(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> GridShar
         max(box.members for box in boxes),
         max(_hops(kind, box, grid) for box in boxes),
     )
-
-
-def pair_share(source: np.ndarray, target: np.ndarray, grid: Grid) -> GridShare:
-    """The load of a permute: dimension by dimension, each the shorter way around.
-
-    Args:
-        source, target: devices [pairs]; those in different slices are left out.
-    """
-    near = (grid.slices[source] == grid.slices[target]) & (source != target)
-    source, target = source[near], target[near]
-    if source.size == 0:
-        return GridShare(0.0, 0.0, 0, 1, 0.0)
-    at, goal = grid.places[source].copy(), grid.places[target]
-    distance, busiest = np.zeros(len(at), int), 0
-    for dim, size in enumerate(grid.shape):
-        steps = _steps(at[:, dim], goal[:, dim], size, grid.closed[dim])
-        busiest = max(busiest, _busiest(at, steps, grid.slices[source], dim, grid))
-        at[:, dim] = goal[:, dim]
-        distance += np.abs(steps)
-    return GridShare(float(busiest), float(busiest), busiest, 2, float(distance.max()))
-
-
-def _steps(at: np.ndarray, goal: np.ndarray, size: int, closed: bool) -> np.ndarray:
-    """Signed steps along one dimension."""
-    straight = goal - at
-    return (straight + size // 2) % size - size // 2 if closed else straight
-
-
-def _busiest(at: np.ndarray, steps: np.ndarray, slices: np.ndarray, dim: int, grid: Grid) -> int:
-    """The most pairs that cross one link of a dimension in one direction."""
-    most = 0
-    for way in (1, -1):
-        links = []
-        for t in range(int((way * steps).max(initial=0))):
-            moving = way * steps > t
-            here = at[moving].copy()
-            here[:, dim] = (here[:, dim] + way * t) % grid.shape[dim]
-            links.append(np.ravel_multi_index((slices[moving], *here.T), _cells(slices, grid)))
-        if links:
-            most = max(most, int(np.bincount(np.concatenate(links)).max()))
-    return most
-
-
-def _cells(slices: np.ndarray, grid: Grid) -> tuple[int, ...]:
-    return (int(slices.max()) + 1, *grid.shape)
 
 
 def _boxes(groups: np.ndarray, grid: Grid) -> Iterator[_Box]:
@@ -211,26 +173,54 @@ def _users(kind: CollectiveKind, boxes: list[_Box], grid: Grid) -> list[float]:
     return [max(1.0, float(links.max())) for links in used]
 
 
-def _share(
-    kind: CollectiveKind, box: _Box, grid: Grid, users: list[float], members: int
-) -> tuple[float, float]:
-    """Bytes over the busiest link as the shards pass, and at least; `members` in all slices."""
+def _widths(box: _Box, grid: Grid, users: list[float]) -> dict[int, float]:
+    """Links of a chip along each dimension that is spanned, shared with other groups."""
     spanned = [dim for dim, count in enumerate(box.count) if count > 1]
-    rings = {dim: _is_ring(box, dim, grid) for dim in spanned}
-    widths = {dim: (2 if rings[dim] else 1) / users[dim] for dim in spanned}
-    lacking = 1 - 1 / box.members
+    return {dim: (2 if _is_ring(box, dim, grid) else 1) / users[dim] for dim in spanned}
+
+
+def _share(kind: CollectiveKind, box: _Box, grid: Grid, users: list[float]) -> tuple[float, float]:
+    """Bytes over the busiest link as the shards pass, and at least; no all-to-all."""
+    widths = _widths(box, grid, users)
+    lacking, width = 1 - 1 / box.members, sum(widths.values())
     scattered = lacking / (2 * len(grid.shape))  # at least: over all links of a chip
-    if kind == "all-to-all":
-        crossing = [box.count[dim] ** 2 // 4 / box.count[dim] / widths[dim] for dim in spanned]
-        share, inside = max(crossing), box.members / members
-        return share * inside, (share if box.filled == 1 else scattered) * inside
-    width = sum(widths.values())
     if kind == "broadcast":
         return 1 / width, 1 / width if box.filled == 1 else scattered
     # X/2 steps of whole shards in a ring; the last of them could be split between both ways
-    passed = 1.0 if any(rings.values()) else lacking
+    passed = 1.0 if any(_is_ring(box, dim, grid) for dim in widths) else lacking
     least = lacking / width if box.filled == 1 else scattered
     return rounds(kind) * passed / width, rounds(kind) * least
+
+
+def _exchanged(
+    box: _Box, grid: Grid, users: list[float], busiest: float, others: float
+) -> tuple[float, float]:
+    """Bytes over the busiest link of an all-to-all, and at least.
+
+    Everybody sends `others` to everybody, and what the busiest receiver gets beyond that comes in
+    over all its links alike, in a corner of the box. Into each side of a line or ring go the bytes
+    of the chips `behind` it.
+
+    Args:
+        busiest, others: of what a member sends, to the one and to each of the others.
+    """
+    widths, n = _widths(box, grid, users), box.members
+    width = sum(widths.values())
+    shares, middles = [], []
+    for dim, links in widths.items():
+        size = box.count[dim]
+        behind = np.arange(1, size)
+        even = n * others * behind * (size - behind) / size / links
+        apart = (busiest - others) / links * behind  # spread over the lines side by side
+        joined = np.maximum(apart, (busiest - others) * (n - 1) / width * behind / (size - 1))
+        ring = _is_ring(box, dim, grid)
+        shares.append(even.max() + joined.max() if ring else (even + joined).max())
+        middles.append((even + apart).max())
+    if box.filled < 1:
+        least = (n - 1) * busiest / (2 * len(grid.shape))  # over all links of a chip
+    else:
+        least = max((n - 1) * busiest / width, *middles)
+    return float(max(*shares, least)), float(least)
 
 
 def _hops(kind: CollectiveKind, box: _Box, grid: Grid) -> float:

@@ -3,7 +3,8 @@
     chip --NVLink-- node --NICs-- leaf group --spines-- ...        one uplink per unit of a level
 
 What one group puts on the uplink of a unit is the algorithm's (`scaling.cost.algorithms`); all
-groups that cross the same unit add up. A permute loads what its own pairs cross.
+groups that cross the same unit add up. A permute loads what its own pairs cross, a skewed
+all-to-all the busier direction (`scaling.cost.skew`).
 
 NVLink serves the chips of a node (or of an NVLink domain): what comes from other nodes arrives
 through a chip's own NIC. All other uplinks serve the whole cluster; the links of a torus
@@ -17,9 +18,11 @@ import numpy as np
 
 from meshes.rings import Links
 from scaling.cost.algorithms import Algorithm, shares, transfers
-from scaling.cost.crossings import Crossing, Places, crossing, in_order
+from scaling.cost.crossings import Crossing, Places, crossing, in_order, parts_of
+from scaling.cost.pairs import pair_share
 from scaling.cost.profile import LinkKind
-from scaling.cost.tori import Grid, grid_share, pair_share
+from scaling.cost.skew import skewed_share
+from scaling.cost.tori import Grid, grid_share
 from scaling.program import CollectiveKind
 
 STRAIGHT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
@@ -56,13 +59,23 @@ class Load:
 
 
 def load(
-    kind: CollectiveKind, groups: np.ndarray, uplink: Uplink, algorithm: Algorithm = "hierarchical"
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    uplink: Uplink,
+    algorithm: Algorithm = "hierarchical",
+    skew: float = 1.0,
 ) -> Load:
-    """The load of a collective in all `groups` (device ids, [groups, members]) at once."""
+    """The load of a collective in all `groups` (device ids, [groups, members]) at once.
+
+    Args:
+        skew: of an all-to-all, what the busiest receiver gets over the mean.
+    """
     if uplink.grid is not None:
-        return _grid_load(kind, groups, uplink.grid)
+        return _grid_load(kind, groups, uplink.grid, skew)
     if kind == "permute":
         return _permute_load(groups, uplink)
+    if skew > 1:
+        return _skewed_load(groups, uplink, algorithm, skew)
     found = crossing(in_order(groups), uplink.places, uplink.paired)
     return crossing_load(kind, found, uplink, algorithm)
 
@@ -84,10 +97,19 @@ def crossing_load(
     return Load(float(totals[busiest]), int(found.users[busiest]), found.neighbours, pieces)
 
 
-def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid) -> Load:
+def _skewed_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm, skew: float) -> Load:
+    parts, members = parts_of(in_order(groups), uplink.places, uplink.paired), groups.shape[1]
+    share, users = skewed_share(parts, members, skew, uplink.peers)
+    pieces = transfers(algorithm, "all-to-all", members)
+    return Load(share, users, parts.neighbours, pieces)
+
+
+def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float) -> Load:
     """On a torus every algorithm is its rings."""
-    permute = kind == "permute"
-    found = pair_share(*pairs_of(groups), grid) if permute else grid_share(kind, groups, grid)
+    if kind == "permute":
+        found = pair_share(*pairs_of(groups), grid)
+    else:
+        found = grid_share(kind, groups, grid, skew)
     return Load(found.share, found.groups, found.members, 0, found.least, found.hops)
 
 

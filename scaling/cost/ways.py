@@ -45,13 +45,18 @@ class Way:
 
 
 def ways(
-    kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, profile: Profile, asked: str
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    asked: str,
+    skew: float = 1.0,
 ) -> list[Way]:
     """All ways that are open: what was asked for, or else every algorithm that can run."""
     found: list[Way] = []
     where = placed(groups, cluster)
     for algorithm in _candidates(kind, profile, asked):
-        carried = loads_of(kind, where, algorithm)
+        carried = loads_of(kind, where, algorithm, skew)
         units = _units(carried)
         reason = refusal(algorithm, kind, units, cluster.switch_reduction)
         if not reason and cluster.torus is not None and algorithm not in ON_TORUS:

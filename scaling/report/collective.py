@@ -21,6 +21,8 @@ def heading(answers: Sequence[Answer], cluster: Cluster, dtype: str | None) -> s
     groups = f"{first.groups} groups of " if first.groups > 1 else ""
     nodes = f"{cluster.nodes} x " if cluster.nodes > 1 else ""
     kind = f"{first.kind} {dtype}" if dtype else first.kind
+    if first.skew is not None:
+        kind += f" with skew {first.skew:g}"
     return f"{kind}, {groups}{first.ranks} ranks on {nodes}{cluster.name}, {first.grade} figures"
 
 

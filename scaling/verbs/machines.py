@@ -56,6 +56,7 @@ def collective(
     json: bool = False,
     choice: Literal["fastest", "nccl"] = "fastest",
     nccl: str | None = None,
+    skew: float | None = None,
 ) -> int:
     """Time of one collective on a cluster, as nccl-tests would print it.
 
@@ -80,12 +81,14 @@ def collective(
         json: print one JSON document (a list for several sizes).
         choice: which algorithm and protocol: the fastest, or what NCCL's own table ranks first.
         nccl: version of NCCL whose table is asked, such as 2.27.7 (default: the newest known).
+        skew: of an all-to-all: what the busiest member of each group receives over the mean, 1 to
+            the number of members; the others share the rest, and it sits where it takes longest.
     """
     from scaling.commands.collective import CollectiveArguments, collective_command
 
     given = CollectiveArguments(
         kind, cluster, bytes, nodes, mesh, axis, device_order, algorithm, dtype, sweep, override,
-        calibration, ideal, software, plot, json, choice, nccl,
+        calibration, ideal, software, plot, json, choice, nccl, skew,
     )  # fmt: skip
     with about(kind):
         return collective_command(given)

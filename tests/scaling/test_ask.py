@@ -30,6 +30,13 @@ def test_the_answer_has_the_keys_of_the_contract():
     assert set(answer_dict(one("all-reduce"))) == KEYS
 
 
+def test_a_skew_is_in_the_answer_only_where_it_was_asked_for():
+    asked = answer_dict(one("all-to-all", skew=1.0))
+    assert set(asked) == {*KEYS, "skew"}
+    dense = answer_dict(one("all-to-all"))
+    assert set(dense) == KEYS and dense == {key: asked[key] for key in KEYS}
+
+
 @given(st.sampled_from(COLLECTIVE_KINDS), st.integers(1, 2**34), st.sampled_from([1, 2, 16]))
 def test_bandwidths_follow_from_bytes_and_time(kind, size, nodes):
     answer = one(kind, size, catalog.load("dgx-h100", nodes))
@@ -78,6 +85,7 @@ def test_a_group_of_one_is_free():
         ({"kind": "all-shuffle"}, "all-shuffle"),
         ({"kind": "all-gather", "algorithm": "tree"}, "tree does not do all-gather"),
         ({"kind": "all-reduce", "algorithm": "rings"}, "ring"),
+        ({"kind": "broadcast", "skew": 1.0}, "broadcast gives every member the same"),
         ({"kind": "all-reduce", "mesh": "data=16"}, "needs 16 devices"),
         ({"kind": "all-reduce", "axes": ("data",)}, "--axis data needs --mesh"),
         ({"kind": "all-reduce", "mesh": "data=8", "axes": ("dat",)}, "data"),

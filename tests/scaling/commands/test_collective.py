@@ -54,6 +54,37 @@ def test_overrides_and_axes_reach_the_price(capsys):
     assert document["lower_bound"] >= 8 * 2**30 / 100e9
 
 
+A2A = ["collective", "all-to-all", "--cluster", "dgx-h100"]
+
+
+def test_a_skew_is_priced_and_named_where_it_is_given(capsys):
+    dense, skewed = (
+        json.loads(run(capsys, *A2A, "--ideal", "--json", *words)[1])
+        for words in ((), ("--skew", "1.5"))
+    )
+    assert skewed.pop("skew") == 1.5 and "skew" not in dense
+    assert skewed["time"] == pytest.approx(1.5 * dense["time"])
+    assert skewed.keys() == dense.keys()
+    _, out, _ = run(capsys, *A2A, "--skew", "1.5")
+    assert out.startswith("all-to-all with skew 1.5, 8 ranks on dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*COMMON, "--skew", "1.5"), "skew 1.5 is for all-to-all"),
+        ((*COMMON, "--skew", "1"), "skew 1 is for all-to-all"),
+        ((*A2A, "--skew", "9"), "skew 9: the busiest of 8 members receives from 1"),
+        ((*A2A, "--skew", "0.5"), "skew 0.5: the busiest of 8 members receives from 1"),
+        ((*A2A, "--skew", "nan"), "skew nan: the busiest of 8 members receives from 1"),
+    ],
+)
+def test_a_skew_that_cannot_be_ends_with_2_and_the_reason(capsys, words, message):
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 2 and message in err and len(err.strip().splitlines()) == 1
+    assert message in json.loads(out)["error"]
+
+
 def test_the_ideal_is_the_bound(capsys):
     _, out, _ = run(
         capsys, "collective", "all-gather", "--cluster", "dgx-a100", "--ideal", "--json"

@@ -46,6 +46,7 @@ class Case:
     kind: CollectiveKind
     groups: np.ndarray  # [groups, members]
     bytes: float
+    skew: float = 1.0  # of an all-to-all
 
     def _repr_pretty_(self, printer, cycle):
         printer.text(repr(self))
@@ -53,8 +54,9 @@ class Case:
     def __repr__(self) -> str:
         c = self.cluster
         return (
-            f"{self.kind} of {self.bytes:g} bytes on {c.nodes} nodes x {c.devices_per_node} of "
-            f"{c.name}, {c.nics} NICs, domains of {c.domain_nodes}, {c.fabric}, "
+            f"{self.kind} (skew {self.skew:g}) of {self.bytes:g} bytes on "
+            f"{c.nodes} nodes x {c.devices_per_node} of {c.name}, {c.nics} NICs, "
+            f"domains of {c.domain_nodes}, {c.fabric}, "
             f"{[(j.parts, j.total_bandwidth) for j in c.joints]}, groups {self.groups.tolist()}"
         )
 
@@ -151,6 +153,14 @@ def cases(draw, kinds=COLLECTIVE_KINDS, names=NAMES):
     return Case(cluster, draw(st.sampled_from(kinds)), draw(groups_on(cluster)), size)
 
 
+@st.composite
+def skewed_cases(draw, names):
+    """An all-to-all whose busiest receiver gets up to everything."""
+    case = draw(cases(kinds=("all-to-all",), names=names))
+    members = case.groups.shape[1]
+    return replace(case, skew=1 + draw(st.floats(0, 1)) * (members - 1))
+
+
 def _divisors(n):
     return [d for d in range(1, n + 1) if n % d == 0]
 
@@ -158,12 +168,13 @@ def _divisors(n):
 # Lower bounds, from the graph of the cluster
 
 
-def crossing(kind, row, near):
+def crossing(kind, row, near, skew=1.0):
     """Bytes of a call that have to get out of a set of devices, or into it; per byte of the call.
 
     Args:
         row: devices of one group, or a ring or pair of a permute.
         near: of each, whether it is in the set.
+        skew: of an all-to-all, whose busiest receiver is outside, or inside of the set.
     """
     n, inside = len(row), int(near.sum())
     if kind == "permute":
@@ -176,14 +187,15 @@ def crossing(kind, row, near):
     if kind == "broadcast":
         return (1.0, 0.0) if near[0] else (0.0, 1.0)
     if kind == "all-to-all":
-        return inside * (n - inside) / n, inside * (n - inside) / n
+        other = (n - skew) / (n - 1) / n
+        return inside * (1 - inside * other), (n - inside) * (1 - (n - inside) * other)
     out = {"all-gather": inside / n, "reduce-scatter": 1 - inside / n, "all-reduce": 1.0}[kind]
     return out, {"all-reduce": 1.0}.get(kind, 1 - out)
 
 
 def cut_time(case, devices):
     """Seconds in which the most that all links can carry gets in or out of a set of devices."""
-    shares = [crossing(case.kind, row, np.isin(row, devices)) for row in case.groups]
+    shares = [crossing(case.kind, row, np.isin(row, devices), case.skew) for row in case.groups]
     out, into = np.sum(shares, axis=0) * case.bytes
     others = [d for d in range(case.cluster.devices) if d not in set(devices)]
     if not others or max(out, into) == 0:
@@ -229,6 +241,7 @@ def price(case, profile=IDEAL, algorithm="auto"):
         *(case.kind, case.bytes, case.groups, case.cluster),
         profile or profile_of(case.cluster.accelerator),
         algorithm,
+        skew=case.skew,
     )
     return found.time
 
@@ -236,6 +249,14 @@ def price(case, profile=IDEAL, algorithm="auto"):
 @MANY
 @given(cases())
 def test_no_algorithm_is_faster_than_its_bytes_over_the_narrowest_cut(case):
+    bound = max(cut_time(case, devices) for devices in halves(case.cluster))
+    for algorithm, found in runnable(case).items():
+        assert found >= bound * (1 - 1e-4), algorithm
+
+
+@MANY
+@given(skewed_cases(NAMES))
+def test_no_skewed_all_to_all_is_faster_than_its_bytes_over_the_narrowest_cut(case):
     bound = max(cut_time(case, devices) for devices in halves(case.cluster))
     for algorithm, found in runnable(case).items():
         assert found >= bound * (1 - 1e-4), algorithm
@@ -394,6 +415,21 @@ def test_rings_behind_any_nvswitch_take_as_long_when_played_link_by_link(case):
 @given(cases(kinds=("permute",), names=("dgx-h100",)).filter(is_small))
 def test_permutes_behind_any_nvswitch_take_as_long_when_played_link_by_link(case):
     played = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
+    assert played == pytest.approx(price(case, IDEAL), rel=0.02)
+
+
+@MANY
+@given(clusters(("dgx-h100",)), st.sampled_from(["node", "chip"]), st.floats(0.01, 1))
+def test_skewed_all_to_alls_take_as_long_when_played_link_by_link(cluster, axis, part):
+    """Inside nodes or along rails: one kind of link binds. All is sent at once, and two links in a
+    row that are about as busy wait for each other."""
+    assume(cluster.nics == cluster.devices_per_node and cluster.domain_nodes == 1)
+    assume(cluster.fabric.leaf_oversubscription.value == 1)
+    groups = groups_along({"node": cluster.nodes, "chip": cluster.devices_per_node}, [axis])
+    case = Case(cluster, "all-to-all", groups, 1e9, skew=1 + part * (groups.shape[1] - 1))
+    assume(is_small(case))
+    call = Call(case.kind, case.bytes, groups, "pairwise", skew=case.skew)
+    played = replay([call], cluster, latency=False).time
     assert played == pytest.approx(price(case, IDEAL), rel=0.02)
 
 

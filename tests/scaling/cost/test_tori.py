@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from meshes import catalog
 from meshes.errors import InputError
 from scaling.cost.collectives import collective_time
+from scaling.cost.pairs import pair_share
 from scaling.cost.profile_file import ideal, profile_of
-from scaling.cost.tori import Grid, grid_of, grid_share, groups_along, pair_share
+from scaling.cost.skew import fractions
+from scaling.cost.tori import Grid, grid_of, grid_share, groups_along
 
 IDEAL = ideal()
 LINK = 45e9  # bytes/s of a TPU v4 or v5e, one link, one direction
@@ -38,10 +40,11 @@ def spans(draw):
     return grid(shape, closed, draw(st.integers(1, 2))), sorted(dims)
 
 
-def counted(pairs, g):
+def counted(pairs, g, bytes_to=None):
     """The busiest link, each pair's piece going the shorter way, half each way where both are."""
     links = Counter()
     for source, target in pairs:
+        piece = bytes_to[target] if bytes_to is not None else 1.0
         at, goal = g.places[source].tolist(), g.places[target].tolist()
         for dim, size in enumerate(g.shape):
             steps = [(goal[dim] - at[dim], 1.0)]
@@ -53,7 +56,7 @@ def counted(pairs, g):
                 way = 1 if step > 0 else -1
                 for t in range(abs(step)):
                     here = [*at[:dim], (at[dim] + way * t) % size, *at[dim + 1 :]]
-                    links[(g.slices[source], *here, dim, way)] += weight
+                    links[(g.slices[source], *here, dim, way)] += weight * piece
             at[dim] = goal[dim]
     return max(links.values(), default=0.0)
 
@@ -87,6 +90,42 @@ def test_an_all_to_all_loads_the_links_as_counted_pair_by_pair(span):
     pairs = [(a, b) for group in groups.tolist() for a in group for b in group if a != b]
     expected = counted(pairs, g) / groups.shape[1]
     assert grid_share("all-to-all", groups, g).share == pytest.approx(expected)
+
+
+@given(st.integers(2, 9), st.booleans(), st.floats(0, 1))
+def test_a_skewed_all_to_all_loads_a_ring_or_line_as_counted_pair_by_pair(chips, closed, part):
+    """Of all places of the busiest receiver the worst."""
+    g, everyone = grid((chips,), closed and chips > 2), np.arange(chips)[None]
+    skew = 1 + part * (chips - 1)
+    busiest, others = fractions(skew, chips)
+    pairs = list(permutations(range(chips), 2))
+    placements = np.full((chips, chips), others) + np.eye(chips) * (busiest - others)
+    expected = max(counted(pairs, g, bytes_to) for bytes_to in placements)
+    found = grid_share("all-to-all", everyone, g, skew)
+    assert found.share == pytest.approx(expected)
+    assert found.least <= found.share * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shape", "closed", "share"),
+    [((4, 4, 4), True, 63 / 6), ((4, 4), False, 15 / 2), ((8, 16), (False, True), 127 / 3)],
+)
+def test_everything_to_one_chip_comes_in_over_all_its_links(shape, closed, share):
+    g, chips = grid(shape, closed), int(np.prod(shape))
+    found = grid_share("all-to-all", np.arange(chips)[None], g, float(chips))
+    assert found.share == found.least == pytest.approx(share)
+
+
+@given(spans(), st.floats(0, 1), st.floats(0, 1))
+def test_more_skew_loads_more_and_none_is_dense(span, part, more):
+    g, dims = span
+    groups = groups_along(g, dims)
+    low, high = (
+        grid_share("all-to-all", groups, g, 1 + p * (groups.shape[1] - 1))
+        for p in sorted((part, more))
+    )
+    assert low.share <= high.share * (1 + 1e-12) and low.least <= high.least * (1 + 1e-12)
+    assert low.least <= low.share * (1 + 1e-12)
 
 
 @given(st.data())
