@@ -3,15 +3,20 @@
 With n devices per node, device number d of the mesh is chip d % n of node d // n. With eight chips
 per node and mesh data=2, tensor=8, `tensor` stays inside a node and `data` crosses; all eight
 groups of `data` leave through the NICs of the same node at once.
+
+On a TPU slice the mesh follows the torus instead, as in JAX: its last axis runs along the last
+dimension, so that data=4, fsdp=4, tensor=4 on 4x4x4 chips are rings along one dimension each.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import numpy as np
 
-from meshes.cluster import Cluster, Level, level_nodes
+from meshes.cluster import Cluster, Level, level_nodes, torus_shape
 from meshes.errors import InputError
 from meshes.shape import MeshShape
+from meshes.torus import coordinates
 
 
 def check_fits(mesh: MeshShape, cluster: Cluster) -> None:
@@ -23,6 +28,28 @@ def check_fits(mesh: MeshShape, cluster: Cluster) -> None:
             f"node{'s' * (cluster.nodes > 1)} x {cluster.devices_per_node} has {cluster.devices}; "
             f"use --nodes {nodes} or a smaller mesh"
         )
+
+
+def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndarray:
+    """Devices of the cluster that talk to each other along `axes`: int array [groups, size(axes)].
+
+    Raises:
+        InputError: the mesh has more devices than the cluster.
+    """
+    check_fits(mesh, cluster)
+    groups = mesh.groups(axes)
+    return groups if cluster.torus is None else _along_torus(cluster)[groups]
+
+
+@lru_cache(maxsize=16)
+def _along_torus(cluster: Cluster) -> np.ndarray:
+    """Devices in row-major order of where they sit, slice after slice; int array [devices]."""
+    torus, shape = cluster.torus, torus_shape(cluster)
+    assert torus is not None
+    chips = cluster.devices_per_node * cluster.domain_nodes
+    inside = sorted(range(chips), key=lambda chip: coordinates(torus, shape, chip))
+    slices = np.arange(cluster.devices // chips) * chips
+    return (slices[:, None] + np.array(inside)).ravel()
 
 
 def place(mesh: MeshShape, coordinates: Mapping[str, int], cluster: Cluster) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from meshes.cluster import Cluster
 from meshes.errors import InputError, check_keys
-from meshes.placement import check_fits
+from meshes.placement import groups_on
 from meshes.shape import AXES, MeshShape
 from scaling.chosen import Chosen, NcclPick, chosen, chosen_dict, nccl_picks
 from scaling.confidence import half_range
@@ -67,8 +67,7 @@ def groups_of(
             )
         return np.arange(cluster.devices)[None]
     check_keys(axes, AXES, "--axis")
-    check_fits(mesh, cluster)
-    return mesh.groups(axes or [axis for axis, n in mesh.sizes.items() if n > 1])
+    return groups_on(mesh, axes or [axis for axis, n in mesh.sizes.items() if n > 1], cluster)
 
 
 def ask(

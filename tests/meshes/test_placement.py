@@ -1,5 +1,6 @@
 """Placement: which level an axis crosses, and how many of its groups share a node's NICs."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +8,16 @@ from hypothesis import strategies as st
 from meshes import catalog
 from meshes.cluster import LEVELS, level_of
 from meshes.errors import InputError
-from meshes.placement import groups_crossing, groups_sharing_nics, level_of_axes, levels, place
+from meshes.placement import (
+    groups_crossing,
+    groups_on,
+    groups_sharing_nics,
+    level_of_axes,
+    levels,
+    place,
+)
 from meshes.shape import AXES, STAGES_OUTERMOST, MeshShape, parse_mesh
+from meshes.torus import coordinates
 
 SIZES = st.sampled_from([1, 2, 4, 8])
 MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, stage=SIZES, tensor=SIZES)
@@ -106,3 +115,27 @@ def test_every_device_has_its_own_place(mesh):
     cluster = h100(mesh.devices)
     places = {place(mesh, mesh.coordinates(d), cluster) for d in range(mesh.devices)}
     assert len(places) == mesh.devices
+
+
+def test_axes_of_a_mesh_run_along_the_dimensions_of_a_torus():
+    """Every group of every axis of 4 x 4 x 4 is a ring of chips that differ in one coordinate."""
+    cluster, mesh = catalog.load("tpu-v5p", 16), parse_mesh("data=4,fsdp=4,tensor=4")
+    for dimension, axis in enumerate(("data", "fsdp", "tensor")):
+        for group in groups_on(mesh, [axis], cluster).tolist():
+            places = np.array([coordinates(cluster.torus, (4, 4, 4), chip) for chip in group])
+            assert places[:, dimension].tolist() == [0, 1, 2, 3]
+            assert all(len(set(places[:, d])) == 1 for d in range(3) if d != dimension)
+
+
+def test_axes_across_slices_join_the_same_place_of_each():
+    cluster, mesh = catalog.load("tpu-v4", 2048), parse_mesh("data=2,fsdp=4096")
+    chips = cluster.devices // 2
+    groups = groups_on(mesh, ["data"], cluster)
+    assert (groups[:, 1] - groups[:, 0] == chips).all()
+
+
+@given(MESHES)
+def test_elsewhere_devices_are_those_of_the_mesh(mesh):
+    for axis in AXES:
+        found = groups_on(mesh, [axis], h100(mesh.devices))
+        assert (found == mesh.groups([axis])).all()
