@@ -31,6 +31,8 @@ FABRIC_PARTS = ("leaf", "spine", "core")
 # xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU
 # and its GPUs
 LINK_KINDS = ("nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network")
+# What moves bytes between hosts: InfiniBand's and RoCE's verbs, AWS's, Google's, HPE's, plain TCP.
+TRANSPORTS = ("verbs", "efa", "tcpx", "slingshot", "tcp")
 CPUS = ("", "intel", "amd", "arm")  # of a host; "": not stated
 
 
@@ -72,6 +74,7 @@ class Fabric:
     spine_oversubscription: Figure | None = None
     hop_latency: Figure | None = None  # s, one switch-to-switch link
     reduction: bool = False  # the switches can add up what passes through them (SHARP)
+    transport: str = "verbs"  # one of TRANSPORTS
 
 
 @dataclass(frozen=True)

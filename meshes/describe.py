@@ -103,6 +103,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "levels": level_nodes(cluster),
         "links": [_joint_json(joint) for joint in cluster.joints],
         "switch_reduction": cluster.switch_reduction,
+        "transport": "" if cluster.fabric is None else cluster.fabric.transport,
         "fabric_reduction": cluster.fabric is not None and cluster.fabric.reduction,
         "torus": None if cluster.torus is None else _torus_json(cluster, cluster.torus),
         "figures": {name: vars(figure) for name, figure in figures(cluster)},
@@ -189,7 +190,9 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     network = [_joint_line(j) for j in cluster.joints if "leaf" in j.parts]
     wiring = "one leaf per rail" if fabric.rails else "one leaf"
     reduces = "; its switches can reduce" if fabric.reduction else ""
-    yield "leaf", f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}", network
+    other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
+    words = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
+    yield "leaf", words, network
     if "spine" in units:
         yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), [_hop(cluster, fabric)]
     if "core" in units:

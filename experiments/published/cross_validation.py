@@ -37,7 +37,7 @@ def cross_errors(family: Family, cases: Sequence[Case]) -> Errors:
         figures, _ = fitted(family, rest, starts=1)
         links = family.links(figures, UNKNOWN)
         for series in series_of([case for case in own if fold_of(case) == fold]):
-            found[series.kind, series.where].append(errors_of([series], links))
+            found[series.kind, series.place(family)].append(errors_of([series], links))
     return {key: np.concatenate(errors) for key, errors in found.items()}
 
 

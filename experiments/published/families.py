@@ -1,35 +1,17 @@
-"""Families of chips whose collectives are fitted together, and what figures each needs.
-
-    inside     the links of a node or NVLink domain: rings under three protocols, in-switch sums,
-               all-to-all as sends to everyone
-    between    the network: rings, trees, and trees above in-switch sums
-
-NCCL's protocols: LL sends flags with every 8 bytes (half of the bytes are data), LL128 with every
-128 (120 are), Simple waits for whole chunks; none is best for all sizes (NVIDIA/nccl 2.30.7).
-"""
+"""Families of chips whose collectives are fitted together, and what figures each needs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from experiments.published.collectives import Case
-from scaling.cost.algorithms import Algorithm
+from experiments.published.uses import NET, Figures, between, inside, of_transport
 from scaling.cost.profile import Evidence, LinkFit, LinkKind
 
-Figures = dict[str, float]
-Where = Literal["inside", "between"]  # a node or NVLink domain; several of them
-PLACES: tuple[Where, ...] = ("inside", "between")
-RINGS = (
-    ("all-reduce", "stall_sum"),
-    ("all-gather", "stall_gather"),
-    ("reduce-scatter", "stall_scatter"),
-)
-PROTOCOLS = ("Simple", "LL128", "LL")
+# A node or NVLink domain; several of them, over verbs; over what clouds have instead.
+Where = Literal["inside", "between", "efa", "tcpx"]
+PLACES: tuple[Where, ...] = ("inside", "between", "efa", "tcpx")
 US = 1e-6
-# A ring's hop over the network in latencies of its links, 2.7 us on InfiniBand: NCCL's own steps of
-# 14, 4 and 2.7 us (NVIDIA/nccl 2.30.7, src/graph/tuning.cc). Not fitted: in published rows trees
-# are faster between nodes, so that nothing there tells what a ring's hop takes.
-RING_HOPS = {"Simple": 14 / 2.7, "LL128": 4 / 2.7, "LL": 1.0}
 
 
 @dataclass(frozen=True)
@@ -43,12 +25,21 @@ class Family:
     switch_adds: bool
     software: str = "any"
     machines: str = ""  # only those whose name begins so
+    transports: tuple[Where, ...] = ()  # with figures of their own beside those of verbs
 
     @property
     def stages(self) -> dict[Where, list[str]]:
-        """Names of figures by where they hold."""
-        between = [name for name in self.start if name.startswith("net_")]
-        return {"inside": [n for n in self.start if n not in between], "between": between}
+        """Names of figures by where they hold, in the order in which they are searched."""
+        net = [name for name in self.start if name.startswith(NET)]
+        found: dict[Where, list[str]] = {
+            "inside": [name for name in self.start if name not in net],
+            "between": net,
+        }
+        return found | {t: [of_transport(name, t) for name in net] for t in self.transports}
+
+    def place(self, transport: str) -> Where:
+        """Where the figures of a network hold that a transport serves."""
+        return next((t for t in self.transports if t == transport), "between")
 
     def holds(self, case: Case) -> bool:
         """Whether a case was measured on chips of this family."""
@@ -56,108 +47,12 @@ class Family:
 
     def links(self, f: Mapping[str, float], evidence: Evidence) -> list[LinkFit]:
         """The fits that the figures say."""
-        found = []
-
-        def add(
-            kind: str, link: LinkKind, algorithm: Algorithm, protocol: str, *figures: float
-        ) -> None:
-            efficiency, alpha, hop, stall = figures
-            step, latency = (0.0, hop) if link == "network" else (hop, 0.0)
-            found.append(
-                LinkFit(
-                    kind,  # type: ignore[arg-type]
-                    link,
-                    efficiency,
-                    evidence,
-                    protocol,
-                    alpha,
-                    step,
-                    latency,
-                    algorithm=algorithm,
-                    stall=stall,
-                )
-            )
-
-        for kind, stall in RINGS:
-            for p in PROTOCOLS:
-                add(kind, self.link, "ring", p, f[f"ring_{p}"], f["call"], f[f"hop_{p}"], f[stall])
-                if "net_call" in f:
-                    add(
-                        kind,
-                        "network",
-                        "ring",
-                        p,
-                        f[f"net_ring_{p}"],
-                        f["net_call"],
-                        RING_HOPS[p],
-                        0.0,
-                    )
-        add(
-            "all-to-all",
-            self.link,
-            "pairwise",
-            "Simple",
-            f["pair"],
-            f["pair_call"],
-            f["pair_hop"],
-            f["pair_stall"],
-        )
-        if "net_pair" in f:
-            add(
-                "all-to-all",
-                "network",
-                "pairwise",
-                "Simple",
-                f["net_pair"],
-                f["pair_call"],
-                f["net_pair_hop"],
-                0.0,
-            )
-        if self.switch_adds:
-            add("all-reduce", self.link, "nvls", "Simple", f["nvls"], f["nvls_call"], 0.0, 0.0)
-        if "net_call" in f:
-            for p in PROTOCOLS:
-                add(
-                    "all-reduce",
-                    self.link,
-                    "tree",
-                    p,
-                    f[f"ring_{p}"],
-                    f["net_call"],
-                    f[f"hop_{p}"],
-                    0.0,
-                )
-                add(
-                    "all-reduce",
-                    "network",
-                    "tree",
-                    p,
-                    f[f"net_tree_{p}"],
-                    f["net_call"],
-                    f[f"net_hop_{p}"],
-                    0.0,
-                )
-            if self.switch_adds:
-                add(
-                    "all-reduce",
-                    self.link,
-                    "nvls-tree",
-                    "Simple",
-                    f["nvls"],
-                    f["net_nvls_call"],
-                    0.0,
-                    0.0,
-                )
-                add(
-                    "all-reduce",
-                    "network",
-                    "nvls-tree",
-                    "Simple",
-                    f["net_nvls"],
-                    f["net_nvls_call"],
-                    f["net_nvls_hop"],
-                    0.0,
-                )
+        network = any(name.startswith(NET) for name in self.start)
+        found = [*inside(f, self.link, evidence, self.switch_adds, network)]
+        if network:
+            found += between(f, evidence, self.switch_adds)
+        for transport in self.transports:
+            found += between(f, evidence, self.switch_adds, transport)
         return found
 
 
@@ -184,6 +79,12 @@ EFFICIENCIES = tuple(
     or name.startswith(("ring_", "net_ring", "net_tree"))
 )
 
+
+def is_efficiency(name: str) -> bool:
+    """Whether a figure is a fraction of a link, of whatever transport."""
+    return name in EFFICIENCIES or NET + name.partition("_")[2] in EFFICIENCIES
+
+
 # Without peer access all goes through host memory, which a driver's copies share.
 GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.1, "ring_LL128": 0.05, "ring_LL": 0.05, "pair": 0.1}
 
@@ -203,6 +104,7 @@ FAMILIES: dict[str, Family] = {
         "nvlink",
         {**INSIDE, **NVLS, **NETWORK, **NET_NVLS},
         True,
+        transports=("efa", "tcpx"),
     ),
     "ampere": Family(
         ("a100-sxm-80g", "a100-sxm-40g"),

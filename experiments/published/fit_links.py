@@ -14,7 +14,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from experiments.published.collectives import Case
-from experiments.published.families import EFFICIENCIES, PLACES, Family, Figures, Where
+from experiments.published.families import PLACES, Family, Where, is_efficiency
+from experiments.published.uses import Figures, of_transport
 from meshes import catalog
 from meshes.cluster import Cluster
 from scaling.cost.collectives import Choice, collective_time
@@ -39,11 +40,12 @@ class Series:
     algorithm: str
     nccl: str = ""  # version; "": not stated
 
-    @property
-    def where(self) -> Where:
-        """Whether all of it stays in one node or NVLink domain."""
-        level = crossed_level(self.groups, self.cluster)
-        return "inside" if level in ("node", "domain") else "between"
+    def place(self, family: Family) -> Where:
+        """Whose figures it tells about: of a node or NVLink domain, or of a network."""
+        if crossed_level(self.groups, self.cluster) in ("node", "domain"):
+            return "inside"
+        fabric = self.cluster.fabric
+        return family.place(fabric.transport if fabric is not None else "")
 
     def predicted(self, profile: Profile, choice: Choice = "fastest") -> np.ndarray:
         """Seconds by the engine that everybody uses."""
@@ -105,7 +107,7 @@ def fit(
 
 def _possible(name: str, value: float) -> float:
     """No more than all of a link."""
-    return min(value, 1.0) if name in EFFICIENCIES else value
+    return min(value, 1.0) if is_efficiency(name) else value
 
 
 def fitted(
@@ -117,6 +119,8 @@ def fitted(
 ) -> tuple[Figures, list[Series]]:
     """Figures inside nodes first, then, with those, the ones between nodes; and what was fitted.
 
+    Those of other transports start from those of verbs, and stay so where nothing was measured.
+
     Args:
         starts: searches.
         known: figures of the places that are not `searched`.
@@ -124,7 +128,10 @@ def fitted(
     series = series_of([case for case in cases if family.holds(case)])
     figures: Figures = {**family.start}
     for place, names in family.stages.items():
-        some = [s for s in series if s.where == place]
+        some = [s for s in series if s.place(family) == place]
+        if place in family.transports:
+            as_verbs = {of_transport(n, place): figures[n] for n in family.stages["between"]}
+            figures = {**figures, **as_verbs}
         if known is not None and place not in searched:
             figures = {**figures, **{name: known[name] for name in names}}
         elif some and names:

@@ -47,7 +47,9 @@ def left_out(name: str, family: Family) -> Iterator[LeftOut]:
         own = [c for c in every if c.machine == machine and LEAST <= c.bytes <= MOST]
         if own:
             others = [case for case in chosen("fit") if case.machine != machine]
-            places = {s.where for s in series_of([c for c in every if c.machine == machine])}
+            places = {
+                s.place(family) for s in series_of([c for c in every if c.machine == machine])
+            }
             figures, _ = fitted(family, others, STARTS, shipped, places)
             links = family.links(figures, UNKNOWN)
             yield LeftOut(name, machine, errors_of(series_of(own), links), _spread(own))

@@ -18,8 +18,9 @@ import numpy as np
 
 from experiments.published.collectives import Case, chosen
 from experiments.published.cross_validation import UNKNOWN, Errors, cross_errors, quantile
-from experiments.published.families import FAMILIES, PLACES, Family, Figures, Where
+from experiments.published.families import FAMILIES, PLACES, Family, Where
 from experiments.published.fit_links import Series, errors_of, fitted, series_of
+from experiments.published.uses import Figures
 from scaling.cost.profile import Evidence, LinkFit
 
 FOLDER = Path("scaling/cost/links")
@@ -35,7 +36,10 @@ def document(
         crossed: errors of the same points, each by figures fitted without it.
     """
     links = family.links(figures, UNKNOWN)
-    known = {where: _evidence(series, links, where) for where in family.stages}
+    known = {
+        where: _evidence([s for s in series if s.place(family) == where], links)
+        for where in family.stages
+    }
     return {
         "chips": family.chips,
         "software": family.software,
@@ -45,9 +49,8 @@ def document(
     }
 
 
-def _evidence(series: Sequence[Series], links: Sequence[LinkFit], where: Where) -> Evidence | None:
-    """How well the links explain what was fitted inside nodes, or between them."""
-    some = [s for s in series if s.where == where]
+def _evidence(some: Sequence[Series], links: Sequence[LinkFit]) -> Evidence | None:
+    """How well the links explain what was fitted in one place; None: nothing was."""
     if not some:
         return None
     size = np.abs(errors_of(some, links))
@@ -64,11 +67,10 @@ def _evidence(series: Sequence[Series], links: Sequence[LinkFit], where: Where) 
 
 
 def _with_range(link: LinkFit, known: dict[Where, Evidence | None], crossed: Errors) -> LinkFit:
-    """The link with the evidence of where it is used, or of the other place if it has none."""
-    where: Where = "between" if link.link == "network" else "inside"
-    evidence = known.get(where) or next(e for e in known.values() if e is not None)
-    if known.get(where) is None:
-        where = "inside" if where == "between" else "between"
+    """The link with the evidence of where it is used, or of another place if it has none."""
+    where = next(place for place in _places(link) if known.get(place) is not None)
+    evidence = known[where]
+    assert evidence is not None
     held = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == where]))
     evidence = replace(
         evidence,
@@ -76,6 +78,14 @@ def _with_range(link: LinkFit, known: dict[Where, Evidence | None], crossed: Err
         nine_tenths=quantile(crossed, link.kind, where),
     )
     return replace(link, evidence=evidence)
+
+
+def _places(link: LinkFit) -> list[Where]:
+    """Where there may be evidence of a link, the best first."""
+    if link.link != "network":
+        return ["inside", "between"]
+    own: list[Where] = [place for place in PLACES if place == link.transport]
+    return [*own, "between", "inside"]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -102,7 +112,7 @@ def shipped(
         figures, series = known, series_of([case for case in cases if family.holds(case)])
     else:
         figures, series = fitted(
-            family, cases, known=known, searched=("between",) if args.between else PLACES
+            family, cases, known=known, searched=PLACES[1:] if args.between else PLACES
         )
     return document(family, figures, series, cross_errors(family, cases))
 

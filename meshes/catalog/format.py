@@ -14,7 +14,8 @@ A cluster file describes one host by its parts, the joints between them, and the
 
 Keys before the first table: switch_reduction (NVLink SHARP), peer_access, domain_nodes (nodes that
 share one NVLink domain), cpu (the make of the hosts' CPUs). [fabric] is the network, with
-`reduction` for SHARP; [torus] holds the links from chip to chip of a TPU slice.
+`reduction` for SHARP and `transport` where it is not InfiniBand's verbs; [torus] holds the links
+from chip to chip of a TPU slice.
 """
 
 import math
@@ -25,7 +26,7 @@ from typing import Any
 
 from meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
 from meshes.catalog.joints import JointEntry, figure_or_none, joint_from
-from meshes.cluster import CPUS, HOST_PARTS, Cluster, Fabric
+from meshes.cluster import CPUS, HOST_PARTS, TRANSPORTS, Cluster, Fabric
 from meshes.errors import InputError, check_keys
 from meshes.figures import Entry, Source, resolve
 from meshes.reading import read
@@ -67,6 +68,7 @@ class FabricEntry:
     spine_oversubscription: Entry | None = None
     hop_latency: Entry | None = None
     reduction: bool = False  # its switches can add up (SHARP)
+    transport: str = "verbs"  # one of TRANSPORTS
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
 def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str) -> Fabric | None:
     if entry is None:
         return None
+    check_keys([entry.transport], TRANSPORTS, f"{where}: transport")
     return Fabric(
         leaf_nodes=resolve(entry.leaf_nodes, sources, f"{where}: leaf_nodes"),
         rails=entry.rails,
@@ -167,6 +170,7 @@ def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str
             entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True
         ),
         reduction=entry.reduction,
+        transport=entry.transport,
     )
 
 

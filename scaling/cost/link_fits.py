@@ -4,6 +4,8 @@ Of the fits that hold, the one counts that says most exactly what it is about:
 
     algorithm and kind    algorithm, any kind    any algorithm, this kind    any of both
 
+each before the same of any transport, if it is about what moves bytes between just those hosts.
+
 A search of meshes asks the same by the thousand: each profile keeps what was found in it.
 """
 
@@ -50,7 +52,12 @@ def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
 
 @_kept
 def link_fit(
-    profile: Profile, algorithm: Algorithm, kind: CollectiveKind, link: LinkKind, protocol: str
+    profile: Profile,
+    algorithm: Algorithm,
+    kind: CollectiveKind,
+    link: LinkKind,
+    protocol: str,
+    transport: str = "",
 ) -> LinkFit | None:
     """The fit that says most exactly how an algorithm uses a kind of link, or None."""
     found = [
@@ -60,5 +67,7 @@ def link_fit(
         and fit.protocol == protocol
         and fit.kind in (kind, "any")
         and fit.algorithm in (algorithm, "any")
+        and fit.transport in (transport, "any")
     ]
-    return max(found, key=lambda f: (f.algorithm != "any", f.kind != "any"), default=None)
+    said = lambda f: (f.transport != "any", f.algorithm != "any", f.kind != "any")
+    return max(found, key=said, default=None)

@@ -121,6 +121,7 @@ class LinkFit:
     latency: float = 1.0  # fraction of the links' latency that a hop takes; 0: ideal
     algorithm: Algorithm | Literal["any"] = "any"
     stall: float = 0.0
+    transport: str = "any"  # of a network: one of meshes.cluster.TRANSPORTS
 
 
 @dataclass(frozen=True)

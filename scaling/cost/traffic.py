@@ -44,6 +44,7 @@ class Uplink:
     # is that of one
     grid: Grid | None = None  # the torus whose links these are
     straight: bool = False  # only for what goes straight from one chip to another
+    transport: str = ""  # of a network: one of meshes.cluster.TRANSPORTS
 
 
 @dataclass(frozen=True)

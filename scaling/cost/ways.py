@@ -118,7 +118,7 @@ def _way(
     uses = []
     for (uplink, carried), count in zip(loads, _hops(kind, algorithm, loads), strict=True):
         if carried.share > 0:
-            fit = link_fit(profile, algorithm, kind, uplink.link, protocol)
+            fit = link_fit(profile, algorithm, kind, uplink.link, protocol, uplink.transport)
             if fit is None:
                 return None
             uses.append(_Use(uplink, carried, count, fit))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.published import cross_validation
-from experiments.published.collectives import chosen
+from experiments.published.collectives import cases, chosen
 from experiments.published.cross_validation import FEWEST, FOLDS, cross_errors, fold_of, quantile
 from experiments.published.families import FAMILIES
-from experiments.published.fit_links import series_of
+from experiments.published.fit_links import fitted, series_of
 from experiments.published.ship_links import FOLDER, document, line
 from meshes import catalog
 from scaling.cost.profile_file import profile_of
@@ -73,11 +73,29 @@ def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
     assert "all-reduce over network" in line("ampere", found)
 
 
+def test_a_transport_that_nothing_was_measured_over_is_taken_for_verbs():
+    family = FAMILIES["hopper"]
+    figures, _ = fitted(family, [])
+    own = [name for name in figures if name.startswith("tcpx_")]
+    assert own and all(figures[n] == family.start[n.replace("tcpx_", "net_")] for n in own)
+
+
+def test_series_tell_about_the_place_that_they_were_measured_in():
+    family, other = FAMILIES["hopper"], FAMILIES["ampere"]
+    places = {
+        s.machine: s.place(family) for s in series_of([c for c in cases() if family.holds(c)])
+    }
+    assert places["AWS p5.48xlarge x2"] == "efa" and places["GCP A3 Mega x2"] == "tcpx"
+    assert places["OCI BM.GPU.H100.8 x2"] == "between"
+    assert places["H100 node (issue 290)"] == "inside"
+    assert other.place("efa") == "between"  # it has no figures of its own for that
+
+
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_a_shipped_family_has_the_figures_that_its_links_follow_from(name):
     shipped = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     family = FAMILIES[name]
-    assert shipped["figures"].keys() == family.start.keys()
+    assert family.start.keys() <= shipped["figures"].keys()
     found = family.links(shipped["figures"], cross_validation.UNKNOWN)
     for link, entry in zip(found, shipped["links"], strict=True):
         assert (link.kind, link.link, link.algorithm) == (

@@ -35,6 +35,18 @@ def test_a_collective_without_a_fit_takes_that_of_any():
     assert link_fit(only, "ring", "all-reduce", "pcie", "") is None
 
 
+def test_a_fit_about_a_transport_counts_before_those_of_any():
+    links = (
+        LinkFit("all-reduce", "network", 0.9, HERE, "Simple", algorithm="ring"),
+        LinkFit("any", "network", 0.5, HERE, "Simple", algorithm="ring", transport="efa"),
+    )
+    profile = replace(shipped("h100-sxm"), links=links)
+    use = "ring", "all-reduce", "network", "Simple"
+    assert link_fit(profile, *use, "efa").efficiency == 0.5
+    assert link_fit(profile, *use, "verbs").efficiency == 0.9
+    assert link_fit(replace(profile, links=links[1:]), *use, "verbs") is None
+
+
 @given(
     st.sampled_from(shipped_names()),
     st.sampled_from(ALGORITHMS),

@@ -14,7 +14,8 @@ from meshes.errors import InputError
 from meshes.figures import overridden
 from scaling.cost.crossings import Places
 from scaling.cost.traffic import Uplink, load, pairs_of
-from scaling.cost.uplinks import path_latency, uplinks
+from scaling.cost.uplinks import uplinks
+from scaling.cost.wiring import path_latency
 
 DEVICES = 16
 UNIT = 4  # devices per unit; two units per region of 8

@@ -1,0 +1,98 @@
+"""What a family's figures say of each use of a link: an algorithm under a protocol, kind by kind.
+
+    inside     the links of a node or NVLink domain: rings under three protocols, in-switch sums,
+               all-to-all as sends to everyone
+    between    the network: rings, trees, and trees above in-switch sums, for each transport
+
+NCCL's protocols: LL sends flags with every 8 bytes (half of the bytes are data), LL128 with every
+128 (120 are), Simple waits for whole chunks; none is best for all sizes (NVIDIA/nccl 2.30.7).
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from scaling.cost.profile import Evidence, LinkFit, LinkKind
+
+Figures = dict[str, float]
+NET = "net_"  # how the names of figures of a network begin
+ANY = "any"
+RINGS = (
+    ("all-reduce", "stall_sum"),
+    ("all-gather", "stall_gather"),
+    ("reduce-scatter", "stall_scatter"),
+)
+PROTOCOLS = ("Simple", "LL128", "LL")
+# A ring's hop over the network in latencies of its links, 2.7 us on InfiniBand: NCCL's own steps of
+# 14, 4 and 2.7 us (NVIDIA/nccl 2.30.7, src/graph/tuning.cc). Not fitted: in published rows trees
+# are faster between nodes, so that nothing there tells what a ring's hop takes.
+RING_HOPS = {"Simple": 14 / 2.7, "LL128": 4 / 2.7, "LL": 1.0}
+
+
+def of_transport(name: str, transport: str) -> str:
+    """`efa_ring_LL` for `net_ring_LL`: the figure of another transport than verbs."""
+    return f"{transport}_{name.removeprefix(NET)}"
+
+
+def inside(
+    f: Mapping[str, float], link: LinkKind, evidence: Evidence, switch_adds: bool, network: bool
+) -> Iterator[LinkFit]:
+    """Uses of the links of a node or domain; with a network, also below trees between nodes."""
+    use = partial(LinkFit, link=link, evidence=evidence, latency=0.0)
+    for p in PROTOCOLS:
+        ring = partial(use, efficiency=f[f"ring_{p}"], protocol=p, step=f[f"hop_{p}"])
+        for kind, stall in RINGS:
+            yield ring(kind, alpha=f["call"], algorithm="ring", stall=f[stall])
+        if network:
+            yield ring("all-reduce", alpha=f["call"], algorithm="tree")
+    yield use(
+        "all-to-all",
+        efficiency=f["pair"],
+        protocol="Simple",
+        alpha=f["pair_call"],
+        step=f["pair_hop"],
+        algorithm="pairwise",
+        stall=f["pair_stall"],
+    )
+    if switch_adds:
+        adds = partial(use, "all-reduce", efficiency=f["nvls"], protocol="Simple")
+        yield adds(alpha=f["nvls_call"], algorithm="nvls")
+        if network:
+            yield adds(alpha=f["call"], algorithm="nvls-tree")
+
+
+def between(
+    f: Mapping[str, float], evidence: Evidence, switch_adds: bool, transport: str = ANY
+) -> Iterator[LinkFit]:
+    """Uses of the network; hops count in latencies of its links."""
+
+    def own(name: str) -> float:
+        return f.get(of_transport(name, transport), f[NET + name])
+
+    use = partial(LinkFit, link="network", evidence=evidence, transport=transport)
+    for p in PROTOCOLS:
+        some = partial(use, protocol=p, alpha=own("call"))
+        for kind, _ in RINGS:
+            yield some(kind, efficiency=own(f"ring_{p}"), latency=RING_HOPS[p], algorithm="ring")
+        yield some(
+            "all-reduce",
+            efficiency=own(f"tree_{p}"),
+            latency=own(f"hop_{p}"),
+            algorithm="tree",
+        )
+    yield use(
+        "all-to-all",
+        efficiency=own("pair"),
+        protocol="Simple",
+        alpha=f["pair_call"],
+        latency=own("pair_hop"),
+        algorithm="pairwise",
+    )
+    if switch_adds:
+        yield use(
+            "all-reduce",
+            efficiency=own("nvls"),
+            protocol="Simple",
+            alpha=own("nvls_call"),
+            latency=own("nvls_hop"),
+            algorithm="nvls-tree",
+        )
