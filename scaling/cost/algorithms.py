@@ -21,7 +21,7 @@ Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, re
 """
 
 from collections.abc import Sequence
-from math import log2
+from math import log2, prod
 from typing import Literal
 
 import numpy as np
@@ -141,7 +141,7 @@ def refusal(algorithm: Algorithm, kind: CollectiveKind, units: Sequence[int], sw
 
 def _of_all(units: Sequence[int]) -> list[float]:
     """Hops of one walk through all members that stay in each level."""
-    left, found = float(np.prod(units)), []
+    left, found = float(prod(units)), []
     for n in units:
         found.append(left - left / n)
         left /= n

@@ -24,7 +24,7 @@ from scaling.cost.nccl.choice import as_nccl, check_has_nccl
 from scaling.cost.profile import CollectiveFit, Evidence, Profile
 from scaling.cost.skew import check_skew
 from scaling.cost.traffic import Uplink
-from scaling.cost.ways import Way, bottleneck, ways
+from scaling.cost.ways import Way, bottleneck, ways_of
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
 Choice = Literal["fastest", "nccl"]
@@ -91,7 +91,7 @@ def collective_time(
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
     if level == "node" and profile.collectives and algorithm == "auto" and choice == "fastest":
         return _measured(kind, bytes, where, profile, skew)
-    usable = ways(kind, groups, cluster, profile, algorithm, skew)
+    usable = ways_of(kind, where, profile, algorithm, skew)
     largest, why = float(np.max(bytes)), ""
     if choice == "nccl":
         followed = as_nccl(kind, bytes, groups, cluster, profile, usable, nccl, algorithm)

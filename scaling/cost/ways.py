@@ -17,7 +17,7 @@ from meshes.errors import InputError, check_keys
 from meshes.units import format_rate, format_size
 from scaling.cost.algorithms import ALGORITHMS, KINDS, Algorithm, hops, is_chosen, refusal
 from scaling.cost.link_fits import algorithms, link_fit, protocols
-from scaling.cost.loads import Loads, loads_of, placed
+from scaling.cost.loads import Loads, Placed, loads_of, placed
 from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.traffic import Load, Uplink
 from scaling.program import CollectiveKind, Number
@@ -53,8 +53,15 @@ def ways(
     skew: float = 1.0,
 ) -> list[Way]:
     """All ways that are open: what was asked for, or else every algorithm that can run."""
+    return ways_of(kind, placed(groups, cluster), profile, asked, skew)
+
+
+def ways_of(
+    kind: CollectiveKind, where: Placed, profile: Profile, asked: str, skew: float = 1.0
+) -> list[Way]:
+    """The same, of groups that are placed."""
     found: list[Way] = []
-    where = placed(groups, cluster)
+    cluster = where.cluster
     for algorithm in _candidates(kind, profile, asked):
         carried = loads_of(kind, where, algorithm, skew)
         units = _units(carried)
@@ -64,8 +71,9 @@ def ways(
         if reason and asked != "auto":
             raise InputError(f"{cluster.name}: {reason}")
         if not reason and (asked != "auto" or is_chosen(algorithm, units)):
+            counts = _hops(kind, algorithm, carried, units)
             for protocol in protocols(profile, algorithm):
-                way = _way(kind, algorithm, carried, profile, protocol)
+                way = _way(kind, algorithm, carried, counts, profile, protocol)
                 found += [way] if way is not None else []
     if not found:
         links = ", ".join(dict.fromkeys(u.link for u, load in carried if load.share > 0))
@@ -112,11 +120,16 @@ class _Use:
 
 
 def _way(
-    kind: CollectiveKind, algorithm: Algorithm, loads: Loads, profile: Profile, protocol: str
+    kind: CollectiveKind,
+    algorithm: Algorithm,
+    loads: Loads,
+    counts: list[float],
+    profile: Profile,
+    protocol: str,
 ) -> Way | None:
-    """The cost under one protocol, or None where the profile lacks it."""
+    """The cost under one protocol, or None where the profile lacks it; `counts` hops each."""
     uses = []
-    for (uplink, carried), count in zip(loads, _hops(kind, algorithm, loads), strict=True):
+    for (uplink, carried), count in zip(loads, counts, strict=True):
         if carried.share > 0:
             fit = link_fit(profile, algorithm, kind, uplink.link, protocol, uplink.transport)
             if fit is None:
@@ -139,9 +152,11 @@ def _units(loads: Loads) -> list[int]:
     return [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
 
 
-def _hops(kind: CollectiveKind, algorithm: Algorithm, loads: Loads) -> list[float]:
+def _hops(
+    kind: CollectiveKind, algorithm: Algorithm, loads: Loads, units: list[int]
+) -> list[float]:
     """Hops over each uplink that wait for one another; those without latency have none."""
-    counts = iter(hops(algorithm, kind, _units(loads)))
+    counts = iter(hops(algorithm, kind, units))
     return [next(counts) if uplink.latency > 0 else 0.0 for uplink, _ in loads]
 
 
