@@ -81,7 +81,7 @@ def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
     new = changes(unit) if places.pool is places.unit else changes(unit, pool)
     new[::members] = True
     starts = np.flatnonzero(new)
-    group, first, count = starts // members, flat[starts], _lengths(starts, flat.size)
+    group, first, count = starts // members, flat[starts], lengths(starts, flat.size)
     unit, region, parent = unit[starts], places.region[first], places.parent[first]
     regions = np.flatnonzero(changes(group, region))
     rings = _ring_counts(flat, starts[regions], paired) if paired else np.ones(len(regions), int)
@@ -103,7 +103,7 @@ def crossing(groups: np.ndarray, places: Places, paired: Links = ()) -> Crossing
     crosses = np.flatnonzero(parts.crosses)
     pool, group = parts.pool[crosses], parts.group[crosses]
     traits = np.stack([parts.inside, parts.within, parts.rings])[:, crosses]
-    kind, examples = _classes(traits)
+    kind, examples = classes(traits)
     pools, kinds = int(pool.max(initial=0)) + 1, len(examples)
     cells = pools * kinds
     counts = np.bincount(pool * kinds + kind, parts.count[crosses], cells).reshape(pools, kinds)
@@ -123,7 +123,7 @@ def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ..
         starts: where each run begins.
     """
     masks = np.bitwise_or.reduceat(np.left_shift(1, chips), starts)
-    number, examples = _classes(masks[None])
+    number, examples = classes(masks[None])
     sets = [tuple(i for i in range(62) if mask >> i & 1) for mask in masks[examples].tolist()]
     return sets, number
 
@@ -135,7 +135,7 @@ def _ring_counts(flat: np.ndarray, starts: np.ndarray, paired: Links) -> np.ndar
     return np.maximum(1, np.array(counts))[number]
 
 
-def _classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Columns that are equal: the number of each one's class, and an example of every class.
 
     Args:
@@ -159,7 +159,7 @@ def changes(*labels: np.ndarray) -> np.ndarray:
     return new
 
 
-def _lengths(starts: np.ndarray, size: int) -> np.ndarray:
+def lengths(starts: np.ndarray, size: int) -> np.ndarray:
     """Of runs that begin at `starts` and cover `size` places."""
     ends = np.empty_like(starts)
     ends[:-1], ends[-1] = starts[1:], size
@@ -168,4 +168,4 @@ def _lengths(starts: np.ndarray, size: int) -> np.ndarray:
 
 def _spread(values: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
     """The value of each run for every place in it."""
-    return np.repeat(values, _lengths(starts, size))
+    return np.repeat(values, lengths(starts, size))

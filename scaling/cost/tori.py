@@ -23,7 +23,7 @@ trees with power weighted edges", Annals of Probability 16, 1988); for an all-to
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from meshes.cluster import Cluster, torus_shape
 from meshes.torus import coordinates, wraparound
 from scaling.cost.algorithms import rounds
+from scaling.cost.crossings import changes, classes, lengths
 from scaling.cost.skew import fractions
 from scaling.program import CollectiveKind
 
@@ -57,11 +58,9 @@ class GridShare:
 
 
 @dataclass(frozen=True)
-class _Box:
-    """The chips of one group in one slice: low, low + step .. along each dimension."""
+class _Form:
+    """The chips of one group in one slice, but for where: every step-th along each dimension."""
 
-    slice: int
-    low: tuple[int, ...]
     step: tuple[int, ...]
     count: tuple[int, ...]
     members: int
@@ -70,6 +69,10 @@ class _Box:
     def filled(self) -> float:
         """Fraction of its places that are members: 1 of a grid."""
         return self.members / math.prod(self.count)
+
+
+# The form of boxes around groups -> of each such box its slice and lowest corner, [boxes, 1 + dims]
+_Boxes = dict[_Form, np.ndarray]
 
 
 def grid_of(cluster: Cluster) -> Grid:
@@ -98,38 +101,39 @@ def grid_share(
     kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float = 1.0
 ) -> GridShare:
     """The load of a collective, other than a permute, in all groups [groups, members] at once."""
-    boxes = [box for box in _boxes(groups, grid) if box.members > 1]
+    boxes = _boxes(groups, grid)
     if not boxes:
         return GridShare(0.0, 0.0, 0, 1, 0.0)
-    users = _users(kind, boxes, grid)
-    members = groups.shape[1]
+    users, members = _users(kind, boxes, grid), groups.shape[1]
     if kind == "all-to-all":
-        shares = [_exchanged(box, grid, users, *fractions(skew, members)) for box in boxes]
+        shares = [_exchanged(form, grid, users, *fractions(skew, members)) for form in boxes]
     else:
-        shares = [_share(kind, box, grid, users) for box in boxes]
+        shares = [_share(kind, form, grid, users) for form in boxes]
     return GridShare(
         max(share for share, _ in shares),
         max(least for _, least in shares),
         round(max(users)),
-        max(box.members for box in boxes),
-        max(_hops(kind, box, grid) for box in boxes),
+        max(form.members for form in boxes),
+        max(_hops(kind, form, grid) for form in boxes),
     )
 
 
-def _boxes(groups: np.ndarray, grid: Grid) -> Iterator[_Box]:
-    """What every group has in every slice, groups of one slice in one go."""
+def _boxes(groups: np.ndarray, grid: Grid) -> _Boxes:
+    """What every group has in every slice, where it has two chips or more; alike ones together."""
     slices = grid.slices[groups]
     keys = slices + (int(slices.max()) + 1) * np.arange(len(groups))[:, None]
     order = np.argsort(keys, axis=None, kind="stable")
-    _, first, counts = np.unique(keys.ravel()[order], return_index=True, return_counts=True)
-    devices = groups.ravel()[order]
-    for members in np.unique(counts):
+    first = np.flatnonzero(changes(keys.ravel()[order]))
+    counts, devices = lengths(first, order.size), groups.ravel()[order]
+    found: _Boxes = {}
+    for members in sorted(set(counts.tolist()) - {1}):
         starts = first[counts == members]
         alike = devices[starts[:, None] + np.arange(members)]
-        yield from _boxes_of(grid.places[alike], grid.slices[alike[:, 0]], grid)
+        found |= _boxes_of(grid.places[alike], grid.slices[alike[:, 0]], grid)
+    return found
 
 
-def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> Iterator[_Box]:
+def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> _Boxes:
     """Boxes of equally large groups: places [groups, members, dims].
 
     A scattered group over more than half of a ring has all of it: the shorter way leads around.
@@ -145,55 +149,68 @@ def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> Iterator[_B
     count = np.where(even[:, None], count, high - low + 1)
     around = ~even[:, None] & np.array(grid.closed) & (2 * count > np.array(grid.shape))
     low, count = np.where(around, 0, low), np.where(around, np.array(grid.shape), count)
-    rows = zip(slices.tolist(), low.tolist(), step.tolist(), count.tolist(), strict=True)
-    for number, corner, steps, counts in rows:
-        yield _Box(number, tuple(corner), tuple(steps), tuple(counts), members)
+    corners = np.column_stack([slices, low])
+    number, examples = classes(np.hstack([step, count]).T)
+    return {
+        _Form(tuple(step[one].tolist()), tuple(count[one].tolist()), members): corners[number == k]
+        for k, one in enumerate(examples)
+    }
 
 
-def _is_ring(box: _Box, dim: int, grid: Grid) -> bool:
-    return grid.closed[dim] and box.count[dim] * box.step[dim] == grid.shape[dim]
+def _is_ring(form: _Form, dim: int, grid: Grid) -> bool:
+    return grid.closed[dim] and form.count[dim] * form.step[dim] == grid.shape[dim]
 
 
-def _users(kind: CollectiveKind, boxes: list[_Box], grid: Grid) -> list[float]:
+def _users(kind: CollectiveKind, boxes: _Boxes, grid: Grid) -> list[float]:
     """For each dimension, the most groups that use one of its links; at least one does."""
-    shape = (1 + max(box.slice for box in boxes), *grid.shape)
-    used = [np.zeros(shape) for _ in grid.shape]
-    for box in boxes:
-        spanned = sum(count > 1 for count in box.count)
-        needed = box.filled ** (1 if kind == "all-to-all" else 1 - 1 / spanned)
-        chips = [
-            slice(low, low + step * count, step)
-            for low, step, count in zip(box.low, box.step, box.count, strict=True)
-        ]
-        for dim, count in enumerate(box.count):
-            end = box.low[dim] + box.step[dim] * (count - 1)
-            links = slice(None) if _is_ring(box, dim, grid) else slice(box.low[dim], end)
-            place: tuple[int | slice, ...] = (box.slice, *chips[:dim], links, *chips[dim + 1 :])
-            used[dim][place] += needed
+    used = [np.zeros(len(grid.places)) for _ in grid.shape]
+    for form, corners in boxes.items():
+        spanned = sum(count > 1 for count in form.count)
+        needed = form.filled ** (1 if kind == "all-to-all" else 1 - 1 / spanned)
+        for dim in range(len(grid.shape)):
+            links = _links(form, corners, dim, grid)
+            used[dim] += needed * np.bincount(links, minlength=len(grid.places))
     return [max(1.0, float(links.max())) for links in used]
 
 
-def _widths(box: _Box, grid: Grid, users: list[float]) -> dict[int, float]:
+def _links(form: _Form, corners: np.ndarray, dim: int, grid: Grid) -> np.ndarray:
+    """Numbers of the links along one dimension that boxes use: each by the chip that it leaves."""
+    found = corners[:, :1]  # [boxes, chips of a box]
+    for d, size in enumerate(grid.shape):
+        low, step, count = corners[:, d + 1 : d + 2], form.step[d], form.count[d]
+        if d != dim:
+            along = low + step * np.arange(count)
+        elif _is_ring(form, d, grid):
+            along = np.broadcast_to(np.arange(size), (len(corners), size))
+        else:
+            along = low + np.arange(step * (count - 1))
+        found = (found[:, :, None] * size + along[:, None, :]).reshape(len(corners), -1)
+    return found.ravel()
+
+
+def _widths(form: _Form, grid: Grid, users: list[float]) -> dict[int, float]:
     """Links of a chip along each dimension that is spanned, shared with other groups."""
-    spanned = [dim for dim, count in enumerate(box.count) if count > 1]
-    return {dim: (2 if _is_ring(box, dim, grid) else 1) / users[dim] for dim in spanned}
+    spanned = [dim for dim, count in enumerate(form.count) if count > 1]
+    return {dim: (2 if _is_ring(form, dim, grid) else 1) / users[dim] for dim in spanned}
 
 
-def _share(kind: CollectiveKind, box: _Box, grid: Grid, users: list[float]) -> tuple[float, float]:
+def _share(
+    kind: CollectiveKind, form: _Form, grid: Grid, users: list[float]
+) -> tuple[float, float]:
     """Bytes over the busiest link as the shards pass, and at least; no all-to-all."""
-    widths = _widths(box, grid, users)
-    lacking, width = 1 - 1 / box.members, sum(widths.values())
+    widths = _widths(form, grid, users)
+    lacking, width = 1 - 1 / form.members, sum(widths.values())
     scattered = lacking / (2 * len(grid.shape))  # at least: over all links of a chip
     if kind == "broadcast":
-        return 1 / width, 1 / width if box.filled == 1 else scattered
+        return 1 / width, 1 / width if form.filled == 1 else scattered
     # X/2 steps of whole shards in a ring; the last of them could be split between both ways
-    passed = 1.0 if any(_is_ring(box, dim, grid) for dim in widths) else lacking
-    least = lacking / width if box.filled == 1 else scattered
+    passed = 1.0 if any(_is_ring(form, dim, grid) for dim in widths) else lacking
+    least = lacking / width if form.filled == 1 else scattered
     return rounds(kind) * passed / width, rounds(kind) * least
 
 
 def _exchanged(
-    box: _Box, grid: Grid, users: list[float], busiest: float, others: float
+    form: _Form, grid: Grid, users: list[float], busiest: float, others: float
 ) -> tuple[float, float]:
     """Bytes over the busiest link of an all-to-all, and at least.
 
@@ -204,30 +221,30 @@ def _exchanged(
     Args:
         busiest, others: of what a member sends, to the one and to each of the others.
     """
-    widths, n = _widths(box, grid, users), box.members
+    widths, n = _widths(form, grid, users), form.members
     width = sum(widths.values())
     shares, middles = [], []
     for dim, links in widths.items():
-        size = box.count[dim]
+        size = form.count[dim]
         behind = np.arange(1, size)
         even = n * others * behind * (size - behind) / size / links
         apart = (busiest - others) / links * behind  # spread over the lines side by side
         joined = np.maximum(apart, (busiest - others) * (n - 1) / width * behind / (size - 1))
-        ring = _is_ring(box, dim, grid)
+        ring = _is_ring(form, dim, grid)
         shares.append(even.max() + joined.max() if ring else (even + joined).max())
         middles.append((even + apart).max())
-    if box.filled < 1:
+    if form.filled < 1:
         least = (n - 1) * busiest / (2 * len(grid.shape))  # over all links of a chip
     else:
         least = max((n - 1) * busiest / width, *middles)
     return float(max(*shares, least)), float(least)
 
 
-def _hops(kind: CollectiveKind, box: _Box, grid: Grid) -> float:
+def _hops(kind: CollectiveKind, form: _Form, grid: Grid) -> float:
     """Half way around every ring, from end to end of every line."""
     lengths = [
-        step * (count / 2 if _is_ring(box, dim, grid) else count - 1)
-        for dim, (step, count) in enumerate(zip(box.step, box.count, strict=True))
+        step * (count / 2 if _is_ring(form, dim, grid) else count - 1)
+        for dim, (step, count) in enumerate(zip(form.step, form.count, strict=True))
         if count > 1
     ]
     return rounds(kind) * sum(lengths)

@@ -229,6 +229,53 @@ def test_scattered_groups_take_no_less_than_they_must(drawn, kind):
     assert found.least <= found.share + 1e-12
 
 
+def box_of(places, g):
+    """(first, step, count) of one group along each dimension, and whether that is a ring."""
+    axes = [sorted(set(column)) for column in zip(*places, strict=True)]
+    steps = [max(1, (a[-1] - a[0]) // max(1, len(a) - 1)) for a in axes]
+    if sorted(places) == sorted(product(*axes)) and all(
+        a == list(range(a[0], a[-1] + 1, step)) for a, step in zip(axes, steps, strict=True)
+    ):
+        box = [(a[0], step, len(a)) for a, step in zip(axes, steps, strict=True)]
+    else:
+        spans = [(a[0], 1, a[-1] - a[0] + 1) for a in axes]
+        around = [
+            c and 2 * span[2] > n for c, span, n in zip(g.closed, spans, g.shape, strict=True)
+        ]
+        whole = [(0, 1, n) for n in g.shape]
+        box = [w if a else s for a, w, s in zip(around, whole, spans, strict=True)]
+    return box, [c and k * m == n for c, (_, k, m), n in zip(g.closed, box, g.shape, strict=True)]
+
+
+def broadcast_share(groups, g):
+    """Group by group and link by link."""
+    boxes, used = [], Counter()
+    for group in groups.tolist():
+        box, rings = box_of([tuple(g.places[d].tolist()) for d in group], g)
+        filled = len(group) / np.prod([count for *_, count in box])
+        needed = filled ** (1 - 1 / sum(count > 1 for *_, count in box))
+        boxes.append((box, rings))
+        chips = [range(low, low + step * count, step) for low, step, count in box]
+        for dim, (low, step, count) in enumerate(box):
+            links = range(g.shape[dim]) if rings[dim] else range(low, low + step * (count - 1))
+            for place in product(*chips[:dim], links, *chips[dim + 1 :]):
+                used[(dim, place)] += needed
+    dims = range(len(g.shape))
+    most = [max([1.0, *(n for (d, _), n in used.items() if d == dim)]) for dim in dims]
+    widths = [
+        sum((2 if rings[dim] else 1) / most[dim] for dim in dims if box[dim][2] > 1)
+        for box, rings in boxes
+    ]
+    return 1 / min(widths)
+
+
+@given(scattered())
+def test_boxes_that_are_alike_load_what_each_of_them_would(drawn):
+    g, groups = drawn
+    found = grid_share("broadcast", groups, g).share
+    assert found == pytest.approx(broadcast_share(groups, g), rel=1e-12)
+
+
 def test_scattered_groups_share_the_links_of_their_boxes():
     """32 groups of 32 over a torus of 1024: an all-to-all goes as far as one among all of them."""
     g, rng = grid((32, 32)), np.random.default_rng(0)
