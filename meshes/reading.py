@@ -8,6 +8,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
 from meshes.errors import InputError, check_keys, nearest
@@ -35,12 +36,18 @@ def read(cls: type[T], data: Any, where: str) -> T:
     missing = [n for n, f in fields.items() if n not in data and not _has_default(f)]
     if missing:
         raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     values = {k: convert(hints[k], v, f"{where}: {k}") for k, v in data.items()}
     try:
         return cls(**values)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Types of the fields: a profile has hundreds of instances of a few classes."""
+    return typing.get_type_hints(cls)
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
