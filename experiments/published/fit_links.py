@@ -24,6 +24,7 @@ from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.profile_file import ideal
 
 PULL = 1e-3  # of the squared log distance from the start, against a mean of absolute log errors
+MANY = 100  # points; with fewer the pull is stronger by as much: two rows say little of ten figures
 STARTS, SPREAD = 3, 0.4  # searches, and how far apart in the logarithm they begin
 
 
@@ -88,6 +89,7 @@ def fit(
 ) -> Figures:
     """The figures `names` that explain the series best; the search starts from those known."""
     start = np.log(np.array([known[name] for name in names]))
+    pull = PULL * max(1.0, MANY / sum(len(s.bytes) for s in series))
 
     def figures(x: np.ndarray) -> Figures:
         found = dict(zip(names, np.exp(x).tolist(), strict=True))
@@ -96,7 +98,7 @@ def fit(
     def loss(x: np.ndarray) -> float:
         profile = profile_with(family.links(figures(x), Evidence("", "", "calibrated")))
         errors = [np.abs(np.log(s.predicted(profile) / s.time)).mean() for s in series]
-        return float(np.mean(errors) + PULL * np.sum((x - start) ** 2))
+        return float(np.mean(errors) + pull * np.sum((x - start) ** 2))
 
     draw = np.random.default_rng(0)
     begins = [start + SPREAD * draw.normal(size=len(start)) * (i > 0) for i in range(starts)]

@@ -11,12 +11,15 @@ JAX's own collectives, priced as `scaling predict` does, follows by itself.
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from experiments.gpu.machine import git_commit
 from experiments.published.baselines import Measured, by_nccl, rule_of_thumb, spreads
 from experiments.published.collectives import Case, cases, split
 from experiments.published.families import FAMILIES
@@ -155,20 +158,42 @@ def against_nccl(scores: Sequence[Scored], part: str) -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Print the table."""
-    argparse.ArgumentParser(prog="python -m experiments.published.score_collectives").parse_args(
-        arguments
-    )
-    scores = scored(cases())
-    print("\n".join(table(scores)))
+def report(all_: Sequence[Case]) -> Iterator[str]:
+    """All tables and summaries, line by line."""
+    scores = scored(all_)
+    yield from table(scores)
     for part in ("fit", "left"):
-        print(medians(scores, part))
-        print(against_nccl(scores, part))
-    own = FAMILIES["hopper-jax"]
-    print("\nAs JAX calls NCCL (--software jax):\n")
-    print("\n".join(table(scored([c for c in cases() if own.holds(c)], software="jax"))))
+        yield medians(scores, part)
+        yield from against_nccl(scores, part).splitlines()
+    own = [case for case in all_ if FAMILIES["hopper-jax"].holds(case)]
+    yield from ("", "As JAX calls NCCL (--software jax):", "")
+    yield from table(scored(own, software="jax"))
 
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the tables, and keep them if told where."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.published.score_collectives")
+    parser.add_argument("--out", type=Path, help="folder for a README.md with the tables")
+    out = parser.parse_args(arguments).out
+    lines = list(report(cases()))
+    print("\n".join(lines))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        head = HEAD.format(date=date.today().isoformat(), commit=git_commit())
+        text = "\n".join([head, "```", *lines, "```", ""])
+        (out / "README.md").write_text(text, encoding="utf-8")
+
+
+HEAD = """\
+# Published collectives, predicted
+
+{date}, commit {commit}. Made by `python -m experiments.published.score_collectives --out`.
+Errors are predicted / measured - 1 over points of 1 MiB to 1 GiB. `fit`: points that were fitted,
+`left`: points that were not. `rule`: mean error of 20 us + bus bytes over 80 % of the link. `nccl`:
+mean error of the estimate by which NCCL chooses (of the version that the source states, else the
+newest); "-" where it has none: AMD's GPUs, all-to-all. `spread`: how far the sources that measured
+the same are from their own mean; "-" where there is one source.
+"""
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from experiments.published import score_collectives
 from experiments.published.baselines import by_nccl, spreads
 from experiments.published.collectives import cases
 from experiments.published.fit_links import series_of
@@ -108,3 +109,11 @@ def test_figures_of_jax_are_nearer_to_its_own_tables_than_those_of_all_software(
         for software in ("any", "jax")
     }
     assert mean["jax"] < mean["any"]
+
+
+def test_the_tables_are_kept_where_told(tmp_path, monkeypatch, capsys):
+    few = tuple(c for c in cases() if c.machine in MACHINES)
+    monkeypatch.setattr(score_collectives, "cases", lambda: few)
+    score_collectives.main(["--out", str(tmp_path / "kept")])
+    printed, kept = capsys.readouterr().out, (tmp_path / "kept" / "README.md").read_text()
+    assert printed.strip() in kept and kept.startswith("# Published collectives")
