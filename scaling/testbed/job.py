@@ -4,31 +4,33 @@
     host1   JAX_PROCESS_ID=1   ... and as many fake CPU devices each as the testbed has
 
 The first that fails ends the others and gives its exit code. SIGTERM and SIGINT are passed on to
-all, so that a training run can save; a second one kills.
+all, so that a training run can save; a second one kills. What a command has started ends with it,
+see `scaling.testbed.keeper`: also when this process is killed, or the testbed is taken down.
 """
 
 import os
-import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from meshes.errors import InputError
-from scaling.testbed.build import held_signals
-from scaling.testbed.machine import CommandFailed, Machine, processes, search_path
+from scaling.testbed import keeper
+from scaling.testbed.build import held_signals, missing
+from scaling.testbed.machine import CommandFailed, Machine, search_path
 from scaling.testbed.plan import Bed
 
 GRACE = 30.0  # s to end after a signal, or after another process failed: a checkpoint takes some
 POLL = 0.05  # s
-LAST_WORDS = 2.0  # s for the output of a process that has ended to arrive
+LAST_WORDS = 30.0  # s for the output of ended processes; all who could write have ended too
 OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # would say other ranks
-JOB = "SCALING_TESTBED_JOB"  # in the environment of every process that a job starts
+KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 FREE_PORT = "import socket as s; x = s.socket(); x.bind(('', 0)); print(x.getsockname()[1])"
 
 
@@ -47,13 +49,12 @@ def run_job(
     Raises:
         InputError: there is no such command, or the testbed cannot be entered.
     """
-    job = secrets.token_hex(8)
     try:
         words = ("ip", "netns", "exec", bed.host_namespaces[0], sys.executable, "-c", FREE_PORT)
         port = int(machine.run(words))
     except CommandFailed as error:
         raise InputError(f"cannot enter {bed.host_namespaces[0]}: {error}") from None
-    given = [{**host_environment(bed, i, port, environment), JOB: job} for i in range(bed.hosts)]
+    given = [host_environment(bed, i, port, environment) for i in range(bed.hosts)]
     path = given[0]["PATH"]
     if not command or shutil.which(command[0], path=path) is None:
         raise InputError(f"there is no command {' '.join(command[:1])!r}; write: run -- COMMAND")
@@ -63,9 +64,11 @@ def run_job(
             for name, env in zip(bed.host_namespaces, given, strict=True):
                 children.append(_start(name, command, env))
             printers = [t for i, c in enumerate(children) for t in _printers(f"host{i}", c)]
-            code = _watch(children, told, grace)
+            code = _watch(children, told, grace, lambda: _is_down(bed, machine))
         finally:
-            _end_all(bed, machine, children, job)
+            _kill(children)
+            for child in children:
+                child.wait()
         for printer in printers:
             printer.join(LAST_WORDS)
     return code
@@ -92,17 +95,28 @@ def host_environment(
 def _start(
     namespace: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """In a session of its own: signals come from us alone."""
-    return subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    """In a session of its own: signals come from us alone. Its stdin is the keeper's lifeline."""
+    with _signals_wait():
+        return subprocess.Popen(
+            [*KEEPER, "ip", "netns", "exec", namespace, *command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Who is started here gets signals when it is ready for them: a keeper unblocks them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.PASSED_ON)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _printers(host: str, child: subprocess.Popen[str]) -> list[threading.Thread]:
@@ -122,7 +136,12 @@ def _print(host: str, source: IO[str], target: IO[str]) -> None:
             target.flush()
 
 
-def _watch(children: Sequence[subprocess.Popen[str]], told: list[int], grace: float) -> int:
+def _watch(
+    children: Sequence[subprocess.Popen[str]],
+    told: list[int],
+    grace: float,
+    is_down: Callable[[], bool],
+) -> int:
     """Waits until all have ended, and sees to it that they do; the code of the first failure."""
     first, passed_on, deadline = 0, 0, float("inf")
     while None in [child.poll() for child in children]:  # asks every one
@@ -132,14 +151,14 @@ def _watch(children: Sequence[subprocess.Popen[str]], told: list[int], grace: fl
             _signal(children, signal.SIGTERM)
             deadline = min(deadline, time.monotonic() + grace)
         if len(told) > passed_on:
-            _signal(children, told[-1] if passed_on == 0 else signal.SIGKILL)
+            _kill(children) if passed_on else _signal(children, told[-1])
             passed_on = len(told)
             deadline = min(deadline, time.monotonic() + grace)
-        if time.monotonic() > deadline:
-            _signal(children, signal.SIGKILL)
+        if time.monotonic() > deadline or is_down():
+            _kill(children)
         time.sleep(POLL)
     first = first or next((c.returncode for c in children if c.returncode), 0)
-    return 128 - first if first < 0 else first
+    return keeper.SHELL_SIGNAL - first if first < 0 else first
 
 
 def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
@@ -147,26 +166,13 @@ def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
         child.send_signal(number)  # does nothing to one that has ended
 
 
-def _end_all(
-    bed: Bed, machine: Machine, children: Sequence[subprocess.Popen[str]], job: str
-) -> None:
-    """Kills what this job has started and is still there, and nothing else in the hosts."""
-    _signal(children, signal.SIGKILL)
+def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
+    """Ends commands and all that descends from them. A keeper itself must live to do so."""
     for child in children:
-        child.wait()
-    for namespace in bed.host_namespaces:
-        for pid in processes(machine, namespace) if machine.has_namespace(namespace) else ():
-            if is_of_job(machine, pid, job):
-                try:
-                    machine.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:  # it has just ended
-                    pass
+        assert child.stdin is not None
+        child.stdin.close()
 
 
-def is_of_job(machine: Machine, pid: int, job: str) -> bool:
-    """Whether a process was started by this job, or by one that was."""
-    try:
-        variables = (machine.proc / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:  # it has just ended
-        return False
-    return f"{JOB}={job}".encode() in variables
+def _is_down(bed: Bed, machine: Machine) -> bool:
+    """Whether `down` is through, so that it can have missed no more than what started meanwhile."""
+    return len(missing(bed, machine)) == len(bed.namespaces)

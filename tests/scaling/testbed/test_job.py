@@ -14,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
-from scaling.testbed.job import JOB, host_environment, is_of_job, run_job
+from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import Bed
 from scaling.train.launch import job_kind
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="testbeds are made of Linux")
+ROOT = Path(__file__).resolve().parents[3]
 LAB = Bed("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
 DEADLINE = 30  # seconds for something to happen on a busy machine
 
@@ -29,6 +31,8 @@ def here(tmp_path):
     (tmp_path / "ip").write_text('#!/bin/sh\nshift 3\nexec "$@"\n')
     (tmp_path / "ip").chmod(0o755)
     (tmp_path / "netns").mkdir()
+    for name in LAB.namespaces:
+        (tmp_path / "netns" / name).touch()
     machine = Machine(lambda words: "4711\n", namespaces=tmp_path / "netns")
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "AT": str(tmp_path)}
 
@@ -112,64 +116,103 @@ def test_a_second_signal_kills(here):
     assert here(text) == 128 + signal.SIGKILL
 
 
-def _signal_when_up(folder, numbers):
+def _wait_until_up(folder):
     deadline = time.monotonic() + DEADLINE
     while not all((folder / f"up{i}").exists() for i in range(3)):
         if time.monotonic() > deadline:
             break
         time.sleep(0.05)
+
+
+def _signal_when_up(folder, numbers):
+    _wait_until_up(folder)
     for number in numbers:
         os.kill(os.getpid(), number)
         time.sleep(0.3)
 
 
-@pytest.mark.slow  # seen to fail once in seven runs on a busy machine: a child outlived the job
-def test_no_child_of_a_child_is_left(here):
-    """One that has a session of its own, as the child of --restarts has; and nobody else is hit."""
-    bystander = subprocess.Popen(["sleep", "60"])
+@pytest.fixture
+def alive(tmp_path):
+    """Whether a process is alive that opened $AT/alive for writing, or had it from its parent."""
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
 
-    def listed(words):
-        index = words[-1][-1]
-        return f"{(here.folder / f'pids{index}').read_text()} {bystander.pid}"
+    def alive(patience=0.0):
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                if not os.read(reader, 4096):  # nobody could write any more
+                    return False
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return True
+                time.sleep(0.01)
 
-    for name in LAB.host_namespaces:
-        (here.folder / "netns" / name).touch()
-    machine = Machine(
-        lambda w: listed(w) if "pids" in w else "4711", namespaces=here.folder / "netns"
-    )
-    text = "setsid sleep 60 & echo $! > $AT/pids$JAX_PROCESS_ID"
+    yield alive
+    os.close(reader)
+
+
+LEFT = {  # what a command may leave running when it ends
+    "own-session": "setsid sleep 60 &",  # as the child of --restarts
+    "orphan": "(setsid sh -c 'sleep 60 & exec sleep 60' &) ;",
+    "other-environment": "env -i setsid sleep 60 &",
+    "deaf": "setsid sh -c 'trap \"\" TERM INT HUP; sleep 60; sleep 60' &",
+    "stopped": "setsid sh -c 'kill -STOP $$' &",
+    "forks-on": "setsid sh -c 'while :; do sleep 0.01 & done' &",
+    "never-the-same-process": "hop() { (sleep 0.01; hop) & }; hop;",
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_no_child_of_a_child_is_left(here, alive, left):
+    """Of all that held the pipe when the commands ended, and nobody else is hit."""
+    bystander = subprocess.Popen(["setsid", "sleep", "60"], env=here.environment)
     try:
-        assert run_job(LAB, machine, ["sh", "-c", text], here.environment) == 0
+        assert here(f"exec 9>$AT/alive; {LEFT[left]} exit 0") == 0
+        assert not alive()
         assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
-    pids = [int((here.folder / f"pids{i}").read_text()) for i in range(3)]
-    patience = time.monotonic() + 30  # a signal takes effect when the system gets to it
-    while not all(map(_gone, pids)) and time.monotonic() < patience:
-        time.sleep(0.01)
-    assert all(map(_gone, pids))
 
 
-def _gone(pid):
-    """Ended, or waiting for whoever inherits it."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.05)
-    return False
+def test_a_host_that_fails_leaves_no_child_in_the_others(here, alive):
+    text = "exec 9>$AT/alive; setsid sleep 60 & [ $JAX_PROCESS_ID = 1 ] && exit 7; wait"
+    assert here(text) == 7
+    assert not alive()
 
 
-def test_a_process_is_of_the_job_whose_mark_it_carries(tmp_path):
-    (tmp_path / "proc" / "5").mkdir(parents=True)
-    (tmp_path / "proc" / "5" / "environ").write_bytes(f"A=1\0{JOB}=abc\0".encode())
-    machine = Machine(lambda words: "", proc=tmp_path / "proc")
-    assert is_of_job(machine, 5, "abc")
-    assert not is_of_job(machine, 5, "ab") and not is_of_job(machine, 6, "abc")
+def test_when_the_job_itself_is_killed_nothing_of_it_goes_on(here, alive):
+    text = 'exec 9>$AT/alive; setsid sleep 60 & trap "" TERM; touch $AT/up$JAX_PROCESS_ID; wait'
+    code = f"""
+        from pathlib import Path
+        from scaling.testbed.job import run_job
+        from scaling.testbed.machine import Machine
+        from scaling.testbed.plan import Bed
+        machine = Machine(lambda words: "4711", namespaces=Path({str(here.folder / "netns")!r}))
+        run_job({LAB!r}, machine, ["sh", "-c", {text!r}])"""
+    words = [sys.executable, "-c", textwrap.dedent(code)]
+    job = subprocess.Popen(words, env=here.environment | {"PYTHONPATH": str(ROOT)})
+    _wait_until_up(here.folder)
+    job.kill()
+    assert job.wait(DEADLINE) == -signal.SIGKILL
+    assert not alive(DEADLINE)
+
+
+def test_when_the_testbed_is_taken_down_nothing_of_the_job_goes_on(here, alive):
+    """One that `down` did not see, because it came between its look and its end."""
+
+    def down():
+        _wait_until_up(here.folder)
+        for name in LAB.namespaces:
+            (here.folder / "netns" / name).unlink()
+
+    threading.Thread(target=down, daemon=True).start()
+    text = (
+        'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; while :; do sleep 0.1; done'
+    )
+    assert here(text) == 128 + signal.SIGKILL
+    assert not alive()
 
 
 @pytest.mark.parametrize("command", [[], ["no-such-command"]])
