@@ -69,8 +69,9 @@ def run_job(
             _kill(children)
             for child in children:
                 child.wait()
+        deadline = time.monotonic() + LAST_WORDS
         for printer in printers:
-            printer.join(LAST_WORDS)
+            printer.join(max(0.0, deadline - time.monotonic()))
     return code
 
 

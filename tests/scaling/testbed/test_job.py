@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
+from scaling.testbed import job
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import Bed
@@ -116,6 +117,17 @@ def test_a_second_signal_kills(here):
     assert here(text) == 128 + signal.SIGKILL
 
 
+def test_keepers_are_started_with_signals_blocked(here, monkeypatch, capfd):
+    """Until one listens, a signal could only end it, and not what it has to end."""
+    before = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    code = "import signal; print(*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
+    monkeypatch.setattr(job, "KEEPER", (sys.executable, "-c", code))
+    assert here("not run") == 0
+    blocked = [set(line.split()[1:]) for line in _lines(capfd)]
+    assert blocked == 3 * [{str(int(n)) for n in (signal.SIGTERM, signal.SIGINT)}]
+    assert signal.pthread_sigmask(signal.SIG_SETMASK, before) == set()
+
+
 def _wait_until_up(folder):
     deadline = time.monotonic() + DEADLINE
     while not all((folder / f"up{i}").exists() for i in range(3)):
@@ -192,10 +204,10 @@ def test_when_the_job_itself_is_killed_nothing_of_it_goes_on(here, alive):
         machine = Machine(lambda words: "4711", namespaces=Path({str(here.folder / "netns")!r}))
         run_job({LAB!r}, machine, ["sh", "-c", {text!r}])"""
     words = [sys.executable, "-c", textwrap.dedent(code)]
-    job = subprocess.Popen(words, env=here.environment | {"PYTHONPATH": str(ROOT)})
+    running = subprocess.Popen(words, env=here.environment | {"PYTHONPATH": str(ROOT)})
     _wait_until_up(here.folder)
-    job.kill()
-    assert job.wait(DEADLINE) == -signal.SIGKILL
+    running.kill()
+    assert running.wait(DEADLINE) == -signal.SIGKILL
     assert not alive(DEADLINE)
 
 
@@ -208,10 +220,8 @@ def test_when_the_testbed_is_taken_down_nothing_of_the_job_goes_on(here, alive):
             (here.folder / "netns" / name).unlink()
 
     threading.Thread(target=down, daemon=True).start()
-    text = (
-        'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; while :; do sleep 0.1; done'
-    )
-    assert here(text) == 128 + signal.SIGKILL
+    text = 'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; sleep 60'
+    assert here(text) == 128 + signal.SIGKILL  # 0 if it came to its own end
     assert not alive()
 
 

@@ -31,7 +31,7 @@ def keep():
     yield keep
     for process in started:
         process.stdin.close()
-        process.wait()
+        process.wait(DEADLINE)
         process.stdout.close()
 
 
