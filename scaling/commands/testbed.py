@@ -8,7 +8,7 @@ from scaling.testbed.build import Interrupted, down, missing, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import Machine, present_machine
 from scaling.testbed.plan import Bed, format_bandwidth, new_bed
-from scaling.testbed.state import all_states, read_state, state_folder
+from scaling.testbed.state import all_states, is_complete, read_state, state_folder
 
 HOSTS, DEVICES, BANDWIDTH = 2, 2, "1Gbit"  # where none are given
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
@@ -81,6 +81,11 @@ def _run(bed: Bed, command: tuple[str, ...]) -> int:
             f"testbed {bed.name} lacks {', '.join(gone)} (was the machine restarted?); "
             "scaling testbed down, then up again"
         )
+    if not is_complete(bed, state_folder()):
+        raise InputError(
+            f"testbed {bed.name} is not complete: its scaling testbed up is still at work or was "
+            "killed; wait, or scaling testbed down, then up again"
+        )
     return run_job(bed, machine, command, os.environ)
 
 
@@ -88,12 +93,17 @@ def _status() -> int:
     machine = Machine(lambda words: "")  # looks only
     beds = list(all_states(state_folder()))
     for bed in beds:
-        gone = missing(bed, machine)
-        print(f"{_words(bed)}: {f'lacks {len(gone)} namespaces' if gone else 'up'}")
+        print(f"{_words(bed)}: {_condition(bed, machine)}")
         print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(bed))))
     if not beds:
         print("no testbed; next: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit")
     return 0
+
+
+def _condition(bed: Bed, machine: Machine) -> str:
+    if gone := missing(bed, machine):
+        return f"lacks {len(gone)} namespaces"
+    return "up" if is_complete(bed, state_folder()) else "not complete"
 
 
 def _hosts(bed: Bed) -> list[tuple[str, str]]:

@@ -1,9 +1,10 @@
 """Up and down, with the guarantee that nothing is left behind and nothing foreign is touched.
 
-    up      record, then step by step; whatever goes wrong: down
+    up      record, then step by step, then `complete` in the record; whatever goes wrong: down
     down    processes, namespaces, files, record; what cannot be removed keeps its record
 
-Links need no removing: they are gone with their namespaces.
+One at a time on a machine: a `down` that comes while `up` works waits, and removes all of it. Links
+need no removing: they are gone with their namespaces.
 """
 
 import signal
@@ -18,13 +19,14 @@ from meshes.errors import InputError
 from scaling.testbed.machine import (
     CommandFailed,
     Machine,
+    alone,
     end_processes,
     remove_hosts,
     tidy,
     write_hosts,
 )
 from scaling.testbed.plan import Bed, owner_line
-from scaling.testbed.state import remove_state, write_state
+from scaling.testbed.state import complete_state, remove_state, write_state
 from scaling.testbed.steps import HostsFile, Namespace, Step, steps
 
 HINTS = {  # words of iproute2 and what they mean; the first seen with 6.1, the others not seen here
@@ -56,14 +58,15 @@ def up(bed: Bed, machine: Machine, folder: Path) -> None:
         InputError: a name is taken, or the system refuses a step.
         Interrupted: SIGTERM or SIGINT came.
     """
-    _refuse_foreign(bed, machine)
-    with held_signals() as told:
+    with alone(machine), held_signals() as told:
+        _refuse_foreign(bed, machine)
         write_state(bed, folder)
         try:
             for step in steps(bed, socket.gethostname()):
                 _make(step, machine)
                 if told:
                     raise Interrupted(told[0])
+            complete_state(bed, folder)
         except BaseException as error:
             _, problems = _remove(bed, machine, folder)
             if not isinstance(error, CommandFailed):
@@ -75,12 +78,12 @@ def down(bed: Bed, machine: Machine, folder: Path) -> list[str]:
     """Removes all that belongs to a testbed.
 
     Returns:
-        What was removed, in words.
+        What was removed, in words; nothing if another `down` has just done it.
 
     Raises:
         InputError: something cannot be removed; its record is kept, all else is gone.
     """
-    with held_signals():
+    with alone(machine), held_signals():
         removed, problems = _remove(bed, machine, folder)
     if problems:
         raise InputError("; ".join(problems))
@@ -149,9 +152,16 @@ def _remove(bed: Bed, machine: Machine, folder: Path) -> tuple[list[str], list[s
     for name in bed.host_namespaces:
         _remove_file(bed, name, machine, removed, problems)
     if not problems:
+        _forget(bed, machine, folder, problems)
+    return removed, problems
+
+
+def _forget(bed: Bed, machine: Machine, folder: Path, problems: list[str]) -> None:
+    try:
         tidy(machine)
         remove_state(bed, folder)
-    return removed, problems
+    except (CommandFailed, OSError) as error:
+        problems.append(str(error))
 
 
 def _remove_file(
@@ -164,7 +174,7 @@ def _remove_file(
         elif path.parent.exists():
             remove_hosts(machine, name)
             removed.append(f"file {path}")
-    except CommandFailed as error:
+    except (CommandFailed, OSError) as error:
         problems.append(str(error))
 
 

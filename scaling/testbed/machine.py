@@ -6,12 +6,15 @@
 See ip-netns(8). Tests put folders and a function of their own in place of these.
 """
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +24,7 @@ SYSTEM_PATH = "/usr/sbin:/sbin"  # where Debian has ip and tc; not in every user
 PATIENCE = 30  # s for one command; assumed by this project: all of `up` took 0.3 s (2026-11-21)
 GRACE = 5.0  # s between SIGTERM and SIGKILL
 POLL = 0.05  # s
-MARK = ".made-by-scaling-testbed"  # in /etc/netns, if it was not there before
+MARK = ".made-by-scaling-testbed"  # beside /etc/netns and before it, if that was not there
 NEEDED = {"ip": "iproute2", "tc": "iproute2"}  # package of Debian and Ubuntu
 
 
@@ -47,6 +50,38 @@ class Machine:
     def hosts_file(self, namespace: str) -> Path:
         """What stands in for /etc/hosts there."""
         return self.settings / namespace / "hosts"
+
+    @property
+    def mark(self) -> Path:
+        """Says that the folder of settings was made by a testbed."""
+        return self.settings.with_name(self.settings.name + MARK)
+
+
+@contextmanager
+def alone(machine: Machine) -> Iterator[None]:
+    """One `up` or `down` at a time on this machine, whoever's; the next waits.
+
+    Commands that run meanwhile hold the lock too: where we are killed, it lasts until they end.
+
+    Raises:
+        InputError: there is no such folder as /run.
+    """
+    import fcntl  # not on every system that can read this file
+
+    try:
+        folder = os.open(machine.namespaces.parent, os.O_RDONLY)  # no file is left behind
+    except OSError as error:
+        raise InputError(f"cannot open {machine.namespaces.parent}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("waiting for another scaling testbed up or down", file=sys.stderr)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        os.set_inheritable(folder, True)
+        yield
+    finally:
+        os.close(folder)
 
 
 def present_machine() -> Machine:
@@ -87,6 +122,7 @@ def run(words: Sequence[str]) -> str:
             env=environment,
             timeout=PATIENCE,
             start_new_session=True,
+            close_fds=False,  # for the lock of `alone`; whatever else Python opens is not inherited
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"`{' '.join(words)}`: {error}") from None
@@ -105,8 +141,8 @@ def write_hosts(machine: Machine, namespace: str, text: str) -> None:
     path = machine.hosts_file(namespace)
     try:
         if not machine.settings.exists():
+            machine.mark.touch()
             machine.settings.mkdir()
-            (machine.settings / MARK).touch()
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -128,10 +164,21 @@ def remove_hosts(machine: Machine, namespace: str) -> None:
 
 
 def tidy(machine: Machine) -> None:
-    """Removes /etc/netns, if `write_hosts` made it and nothing is in it any more."""
-    if machine.settings.exists() and [f.name for f in machine.settings.iterdir()] == [MARK]:
-        (machine.settings / MARK).unlink()
-        machine.settings.rmdir()
+    """Removes /etc/netns, if `write_hosts` made it and nothing is in it any more.
+
+    Raises:
+        CommandFailed: it cannot be removed.
+    """
+    if not machine.mark.exists():
+        return
+    try:
+        if machine.settings.exists():
+            machine.settings.rmdir()
+        machine.mark.unlink()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            said = f"cannot remove {machine.settings}: {error.strerror}"
+            raise CommandFailed(said) from None
 
 
 def processes(machine: Machine, namespace: str) -> list[int]:
@@ -151,12 +198,15 @@ def end_processes(machine: Machine, namespace: str) -> list[int]:
     """
     first = processes(machine, namespace)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in processes(machine, namespace):
-            _signal(machine, pid, number)
         deadline = time.monotonic() + machine.grace
+        told: set[int] = set()
         while left := processes(machine, namespace):
-            if time.monotonic() > deadline:
+            if told and time.monotonic() > deadline:
                 break
+            for pid in left:
+                if pid not in told:  # not once for all: others may be started meanwhile
+                    _signal(machine, pid, number)
+            told.update(left)
             time.sleep(POLL)
         else:
             return first

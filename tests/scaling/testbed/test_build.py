@@ -3,7 +3,10 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
+from scaling.testbed import build
 from scaling.testbed.build import Interrupted, _make, down, missing, up
-from scaling.testbed.machine import MARK, CommandFailed
+from scaling.testbed.machine import CommandFailed
 from scaling.testbed.plan import Bed
-from scaling.testbed.state import read_state, write_state
+from scaling.testbed.state import is_complete, read_state, write_state
 from scaling.testbed.steps import Command, Namespace, steps
 
+ROOT = Path(__file__).resolve().parents[3]
 LAB = Bed("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
 COMMANDS = [s for s in steps(LAB, "box") if isinstance(s, Command | Namespace)]
 
@@ -176,9 +181,113 @@ def test_the_settings_folder_stays_if_it_was_there_before(system, bed, there):
     if there:
         system.machine.settings.mkdir()
     up(bed, system.machine, system.states)
-    assert (system.machine.settings / MARK).exists() != there
+    assert system.machine.mark.exists() != there
     down(bed, system.machine, system.states)
-    assert system.machine.settings.exists() == there
+    assert system.machine.settings.exists() == there and not system.machine.mark.exists()
+
+
+def test_a_testbed_is_complete_after_its_last_step_and_not_before(system, bed):
+    seen, run = [], system.run
+
+    def looking(words):
+        seen.append(is_complete(bed, system.states))
+        return run(words)
+
+    system.run = looking
+    up(bed, system.machine, system.states)
+    assert seen and not any(seen) and is_complete(bed, system.states)
+
+
+def at_once(*functions):
+    """Runs them in threads; the errors of those that raised InputError."""
+
+    def noted(function):
+        try:
+            function()
+        except InputError as error:
+            errors.append(str(error))
+
+    errors: list[str] = []
+    threads = [threading.Thread(target=noted, args=(f,)) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 21])
+def test_a_down_that_comes_while_up_works_removes_all_of_it(system, bed, number, monkeypatch):
+    """Number 0 is before the first step, when there is a record and nothing else."""
+    before, made = system.files(), build.steps(bed, "box")
+    late = threading.Thread(
+        target=lambda: at_once(lambda: down(bed, system.machine, system.states))
+    )
+
+    def slowly(*_):
+        for i, step in enumerate(made):
+            if i == number:
+                late.start()
+                late.join(0.3)  # if it did not wait for `up`, it would be through by now
+            yield step
+
+    monkeypatch.setattr(build, "steps", slowly)
+    up(bed, system.machine, system.states)
+    late.join()
+    assert system.files() == before
+
+
+def test_of_testbeds_made_at_once_under_one_name_one_is_there(system):
+    beds = [Bed("lab", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
+    ups = [lambda b=b: up(b, system.machine, system.states) for b in beds]
+    errors = at_once(*ups)
+    assert len(errors) == 5 and all("already" in error for error in errors)
+    there = read_state("lab", system.states)
+    assert set(os.listdir(system.machine.namespaces)) == set(there.namespaces)
+    assert set(os.listdir(system.machine.settings)) == set(there.host_namespaces)
+    assert os.listdir(system.states) == ["lab.json"]
+
+
+def test_testbeds_that_come_and_go_at_once_do_not_disturb_each_other(system):
+    """They share the folder of settings, which the first makes and the last removes."""
+    before = system.files()
+    beds = [Bed(f"lab{i}", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
+
+    def come_and_go(bed):
+        for _ in range(3):
+            up(bed, system.machine, system.states)
+            down(bed, system.machine, system.states)
+
+    assert at_once(*[lambda b=b: come_and_go(b) for b in beds]) == []
+    assert system.files() == before
+
+
+def test_of_two_downs_at_once_one_removes_it_and_none_fails(system, bed):
+    before = system.files()
+    up(bed, system.machine, system.states)
+    removed = []
+    downs = 2 * [lambda: removed.append(down(bed, system.machine, system.states))]
+    assert at_once(*downs) == []
+    assert system.files() == before
+    assert sorted(len(lines) for lines in removed) == [0, 5]
+
+
+def test_a_late_down_of_an_earlier_testbed_does_not_forget_the_one_that_has_its_name(system, bed):
+    second = Bed("lab", "99999999", 2, 1, 125_000_000)
+    up(second, system.machine, system.states)
+    before = system.files()
+    assert down(bed, system.machine, system.states) == []
+    assert system.files() == before and read_state("lab", system.states) == second
+
+
+@pytest.mark.parametrize("act", ["up", "down"])
+def test_killed_at_any_touch_of_a_file_a_later_down_removes_all(act, tmp_path):
+    """See crashes.py."""
+    words = [sys.executable, str(Path(__file__).with_name("crashes.py")), act, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 10  # 3 namespaces, 2 files in 2 folders, theirs, its mark, a record
 
 
 def test_the_hosts_know_this_machine_s_name(system, bed):

@@ -1,18 +1,22 @@
 """The system: what it lacks is said, commands that fail are told apart, processes end."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
 from meshes.errors import InputError
 from scaling.testbed import machine
 from scaling.testbed.machine import (
-    MARK,
     CommandFailed,
     Machine,
+    alone,
     end_processes,
     present_machine,
     processes,
@@ -22,6 +26,9 @@ from scaling.testbed.machine import (
     tidy,
     write_hosts,
 )
+
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE = 30  # seconds for something to happen on a busy machine
 
 
 def test_without_root_it_is_said(monkeypatch):
@@ -91,9 +98,39 @@ def test_the_settings_folder_is_tidied_only_when_empty_and_ours(system):
     tidy(system.machine)
     assert system.machine.hosts_file("b").exists()
     remove_hosts(system.machine, "b")
-    assert [p.name for p in system.machine.settings.iterdir()] == [MARK]
+    assert system.machine.mark.exists() and list(system.machine.settings.iterdir()) == []
     tidy(system.machine)
-    assert not system.machine.settings.exists()
+    assert not system.machine.settings.exists() and not system.machine.mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("marked", "folder", "tidied"),
+    [
+        (True, None, True),  # killed before the folder was made, or after it was removed
+        (True, "empty", True),  # killed after it was made, or before it was removed
+        (True, "foreign", False),
+        (False, "empty", False),
+        (False, "foreign", False),
+    ],
+)
+def test_wherever_a_step_was_cut_the_settings_folder_is_tidied(system, marked, folder, tidied):
+    settings = system.machine.settings
+    if marked:
+        system.machine.mark.touch()
+    if folder:
+        settings.mkdir()
+    if folder == "foreign":
+        (settings / "vpn").mkdir()
+    before = system.files()
+    tidy(system.machine)
+    assert system.files() == ({"cache": None, "netns": None} if tidied else before)
+
+
+def test_a_settings_folder_that_cannot_be_removed_is_said(system):
+    system.machine.settings.write_text("a file")
+    system.machine.mark.touch()
+    with pytest.raises(CommandFailed, match="cannot remove .*etc"):
+        tidy(system.machine)
 
 
 def test_this_process_is_never_among_those_to_end(system):
@@ -108,6 +145,48 @@ def test_processes_that_cannot_be_ended_are_named(system):
     undying = Machine(system.run, lambda pid, number: None, grace=0.0)
     with pytest.raises(CommandFailed, match=r"processes \[5\] in a do not end"):
         end_processes(undying, "a")
+
+
+class Clock:
+    """Time passes while one sleeps, and at no other time."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_processes_started_while_others_are_killed_are_killed_too(system, monkeypatch):
+    """The first three that are killed have just started another one, which no list had."""
+    system.machine.run(("ip", "netns", "add", "a"))
+    system.running["a"] = {5}
+    monkeypatch.setattr(machine, "time", Clock())
+
+    def kill(pid, number):
+        if number == signal.SIGKILL:
+            system.running["a"] = {pid + 1} if pid < 8 else set()
+
+    assert end_processes(Machine(system.run, kill), "a") == [5]
+    assert system.running["a"] == set()
+
+
+def test_a_process_is_asked_to_end_once(system, monkeypatch):
+    """`scaling train` saves at the first SIGTERM and ends at once at the second."""
+    system.machine.run(("ip", "netns", "add", "a"))
+    system.running["a"], looks, signals = {5}, iter(range(4)), []
+    monkeypatch.setattr(machine, "time", Clock())
+
+    def run(words):
+        if next(looks, None) is None:
+            system.running["a"].clear()
+        return system.run(words)
+
+    end_processes(Machine(run, lambda *told: signals.append(told)), "a")
+    assert signals == [(5, signal.SIGTERM)]
 
 
 def test_a_process_that_has_just_ended_is_no_error(system):
@@ -134,3 +213,50 @@ def test_a_real_process_gets_time_to_end():
     assert end_processes(Machine(listed), "a") == [child.pid]
     child.stdout.close()
     assert child.returncode == 0 != -signal.SIGKILL
+
+
+def test_the_lock_lasts_as_long_as_a_command_of_one_who_was_killed(system):
+    """Such as `ip netns add`: a `down` that did not wait for it would miss what it makes."""
+    code = f"""
+        import sys
+        from pathlib import Path
+        from scaling.testbed.machine import Machine, alone, run
+        with alone(Machine(run, namespaces=Path({str(system.machine.namespaces)!r}))):
+            run(("sh", "-c", "touch {system.folder}/up; read line"))"""
+    words = [sys.executable, "-c", textwrap.dedent(code)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    _wait_for((system.folder / "up").exists)
+    killed.kill()
+    killed.wait()
+    assert not _is_free(system.folder)
+    killed.stdin.close()  # now `read` ends
+    _wait_for(lambda: _is_free(system.folder))
+
+
+def _is_free(folder):
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _wait_for(fact):
+    deadline = time.monotonic() + DEADLINE
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_lock_leaves_nothing_behind_and_needs_its_folder(system, tmp_path):
+    before = system.files()
+    with alone(system.machine):
+        pass
+    assert system.files() == before
+    nowhere = Machine(system.run, namespaces=tmp_path / "no" / "netns")
+    with pytest.raises(InputError, match="cannot open .*/no: No such file"), alone(nowhere):
+        pass

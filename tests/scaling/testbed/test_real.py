@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.gloo import KINDS, rounds
 from scaling.testbed.job import run_job
-from scaling.testbed.machine import CommandFailed, present_machine, run
+from scaling.testbed.machine import CommandFailed, present_machine, processes, run
 from scaling.testbed.plan import new_bed
 from scaling.testbed.state import all_states
 
@@ -72,8 +75,8 @@ def make(machine, tmp_path):
 def footprint():
     """Namespaces, links and files that a testbed could leave behind."""
     links = [link["ifname"] for link in json.loads(run(("ip", "-j", "link")))]
-    folder = Path("/etc/netns")
-    return run(("ip", "netns", "list")), links, sorted(folder.rglob("*")) if folder.exists() else []
+    files = [path for name in Path("/etc").glob("netns*") for path in (name, *name.rglob("*"))]
+    return run(("ip", "netns", "list")), links, sorted(files)
 
 
 def test_a_testbed_comes_and_goes_without_a_trace(machine, tmp_path):
@@ -108,6 +111,42 @@ def test_down_ends_a_process_that_is_still_there(make, machine, tmp_path):
     removed = down(bed, machine, tmp_path / "states")
     assert f"process {child.pid} in {host}" in removed
     assert child.wait(DEADLINE) == -15
+
+
+def test_a_killed_job_leaves_no_process_in_its_hosts(make, machine):
+    """Nor a child of a child with a session and an environment of its own."""
+    bed = make()
+    code = f"""
+        from scaling.testbed.job import run_job
+        from scaling.testbed.machine import present_machine
+        from scaling.testbed.plan import Bed
+        run_job({bed!r}, present_machine(), ["sh", "-c", "env -i setsid sleep 60 & sleep 60"])"""
+    words = [sys.executable, "-c", textwrap.dedent(code)]
+    job = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    for name in bed.host_namespaces:
+        wait_for(lambda name=name: len(processes(machine, name)) == 3)  # sh and two sleeps
+    job.kill()
+    job.wait()
+    for name in bed.host_namespaces:
+        wait_for(lambda name=name: processes(machine, name) == [])
+
+
+def test_a_job_ends_with_its_testbed(make, machine, tmp_path):
+    bed, codes = make(), []
+    command = ["sh", "-c", "trap '' TERM; setsid sleep 60 & wait; sleep 60"]
+    job = threading.Thread(target=lambda: codes.append(run_job(bed, machine, command)))
+    job.start()
+    wait_for(lambda: len(processes(machine, bed.host_namespaces[1])) == 2)
+    down(bed, machine, tmp_path / "states")
+    job.join(DEADLINE)
+    assert codes and codes[0] > 0
+
+
+def wait_for(fact):
+    deadline = time.monotonic() + DEADLINE
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_step_that_the_kernel_refuses_leaves_no_trace(machine, tmp_path, monkeypatch):

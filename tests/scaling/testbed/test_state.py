@@ -1,12 +1,22 @@
 """The records: whole or not at all, one for each name."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
 from meshes.errors import InputError
-from scaling.testbed.state import all_states, read_state, remove_state, state_folder, write_state
+from scaling.testbed import state
+from scaling.testbed.state import (
+    all_states,
+    complete_state,
+    is_complete,
+    read_state,
+    remove_state,
+    state_folder,
+    write_state,
+)
 
 
 def test_records_are_in_the_user_s_cache(monkeypatch, tmp_path):
@@ -78,3 +88,67 @@ def test_a_folder_that_cannot_be_written_is_bad_input(bed, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="set SCALING_CACHE"):
         write_state(bed, tmp_path / "file" / "testbeds")
+
+
+def test_a_record_says_whether_all_is_made(bed, tmp_path):
+    assert not is_complete(bed, tmp_path)
+    write_state(bed, tmp_path)
+    assert not is_complete(bed, tmp_path)
+    complete_state(bed, tmp_path)
+    assert is_complete(bed, tmp_path) and read_state("lab", tmp_path) == bed
+    assert os.listdir(tmp_path) == ["lab.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "\udcff"])
+def test_what_is_no_record_is_not_complete(bed, tmp_path, text):
+    (tmp_path / "lab.json").write_text(text, errors="surrogateescape")
+    assert not is_complete(bed, tmp_path)
+
+
+def test_a_record_of_before_there_was_the_word_is_complete(bed, tmp_path):
+    write_state(bed, tmp_path)
+    document = json.loads((tmp_path / "lab.json").read_text())
+    del document["complete"]
+    (tmp_path / "lab.json").write_text(json.dumps(document))
+    assert is_complete(bed, tmp_path)
+
+
+def test_a_testbed_removed_while_they_are_listed_is_left_out(bed, tmp_path):
+    other, third = replace(bed, name="other"), replace(bed, name="third")
+    for each in (bed, other, third):
+        write_state(each, tmp_path)
+    listed = all_states(tmp_path)
+    assert next(listed) == bed
+    remove_state(other, tmp_path)
+    assert list(listed) == [third]
+
+
+def test_one_who_has_the_name_by_now_is_not_forgotten(bed, tmp_path):
+    write_state(bed, tmp_path)
+    remove_state(replace(bed, id="ffffffff"), tmp_path)
+    assert read_state("lab", tmp_path) == bed
+    remove_state(bed, tmp_path)
+    remove_state(bed, tmp_path)  # once more is no error
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_up_left_of_a_draft_goes_with_the_next_of_its_name(bed, tmp_path):
+    for name in ("lab.ffffffff.draft", "lab-2.ffffffff.draft"):
+        (tmp_path / name).write_text("{")
+    write_state(bed, tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["lab-2.ffffffff.draft", "lab.json"]
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(bed, tmp_path, monkeypatch):
+    """Or a loss of power could leave an empty file of that name, and files that nobody removes."""
+    seen = []
+    monkeypatch.setattr(state, "_to_disk", lambda path: seen.append((path, os.listdir(tmp_path))))
+    draft = f"lab.{bed.id}.draft"
+    write_state(bed, tmp_path)
+    assert seen == [(tmp_path / draft, [draft]), (tmp_path, ["lab.json"])]
+
+
+def test_a_folder_that_is_a_file_is_bad_input(bed, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write in .*file"):
+        write_state(bed, tmp_path / "file")

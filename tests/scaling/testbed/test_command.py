@@ -1,0 +1,44 @@
+"""What `scaling testbed` says of a testbed whose `up` is at work or was killed."""
+
+import pytest
+
+from meshes.errors import InputError
+from scaling.commands import testbed as commands
+from scaling.commands.testbed import BedArguments
+from scaling.testbed.build import up
+from scaling.testbed.state import complete_state, write_state
+
+
+@pytest.fixture
+def cut_short(system, bed, monkeypatch):
+    """A testbed with all its namespaces, as one killed before it made the links."""
+    monkeypatch.setenv("SCALING_CACHE", str(system.folder / "cache"))
+    monkeypatch.setattr(commands, "present_machine", lambda: system.machine)
+    monkeypatch.setattr(commands, "Machine", lambda run: system.machine)
+    monkeypatch.setattr(commands, "run_job", lambda *_: 7)
+    up(bed, system.machine, system.states)
+    (system.states / "lab.json").unlink()
+    write_state(bed, system.states)
+    return bed
+
+
+def test_no_job_runs_on_it(cut_short, system):
+    job = BedArguments(("true",), name="lab")
+    with pytest.raises(InputError, match="testbed lab is not complete.*scaling testbed down"):
+        commands.testbed_command("run", job)
+    complete_state(cut_short, system.states)
+    assert commands.testbed_command("run", job) == 7
+
+
+def test_status_says_so(cut_short, system, capsys):
+    commands.testbed_command("status", BedArguments())
+    assert capsys.readouterr().out.splitlines()[0].endswith("links: not complete")
+    complete_state(cut_short, system.states)
+    commands.testbed_command("status", BedArguments())
+    assert capsys.readouterr().out.splitlines()[0].endswith("links: up")
+
+
+def test_down_removes_it(cut_short, system, capsys):
+    assert commands.testbed_command("down", BedArguments(name="lab")) == 0
+    assert "testbed lab is gone" in capsys.readouterr().out
+    assert system.files() == {"cache": None, "netns": None}
