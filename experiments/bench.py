@@ -4,6 +4,7 @@
     remat       a training step that recomputes    / one that keeps everything
     sharding    a step over eight host devices     / the same step on one
     loop        a step as the trainer logs it      / the bare compiled step
+    collective  prices of collectives              / smaller ones (`experiments.bench_collectives`)
 
 Seconds differ between machines and hours; a ratio of neighbours in time says more.
 """
@@ -11,20 +12,19 @@ Seconds differ between machines and hours; a ratio of neighbours in time says mo
 import argparse
 import contextlib
 import json
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
 import jax
 
+from experiments.bench_collectives import collective_time
 from experiments.gpu.cases import label
 from experiments.gpu.machine import git_commit, versions
 from experiments.gpu.measure import Program, Trainer, random_tokens, trainer
+from experiments.ratios import Ratio, Timer, compare, python, seconds, table
 from meshes.devices import use_host_devices
 from meshes.shape import MeshShape
 from scaling.recipes import recipe
@@ -40,37 +40,10 @@ STEPS = 5  # in one timing
 LOOP_STEPS, WARM_UP = 15, 5  # of the trainer; the first ones are not counted
 PLANNING = "import meshes.catalog.library, models.accounting, scaling.run"
 
-Timer = Callable[[], float]  # does something once, returns its seconds
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Two durations of the same run."""
-
-    name: str
-    what: str
-    seconds: float  # median
-    baseline: float  # seconds, median
-    ratios: tuple[float, ...]  # round by round
-
-    @property
-    def ratio(self) -> float:
-        """The middle round's."""
-        return median(self.ratios)
-
-
-def compare(name: str, what: str, timed: Timer, baseline: Timer, rounds: int) -> Ratio:
-    """Time both in turn, after one round that does not count."""
-    timed()
-    baseline()
-    pairs = [(timed(), baseline()) for _ in range(rounds)]
-    ours, theirs = zip(*pairs, strict=True)
-    return Ratio(name, what, median(ours), median(theirs), tuple(a / b for a, b in pairs))
-
 
 def import_time(rounds: int) -> Iterator[Ratio]:
     """Planning imports against an interpreter that does nothing."""
-    yield compare("import", PLANNING, _python(PLANNING), _python("pass"), rounds)
+    yield compare("import", PLANNING, python("-c", PLANNING), python("-c", "pass"), rounds)
 
 
 def remat_time(rounds: int) -> Iterator[Ratio]:
@@ -101,6 +74,7 @@ BENCHMARKS = {
     "remat": remat_time,
     "sharding": sharding_time,
     "loop": loop_time,
+    "collective": collective_time,
 }
 
 
@@ -108,18 +82,6 @@ def demo(**changes: object) -> Run:
     """The demo's model on one device with a small batch, with some fields replaced."""
     run = replace(recipe("demo"), batch=BATCH, mesh=MeshShape())
     return replace(run, **changes)  # type: ignore[arg-type]
-
-
-def table(results: list[Ratio]) -> str:
-    """Results for a reader: ratio, its spread over rounds, both durations."""
-    lines = [f"{'benchmark':<32}{'ratio':>7}  {'spread':<12}{'ms':>9}{'baseline':>10}  what"]
-    for result in results:
-        spread = f"{min(result.ratios):.2f}-{max(result.ratios):.2f}"
-        lines.append(
-            f"{result.name:<32}{result.ratio:>7.2f}  {spread:<12}{1e3 * result.seconds:>9.1f}"
-            f"{1e3 * result.baseline:>10.1f}  {result.what}"
-        )
-    return "\n".join(lines)
 
 
 def save(results: list[Ratio], path: Path) -> None:
@@ -142,10 +104,6 @@ def main(arguments: list[str] | None = None) -> None:
     results = [r for name in args.only or BENCHMARKS for r in BENCHMARKS[name](args.rounds)]
     save(results, args.out)
     print(f"{table(results)}\nresults: {args.out}")
-
-
-def _python(code: str) -> Timer:
-    return lambda: _seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
 
 
 def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
@@ -171,13 +129,7 @@ def _step_timer(running: Trainer) -> Timer:
             state = running()
         jax.block_until_ready(state)
 
-    return lambda: _seconds(steps) / STEPS
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+    return lambda: seconds(steps) / STEPS
 
 
 def _devices(run: Run) -> int:

@@ -144,12 +144,21 @@ def test_where_there_is_no_nccl_nothing_is_said_of_it(capsys, name):
     assert (code, out) == (2, "") and f"{name} has no NVIDIA GPUs" in err
 
 
-def test_neither_jax_nor_scipy_nor_networkx_is_loaded():
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("all-reduce", "--cluster", "dgx-h100"),
+        ("all-to-all", "--cluster", "tpu-v5e", "--skew", "1.5", "--json"),
+        ("all-gather", "--cluster", "dgx-h100", "--nodes", "2", "--mesh", "data=2", "--ideal"),
+    ],
+    ids=" ".join,
+)
+def test_neither_jax_nor_scipy_nor_networkx_is_loaded(words):
     check = (
         "import sys; from scaling.cli import main; "
-        "main(['collective', 'all-reduce', '--cluster', 'dgx-h100']); "
+        f"code = main({['collective', *words]!r}); "
         "found = {'jax', 'scipy', 'networkx', 'matplotlib'} & set(sys.modules); "
-        "assert not found, found"
+        "assert code == 0 and not found, (code, found)"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
