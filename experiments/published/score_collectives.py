@@ -19,7 +19,6 @@ from statistics import median
 
 import numpy as np
 
-from experiments.gpu.machine import git_commit
 from experiments.published.baselines import Measured, by_nccl, rule_of_thumb, spreads
 from experiments.published.collectives import Case, cases, split
 from experiments.published.families import FAMILIES
@@ -178,6 +177,8 @@ def main(arguments: list[str] | None = None) -> None:
     lines = list(report(cases()))
     print("\n".join(lines))
     if out is not None:
+        from experiments.gpu.machine import git_commit  # imports jax
+
         out.mkdir(parents=True, exist_ok=True)
         head = HEAD.format(date=date.today().isoformat(), commit=git_commit())
         text = "\n".join([head, "```", *lines, "```", ""])

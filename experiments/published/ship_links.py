@@ -21,7 +21,7 @@ from experiments.published.cross_validation import UNKNOWN, Errors, cross_errors
 from experiments.published.families import FAMILIES, PLACES, Family, Where
 from experiments.published.fit_links import Series, errors_of, fitted, series_of
 from experiments.published.uses import Figures
-from scaling.cost.profile import Evidence, LinkFit
+from scaling.cost.profile import ANY, Evidence, LinkFit
 
 FOLDER = Path("scaling/cost/links")
 
@@ -122,12 +122,17 @@ def line(name: str, found: dict[str, Any]) -> str:
     shown = {}
     for link in found["links"]:
         e = link["evidence"]
-        shown[link["kind"], link["link"]] = (
-            f"  {link['kind']} over {link['link']}: {e['points']} points, "
+        shown[link["kind"], link["link"], link["transport"]] = (
+            f"  {link['kind']} over {_over(link)}: {e['points']} points, "
             f"mean error {e['mean_error']:.1%}, left out {e['held_out_error']:.1%}, "
             f"range {_percent(e['nine_tenths'])}"
         )
     return "\n".join([f"{name}:", *shown.values()])
+
+
+def _over(link: dict[str, Any]) -> str:
+    """`nvlink`, `network`, `efa`"""
+    return link["link"] if link["transport"] == ANY else link["transport"]
 
 
 def _percent(part: float | None) -> str:
