@@ -4,7 +4,8 @@
 
 Activations are cut over the batch everywhere; between blocks also over the sequence ("residual"),
 if sequence-parallel, so that norms and the residual stream are not repeated on `tensor` devices.
-Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab.
+Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab; those
+of experts also over `expert`, each device holding some of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ DEFAULT: Mapping[str, tuple[str, ...]] = {
     "kv_heads": ("tensor",),
     "mlp": ("tensor",),
     "vocab": ("tensor",),
+    "experts": ("expert",),
 }
 
 

@@ -1,5 +1,6 @@
 """A decoder-only transformer as plain data: what the model, its costs and checkpoints share."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +22,9 @@ class Mla:
             check_range(name, getattr(self, name), 1)
 
 
+_RATES = ("bias_update_rate", "aux_loss", "z_loss")  # of Moe: not negative, 0 is off
+
+
 @dataclass(frozen=True)
 class Moe:
     """Mixture of experts in place of the MLP."""
@@ -32,16 +36,53 @@ class Moe:
     first_dense_layers: int = 0  # leading layers that keep the dense MLP
     capacity_factor: float | None = None  # None: dropless
     skew: float = 1.0  # busiest expert's load over the mean; 1.0 is balanced
+    gate: Literal["softmax", "sigmoid"] = "softmax"  # of the router's logits
+    normalize_weights: bool = True  # a token's weights are divided by their sum
+    routed_scaling: float = 1.0  # and multiplied by this
+    selection_bias: bool = False  # per expert, added to choose experts but not to weigh them
+    bias_update_rate: float = 0.0  # of that bias per step, against the sign of the excess load
+    n_groups: int = 1  # experts in groups, of which a token chooses some first
+    groups_per_token: int = 1
+    aux_loss: float = 0.0  # weight of the load-balancing loss (models/routing.py)
+    z_loss: float = 0.0  # weight of the router's z-loss (likewise)
 
     def __post_init__(self) -> None:
-        for name in ("n_experts", "skew"):
+        for name in ("n_experts", "skew", "n_groups"):
             check_range(name, getattr(self, name), 1)
-        for name in ("n_shared_experts", "first_dense_layers"):
+        for name in ("n_shared_experts", "first_dense_layers", *_RATES):
             check_range(name, getattr(self, name), 0)
+        for name in ("routed_scaling", "capacity_factor"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise InputError(f"{name}={value} must be a positive number")
         if not 1 <= self.experts_per_token <= self.n_experts:
             raise InputError(
                 f"experts_per_token={self.experts_per_token} must lie between 1 and "
                 f"n_experts={self.n_experts}"
+            )
+        if self.bias_update_rate and not self.selection_bias:
+            raise InputError(
+                f"bias_update_rate={self.bias_update_rate} has no bias to update; "
+                "set selection_bias true"
+            )
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        """A token's experts must fit into the groups that it chooses."""
+        if self.n_experts % self.n_groups:
+            raise InputError(
+                f"n_experts={self.n_experts} is not divisible by n_groups={self.n_groups}"
+            )
+        if not 1 <= self.groups_per_token <= self.n_groups:
+            raise InputError(
+                f"groups_per_token={self.groups_per_token} must lie between 1 and "
+                f"n_groups={self.n_groups}"
+            )
+        open_to_a_token = self.groups_per_token * self.n_experts // self.n_groups
+        if self.experts_per_token > open_to_a_token:
+            raise InputError(
+                f"experts_per_token={self.experts_per_token} exceeds the {open_to_a_token} experts "
+                f"of groups_per_token={self.groups_per_token}; raise groups_per_token"
             )
 
 

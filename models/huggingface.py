@@ -63,7 +63,7 @@ def translate(data: Json, where: str) -> ModelConfig:
     fields = dict(family.constants) | _shapes(family, said, where) | _rope(family, said)
     fields |= _biases(family, said, where)
     if family.moe:
-        fields["moe"] = {field: said[key] for field, key in family.moe.items() if key in said}
+        fields["moe"] = family.moe_constants | _experts(family, said)
     if family.mla:
         fields["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, fields, where)
@@ -109,9 +109,15 @@ def _check_present(family: Family, data: Json, where: str) -> None:
     """Shapes without a default may not be null either; those of experts and latents may."""
     required = [key for field, key in family.shapes.items() if field not in family.defaults]
     missing = [key for key in required if data.get(key) is None]
-    missing += [key for key in (*family.moe.values(), *family.mla) if key not in data]
+    required = [key for field, key in family.moe.items() if field not in family.moe_defaults]
+    missing += [key for key in (*required, *family.mla) if key not in data]
     if missing:
         raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
+
+
+def _experts(family: Family, said: Json) -> dict[str, Any]:
+    given = {field: said[key] for field, key in family.moe.items() if key in said}
+    return {**family.moe_defaults, **given}
 
 
 def _shapes(family: Family, said: Json, where: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ HARMLESS = frozenset(
     bos_token_id dtype embd_pdrop eos_token_id ep_size id2label initializer_range label2id
     max_position_embeddings model_type n_ctx output_attentions output_hidden_states
     output_router_logits pad_token_id pretraining_tp quantization_config resid_pdrop return_dict
-    rope_interleave router_aux_loss_coef seq_aux summary_activation summary_first_dropout
+    rope_interleave seq_aux summary_activation summary_first_dropout
     summary_proj_to_labels summary_type summary_use_proj task_specific_params tokenizer_class
     torch_dtype transformers_version unk_token_id use_cache""".split()
 )
@@ -38,6 +38,8 @@ class Family:
     defaults: Table = field(default_factory=dict)  # fields whose key may be absent or null
     only: Table = field(default_factory=dict)  # key -> the values that a ModelConfig expresses
     moe: Table = field(default_factory=dict)  # field of Moe -> key
+    moe_constants: dict[str, Any] = field(default_factory=dict)  # as `constants`, of Moe
+    moe_defaults: Table = field(default_factory=dict)  # as `defaults`, of Moe
     mla: tuple[str, ...] = ()  # keys that are fields of Mla by the same name
     bias_keys: tuple[str, ...] = ()  # must agree: a ModelConfig has biases everywhere or nowhere
     rope_theta: float | None = 10_000.0  # where the key is absent; None: no rotary positions
@@ -72,7 +74,21 @@ ROTARY_SHAPES = {
 }
 ROTARY_DEFAULTS = {"norm_eps": 1e-6, "tied_embeddings": False, "head_dim": 0}
 SILU = {"hidden_act": ("silu",)}
-MIXTRAL_EXPERTS = {"n_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"}
+MIXTRAL_EXPERTS = {
+    "n_experts": "num_local_experts",
+    "experts_per_token": "num_experts_per_tok",
+    "aux_loss": "router_aux_loss_coef",
+}
+AUX_LOSS = {"aux_loss": 0.001}  # where the key is absent, of Mixtral and Qwen3-MoE alike
+# DeepSeek-V3, arXiv 2412.19437, section 4.2: speed of the bias in the first 14.3 T tokens. Its
+# balance loss within each sequence (weight 0.0001, aux_loss_alpha) is not among ours.
+DEEPSEEK_CHOICE = {"gate": "sigmoid", "selection_bias": True, "bias_update_rate": 0.001}
+DEEPSEEK_DEFAULTS = {
+    "normalize_weights": True,
+    "routed_scaling": 2.5,
+    "n_groups": 8,
+    "groups_per_token": 4,
+}
 
 GPT2 = Family(
     shapes={
@@ -124,6 +140,7 @@ FAMILIES: dict[str, Family] = {
         defaults=ROTARY_DEFAULTS | {"norm_eps": 1e-5},
         only=SILU | {"router_jitter_noise": (0.0,)},
         moe=MIXTRAL_EXPERTS,
+        moe_defaults=AUX_LOSS,
         rope_theta=1_000_000.0,
         window="always",
     ),
@@ -134,7 +151,6 @@ FAMILIES: dict[str, Family] = {
         defaults=ROTARY_DEFAULTS,
         only={
             **QWEN3.only,
-            "norm_topk_prob": (True,),
             "decoder_sparse_step": (1,),
             "mlp_only_layers": ([],),
         },
@@ -142,7 +158,10 @@ FAMILIES: dict[str, Family] = {
             "n_experts": "num_experts",
             "experts_per_token": "num_experts_per_tok",
             "d_ff_expert": "moe_intermediate_size",
+            "normalize_weights": "norm_topk_prob",
+            "aux_loss": "router_aux_loss_coef",
         },
+        moe_defaults=AUX_LOSS | {"normalize_weights": False},
         window="switched",
         default_window=4096,
     ),
@@ -153,11 +172,7 @@ FAMILIES: dict[str, Family] = {
         | {
             "attention_bias": (False,),
             "moe_layer_freq": (1,),
-            "n_group": (1,),
-            "topk_group": (1,),
-            "norm_topk_prob": (True,),
             "num_nextn_predict_layers": (0,),
-            "routed_scaling_factor": (1.0,),
             "scoring_func": ("sigmoid",),
             "topk_method": ("noaux_tc",),
         },
@@ -167,7 +182,13 @@ FAMILIES: dict[str, Family] = {
             "d_ff_expert": "moe_intermediate_size",
             "n_shared_experts": "n_shared_experts",
             "first_dense_layers": "first_k_dense_replace",
+            "normalize_weights": "norm_topk_prob",
+            "routed_scaling": "routed_scaling_factor",
+            "n_groups": "n_group",
+            "groups_per_token": "topk_group",
         },
+        moe_constants=DEEPSEEK_CHOICE,
+        moe_defaults=DEEPSEEK_DEFAULTS,
         mla=("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
     ),
 }

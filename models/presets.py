@@ -11,13 +11,23 @@ from typing import Any
 
 from meshes.errors import InputError, nearest
 from meshes.reading import read
-from models.config import ModelConfig
+from models.config import ModelConfig, Moe
 from models.huggingface import read_config
 from models.published import PUBLISHED
 
-# Our own toys over bytes: seconds per run for tests, and 0.9 M parameters to watch learning.
+# Our own toys over bytes: seconds per run for tests (dense, and with experts), and 0.9 M parameters
+# to watch learning.
 _TOYS = {
     "tiny": ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=128, n_kv_heads=2),
+    "tiny-moe": ModelConfig(
+        256,
+        d_model=64,
+        n_layers=2,
+        n_heads=4,
+        d_ff=128,
+        n_kv_heads=2,
+        moe=Moe(8, 2, d_ff_expert=64, aux_loss=0.01, z_loss=0.001),
+    ),
     "demo": ModelConfig(256, d_model=128, n_layers=4, n_heads=4, d_ff=384),
 }
 _PRESETS: dict[str, ModelConfig] = _TOYS | PUBLISHED

@@ -186,6 +186,7 @@ def _llamas() -> dict[str, ModelConfig]:
 
 def _qwens() -> dict[str, ModelConfig]:
     """Qwen3 technical report (arXiv 2505.09388), tables 1 and 2, and each model's config.json."""
+    experts = partial(Moe, 128, 8, aux_loss=0.001)
     return {
         "qwen3-0.6b": _qwen3(28, 1024, 16, 8, 3072, tied_embeddings=True),
         "qwen3-1.7b": _qwen3(28, 2048, 16, 8, 6144, tied_embeddings=True),
@@ -193,17 +194,18 @@ def _qwens() -> dict[str, ModelConfig]:
         "qwen3-8b": _qwen3(36, 4096, 32, 8, 12288),
         "qwen3-14b": _qwen3(40, 5120, 40, 8, 17408),
         "qwen3-32b": _qwen3(64, 5120, 64, 8, 25600),
-        "qwen3-30b-a3b": _qwen3(48, 2048, 32, 4, 6144, moe=Moe(128, 8, d_ff_expert=768)),
-        "qwen3-235b-a22b": _qwen3(94, 4096, 64, 4, 12288, moe=Moe(128, 8, d_ff_expert=1536)),
+        "qwen3-30b-a3b": _qwen3(48, 2048, 32, 4, 6144, moe=experts(d_ff_expert=768)),
+        "qwen3-235b-a22b": _qwen3(94, 4096, 64, 4, 12288, moe=experts(d_ff_expert=1536)),
     }
 
 
 def _mistrals() -> dict[str, ModelConfig]:
-    """Jiang et al. 2023 (arXiv 2310.06825), table 1; Jiang et al. 2024 (2401.04088), table 1."""
+    """Jiang et al. 2023 (arXiv 2310.06825), table 1; Jiang et al. 2024 (2401.04088), table 1; the
+    weight of the balancing loss is of the release's config.json."""
     shape = ModelConfig(32_000, 4096, 32, 32, 14336, n_kv_heads=8)
     return {
         "mistral-7b": replace(shape, sliding_window=4096),
-        "mixtral-8x7b": replace(shape, rope_theta=1e6, moe=Moe(8, 2)),
+        "mixtral-8x7b": replace(shape, rope_theta=1e6, moe=Moe(8, 2, aux_loss=0.02)),
     }
 
 
@@ -211,8 +213,22 @@ def _deepseek() -> dict[str, ModelConfig]:
     """DeepSeek-V3 (arXiv 2412.19437), section 4.2, and its config.json.
 
     Without the multi-token-prediction module (not among the 671 B), the YaRN scaling of its later
-    context extension, and the limit on nodes per token. `head_dim` is that of the values.
+    context extension, and the balance loss within each sequence. The limit on nodes per token is
+    that on groups. `head_dim` is that of the values.
     """
+    moe = Moe(
+        256,
+        8,
+        d_ff_expert=2048,
+        n_shared_experts=1,
+        first_dense_layers=3,
+        gate="sigmoid",
+        routed_scaling=2.5,
+        selection_bias=True,
+        bias_update_rate=0.001,
+        n_groups=8,
+        groups_per_token=4,
+    )
     return {
         "deepseek-v3": ModelConfig(
             vocab_size=129_280,
@@ -223,7 +239,7 @@ def _deepseek() -> dict[str, ModelConfig]:
             d_ff=18432,
             norm_eps=1e-6,
             mla=Mla(1536, 512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
-            moe=Moe(256, 8, d_ff_expert=2048, n_shared_experts=1, first_dense_layers=3),
+            moe=moe,
         )
     }
 

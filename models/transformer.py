@@ -3,7 +3,7 @@
     x = embed(tokens)
     for block in blocks:                  one `lax.scan` over the stacked layers
         x = x + attention(norm(x))
-        x = x + mlp(norm(x))
+        x = x + mlp(norm(x))              or experts, after some dense layers of their own scan
     logits = norm(x) head
 
 An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take it as it is.
@@ -14,32 +14,40 @@ An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take i
 import jax
 from flax import nnx
 
+from models.accounting.matrices import n_dense_layers, n_moe_layers
 from models.attention import Attention
 from models.config import ModelConfig
 from models.embedding import Embedding
+from models.experts import Experts
 from models.head import logits, sequence_dim
 from models.layout import Layout
 from models.mlp import Mlp
 from models.norm import Norm
 from models.remat import rematerialized
+from models.routing import Routing
 from models.weights import matrix
 
 
 class Block(nnx.Module):
-    """One pre-norm layer: attention, then MLP, each added to the residual stream."""
+    """One pre-norm layer: attention, then MLP or experts, each added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array, moe: bool = False):
         keys = jax.random.split(key)
         self.attention_norm = Norm(config, layout, config.d_model)
         self.attention = Attention(config, layout, keys[0])
         self.mlp_norm = Norm(config, layout, config.d_model)
-        self.mlp = Mlp(config, layout, keys[1])
+        self.mlp = Experts(config, layout, keys[1]) if moe else Mlp(config, layout, keys[1])
 
-    def __call__(self, x_BSD: jax.Array) -> jax.Array:
+    def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
+        """The stream after this layer; of a layer with experts also how they were used."""
         with jax.named_scope("attention"):
             x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD))
         with jax.named_scope("mlp"):
-            return x_BSD + self.mlp(self.mlp_norm(x_BSD))
+            h_BSD = self.mlp_norm(x_BSD)
+            if isinstance(self.mlp, Experts):
+                y_BSD, routing = self.mlp(h_BSD)
+                return x_BSD + y_BSD, routing
+            return x_BSD + self.mlp(h_BSD), None
 
 
 class Transformer(nnx.Module):
@@ -49,21 +57,30 @@ class Transformer(nnx.Module):
         self.config, self.layout = config, layout
         embed_key, head_key, blocks_key = jax.random.split(key, 3)
         self.embedding = Embedding(config, layout, embed_key)
-        make_block = lambda key: Block(config, layout, key)
-        self.layers = jax.vmap(make_block)(jax.random.split(blocks_key, config.n_layers))
+        keys = jax.random.split(blocks_key, config.n_layers)
+        dense, moe = n_dense_layers(config), n_moe_layers(config) > 0
+        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, layout, key, moe))(keys)
+        self.dense_layers = stack(keys[:dense], False) if moe and dense else None
+        self.layers = stack(keys[dense:] if moe else keys, moe)
         self.final_norm = Norm(config, layout, config.d_model)
         shape = (config.vocab_size, config.d_model)
         tied = config.tied_embeddings
         self.head_VD = None if tied else matrix(layout, head_key, shape, ("vocab", "embed"))
 
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
+        return self.routed(tokens_BS)[0]
+
+    def routed(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
+        """Logits and, where there are experts, how they were used, stacked over their layers."""
         layout = self.layout
         with jax.named_scope("embed"):
             x_BSD = self.embedding(tokens_BS)
-        apply = rematerialized(lambda x_BSD, block: (block(x_BSD), None), layout)
+        apply = rematerialized(lambda x_BSD, block: block(x_BSD), layout)
         with jax.named_scope("layers"):
-            x_BSD, _ = jax.lax.scan(apply, x_BSD, self.layers)
+            if self.dense_layers is not None:
+                x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
+            x_BSD, routing = jax.lax.scan(apply, x_BSD, self.layers)
         with jax.named_scope("head"):
             x_BSD = layout.place(self.final_norm(x_BSD), "batch", sequence_dim(layout), None)
             head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-            return logits(layout, x_BSD, head[...])
+            return logits(layout, x_BSD, head[...]), routing

@@ -55,6 +55,11 @@ def tiny() -> Run:
     )
 
 
+def tiny_moe() -> Run:
+    """`tiny` with eight experts of which a token takes two."""
+    return replace(tiny(), name="tiny-moe", model=preset("tiny-moe"))
+
+
 def demo() -> Run:
     """A byte-level model that learns Python's own sources in minutes on a laptop's CPU."""
     return Run(
@@ -192,4 +197,4 @@ def _called(path: Path, make: Callable[[], Any]) -> Any:
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-SPECIAL = {"tiny": tiny, "demo": demo}
+SPECIAL = {"tiny": tiny, "tiny-moe": tiny_moe, "demo": demo}

@@ -130,7 +130,8 @@ def _mlp_tensors(
 
 
 def _expert_tensors(config: ModelConfig) -> list[Activation]:
-    """Tokens copied to their experts, the experts' MLPs, and what the weighted sum needs."""
+    """Tokens copied to their experts and the experts' MLPs. The router's weights are multiplied to
+    the hidden units, so the results are not needed; nor are the empty rows of buffers counted."""
     moe = config.moe
     assert moe is not None
     rows, width = moe.experts_per_token, expert_width(config)
@@ -139,7 +140,6 @@ def _expert_tensors(config: ModelConfig) -> list[Activation]:
         Activation("router_probabilities", moe.n_experts, NONE, always_fp32=True),
         Activation("expert_input", rows * config.d_model, NONE),
         *_mlp_tensors(config, width, "expert_", rows),
-        Activation("expert_output", rows * config.d_model, NONE),
         *(_mlp_tensors(config, width, "shared_", shared) if shared else []),
     ]
 

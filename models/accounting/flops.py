@@ -41,7 +41,7 @@ PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 #
 # full: only the block's input is kept, so every product is needed again whose result enters a
 #   gradient. The last product of the MLP is not: its result is only added to the residual.
-#   An expert's last product is: it is multiplied by the router's weight, whose gradient needs it.
+#   Nor is an expert's: the router's weight is multiplied to its hidden units.
 # selective: q, k, v as they enter the attention, its output and the MLP's gate and up are kept.
 #   The softmax needs the scores again; the second norm needs the residual after the attention,
 #   hence o; the router needs its logits; latent attention needs its compressed vectors.
@@ -51,10 +51,10 @@ RECOMPUTED: dict[Remat, dict[str, int]] = {
     "none": {},
     "full": dict.fromkeys(
         (*PROJECTIONS, *ATTENTION, "o", "gate", "up", "router")
-        + ("shared_gate", "shared_up", "expert_gate", "expert_up", "expert_down"),
+        + ("shared_gate", "shared_up", "expert_gate", "expert_up"),
         1,
     ),
-    "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router", "expert_down"), 1),
+    "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router"), 1),
 }
 # ... and under "selective" with qk_norm: the norms' own inputs are not kept.
 RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "kv_b": 1}

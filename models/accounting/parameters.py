@@ -111,15 +111,15 @@ def _mlp(config: ModelConfig, d_ff: int, prefix: str = "", copies: int = 1) -> d
 def _experts(config: ModelConfig) -> dict[str, int]:
     """Router (no bias of its own), routed experts and shared experts.
 
-    Models with shared experts also carry one selection bias per routed expert, as DeepSeek-V3
-    does to balance load without an auxiliary loss (arXiv 2412.19437, equation 16).
+    A selection bias is one number per routed expert (DeepSeek-V3, arXiv 2412.19437, equation 16).
     """
     moe = config.moe
     assert moe is not None
     width, shared = expert_width(config), moe.n_shared_experts
     parts = {"router": config.d_model * moe.n_experts}
-    if shared:
+    if moe.selection_bias:
         parts["router_bias"] = moe.n_experts
+    if shared:
         parts |= _mlp(config, width, "shared_", shared)
     return parts | _mlp(config, width, "expert_", moe.n_experts)
 

@@ -7,6 +7,7 @@ length) for each product in the jaxpr, times the iterations of the loops around 
 import functools
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,14 +20,15 @@ from meshes.devices import abstract_mesh
 from meshes.rules import make_rules
 from meshes.shape import MeshShape
 from models.accounting import count_parameters, forward_flops, train_flops
-from models.config import ModelConfig
+from models.accounting.exchange import exchange_rows
+from models.config import ModelConfig, Moe
 from models.head import cross_entropy
 from models.layout import Layout
 from models.presets import preset, preset_names
 from models.transformer import Transformer
 
-BUILT = [name for name in preset_names() if not preset(name).moe and not preset(name).mla]
-COMPONENTS = {  # ours -> the model's
+PRESETS = {name: replace(preset(name), mla=None) for name in preset_names()}  # mla: not yet built
+COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "token_embedding": "embedding/table",
     "position_table": "embedding/positions",
     "norm1": "layers/attention_norm",
@@ -37,9 +39,17 @@ COMPONENTS = {  # ours -> the model's
     "q_norm": "layers/attention/query_norm",
     "k_norm": "layers/attention/key_norm",
     "norm2": "layers/mlp_norm",
-    "gate": "layers/mlp/gate_",
-    "up": "layers/mlp/up_",
-    "down": "layers/mlp/down_",
+    "gate": "layers/mlp/gate_DF layers/mlp/gate_bias",
+    "up": "layers/mlp/up_DF layers/mlp/up_bias",
+    "down": "layers/mlp/down_FD layers/mlp/down_bias",
+    "router": "layers/mlp/router_DE",
+    "router_bias": "layers/mlp/router_bias",
+    "expert_gate": "layers/mlp/gate_EDF",
+    "expert_up": "layers/mlp/up_EDF",
+    "expert_down": "layers/mlp/down_EFD",
+    "shared_gate": "layers/mlp/shared_gate",
+    "shared_up": "layers/mlp/shared_up",
+    "shared_down": "layers/mlp/shared_down",
     "final_norm": "final_norm",
     "output_head": "head_",
 }
@@ -59,6 +69,21 @@ MODELS = {
     "qwen": SHAPE(n_kv_heads=4, head_dim=16, qk_norm=True, tied_embeddings=True),
     "window": SHAPE(n_kv_heads=4, mlp="relu", sliding_window=5, norm="layernorm", bias=True),
 }
+EXPERTS = {
+    "mixtral": Moe(4, 2, d_ff_expert=24),
+    "deepseek": Moe(
+        8,
+        3,
+        d_ff_expert=16,
+        n_shared_experts=2,
+        first_dense_layers=1,
+        gate="sigmoid",
+        selection_bias=True,
+        n_groups=4,
+        groups_per_token=2,
+    ),
+}
+MODELS |= {name: SHAPE(n_kv_heads=2, moe=moe) for name, moe in EXPERTS.items()}
 MESHES = {"one": MeshShape(), "data2-fsdp2-tensor2": MeshShape(data=2, fsdp=2, tensor=2)}
 
 
@@ -70,14 +95,13 @@ def abstract(config: ModelConfig, layout: Layout) -> Transformer:
     return jax.eval_shape(lambda: Transformer(config, layout, jax.random.key(0)))
 
 
-@pytest.mark.parametrize("name", BUILT)
-def test_parameters_equal_those_of_the_built_model(name: str) -> None:
-    config = preset(name)
+@pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
+def test_parameters_equal_those_of_the_built_model(config: ModelConfig) -> None:
     with jax.sharding.use_abstract_mesh(abstract_mesh(MeshShape())):
         leaves, _ = tree_flatten_with_path(abstract(config, layout(MeshShape())))
     built: Counter = Counter()
     for path, leaf in leaves:
-        place = keystr(path, simple=True, separator="/")
+        place = keystr(path, simple=True, separator="/").removeprefix("dense_")
         (component,) = [c for c, starts in COMPONENTS.items() if place.startswith(_any(starts))]
         built[component] += math.prod(leaf.shape)
     counted = count_parameters(config)
@@ -111,6 +135,23 @@ def test_train_flops_equal_the_products_of_the_jaxpr(
     assert flops(jaxpr.jaxpr) == train_flops(config, BATCH, SEQ, remat).total
 
 
+@pytest.mark.parametrize("capacity_factor", [None, 0.5, 1.25])
+@pytest.mark.parametrize("name", EXPERTS)
+def test_buffers_cost_their_empty_rows(name: str, capacity_factor: float | None) -> None:
+    """Over `expert`, or with a capacity factor, experts' products have as many rows as buffers."""
+    mesh = MeshShape(data=2, expert=2, tensor=2)
+    config = replace(MODELS[name], moe=replace(EXPERTS[name], capacity_factor=capacity_factor))
+    with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
+        model = abstract(config, layout(mesh, "full"))
+        forward = lambda model, tokens: jnp.sum(model(tokens))
+        jaxpr = jax.make_jaxpr(jax.grad(forward))(model, tokens(mesh))
+    local = BATCH * SEQ // 4
+    padding = exchange_rows(config.moe, local, 2) / (local * config.moe.experts_per_token)
+    credited = train_flops(config, BATCH, SEQ, "full").components
+    padded = {n: padding * f if n.startswith("expert_") else f for n, f in credited.items()}
+    assert flops(jaxpr.jaxpr) == sum(padded.values())
+
+
 def tokens(mesh: MeshShape) -> jax.ShapeDtypeStruct:
     spec = layout(mesh).spec("batch", None)
     sharding = jax.NamedSharding(abstract_mesh(mesh), spec)
@@ -128,11 +169,25 @@ def _equation(eqn: JaxprEqn) -> int:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         lengths = [eqn.invars[0].aval.shape[dim] for dim in contracted]
         return 2 * math.prod(lengths) * math.prod(eqn.outvars[0].aval.shape)
+    if eqn.primitive.name == "ragged_dot_general":
+        return _ragged(eqn)
     assert eqn.primitive.name not in ("while", "cond"), "runs of unknown number"
     runs = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
     if eqn.primitive.name == "shard_map":
         runs = eqn.params["mesh"].size  # shapes inside are those of one device
     return runs * sum(flops(inner) for inner in _inner(eqn.params))
+
+
+def _ragged(eqn: JaxprEqn) -> int:
+    """2 x rows x inputs x outputs, each row counted for one expert: rows are ragged in all three
+    forms, contracted in the weight's gradient."""
+    dims = eqn.params["ragged_dot_dimension_numbers"]
+    (contracted, _), _ = dims.dot_dimension_numbers
+    rows, *others = eqn.invars[0].aval.shape
+    assert dims.lhs_ragged_dimensions == (0,) or list(dims.lhs_ragged_dimensions) == [0]
+    if 0 in contracted:  # the weight's gradient [E, inputs, outputs]
+        return 2 * rows * math.prod(eqn.outvars[0].aval.shape[1:])
+    return 2 * rows * math.prod(others) * eqn.outvars[0].aval.shape[1]
 
 
 def _inner(params: dict[str, Any]) -> list[Jaxpr]:

@@ -165,7 +165,7 @@ def test_deepseek_v3_is_refused_with_everything_that_does_not_fit():
     """One message names all of it; without those keys the file is the preset."""
     with pytest.raises(InputError) as refusal:
         translate(DEEPSEEK, "config.json")
-    inexpressible = ("n_group", "num_nextn_predict_layers", "rope_scaling", "topk_group")
+    inexpressible = ("num_nextn_predict_layers", "rope_scaling")
     assert all(f"{key}={DEEPSEEK[key]!r}" in str(refusal.value) for key in inexpressible)
     nearest = {k: v for k, v in DEEPSEEK.items() if k not in inexpressible}
     assert translate(nearest, "config.json") == preset("deepseek-v3")
@@ -173,8 +173,7 @@ def test_deepseek_v3_is_refused_with_everything_that_does_not_fit():
 
 def test_direct_queries_of_latent_attention_are_read():
     """DeepSeek's light models write q_lora_rank null: no compression of queries."""
-    small = {k: v for k, v in DEEPSEEK.items() if k not in ("n_group", "topk_group")}
-    small |= {"q_lora_rank": None, "rope_scaling": None, "num_nextn_predict_layers": 0}
+    small = DEEPSEEK | {"q_lora_rank": None, "rope_scaling": None, "num_nextn_predict_layers": 0}
     assert translate(small, "c").mla == Mla(None, 512, 128, 64, 128)
 
 
@@ -194,7 +193,8 @@ def test_direct_queries_of_latent_attention_are_read():
         (GPT2, {"rope_theta": 1e4}, "rope_theta=10000.0"),
         (QWEN3, {"attention_bias": True}, "attention_bias=True"),
         (QWEN3_MOE, {"mlp_only_layers": [0]}, r"mlp_only_layers=\[0\]"),
-        (QWEN3_MOE, {"norm_topk_prob": False}, "norm_topk_prob=False"),
+        (DEEPSEEK, {"scoring_func": "softmax"}, "scoring_func='softmax'"),
+        (DEEPSEEK, {"topk_method": "greedy"}, "topk_method='greedy'"),
         (MISTRAL, {"layer_types": ["chunked_attention"] * 32}, "chunked_attention"),
     ],
 )
@@ -269,7 +269,23 @@ def test_absent_keys_take_the_defaults_of_transformers():
 
 
 def test_absent_expert_width_is_the_mlp_width():
-    assert translate(MIXTRAL, "c").moe == Moe(8, 2)
+    assert translate(MIXTRAL, "c").moe == Moe(8, 2, aux_loss=0.02)
+
+
+def test_how_experts_are_chosen_is_read_or_takes_the_default_of_transformers():
+    qwen = translate(QWEN3_MOE | {"norm_topk_prob": False, "router_aux_loss_coef": 0.5}, "c").moe
+    assert (qwen.gate, qwen.normalize_weights, qwen.aux_loss) == ("softmax", False, 0.5)
+    bare = {k: v for k, v in QWEN3_MOE.items() if k not in ("norm_topk_prob",)}
+    assert not translate(bare, "c").moe.normalize_weights
+    light = DEEPSEEK | {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.5}
+    light |= {"rope_scaling": None, "num_nextn_predict_layers": 0}
+    moe = translate(light, "c").moe
+    assert (moe.n_groups, moe.groups_per_token, moe.routed_scaling) == (1, 1, 1.5)
+    assert (moe.gate, moe.selection_bias) == ("sigmoid", True)
+    absent = ("n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob")
+    moe = translate({k: v for k, v in light.items() if k not in absent}, "c").moe
+    assert (moe.n_groups, moe.groups_per_token, moe.routed_scaling) == (8, 4, 2.5)
+    assert moe.normalize_weights
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""A mixture of experts in place of the MLP: route, exchange over `expert`, multiply, bring back.
+
+One `shard_map` over all mesh axes; on each device
+
+    own tokens      router, k experts and weights of each         sequence cut over tensor
+    all-gather      tokens, weights and choices over tensor       as the dense MLP does
+    all-to-all      tokens to their experts' devices              fixed buffers (models/dispatch.py)
+    experts         their part of the hidden units                models/expert_products.py
+    all-to-all      results back; the sum of each token's k
+    reduce-scatter  partial sums over tensor
+
+Experts are stored cut over expert, their embed dimension over fsdp, their hidden units over tensor.
+Devices along tensor exchange the same tokens, each for its part of the hidden units.
+"""
+
+# Dims: b, s a device's part of batch and sequence, T tokens, K experts per token, E experts,
+# R rows of the buffer, D model, F hidden units of an expert
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+
+from models.accounting.exchange import capacity
+from models.accounting.matrices import expert_width
+from models.config import ModelConfig
+from models.dispatch import collect, exchange, places, spread, weights_of_rows
+from models.expert_products import (
+    DIMS,
+    Weights,
+    gathered_again,
+    padded_experts,
+    ragged_experts,
+    shared_experts,
+    whole,
+)
+from models.layout import Layout
+from models.routing import Routing, choose, statistics
+from models.weights import constant, matrix, residual_std
+
+
+class Experts(nnx.Module):
+    """x_BSD -> [B, S, D], cut like the residual stream, and what the routing says of its load."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+        moe = config.moe
+        assert moe is not None and not config.bias  # the latter is refused by check_trainable
+        D, F, E = config.d_model, expert_width(config), moe.n_experts
+        S = moe.n_shared_experts * F  # shared experts side by side are one MLP
+        self.config, self.layout = config, layout
+        keys = dict(zip(DIMS, jax.random.split(key, len(DIMS)), strict=True))
+        std = residual_std(config.n_layers)
+        make = lambda name, shape, *std: matrix(layout, keys[name], shape, DIMS[name], *std)
+        gated = config.mlp == "swiglu"
+        self.router_DE = make("router", (D, E))
+        self.router_bias_E = constant(layout, 0.0, (E,), (None,)) if moe.selection_bias else None
+        self.up_EDF = make("up", (E, D, F))
+        self.gate_EDF = make("gate", (E, D, F)) if gated else None
+        self.down_EFD = make("down", (E, F, D), std)
+        self.shared_up_DF = make("shared_up", (D, S)) if S else None
+        self.shared_gate_DF = make("shared_gate", (D, S)) if S and gated else None
+        self.shared_down_FD = make("shared_down", (S, D), std) if S else None
+
+    def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing]:
+        residual = self.layout.spec("batch", "residual", None)
+        weights = self._weights()
+        specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
+        mapped = jax.shard_map(
+            functools.partial(_local, self.config, self.layout),
+            in_specs=(residual, specs),
+            out_specs=(residual, P()),  # the routing is the same on all devices
+        )
+        y_BSD, routing = mapped(x_BSD, weights)
+        # As in `Layout.project`: between the gather of this result's gradient and the stream's.
+        return jax.lax.optimization_barrier(y_BSD), routing
+
+    def _weights(self) -> Weights:
+        params = {
+            "router": self.router_DE,
+            "bias": self.router_bias_E,
+            "up": self.up_EDF,
+            "gate": self.gate_EDF,
+            "down": self.down_EFD,
+            "shared_up": self.shared_up_DF,
+            "shared_gate": self.shared_gate_DF,
+            "shared_down": self.shared_down_FD,
+        }
+        return {name: param[...] for name, param in params.items() if param is not None}
+
+
+def _local(
+    config: ModelConfig, layout: Layout, x_bsD: jax.Array, weights: Weights
+) -> tuple[jax.Array, Routing]:
+    """One device's part of the layer."""
+    rules, moe = layout.rules, config.moe
+    assert moe is not None
+    cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
+    tokens_over = (*rules.axes("batch"), *rules.axes("residual"))
+    with jax.named_scope("router"):
+        logits_bsE = _logits(layout, x_bsD, weights["router"], tokens_over)
+        choice = choose(moe, logits_bsE, weights.get("bias"))
+    flat = lambda y: _over_sequence(layout, cut, y)
+    x_TD, experts_TK = flat(x_bsD), flat(choice.experts)
+    y_TD, dropped = _routed(config, layout, x_TD, flat(choice.weights), experts_TK, weights)
+    if moe.n_shared_experts:
+        with jax.named_scope("shared"):
+            y_TD = y_TD + shared_experts(config, layout, x_TD, weights)
+    if cut:  # each of these devices has counted the same tokens
+        dropped = dropped / jax.lax.axis_size(cut)
+    with jax.named_scope("router"):
+        routing = statistics(logits_bsE, choice, tokens_over, dropped)
+    y_bSD = y_TD.reshape(x_bsD.shape[0], -1, x_bsD.shape[2])
+    if cut:
+        return jax.lax.psum_scatter(y_bSD, cut, scatter_dimension=1, tiled=True), routing
+    summed = rules.axes("mlp")
+    return (jax.lax.psum(y_bSD, summed) if summed else y_bSD), routing
+
+
+def _logits(
+    layout: Layout, x: jax.Array, router: jax.Array, tokens_over: tuple[str, ...]
+) -> jax.Array:
+    """The router in float32 whatever the compute format: [..., E]."""
+
+    def multiply(x: jax.Array, router: jax.Array) -> jax.Array:
+        router_DE = whole(layout, router, "router", tokens_over)
+        return jnp.dot(x.astype(jnp.float32), router_DE, precision=jax.lax.Precision.HIGHEST)
+
+    return gathered_again(layout, multiply)(x, router)
+
+
+def _over_sequence(layout: Layout, cut: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
+    """A device's tokens with their sequence whole over tensor, flat: [T, X].
+
+    A stream that is whole already is declared different along tensor, so that its gradient is
+    summed over the hidden units there once.
+    """
+    if cut:
+        y_bsX = jax.lax.all_gather(y_bsX, cut, axis=1, tiled=True)
+    elif jnp.issubdtype(y_bsX.dtype, jnp.floating):
+        for axis in layout.rules.axes("mlp"):
+            y_bsX = jax.lax.pcast(y_bsX, axis, to="varying")
+    return y_bsX.reshape(-1, y_bsX.shape[-1])
+
+
+def _routed(
+    config: ModelConfig,
+    layout: Layout,
+    x_TD: jax.Array,
+    weights_TK: jax.Array,
+    experts_TK: jax.Array,
+    weights: Weights,
+) -> tuple[jax.Array, jax.Array]:
+    """The weighted sum of each token's experts, partial over tensor, and how many were dropped."""
+    moe = config.moe
+    assert moe is not None
+    over, devices = layout.rules.axes("experts"), layout.rules.mesh.expert
+    room = capacity(moe, x_TD.shape[0], devices)
+    dropless = moe.capacity_factor is None
+    with jax.named_scope("dispatch"):
+        at = places(experts_TK, moe.n_experts, devices if dropless else moe.n_experts, room)
+        rows_RD = exchange(spread(x_TD, at), over)
+        weights_R = exchange(weights_of_rows(weights_TK, at), over)
+    with jax.named_scope("experts"):
+        if dropless:
+            load_E = jnp.zeros(moe.n_experts, jnp.int32).at[experts_TK.reshape(-1)].add(1)
+            counts_PE = exchange(load_E.reshape(devices, -1), over)
+            rows_RD = ragged_experts(config, layout, rows_RD, weights_R, counts_PE, weights)
+        else:
+            rows_RD = padded_experts(config, layout, rows_RD, weights_R, weights)
+    with jax.named_scope("combine"):
+        y_TD = collect(exchange(rows_RD, over), at)
+    return y_TD, (experts_TK.size - at.kept).astype(jnp.float32)

@@ -1,0 +1,165 @@
+"""Layers with experts on one device against a reference that loops over tokens and experts."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from meshes.devices import host_mesh
+from meshes.rules import make_rules
+from meshes.shape import MeshShape
+from models.config import ModelConfig, Moe
+from models.experts import Experts
+from models.layout import Layout
+from models.transformer import Transformer
+
+# Dims: B batch, S sequence, D model, F hidden, E experts
+
+ONE = MeshShape()
+jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+_toy = functools.partial(ModelConfig, 32, d_model=12, n_layers=3, n_heads=2, d_ff=10)
+MIXTRAL = _toy(moe=Moe(4, 2))
+QWEN = _toy(mlp="gelu", moe=Moe(6, 3, d_ff_expert=7, normalize_weights=False))
+DEEPSEEK = _toy(
+    moe=Moe(
+        8,
+        3,
+        d_ff_expert=5,
+        n_shared_experts=2,
+        first_dense_layers=1,
+        gate="sigmoid",
+        routed_scaling=2.5,
+        selection_bias=True,
+        n_groups=4,
+        groups_per_token=2,
+    )
+)
+MODELS = {"mixtral": MIXTRAL, "qwen": QWEN, "deepseek": DEEPSEEK}
+
+
+@pytest.fixture(autouse=True)
+def one_device():
+    with jax.set_mesh(host_mesh(ONE)):
+        yield
+
+
+def built(config: ModelConfig, make=Experts) -> Experts:
+    """Experts whose parameters are all random, the selection bias too."""
+    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+    shapes = jax.eval_shape(lambda: make(config, layout, jax.random.key(0)))
+    noise = np.random.default_rng(0)
+    draw = lambda leaf: (0.5 * noise.standard_normal(leaf.shape)).astype(leaf.dtype)
+    return jax.tree.map(draw, shapes)
+
+
+def stream(config: ModelConfig) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((2, 6, config.d_model)).astype(np.float32)
+
+
+def by_hand(config: ModelConfig, layer: Experts, x_BSD: np.ndarray) -> np.ndarray:
+    """Token by token, expert by expert, in float64."""
+    moe = config.moe
+    w = {name: np.asarray(v, np.float64) for name, v in layer._weights().items()}
+    y = np.zeros_like(x_BSD, np.float64)
+    for place in np.ndindex(x_BSD.shape[:2]):
+        x = x_BSD[place].astype(np.float64)
+        for expert, weight in chosen(moe, x @ w["router"], w.get("bias")).items():
+            matrices = {n: w[n][expert] for n in ("gate", "up", "down") if n in w}
+            y[place] += weight * mlp(config, x, matrices)
+        if moe.n_shared_experts:  # one after the other, though stored side by side
+            F = moe.d_ff_expert
+            for number in range(moe.n_shared_experts):
+                own = slice(number * F, (number + 1) * F)
+                matrices = {n: w[f"shared_{n}"][:, own] for n in ("gate", "up")}
+                y[place] += mlp(config, x, matrices | {"down": w["shared_down"][own]})
+    return y
+
+
+def chosen(moe: Moe, logits: np.ndarray, bias: np.ndarray | None) -> dict[int, float]:
+    gates = np.exp(logits) / np.exp(logits).sum()
+    if moe.gate == "sigmoid":
+        gates = 1 / (1 + np.exp(-logits))
+    scores = gates if bias is None else gates + bias
+    groups = scores.reshape(moe.n_groups, -1)
+    best = np.argsort(np.sort(groups, -1)[:, -2:].sum(-1))[-moe.groups_per_token :]
+    allowed = [e for e in range(moe.n_experts) if e // groups.shape[1] in best]
+    picked = sorted(allowed, key=lambda e: scores[e])[-moe.experts_per_token :]
+    total = sum(gates[e] for e in picked) if moe.normalize_weights else 1
+    return {e: gates[e] / total * moe.routed_scaling for e in picked}
+
+
+def mlp(config: ModelConfig, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:
+    up = x @ w["up"]
+    if config.mlp == "swiglu":
+        gate = x @ w["gate"]
+        return (gate / (1 + np.exp(-gate)) * up) @ w["down"]
+    tanh = np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3))
+    return (0.5 * up * (1 + tanh)) @ w["down"]
+
+
+@pytest.mark.parametrize("capacity_factor", [None, 8.0], ids=["dropless", "room for all"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_is_the_weighted_sum_of_its_experts(name: str, capacity_factor) -> None:
+    config = MODELS[name]
+    config = replace(config, moe=replace(config.moe, capacity_factor=capacity_factor))
+    layer, x_BSD = built(config), stream(config)
+    y_BSD, routing = jit(lambda layer, x: layer(x))(layer, x_BSD)
+    np.testing.assert_allclose(y_BSD, by_hand(config, layer, x_BSD), rtol=2e-4, atol=2e-4)
+    assert float(routing.dropped) == 0
+    assert float(routing.load_E.sum()) == 12 * config.moe.experts_per_token
+
+
+def test_dropped_tokens_pass_by_and_are_counted() -> None:
+    """With room for one row per expert, what is kept is the sum over the kept assignments."""
+    config = replace(MIXTRAL, moe=replace(MIXTRAL.moe, capacity_factor=1 / 6))
+    layer, x_BSD = built(config), stream(config)
+    y_BSD, routing = jit(lambda layer, x: layer(x))(layer, x_BSD)
+    used = (np.asarray(routing.load_E) > 0).sum()
+    assert float(routing.dropped) == 24 - used  # 12 tokens x 2
+    moved = np.abs(np.asarray(y_BSD)).sum(-1) > 0
+    assert 1 <= moved.sum() <= used
+
+
+@pytest.mark.parametrize("capacity_factor", [None, 8.0], ids=["dropless", "padded"])
+def test_gradients_are_finite_differences(capacity_factor) -> None:
+    """Of every weight, along a random direction; the choice of experts does not change nearby."""
+    config = replace(DEEPSEEK, moe=replace(DEEPSEEK.moe, capacity_factor=capacity_factor))
+    layer, x_BSD = built(config), stream(config)
+    noise = np.random.default_rng(2)
+    target = noise.standard_normal(x_BSD.shape)
+
+    def loss(layer: Experts) -> jax.Array:
+        y_BSD, routing = layer(x_BSD)
+        return (y_BSD * target).sum() + routing.aux_loss + 0.1 * routing.z_loss
+
+    gradients, _ = tree_flatten_with_path(jit(jax.grad(loss))(layer))
+    leaves, treedef = jax.tree.flatten(layer)
+    value = jit(loss)
+    for number, (path, gradient) in enumerate(gradients):
+        direction = noise.standard_normal(gradient.shape).astype(np.float32)
+        ends = []
+        for step in (1e-3, -1e-3):
+            moved = [x + step * direction if i == number else x for i, x in enumerate(leaves)]
+            ends.append(float(value(treedef.unflatten(moved))))
+        slope = (ends[0] - ends[1]) / 2e-3
+        name = keystr(path)
+        expected = 0.0 if "router_bias" in name else slope
+        assert np.vdot(gradient, direction) == pytest.approx(expected, rel=2e-2, abs=2e-2), name
+
+
+def test_leading_layers_are_dense_and_the_rest_report_their_load() -> None:
+    model = built(DEEPSEEK, Transformer)
+    assert model.dense_layers.mlp.up_DF.shape == (1, 12, 10)
+    assert model.layers.mlp.up_EDF.shape == (2, 8, 12, 5)
+    tokens = np.arange(12, dtype=np.int32).reshape(2, 6)
+    logits_BSV, routing = jit(lambda model: model.routed(tokens))(model)
+    assert logits_BSV.shape == (2, 6, 32) and routing.load_E.shape == (2, 8)
+
+
+def test_a_model_whose_layers_are_all_dense_has_no_experts() -> None:
+    config = replace(DEEPSEEK, moe=replace(DEEPSEEK.moe, first_dense_layers=3))
+    model = built(config, Transformer)
+    assert model.dense_layers is None and model.layers.mlp.up_DF.shape == (3, 12, 10)
