@@ -17,7 +17,8 @@ Bytes per step and device as nccl-tests counts them: elements in compute format 
     fsdp     reduce-scatter   M (W L + 2 E + P)      each gradient where it arises: a device has
                                                      room for shards only
     data     all-reduce       (W L + 2 E + P)/fsdp   the shard of each gradient, once per step;
-                                                     float32 if it is a sum of microbatches
+                                                     float32 if it is a sum of microbatches; over
+                                                     data and expert, which cut the batch alike
     tensor   all-gather       M (4 L + 2) X          inputs of attention, MLP and head; gradients
                                                      of outputs of attention, MLP and embedding
     tensor   reduce-scatter   M (4 L + 2) X          the transpose of each of these
@@ -40,6 +41,7 @@ Variations:
   over data.
 - Vectors that tensor cuts (biases of q, k, v, up, gate) are not summed over it. The norms of q and
   k are, because their heads are cut.
+- Layers with experts: scaling/expected_experts.py.
 
 Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
 vectors of small models) cost latency rather than bandwidth and are left out.
@@ -50,8 +52,9 @@ from dataclasses import dataclass
 
 from meshes.shape import MeshShape
 from models.accounting.activations import BYTES
-from models.accounting.matrices import attention_matrices, mlp_matrices
+from models.accounting.matrices import attention_matrices, mlp_matrices, n_dense_layers
 from models.config import ModelConfig, with_positions
+from scaling.expected_experts import REPLICAS, expert_lines
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind
 from scaling.run import Run
@@ -108,7 +111,8 @@ def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
         is_sequence_parallel(run, shape) and shape.tensor > 1,
         bool(rules_for(run, shape).axes("vocab")),
     )
-    return (*_weights(step), *_stream(step), *_statistics(step), *_vectors(step))
+    lines = (*_weights(step), *_stream(step), *_statistics(step), *_vectors(step))
+    return (*lines, *(Line(*fields) for fields in expert_lines(step)))
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class _Step:
 
 def _weights(step: _Step) -> Iterator[Line]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    layers, M = step.config.n_layers, step.microbatches
+    layers, M = n_dense_layers(step.config), step.microbatches
     matrices, vocabulary, positions = _elements(step)
     copies = 1 if step.config.tied_embeddings else 2
     own_tokens = step.sequence_parallel and not step.cut_vocabulary
@@ -164,10 +168,10 @@ def _shards(
     """Shards of gradients, summed over data once per step and, where needed, over tensor."""
     size, M = elements * step.itemsize, step.microbatches
     if M == 1:
-        axes = step.over("data", "tensor") if over_tensor else step.over("data")
+        axes = step.over(*REPLICAS, "tensor") if over_tensor else step.over(*REPLICAS)
         yield Line(axes, "all-reduce", size, stored, what)
         return
-    yield Line(step.over("data"), "all-reduce", elements * FLOAT32, stored, what)
+    yield Line(step.over(*REPLICAS), "all-reduce", elements * FLOAT32, stored, what)
     if over_tensor:
         yield Line(step.over("tensor"), "all-reduce", size, M * stored, what)
 
@@ -200,7 +204,8 @@ def _vectors(step: _Step) -> Iterator[Line]:
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
     cut = _inner_outputs(config) / step.shape.tensor if config.bias else 0
-    tokens, everywhere = step.over("data", "fsdp"), step.over("data", "fsdp", "tensor")
+    tokens = step.over("data", "fsdp", "expert")
+    everywhere = step.over("data", "fsdp", "expert", "tensor")
     met = everywhere if step.sequence_parallel else tokens
     layer: dict[str, float] = {}
     for axes, elements in ((met, 2 * norm + written), (everywhere, heads), (tokens, cut)):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from meshes.errors import InputError
 from meshes.rules import Rules, check_divisible, make_rules
 from meshes.shape import MeshShape, check_devices, parse_mesh
+from models.accounting.matrices import expert_width, n_dense_layers
 from scaling.run import Run
 
 
@@ -52,7 +53,12 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     _check_sequence(run, rules)
     check_divisible("model.n_heads", model.n_heads, ("tensor",), mesh)
     check_divisible("model.n_kv_heads", model.n_kv_heads, ("tensor",), mesh)
-    check_divisible("model.d_ff", model.d_ff, ("tensor",), mesh)
+    if n_dense_layers(model):
+        check_divisible("model.d_ff", model.d_ff, ("tensor",), mesh)
+    if model.moe:
+        width = expert_width(model)
+        check_divisible("model.moe.d_ff_expert", width, ("tensor",), mesh)
+        check_divisible("model.moe.n_experts", model.moe.n_experts, ("expert",), mesh)
     check_divisible("model.d_model", model.d_model, ("fsdp",), mesh)
     return rules
 

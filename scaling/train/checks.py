@@ -34,12 +34,12 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
     """Pairs of what is not trained and what to do instead."""
     model, precision = run.model, run.precision
     found = [
-        (f"mesh axis {axis}={getattr(mesh, axis)}", "use the axes data, fsdp and tensor")
-        for axis in ("stage", "expert", "context")
+        (f"mesh axis {axis}={getattr(mesh, axis)}", "use the axes data, fsdp, expert and tensor")
+        for axis in ("stage", "context")
         if getattr(mesh, axis) > 1
     ]
     checks = [
-        (model.moe, "a mixture-of-experts model", "choose a dense one"),
+        (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
         (model.mla, "multi-head latent attention", "choose a model without mla"),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.optimizer != "adamw", f"optimizer {run.optimizer!r}", "use adamw"),

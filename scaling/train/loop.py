@@ -32,6 +32,8 @@ from scaling.train.state import from_dict, to_dict
 from scaling.train.step import TrainState
 from scaling.train.stopping import StopSignal, Vote, stop_on_nan
 
+COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -48,7 +50,7 @@ class InFlight:
     """A step that was dispatched and whose metrics have not been read."""
 
     step: int
-    metrics: dict[str, Any]  # float32 scalars on the devices
+    metrics: dict[str, Any]  # float32 scalars, of experts also arrays, on the devices
     batch: tuple[np.ndarray, np.ndarray]
     dispatched: float  # seconds on the monotonic clock
     vote: jax.Array | None  # whether any process was told to stop
@@ -175,7 +177,8 @@ class _Loop:
 
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
-        values = {name: float(value) for name, value in this.metrics.items()}
+        values = {name: float(value) for name, value in this.metrics.items() if not np.ndim(value)}
+        arrays = {n: np.asarray(v).tolist() for n, v in this.metrics.items() if np.ndim(v)}
         now = time.perf_counter()
         step_time = now - max(self.ready, this.dispatched)
         self.ready = now
@@ -192,6 +195,8 @@ class _Loop:
             tokens_per_second=rate,
             learning_rate=values["learning_rate"],
             grad_norm=values["grad_norm"],
+            **{name: value for name, value in values.items() if name not in COMMON},
+            **arrays,
         )
         self.line.update(this.step, values["loss"], rate, step_time)
         self.agreed = this.vote is not None and bool(this.vote)

@@ -4,8 +4,11 @@
     parameters, optimiser state = AdamW(gradients)
 
 With several microbatches the gradients are summed as partial sums per `data` device and reduced
-over `data` once, after the last one; over fsdp they are reduce-scattered each time, because each
-device has room for its shard only.
+over `data` (and `expert`, but for the experts' own) once, after the last one; over fsdp they are
+reduce-scattered each time, because each device has room for its shard only.
+
+With experts the gradients are those of the loss plus the weighted balancing losses
+(scaling/train/balance.py).
 """
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
@@ -21,11 +24,15 @@ from jax.sharding import reshard
 
 from models.config import ModelConfig
 from models.head import cross_entropy
-from models.layout import Layout
+from models.layout import Layout, axes_of
+from models.routing import Routing
 from models.transformer import Transformer
 from models.weights import is_matrix
 from scaling.run import Batch, Train
+from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
 from scaling.train.optimizer import make_optimizer, schedule
+
+REPLICAS = ("data", "expert")  # mesh axes that cut the batch and no dense parameter
 
 
 class TrainState(NamedTuple):
@@ -34,6 +41,13 @@ class TrainState(NamedTuple):
     step: jax.Array  # int32 scalar: finished steps
     params: Transformer  # float32, sharded by the rules
     optimizer: optax.OptState  # sharded like the parameters
+
+
+class Outcome(NamedTuple):
+    """What a step measures: float32."""
+
+    loss: jax.Array  # mean cross-entropy per token in nats
+    routing: Routing | None  # of the layers with experts; load and drops are sums
 
 
 class Tokens(NamedTuple):
@@ -74,24 +88,47 @@ def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> ja
         return cross_entropy(logits_BSV, targets_BS)
 
 
+def objective(
+    params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
+) -> tuple[jax.Array, Outcome]:
+    """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
+    logits_BSV, routing = params.routed(inputs_BS)
+    with jax.named_scope("loss"):
+        value = total = cross_entropy(logits_BSV, targets_BS)
+        moe = params.config.moe
+        if routing is not None and moe is not None:
+            total = total + moe.aux_loss * routing.aux_loss.mean()
+            total = total + moe.z_loss * routing.z_loss.mean()
+    return total, Outcome(value, routing)
+
+
 def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
-    """Mean loss over all microbatches and its gradient, sharded like the parameters."""
+    """Mean loss over all microbatches and the gradient of what is minimised."""
+    outcome, gradients = outcome_and_gradients(params, tokens)
+    return outcome.loss, gradients
+
+
+def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
+    """Means (load and drops: sums) over all microbatches; gradients sharded like the parameters."""
     microbatches = tokens.inputs.shape[0]
+    differentiate = jax.value_and_grad(objective, has_aux=True)
     if microbatches == 1:
-        return jax.value_and_grad(loss)(params, tokens.inputs[0], tokens.targets[0])
-    params = _partial_over_data(params)
+        (_, outcome), gradients = differentiate(params, tokens.inputs[0], tokens.targets[0])
+        return outcome, gradients
+    params = _partial_over_replicas(params)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
-        this = jax.value_and_grad(loss)(params, tokens.inputs, tokens.targets)
+        (_, outcome), gradients = differentiate(params, tokens.inputs, tokens.targets)
         with jax.named_scope("gradients"):
-            return jax.tree.map(jnp.add, total, this), None
+            return jax.tree.map(jnp.add, total, (outcome, gradients)), None
 
-    zeros = jax.eval_shape(jax.value_and_grad(loss), params, tokens.inputs[0], tokens.targets[0])
-    zeros = jax.tree.map(_zeros, zeros)
-    (total, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
+    (_, shapes), like = jax.eval_shape(differentiate, params, tokens.inputs[0], tokens.targets[0])
+    zeros = jax.tree.map(_zeros, (shapes, like))
+    (sums, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: _whole(g) / microbatches, gradients)
-    return total / microbatches, mean
+    routing = mean_of_losses(sums.routing, microbatches)
+    return Outcome(sums.loss / microbatches, routing), mean
 
 
 def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainState, dict]:
@@ -99,17 +136,20 @@ def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainSt
 
     Returns:
         The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
-        `learning_rate` used.
+        `learning_rate` used; with experts also what `routing_metrics` says.
     """
-    value, gradients = loss_and_gradients(state.params, tokens)
+    outcome, gradients = outcome_and_gradients(state.params, tokens)
     with jax.named_scope("optimizer"):
         optimizer = make_optimizer(train)
         updates, opt_state = optimizer.update(gradients, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
+        if outcome.routing is not None:
+            params = with_moved_bias(params, outcome.routing.load_E)
     metrics = {
-        "loss": value,
+        "loss": outcome.loss,
         "grad_norm": optax.tree.norm(gradients),
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
+        **routing_metrics(outcome.routing),
     }
     return TrainState(state.step + 1, params, opt_state), metrics
 
@@ -129,15 +169,18 @@ def jitted_step(train: Train) -> jax.stages.Wrapped:
     return jax.jit(step, donate_argnums=0)
 
 
-def _partial_over_data(params: Transformer) -> Transformer:
-    """Parameters whose gradients arrive as one partial sum per `data` device (matrices only)."""
+def _partial_over_replicas(params: Transformer) -> Transformer:
+    """Parameters whose gradients arrive as one partial sum per replica (matrices only): per device
+    along `data` and, where it does not cut them, `expert`."""
 
     def mark(param: nnx.Variable) -> nnx.Variable:
-        mesh = jax.sharding.get_abstract_mesh()
-        if not is_matrix(param) or mesh.shape.get("data", 1) == 1:
+        sharding = jax.typeof(param[...]).sharding
+        replicas = {axis for axis in REPLICAS if sharding.mesh.shape.get(axis, 1) > 1}
+        replicas -= axes_of(param[...])
+        if not is_matrix(param) or not replicas:
             return param
-        spec = jax.typeof(param[...]).sharding.spec
-        return param.replace(reshard(param[...], P(*spec.partitions, reduced={"data"})))
+        partitions = sharding.spec.partitions
+        return param.replace(reshard(param[...], P(*partitions, reduced=replicas)))
 
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
@@ -147,7 +190,7 @@ def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def _whole(gradient: jax.Array) -> jax.Array:
-    """The sum over `data` of a gradient's partial sums."""
+    """The sum over the replicas of a gradient's partial sums."""
     return reshard(gradient, P(*jax.typeof(gradient).sharding.spec.partitions))
 
 

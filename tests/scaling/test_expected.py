@@ -106,6 +106,73 @@ def test_whole_sequences_on_tensor_by_hand() -> None:
     }
 
 
+def test_mixtral_over_experts_by_hand() -> None:
+    # 8,192 tokens on each of 64 devices; one expert on a device, so a token goes there once at most
+    attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
+    expert = 3 * 4096 * 14336
+    router, tables, rows = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
+    run = run_of(preset("mixtral-8x7b"), 128, 4096, remat="selective")
+    assert expected(run, MeshShape(fsdp=8, expert=8)) == {
+        ("fsdp", "all-gather"): BF16 * (2 * 32 * (attention + expert) + tables)
+        + FLOAT32 * 2 * 32 * router,
+        ("fsdp", "reduce-scatter"): BF16 * (32 * (attention + expert) + tables)
+        + FLOAT32 * 32 * router,
+        ("expert", "all-reduce"): BF16 * (32 * attention + tables) / 8,
+        # out, back, their gradients, out again; weights of rows likewise but for the way back
+        ("expert", "all-to-all"): 32 * rows * (5 * BF16 * 4096 + 3 * FLOAT32),
+    }
+
+
+def test_deepseek_like_layers_with_tensor_by_hand() -> None:
+    # One dense and two layers of 4 experts, 2 on a device, and a shared one; 2 x 512 tokens.
+    moe = Moe(4, 2, 256, n_shared_experts=1, first_dense_layers=1, capacity_factor=1.5)
+    model = ModelConfig(1000, 128, 3, 4, 512, moe=moe)
+    run = run_of(model, 8, 512, 2)
+    table = expected(run, parse_mesh("data=2,expert=2,tensor=2"), smallest=0)
+    tokens = 512  # of one microbatch on one device
+    rows = 4 * (3 * tokens * 2 // (2 * 4))  # 4 experts with room for 1.5 of an even load
+    assert table["expert", "all-to-all"] == 2 * 2 * rows * (4 * BF16 * 128 + 2 * FLOAT32)
+    stream = BF16 * tokens * 128
+    chosen = tokens * 2 * 4  # bytes of two float32 or int32 per token
+    assert table["tensor", "all-gather"] == 2 * ((4 * 3 + 2) * stream + 2 * 2 * chosen)
+    assert table["tensor", "reduce-scatter"] == 2 * ((4 * 3 + 2) * stream + 2 * chosen)
+    attention, expert, dense = 4 * 128 * 128, 3 * 128 * 256, 3 * 128 * 512
+    # experts are summed over data only, all else over expert as well; float32, as accumulated
+    assert table["data", "all-reduce"] == FLOAT32 * 2 * 2 * expert / 2
+    replicated = (3 * attention + dense + 2 * expert + 2 * 1000 * 128) / 2 + 2 * 128 * 4
+    assert table["data+expert", "all-reduce"] == FLOAT32 * replicated
+
+
+@given(RUNS, st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([None, 1.0]))
+def test_experts_exchange_what_goes_out_and_comes_back(
+    run: Run, expert: int, k: int, factor: float | None
+) -> None:
+    """An even number of calls without recomputation, of rows for every assignment that is kept."""
+    moe = Moe(8, k, 64, capacity_factor=factor)
+    run = replace(run, model=replace(run.model, moe=moe, bias=False), remat="none")
+    lines = [
+        line
+        for line in expected_lines(run, MeshShape(expert=expert))
+        if line.what == "tokens of experts"
+    ]
+    (line,) = lines
+    assert line.axes == ("expert" if expert > 1 else "")
+    assert line.calls == 4 * run.batch.microbatches * run.model.n_layers
+    itemsize = {"bf16": 2, "tf32": 4, "fp32": 4}[run.precision.compute]
+    tokens = run.batch.tokens // run.batch.microbatches // expert
+    assert line.bytes >= tokens * k * run.model.d_model * itemsize
+    if expert == 1 and factor is None:
+        assert line.bytes == tokens * k * run.model.d_model * itemsize
+
+
+@given(RUNS)
+def test_a_dense_model_takes_the_expert_axis_for_replicas(run: Run) -> None:
+    over_data, over_expert = (
+        expected(run, mesh, smallest=0) for mesh in (MeshShape(data=4), MeshShape(expert=4))
+    )
+    assert {("expert", kind): n for (_, kind), n in over_data.items()} == close(over_expert)
+
+
 def test_statistics_of_the_loss_count_where_they_are_large() -> None:
     run = run_of(preset("llama3-8b"), 16, 8192)  # 2 sequences on a device: 64 KiB each
     lines = [line for line in expected_lines(run, MeshShape(fsdp=8, tensor=8)) if line.axes]
@@ -238,8 +305,8 @@ def test_leaving_out_small_calls_only_takes_away(run: Run, shape: MeshShape, lea
 
 
 def test_what_is_not_trained_has_no_table() -> None:
-    experts = run_of(replace(preset("tiny"), moe=Moe(8, 2)), 8, 32)
-    with pytest.raises(InputError, match="mixture-of-experts"):
+    experts = run_of(replace(preset("tiny"), moe=Moe(8, 2), bias=True), 8, 32)
+    with pytest.raises(InputError, match="mixture of experts with biases"):
         expected(experts, MeshShape(fsdp=8))
     with pytest.raises(InputError, match="n_heads=4 is not divisible by tensor=8"):
         expected(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))

@@ -146,8 +146,9 @@ def _whole(result: str, kind: str, start: str | None, line: str) -> tuple[str, i
     arrays = ARRAY.findall(result)
     sizes = [BYTES[t] * math.prod(int(n) for n in dims.split(",") if n) for t, dims in arrays]
     half = len(sizes) // 2
-    if start and (kind == "all-gather" or (kind == "all-reduce" and result.startswith("(("))):
-        sizes = sizes[half:]  # (operands, results); jax 0.10's all-reduce-start has results only
+    pairs = ("all-gather", "all-to-all")  # when started: (operands, results)
+    if start and (kind in pairs or (kind == "all-reduce" and result.startswith("(("))):
+        sizes = sizes[half:]  # jax 0.10's all-reduce-start has results only
     elif kind == "reduce-scatter":
         sizes = (
             sizes[:half]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from meshes.errors import InputError
 from meshes.shape import MeshShape
+from models.config import Moe
 from scaling.recipes import recipe, recipe_names
 from scaling.run import Precision, Run, Sharding, Train
 from scaling.train.checks import check_settings, check_trainable
@@ -27,19 +28,18 @@ def refused(run: Run, mesh: MeshShape = ONE) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("axis", ["stage", "expert", "context"])
+@pytest.mark.parametrize("axis", ["stage", "context"])
 def test_axes_that_are_not_trained_are_named_with_their_size(axis):
     said = refused(TINY, MeshShape(**{axis: 2}, fsdp=2))
     assert f"mesh axis {axis}=2 is not yet trained" in said
-    assert "data, fsdp and tensor" in said
+    assert "data, fsdp, expert and tensor" in said
 
 
 @pytest.mark.parametrize(
     ("run", "name", "instead"),
     [
-        (recipe("mixtral-8x7b"), "mixture-of-experts", "dense"),
-        (recipe("deepseek-v3"), "mixture-of-experts", "dense"),
-        (replace(recipe("deepseek-v3"), name="x"), "mixture-of-experts", "dense"),
+        (with_model(moe=Moe(4, 2), bias=True), "experts with biases", "bias to false"),
+        (recipe("deepseek-v3"), "multi-head latent", "without mla"),
         (with_model(mla=recipe("deepseek-v3").model.mla), "multi-head latent", "without mla"),
         (with_model(positions="alibi"), "'alibi'", "rope"),
         (replace(TINY, optimizer="lion"), "optimizer 'lion'", "adamw"),
@@ -66,17 +66,19 @@ def test_other_zero_stages_are_refused_only_where_fsdp_is_used(stage):
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_dense_recipe_is_trained_and_no_other(name):
+def test_every_recipe_without_latent_attention_is_trained(name):
     run = recipe(name)
-    if run.model.moe or run.model.mla:
+    if run.model.mla:
         refused(run)
     else:
         check_trainable(run, ONE)
 
 
-@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 64))
-def test_any_mix_of_data_fsdp_and_tensor_is_trained(data, fsdp, tensor):
-    check_trainable(TINY, MeshShape(data=data, fsdp=fsdp, tensor=tensor))
+@given(*[st.integers(1, 64)] * 4, st.sampled_from(["tiny", "tiny-moe"]))
+def test_any_mix_of_data_fsdp_expert_and_tensor_is_trained(data, fsdp, expert, tensor, name):
+    """Without experts, `expert` is one more axis of replicas."""
+    mesh = MeshShape(data=data, fsdp=fsdp, expert=expert, tensor=tensor)
+    check_trainable(recipe(name), mesh)
 
 
 @pytest.mark.parametrize("compute", ["bf16", "tf32", "fp32"])

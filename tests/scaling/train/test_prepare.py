@@ -83,11 +83,17 @@ def test_a_setting_that_means_nothing_is_named(toy, setting):
         plan(replace(toy(**setting), mesh=MeshShape(fsdp=DEVICES)))
 
 
-def test_a_mixture_of_experts_is_refused_by_name(toy):
-    moe = Moe(n_experts=4, experts_per_token=1)
-    model = replace(toy().model, moe=moe)
-    with pytest.raises(InputError, match="mixture-of-experts model is not yet trained"):
-        plan(replace(toy(), model=model))
+@pytest.mark.parametrize(
+    ("moe", "mesh", "message"),
+    [
+        (Moe(6, 2), {"expert": 4, "data": 2}, "n_experts=6 is not divisible by expert=4"),
+        (Moe(8, 2, 33), {"tensor": 2, "expert": 4}, "d_ff_expert=33 is not divisible by tensor=2"),
+    ],
+)
+def test_experts_that_do_not_divide_are_named_with_what_would(toy, moe, mesh, message):
+    run = toy(mesh)
+    with pytest.raises(InputError, match=f"{message}; use"):
+        plan(replace(run, model=replace(run.model, moe=moe)))
 
 
 @pytest.fixture
@@ -141,7 +147,7 @@ def test_data_that_cannot_be_used_is_exit_code_2_before_any_compile(
         (["demo", "--devices", "4"], "already runs with 8"),
         (["demo", "--record-profile", "7"], "FROM:TO"),
         (["demo", "--restarts", "-1"], "--restarts -1"),
-        (["mixtral-8x7b", "--mesh", "fsdp=8"], "mixture-of-experts"),
+        (["deepseek-v3", "--mesh", "fsdp=8"], "multi-head latent"),
         (["nowhere/run.json"], "cannot read nowhere/run.json"),
         (["nowhere.py:run"], "no file nowhere.py"),
     ],

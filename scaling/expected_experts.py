@@ -1,0 +1,117 @@
+"""What layers with experts have to move between devices: the rest of the table of `expected`.
+
+Beyond its letters: A matrices of the attention and of shared experts of one layer over tensor,
+G those of the routed experts of one device (n / expert of them, over tensor), n experts, k of them
+per token, T tokens of one microbatch on one device, R rows of the buffers (models/accounting/
+exchange.py), L now the layers with experts.
+
+    over          kind            elements               why
+    fsdp          all-gather      M L 2 (A + G)          as any matrix; the router, D n, in float32
+    fsdp          reduce-scatter  M L (A + G)            likewise
+    data, expert  all-reduce      L A / fsdp             A and the router are replicated over both
+    data          all-reduce      L G / fsdp             experts have seen the tokens of all devices
+                                                         along expert already
+    expert        all-to-all      M L 4 R D              tokens out, results back, and the gradients
+                                                         of both
+    expert        all-to-all      M L 2 R                float32: weights of rows, and gradients
+    tensor        all-gather      M L 2 T k              weights and numbers of the chosen experts
+    tensor        reduce-scatter  M L T k                float32: gradients of the weights
+    tokens        all-reduce      M L (2 n + 3)          float32: load and balancing losses
+
+A layer that is recomputed sends its tokens out once more (results are only added up, so they are
+not needed), with their weights, and gathers the choices again. The router meets the tokens of a
+sequence-parallel stream, so its gradient is summed over tensor too. Without sequence parallelism
+choices are not gathered, and the gradients of weights are summed over tensor instead.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from models.accounting.activations import BYTES
+from models.accounting.exchange import exchange_rows
+from models.accounting.matrices import (
+    attention_matrices,
+    expert_width,
+    mlp_matrices,
+    n_moe_layers,
+)
+from models.config import ModelConfig
+from scaling.program import CollectiveKind
+
+if TYPE_CHECKING:
+    from scaling.expected import _Step
+
+REPLICAS = ("data", "expert")  # axes that cut the batch and no dense parameter
+FLOAT32 = INT32 = BYTES["fp32"]
+Fields = tuple[str, CollectiveKind, float, float, str]  # of a Line
+
+
+def expert_lines(step: "_Step") -> Iterator[Fields]:
+    """Lines of the layers with experts; none for a dense model."""
+    if n_moe_layers(step.config):
+        yield from _weights(step)
+        yield from _exchange(step)
+        yield from _choices(step)
+
+
+def _weights(step: "_Step") -> Iterator[Fields]:
+    """Matrices: gathered twice, their gradients scattered and summed."""
+    config, M, layers = step.config, step.microbatches, n_moe_layers(step.config)
+    dense, experts, router = _elements(config)
+    tensor, fsdp, expert = step.shape.tensor, step.shape.fsdp, step.shape.expert
+    for what, elements, itemsize, replicas in (
+        ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS),
+        ("routed experts of a layer", experts / tensor / expert, step.itemsize, ("data",)),
+        ("router of a layer", router, FLOAT32, REPLICAS),
+    ):
+        size = elements * itemsize
+        yield step.over("fsdp"), "all-gather", size, 2 * M * layers, what
+        yield step.over("fsdp"), "reduce-scatter", size, M * layers, what
+        over_tensor = ("tensor",) if "router" in what and step.sequence_parallel else ()
+        if M == 1:
+            axes = step.over(*replicas, *over_tensor)
+            yield axes, "all-reduce", size / fsdp, layers, what
+        else:
+            summed = elements * FLOAT32 / fsdp
+            yield step.over(*replicas), "all-reduce", summed, layers, what
+            yield step.over(*over_tensor), "all-reduce", size / fsdp, M * layers, what
+
+
+def _exchange(step: "_Step") -> Iterator[Fields]:
+    """Tokens to their experts and back."""
+    moe, D = step.config.moe, step.config.d_model
+    assert moe is not None
+    rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
+    calls, again = step.microbatches * n_moe_layers(step.config), step.run.remat != "none"
+    over = step.over("expert")
+    yield over, "all-to-all", rows * D * step.itemsize, calls * (4 + again), "tokens of experts"
+    yield over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows"
+    if moe.capacity_factor is None:
+        yield over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
+
+
+def _choices(step: "_Step") -> Iterator[Fields]:
+    """What the router says of each token, and of all of them."""
+    moe = step.config.moe
+    assert moe is not None
+    calls, again = step.microbatches * n_moe_layers(step.config), step.run.remat != "none"
+    over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
+    if step.sequence_parallel:
+        yield over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens"
+        yield over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens"
+        yield over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens"
+    else:
+        yield over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens"
+    cut = ("data", "fsdp", "expert", *(("tensor",) if step.sequence_parallel else ()))
+    sums = (2 * moe.n_experts + 3) * FLOAT32
+    yield step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
+
+
+def _elements(config: ModelConfig) -> tuple[int, int, int]:
+    """Of one layer, whole: attention and shared experts; routed experts; router."""
+    moe = config.moe
+    assert moe is not None
+    count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())
+    one = count(mlp_matrices(config, expert_width(config)))
+    dense = count(attention_matrices(config)) + moe.n_shared_experts * one
+    return dense, moe.n_experts * one, config.d_model * moe.n_experts
