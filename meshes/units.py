@@ -35,7 +35,7 @@ def parse_quantity(text: str) -> float:
         )
     value = number * PREFIXES[prefix]
     if not (0 < value < math.inf):
-        raise InputError(f"{text!r} must be positive")
+        raise InputError(f"{text!r} must be positive" + " and finite" * (value == math.inf))
     return value
 
 

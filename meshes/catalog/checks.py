@@ -14,16 +14,15 @@ from meshes.catalog.format import AcceleratorFile, ClusterFile, cluster_from
 from meshes.catalog.joints import JointEntry, joint_from
 from meshes.catalog.library import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
 from meshes.catalog.plausible import doubtful_bandwidth, doubtful_latency
-from meshes.cluster import HOST_PARTS, Cluster
+from meshes.catalog.sound import graph_problems
+from meshes.cluster import HOST_PARTS
 from meshes.errors import InputError, check_keys
 from meshes.figures import Entry, Source, resolve
-from meshes.graph import unreached
 from meshes.reading import read
 
 # Smallest credible figure of a chip; less looks like GB, GB/s or GHz.
 SMALLEST = {"memory": 1e9, "usable_memory": 1e9, "memory_bandwidth": 1e9, "clock": 1e8}
 SMALLEST_PEAK = 1e9  # FLOP/s; less looks like TFLOP/s
-SHOWN = 5  # parts named when some cannot be reached
 
 
 def check(path: str | Path) -> list[str]:
@@ -72,7 +71,8 @@ def _cluster_problems(data: Mapping[str, Any], where: str, path: str) -> Iterato
     yield from problems
     if not any(p.startswith("error:") for p in problems):
         try:
-            yield from _graph_problems(cluster_from(data, accelerator_beside(chip, path), where))
+            cluster = cluster_from(data, accelerator_beside(chip, path), where)
+            yield from (f"error: {where}: {problem}" for problem in graph_problems(cluster))
         except InputError as error:
             yield f"error: {error}"
 
@@ -135,18 +135,6 @@ def _torus_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
             yield from doubtful_latency(label, entry.value)
         else:
             yield from doubtful_bandwidth(label, "ici", entry.value, 1)
-
-
-def _graph_problems(cluster: Cluster) -> Iterator[str]:
-    lost = unreached(cluster)
-    if lost:
-        shown = ", ".join(lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
-        yield f"error: {len(lost)} parts cannot be reached from node0/chip0: {shown}; join them"
-    fabric = cluster.fabric
-    if fabric is not None and not any(j.parts == ("nic", "leaf") for j in cluster.joints):
-        yield 'error: a fabric needs a joint with parts = ["nic", "leaf"]: how NICs reach it'
-    if fabric is not None and fabric.spine_nodes is not None and fabric.hop_latency is None:
-        yield "error: a fabric with spines needs hop_latency: seconds from switch to switch"
 
 
 def _error(function: Callable[..., Any], *arguments: Any) -> Iterator[str]:

@@ -10,10 +10,12 @@ from typing import Any
 from meshes.accelerator import Accelerator
 from meshes.catalog.format import accelerator_from, cluster_from
 from meshes.catalog.overrides import apply_overrides
+from meshes.catalog.sound import graph_problems
 from meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
 from meshes.errors import InputError, nearest
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
+MOST_DEVICES = 10_000_000  # more take gigabytes of memory
 
 
 def names() -> list[str]:
@@ -39,13 +41,18 @@ def load(
         overrides: figures that differ from the file's, see meshes/catalog/overrides.py.
 
     Raises:
-        InputError: unknown name, unreadable or wrong file, more nodes than the fabric joins,
-            or a bad override.
+        InputError: unknown name, unreadable or wrong file, parts that no links join, more nodes
+            than the fabric joins, or a bad override.
     """
     name = str(name_or_path)
     host = _catalogue_host(name) if name in names() else _read_host(name)
     if nodes < 1:
         raise InputError(f"a cluster has at least one node, got nodes={nodes}")
+    if nodes * host.devices_per_node > MOST_DEVICES:
+        raise InputError(
+            f"{nodes} nodes of {host.name} are {nodes * host.devices_per_node:,} devices; "
+            f"at most {MOST_DEVICES:,} can be priced: use fewer nodes"
+        )
     most = max_nodes(host)
     if most is not None and nodes > most:
         raise InputError(
@@ -104,7 +111,10 @@ def _read_host(name_or_path: str) -> Cluster:
     name = data.get("accelerator")
     if not isinstance(name, str):
         raise InputError(f"{where}: accelerator must be the name of a chip or a .toml file")
-    return cluster_from(data, accelerator_beside(name, name_or_path), where)
+    host = cluster_from(data, accelerator_beside(name, name_or_path), where)
+    for problem in graph_problems(host):
+        raise InputError(f"{where}: {problem}")
+    return host
 
 
 @cache

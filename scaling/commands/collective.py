@@ -52,6 +52,8 @@ def collective_command(given: CollectiveArguments) -> int:
         raise InputError(f"--bytes {given.bytes} and --sweep {given.sweep}: give one of them")
     sizes = parse_sweep(given.sweep) if given.sweep else parse_sizes(given.bytes or DEFAULT_SIZE)
     cluster = catalog.load(given.cluster, given.nodes, catalog.parse_overrides(given.overrides))
+    for line in catalog.check(given.cluster) if given.cluster.endswith(".toml") else ():
+        print(line, file=sys.stderr)
     order = _words(given.device_order) or AXES
     mesh = parse_mesh(given.mesh, order) if given.mesh else None
     axes = _words(given.axis)

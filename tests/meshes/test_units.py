@@ -102,3 +102,8 @@ def test_rates_and_times_print_short():
     assert format_rate(989.4e12, "FLOP/s") == "989 TFLOP/s"
     assert format_rate(999.9e9) == "1 TB/s"
     assert [format_time(t) for t in (1.5, 12e-3, 0.3e-6, 0)] == ["1.5 s", "12 ms", "0.3 us", "0 us"]
+
+
+def test_a_size_beyond_any_number_is_refused_as_such():
+    with pytest.raises(InputError, match="'1e400' must be positive and finite"):
+        parse_size("1e400")

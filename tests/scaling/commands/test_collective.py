@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.resources import files
 
 import pytest
 
@@ -117,6 +118,17 @@ def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
     code, out, err = run(capsys, *COMMON, *words, "--json")
     assert code == 2 and message in err and len(err.strip().splitlines()) == 1
     assert json.loads(out)["name"] == "all-reduce" and message in json.loads(out)["error"]
+
+
+def test_doubtful_figures_of_a_users_file_are_warned_of(capsys, tmp_path):
+    shipped = files("meshes.catalog").joinpath("clusters", "dgx-h100.toml")
+    text = shipped.read_text(encoding="utf-8")
+    assert "value = 50e9" in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("value = 50e9", "value = 400e9"), encoding="utf-8")
+    code, out, err = run(capsys, *COMMON[:2], "--cluster", str(path), "--json")
+    assert code == 0 and json.loads(out)["ranks"] == 8
+    assert "400 GB/s per link looks like bits; write 5e+10" in err
 
 
 def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
