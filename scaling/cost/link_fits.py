@@ -44,6 +44,14 @@ def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[Algorithm, ...]:
 
 
 @_kept
+def has_figures(profile: Profile, kind: CollectiveKind, link: LinkKind) -> bool:
+    """Whether any algorithm has figures of its own of this kind over such links."""
+    return any(
+        f.link == link and f.algorithm != "any" and f.kind in (kind, "any") for f in profile.links
+    )
+
+
+@_kept
 def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
     """Protocols that an algorithm can run under, in the order of the profile."""
     own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links

@@ -16,7 +16,7 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError, check_keys
 from meshes.units import format_rate, format_size
 from scaling.cost.algorithms import ALGORITHMS, KINDS, Algorithm, hops, is_chosen, refusal
-from scaling.cost.link_fits import algorithms, link_fit, protocols
+from scaling.cost.link_fits import algorithms, has_figures, link_fit, protocols
 from scaling.cost.loads import Loads, Placed, loads_of, placed
 from scaling.cost.profile import Evidence, LinkFit, Profile
 from scaling.cost.traffic import Load, Uplink
@@ -24,6 +24,8 @@ from scaling.program import CollectiveKind, Number
 
 CLOSE = 1e-9  # relative: of uplinks so close to the busiest, the first is named
 ON_TORUS = ("ring", "hierarchical", "pairwise")
+WIRED = ("chip", "node", "domain")  # levels below the network
+BETWEEN_NODES: tuple[Algorithm, ...] = ("tree", "pat")  # of NCCL, beside its rings
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def ways_of(
     """The same, of groups that are placed."""
     found: list[Way] = []
     cluster = where.cluster
-    for algorithm in _candidates(kind, profile, asked):
+    for algorithm in _candidates(kind, profile, asked, where):
         carried = loads_of(kind, where, algorithm, skew)
         units = _units(carried)
         reason = refusal(algorithm, kind, units, cluster.switch_reduction)
@@ -72,8 +74,9 @@ def ways_of(
             raise InputError(f"{cluster.name}: {reason}")
         if not reason and (asked != "auto" or is_chosen(algorithm, units)):
             counts = _hops(kind, algorithm, carried, units)
+            like = _like(algorithm, kind, profile)
             for protocol in protocols(profile, algorithm):
-                way = _way(kind, algorithm, carried, counts, profile, protocol)
+                way = _way(kind, algorithm, carried, counts, profile, protocol, like)
                 found += [way] if way is not None else []
     if not found:
         links = ", ".join(dict.fromkeys(u.link for u, load in carried if load.share > 0))
@@ -81,12 +84,23 @@ def ways_of(
     return found
 
 
-def _candidates(kind: CollectiveKind, profile: Profile, asked: str) -> Iterable[Algorithm]:
+def _candidates(
+    kind: CollectiveKind, profile: Profile, asked: str, where: Placed
+) -> Iterable[Algorithm]:
+    """Those with figures of their own; between nodes, where none has any, those of NCCL as well."""
     if asked != "auto":
         check_keys([asked], ALGORITHMS, "algorithm")
         return [a for a in ALGORITHMS if a == asked]
     own = [a for a in algorithms(profile, kind) if kind in KINDS[a]]
+    if own and where.level not in WIRED and not has_figures(profile, kind, "network"):
+        own += [a for a in BETWEEN_NODES if kind in KINDS[a] and a not in own]
     return own or (["pairwise"] if kind == "all-to-all" else ["ring", "hierarchical"])
+
+
+def _like(algorithm: Algorithm, kind: CollectiveKind, profile: Profile) -> Algorithm:
+    """Whose figures an algorithm takes: a tree without its own is a ring's chain inside a node."""
+    own = algorithm in algorithms(profile, kind)
+    return "ring" if algorithm == "tree" and not own else algorithm
 
 
 @dataclass(frozen=True)
@@ -126,12 +140,17 @@ def _way(
     counts: list[float],
     profile: Profile,
     protocol: str,
+    like: Algorithm,
 ) -> Way | None:
-    """The cost under one protocol, or None where the profile lacks it; `counts` hops each."""
+    """The cost under one protocol by the figures of `like`, or None where there are none.
+
+    Args:
+        counts: hops over each uplink.
+    """
     uses = []
     for (uplink, carried), count in zip(loads, counts, strict=True):
         if carried.share > 0:
-            fit = link_fit(profile, algorithm, kind, uplink.link, protocol, uplink.transport)
+            fit = link_fit(profile, like, kind, uplink.link, protocol, uplink.transport)
             if fit is None:
                 return None
             uses.append(_Use(uplink, carried, count, fit))

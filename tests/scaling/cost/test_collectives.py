@@ -432,6 +432,32 @@ def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
     assert cost.time == pytest.approx(2 * 3 * 2.7e-6)
 
 
+@pytest.mark.parametrize("name", ["dgx-b200", "mi300x-8", "dgx-v100", "rtx4090-8"])
+@pytest.mark.parametrize("size", [1024, 2**26, 2**30])
+def test_between_nodes_of_which_nothing_was_fitted_trees_are_open_beside_rings(name, size):
+    """Rings alone take 254 steps between 128 GPUs, several times as long below some MiB."""
+    cluster = catalog.load(name, 16)
+    profile = profile_of(cluster.accelerator)
+    best, tree, ring = (
+        collective_time("all-reduce", size, everyone(cluster), cluster, profile, algorithm)
+        for algorithm in ("auto", "tree", "ring")
+    )
+    assert {"ring", "tree"} <= {way.algorithm for way in best.ways}
+    assert best.time <= min(tree.time, ring.time)
+    inside = collective_time("all-reduce", size, np.arange(8)[None], cluster, profile)
+    assert "tree" not in {way.algorithm for way in inside.ways}  # there the fitted ways stand alone
+    # A tree has the ring's figures inside the nodes, so that it is no way around them.
+    assert best.time >= inside.time
+
+
+def test_between_nodes_that_were_fitted_only_fitted_algorithms_are_open():
+    cluster = catalog.load("dgx-a100", 4)
+    cost = collective_time(
+        "all-gather", 2**20, everyone(cluster), cluster, profile_of(cluster.accelerator)
+    )
+    assert {way.algorithm for way in cost.ways} == {"ring"}
+
+
 def test_groups_along_rails_can_run_pat_and_cannot_run_nvls():
     groups = parse_mesh("data=8,tensor=8").groups(["data"])
     cost = collective_time("all-gather", 8.0, groups, h100(8), IDEAL, "pat")
