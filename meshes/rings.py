@@ -12,7 +12,7 @@ NCCL searches its rings likewise (NVIDIA/nccl 2.30.7, src/graph/search.cc).
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import permutations
+from itertools import combinations, permutations
 
 from meshes.cluster import Cluster
 
@@ -45,6 +45,24 @@ def ring_count(links: Links, members: tuple[int, ...]) -> int:
         return 2 * _packed(direct, room)
     passing = (_passing(walk, links, members) for walk in _walks(members))
     return 2 * any(walk is not None and _fits(walk, room) for walk in passing)
+
+
+@lru_cache(maxsize=4096)
+def straight_links(links: Links, members: tuple[int, ...]) -> float:
+    """Links that a member has for sending to each of the others, as if nobody were in its way.
+
+    Bytes between two halves of `members` have only the links between those: of all ways to cut the
+    members in two, S and the rest, the one with the fewest links for the |S| (n - |S|) pairs
+    across it counts, times the n - 1 others. Cutting off one member alone gives its own links.
+    """
+    first, *rest = members
+    n, least = len(members), float("inf")
+    for size in range(n - 1):
+        for chosen in combinations(rest, size):
+            here = {first, *chosen}
+            across = sum(links[i][j] for i in here for j in members if j not in here)
+            least = min(least, across * (n - 1) / (len(here) * (n - len(here))))
+    return least
 
 
 Edge = tuple[int, int]

@@ -9,11 +9,12 @@ Each algorithm is then a sum over a few classes, whether the groups have 16 devi
 parts are found in passes over arrays, without sorting: labels do not fall from device to device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from meshes.rings import Links, ring_count
+from meshes.rings import Links, ring_count, straight_links
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +69,16 @@ def in_order(groups: np.ndarray) -> np.ndarray:
     return np.sort(groups, axis=1)
 
 
-def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
+def parts_of(
+    groups: np.ndarray, places: Places, paired: Links = (), straight: bool = False
+) -> Parts:
     """The parts of all groups.
 
     Args:
         groups: device ids [groups, members], `in_order`.
         places: of the uplink.
         paired: links between the chips of a node, where the uplink is made of their rings.
+        straight: bytes go straight from each to every other: not rings, but links are counted.
     """
     flat, members = groups.ravel(), groups.shape[1]
     unit, pool = places.unit[flat], places.pool[flat]
@@ -84,7 +88,9 @@ def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
     group, first, count = starts // members, flat[starts], lengths(starts, flat.size)
     unit, region, parent = unit[starts], places.region[first], places.parent[first]
     regions = np.flatnonzero(changes(group, region))
-    rings = _ring_counts(flat, starts[regions], paired) if paired else np.ones(len(regions), int)
+    count_links = straight_links if straight else ring_count
+    sets = (flat, starts[regions], paired, count_links)
+    rings = _ring_counts(*sets) if paired else np.ones(len(regions), int)
     units = changes(group, unit)
     return Parts(
         group,
@@ -97,9 +103,11 @@ def parts_of(groups: np.ndarray, places: Places, paired: Links = ()) -> Parts:
     )
 
 
-def crossing(groups: np.ndarray, places: Places, paired: Links = ()) -> Crossing:
+def crossing(
+    groups: np.ndarray, places: Places, paired: Links = (), straight: bool = False
+) -> Crossing:
     """What crosses, folded; arguments as of `parts_of`."""
-    parts = parts_of(groups, places, paired)
+    parts = parts_of(groups, places, paired, straight)
     crosses = np.flatnonzero(parts.crosses)
     pool, group = parts.pool[crosses], parts.group[crosses]
     traits = np.stack([parts.inside, parts.within, parts.rings])[:, crosses]
@@ -128,10 +136,15 @@ def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ..
     return sets, number
 
 
-def _ring_counts(flat: np.ndarray, starts: np.ndarray, paired: Links) -> np.ndarray:
-    """Rings through the chips of each run of devices; 1 where there are none."""
+def _ring_counts(
+    flat: np.ndarray,
+    starts: np.ndarray,
+    paired: Links,
+    count_links: Callable[[Links, tuple[int, ...]], float],
+) -> np.ndarray:
+    """Rings (or links) through the chips of each run of devices; 1 where there are none."""
     sets, number = chip_sets(flat % len(paired), starts)
-    counts = [ring_count(paired, chips) if len(chips) > 1 else 1 for chips in sets]
+    counts = [count_links(paired, chips) if len(chips) > 1 else 1 for chips in sets]
     return np.maximum(1, np.array(counts))[number]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from meshes.cluster import Cluster, Level, level_nodes
 from scaling.cost.algorithms import Algorithm
 from scaling.cost.crossings import Crossing, crossing, in_order
-from scaling.cost.traffic import Load, Uplink, crossing_load, load
+from scaling.cost.traffic import STRAIGHT, Load, Uplink, crossing_load, load
 from scaling.cost.uplinks import have_rings, uplinks
 from scaling.program import CollectiveKind
 
@@ -86,4 +86,6 @@ def _load(
 ) -> Load:
     if found is None:
         return load(kind, where.groups, uplink)
+    if uplink.paired and kind in STRAIGHT:
+        return load(kind, where.groups, uplink, algorithm)
     return crossing_load(kind, found, uplink, algorithm)

@@ -77,7 +77,8 @@ def load(
         return _permute_load(groups, uplink)
     if skew > 1:
         return _skewed_load(groups, uplink, algorithm, skew)
-    found = crossing(in_order(groups), uplink.places, uplink.paired)
+    straight = kind in STRAIGHT
+    found = crossing(in_order(groups), uplink.places, uplink.paired, straight)
     return crossing_load(kind, found, uplink, algorithm)
 
 
@@ -101,6 +102,8 @@ def crossing_load(
 def _skewed_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm, skew: float) -> Load:
     parts, members = parts_of(in_order(groups), uplink.places, uplink.paired), groups.shape[1]
     share, users = skewed_share(parts, members, skew, uplink.peers)
+    if uplink.paired:  # some pairs have no link: those that they go by carry no less than even
+        share = max(share, load("all-to-all", groups, uplink, algorithm).share)
     pieces = transfers(algorithm, "all-to-all", members)
     return Load(share, users, parts.neighbours, pieces)
 

@@ -432,6 +432,27 @@ def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
     assert cost.time == pytest.approx(2 * 3 * 2.7e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "links"), [("dgx-v100", 6 * 25 * GB), ("dgx-station-v100", None), ("mi250x-8", None)]
+)
+def test_an_all_to_all_takes_no_less_than_the_cut_between_halves_of_a_node(name, links):
+    """Four GPUs of a DGX-1 send half of what they have to the others, over six links."""
+    cluster, size = catalog.load(name), 1e9
+    n, fast = cluster.devices, [j for j in cluster.joints if j.kind in ("nvlink", "xgmi")]
+    half = range(n // 2)
+    across = sum(
+        j.total_bandwidth for j in fast for pair in j.pairs if len({k in half for k in pair}) == 2
+    )
+    assert links is None or across == links
+    cost = collective_time("all-to-all", size, everyone(cluster), cluster, IDEAL)
+    assert cost.lower_bound >= (n // 2) ** 2 * size / n / across * (1 - 1e-9)
+    times = [
+        collective_time("all-to-all", size, everyone(cluster), cluster, IDEAL, skew=skew).time
+        for skew in (1.0, 1.001, 2.0, n)
+    ]
+    assert times == sorted(times)
+
+
 @pytest.mark.parametrize("name", ["dgx-b200", "mi300x-8", "dgx-v100", "rtx4090-8"])
 @pytest.mark.parametrize("size", [1024, 2**26, 2**30])
 def test_between_nodes_of_which_nothing_was_fitted_trees_are_open_beside_rings(name, size):
