@@ -24,6 +24,11 @@ from experiments.published.uses import Figures
 from scaling.cost.profile import ANY, Evidence, LinkFit
 
 FOLDER = Path("scaling/cost/links")
+UNFITTED = Evidence(
+    "taken as where the search starts: no all-to-all was published of such chips there",
+    "2026-11-21",
+    "datasheet",
+)
 
 
 def document(
@@ -71,6 +76,8 @@ def _with_range(link: LinkFit, known: dict[Where, Evidence | None], crossed: Err
     where = next(place for place in _places(link) if known.get(place) is not None)
     evidence = known[where]
     assert evidence is not None
+    if link.algorithm == "pairwise" and (link.kind, where) not in crossed:
+        return replace(link, evidence=UNFITTED)
     held = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == where]))
     evidence = replace(
         evidence,
@@ -122,6 +129,8 @@ def line(name: str, found: dict[str, Any]) -> str:
     shown = {}
     for link in found["links"]:
         e = link["evidence"]
+        if not e["points"]:
+            continue
         shown[link["kind"], link["link"], link["transport"]] = (
             f"  {link['kind']} over {_over(link)}: {e['points']} points, "
             f"mean error {e['mean_error']:.1%}, left out {e['held_out_error']:.1%}, "

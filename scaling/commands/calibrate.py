@@ -5,8 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from meshes.cluster import Cluster
 from meshes.errors import InputError
-from scaling.calibrations import calibration_folder, calibration_path
+from scaling.calibrations import calibration_folder, calibration_path, host_calibration
 from scaling.cost.profile import Evidence, Profile
 from scaling.outputs import check_outputs
 
@@ -41,6 +42,23 @@ def calibrate_here(out: Path | None, quick: bool, devices: int | None) -> tuple[
     path = out or calibration_path(profile.machine)
     write_profile(profile, path)
     return path, profile
+
+
+def calibrate_first(cluster: Cluster, calibration: Path | None) -> None:
+    """Measure this machine quickly if it is what is priced and has no figures of its own.
+
+    Args:
+        cluster: where.
+        calibration: the file that was given to price with; then nothing is measured.
+
+    Raises:
+        InputError: it could not be measured.
+    """
+    devices = cluster.devices
+    if calibration is None and cluster.virtual_devices and host_calibration(devices) is None:
+        words = f"{devices} device{'s' * (devices > 1)}"
+        print(f"this machine is measured first, quickly, with {words}", file=sys.stderr)
+        calibrate_apart(devices)
 
 
 def calibrate_apart(devices: int) -> None:

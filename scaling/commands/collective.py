@@ -7,13 +7,15 @@ from pathlib import Path
 
 from meshes import catalog
 from meshes.cluster import Cluster
-from meshes.errors import InputError
+from meshes.errors import InputError, check_keys
 from meshes.shape import AXES, parse_mesh
 from meshes.units import parse_sizes, parse_sweep
 from scaling.ask import answer_dict, ask, groups_of
+from scaling.cost.algorithms import ALGORITHMS
 from scaling.cost.collectives import Choice
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import ideal
+from scaling.program import COLLECTIVE_KINDS
 from scaling.report import choice as report_choice
 from scaling.report.collective import heading, table
 from scaling.targets import profile_for
@@ -50,6 +52,8 @@ def collective_command(given: CollectiveArguments) -> int:
     """Price, print; returns the exit code."""
     if given.bytes is not None and given.sweep is not None:
         raise InputError(f"--bytes {given.bytes} and --sweep {given.sweep}: give one of them")
+    check_keys([given.kind], COLLECTIVE_KINDS, "collective")
+    check_keys([given.algorithm], ("auto", *ALGORITHMS), "algorithm")
     sizes = parse_sweep(given.sweep) if given.sweep else parse_sizes(given.bytes or DEFAULT_SIZE)
     cluster = catalog.load(given.cluster, given.nodes, catalog.parse_overrides(given.overrides))
     for line in catalog.check(given.cluster) if given.cluster.endswith(".toml") else ():
@@ -83,6 +87,10 @@ def _words(text: str | None) -> tuple[str, ...]:
 def _profile(given: CollectiveArguments, cluster: Cluster) -> Profile:
     if given.ideal:
         return ideal()
+    if cluster.virtual_devices:
+        from scaling.commands.calibrate import calibrate_first
+
+        calibrate_first(cluster, given.calibration)
     profile, doubts = profile_for(cluster, given.calibration, given.software)
     for doubt in doubts:
         print(f"warning: {doubt}", file=sys.stderr)

@@ -132,12 +132,13 @@ def _json(line: str, where: str) -> Any:
 
 def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Prediction]:
     """Compile (or find) the program, price it, sum it up."""
+    from scaling.commands.calibrate import calibrate_first
     from scaling.price import price
     from scaling.surprises import surprises
 
     where = target(run, given.cluster, given.nodes, given.mesh, given.device_order, given.overrides)
     check_compilable(where)
-    _calibrate_first(where, given)
+    calibrate_first(where.cluster, given.calibration)
     profile, doubts = profile_for(where.cluster, given.calibration)
     cluster, changed_profile = changed(where.cluster, profile, given.what_if)
     program = _program(where, given)
@@ -170,19 +171,6 @@ def _program(where: Target, given: PredictArguments) -> Any:
     if path is not None:
         _written(path, lambda: path.write_text(text, encoding="utf-8"))
     return program
-
-
-def _calibrate_first(where: Target, given: PredictArguments) -> None:
-    """This machine has no figures of its own: measure it quickly, once."""
-    from scaling.calibrations import host_calibration
-    from scaling.commands.calibrate import calibrate_apart
-
-    devices = where.cluster.devices
-    if given.calibration is None and where.cluster.virtual_devices:
-        if host_calibration(devices) is None:
-            words = f"{devices} device{'s' * (devices > 1)}"
-            print(f"this machine is measured first, quickly, with {words}", file=sys.stderr)
-            calibrate_apart(devices)
 
 
 def _words(where: Target, given: PredictArguments) -> str:

@@ -8,6 +8,7 @@ from importlib.resources import files
 import pytest
 
 from scaling.cli import main
+from scaling.commands import calibrate
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
 
@@ -174,3 +175,17 @@ def test_neither_jax_nor_scipy_nor_networkx_is_loaded(words):
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_machine_that_was_never_measured_is_measured_first_but_not_for_bad_input(
+    capsys, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(calibrate, "host_calibration", lambda devices: None)
+    monkeypatch.setattr(calibrate, "calibrate_apart", asked.append)
+    here = ("collective", "all-reduce", "--cluster", "host", "--override", "gpus_per_node=3")
+    code, _, err = run(capsys, *here, "--algorithm", "rign")
+    assert code == 2 and "did you mean 'ring'" in err and not asked
+    code, _, err = run(capsys, *here)
+    assert asked == [3] and "this machine is measured first, quickly, with 3 devices" in err
+    assert code == 2 and "scaling calibrate" in err  # which was only pretended here

@@ -185,7 +185,7 @@ def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
     assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
     assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
     fitted = {fit.evidence for fit in links_of("rtx3090")}
-    assert fitted and all(evidence.grade == "calibrated" for evidence in fitted)
+    assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
     others = set(evidences(profile)) - fitted
     assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
     assert profile.points == Points()
@@ -197,7 +197,9 @@ def test_families_of_links_name_chips_of_the_catalogue_once():
     for chip in known:
         for fit in links_of(chip):
             assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.step, fit.stall) >= 0
-            assert fit.evidence.points > 0 and fit.evidence.mean_error < 0.3
+            fitted = fit.evidence.grade == "calibrated"
+            assert fitted or fit.algorithm == "pairwise"
+            assert not fitted or (fit.evidence.points > 0 and fit.evidence.mean_error < 0.35)
 
 
 def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
