@@ -1,7 +1,8 @@
 """Causal self-attention with grouped queries (arXiv 2305.13245), optional QK-norm and window.
 
 The attention core runs inside a `shard_map`, on whole sequences and the device's own heads: cuDNN's
-flash kernel has no rule of its own for explicit shardings, and needs none there.
+flash kernel has no rule of its own for explicit shardings, and needs none there. Sequences that are
+cut over `context` are told in `models.context`.
 """
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
@@ -12,7 +13,9 @@ import jax
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from meshes.zigzag import order
 from models.config import ModelConfig
+from models.context import attend_across
 from models.layout import Layout
 from models.norm import Norm
 from models.positions import frequencies, rotate
@@ -48,7 +51,8 @@ class Attention(nnx.Module):
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         if self.config.positions == "rope":
             freqs = frequencies(self.config)
-            q_BSNK, k_BSMK = rotate(q_BSNK, freqs), rotate(k_BSMK, freqs)
+            places = order(x_BSD.shape[1], layout.rules.mesh.context)
+            q_BSNK, k_BSMK = rotate(q_BSNK, freqs, places), rotate(k_BSMK, freqs, places)
         q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
         v_BSMK = checkpoint_name(v_BSMK, "value")
         a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)
@@ -81,6 +85,8 @@ def attend(
         layout: says which implementation: "cudnn" (flash) or "xla".
         window: tokens that each position sees, itself included; None: all before it.
     """
+    if layout.rules.axes("sequence"):
+        return attend_across(layout, window, q_BSNK, k_BSMK, v_BSMK)
     core = functools.partial(
         jax.nn.dot_product_attention,
         is_causal=True,

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from meshes.zigzag import positions
 from models.config import ModelConfig
 from models.layout import Layout
 from models.weights import matrix
@@ -41,12 +42,12 @@ class Embedding(nnx.Module):
         )
         return look_up(tokens_BS, *tables)
 
-    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *positions: jax.Array) -> jax.Array:
+    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array) -> jax.Array:
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
         layout, rules = self.layout, self.layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-        batch, vocab = rules.axes("batch"), rules.axes("vocab")
-        table_vD = self._whole(table_vd, batch if vocab else (*batch, *cut))
+        vocab, tokens = rules.axes("vocab"), (*rules.axes("batch"), *rules.axes("sequence"))
+        table_vD = self._whole(table_vd, tokens if vocab else (*tokens, *cut))
         if vocab:
             first = jax.lax.axis_index(vocab) * table_vD.shape[0]
             local = tokens_bS - first
@@ -58,10 +59,16 @@ class Embedding(nnx.Module):
                 x_bsD = jax.lax.psum(x_bSD, vocab)
         else:
             x_bsD = _rows(table_vD, _own(tokens_bS, cut, axis=1))
-        if positions:
-            place_s = _own(jnp.arange(tokens_bS.shape[1]), cut, axis=0)
-            x_bsD = x_bsD + self._whole(positions[0], (*batch, *cut)).astype(jnp.float32)[place_s]
+        if learned:
+            place_s = _own(self._positions(tokens_bS.shape[1]), cut, axis=0)
+            x_bsD = x_bsD + self._whole(learned[0], (*tokens, *cut)).astype(jnp.float32)[place_s]
         return x_bsD.astype(layout.dtype)
+
+    def _positions(self, rows: int) -> jax.Array:
+        """Of this device's `rows` tokens of a sequence, before `tensor` cuts them."""
+        cut = self.layout.rules.axes("sequence")
+        device = jax.lax.axis_index(cut) if cut else 0
+        return jnp.asarray(positions(device, self.layout.rules.mesh.context, rows))
 
     def _whole(self, table: jax.Array, met: tuple[str, ...]) -> jax.Array:
         """A table in compute format, gathered along d_model.
@@ -72,9 +79,10 @@ class Embedding(nnx.Module):
         """
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
-        replicas = tuple(axis for axis in met if axis not in axes)
-        for axis in replicas:  # singly: accumulation has marked `data` alone, in its own way
-            table = jax.lax.pcast(table, axis, to="varying")
+        replicas = [axis for axis in met if axis not in axes]
+        marked = tuple(a for a in replicas if a in ("data", "context"))  # so by accumulation
+        for together in filter(None, (marked, *((a,) for a in replicas if a not in marked))):
+            table = jax.lax.pcast(table, together, to="varying")
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 

@@ -30,6 +30,7 @@ class Layout:
     compute: Literal["bf16", "fp16", "tf32", "fp32"] = "bf16"
     remat: Literal["none", "selective", "full"] = "none"
     attention: Literal["cudnn", "xla"] = "xla"
+    context: Literal["ring", "all-gather"] = "ring"  # how attention sees a sequence that is cut
 
     @property
     def dtype(self) -> jnp.dtype:

@@ -19,9 +19,10 @@ def frequencies(config: ModelConfig) -> np.ndarray:
     return plain if config.rope_scaling is None else _stretched(plain, config.rope_scaling)
 
 
-def rotate(x_BSNK: jax.Array, freqs: np.ndarray) -> jax.Array:
-    """Queries or keys [B, S, N, K] turned by their position 0..S-1; S must be whole here."""
-    positions = np.arange(x_BSNK.shape[1])
+def rotate(x_BSNK: jax.Array, freqs: np.ndarray, positions: np.ndarray | None = None) -> jax.Array:
+    """Queries or keys [B, S, N, K] turned by their positions: int [S], 0..S-1 if None."""
+    if positions is None:
+        positions = np.arange(x_BSNK.shape[1])
     angles = np.outer(positions, freqs)[None, :, None, :]  # [1, S, 1, K/2], exact in float64
     cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
     low, high = jnp.split(x_BSNK.astype(jnp.float32), 2, axis=-1)

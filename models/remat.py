@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 
+from models.flash import FORWARD
 from models.layout import Layout
 
-KEPT = ("query", "key", "value", "attention", "mlp_up", "mlp_gate")
-FLASH_FORWARD = "dot_product_attention_fwd_wrapper"  # cuDNN's primitive: output and log-sum-exp
+KEPT = ("query", "key", "value", "attention", "attention_statistics", "mlp_up", "mlp_gate")
 
 
 def rematerialized(block: Callable, layout: Layout) -> Callable:
@@ -31,7 +31,7 @@ def rematerialized(block: Callable, layout: Layout) -> Callable:
 
 
 def _keep_named(primitive: Any, *args: Any, **params: Any) -> bool:
-    return primitive.name == FLASH_FORWARD or _named(primitive, *args, **params)
+    return primitive.name == FORWARD or _named(primitive, *args, **params)
 
 
 _named = jax.checkpoint_policies.save_only_these_names(*KEPT)

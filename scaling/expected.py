@@ -2,7 +2,8 @@
 the compiled program is held against.
 
     b   sequences of one microbatch on one device     M   microbatches     L   layers
-    X   b x seq_len x d_model: the residual stream, its sequence whole
+    X   b x seq_len / context x d_model: the residual stream, not cut over tensor
+    KV  b x seq_len / context x 2 kv_heads / tensor x head_dim: keys and values of one device
     v   vectors of one layer: norms, biases
     W   matrices of one layer, E   token table or output head, P   position table: elements that
         one device multiplies by, so cut over tensor (P never), whole over fsdp
@@ -18,11 +19,17 @@ Bytes per step and device as nccl-tests counts them: elements in compute format 
                                                      room for shards only
     data     all-reduce       (W L + 2 E + P)/fsdp   the shard of each gradient, once per step;
                                                      float32 if it is a sum of microbatches; over
-                                                     data and expert, which cut the batch alike
+                                                     data, expert and context together
     tensor   all-gather       M (4 L + 2) X          inputs of attention, MLP and head; gradients
                                                      of outputs of attention, MLP and embedding
     tensor   reduce-scatter   M (4 L + 2) X          the transpose of each of these
-    tensor   all-reduce       M 3 b seq_len          float32: maximum, normaliser and target
+    tensor   all-reduce       M 3 b seq_len/context  float32: maximum, normaliser and target
+    context  all-gather       M 2 L context KV       method all-gather: all keys and values,
+                                                     forward and again backward
+    context  reduce-scatter   M L context KV         the gradients of these
+    context  permute          M 3 (context - 1) L KV method ring: keys and values to the next
+                                                     device, forward and again backward; their
+                                                     gradients along with them
     tokens   all-reduce       M v L                  float32: replicated parameters, over all axes
                                                      that cut the tokens they meet
 
@@ -31,6 +38,10 @@ Variations:
 - A layer that is recomputed (remat "selective", "full") gathers X twice more, for attention and
   MLP, and scatters it once more: the second norm needs the attention's output. Its weights are not
   gathered a third time, because its backward pass follows at once.
+- Attention that is recomputed (remat "full") goes around the ring once more, but for the first
+  step, whose keys serve the backward pass as well. So do gathered ones: there is no third gather.
+- With a sliding window only the last window - 1 rows of each of a device's two chunks are sent, and
+  the ring ends where no device can see further (`meshes.zigzag`).
 - Without sequence parallelism X is not cut. Its sums over tensor are all-reduces: 2 L forward, 2 L
   backward, L to recompute, one each for embedding and head. The transpose of a sum moves nothing.
 - A vocabulary that tensor does not divide stays whole: embedding and head move no X and no
@@ -51,6 +62,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from meshes.shape import MeshShape
+from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
 from models.accounting.matrices import attention_matrices, mlp_matrices, n_dense_layers
 from models.config import ModelConfig, with_positions
@@ -63,6 +75,7 @@ from scaling.train.checks import check_trainable
 SMALLEST = 64 * 1024  # bytes of one call
 FLOAT32 = BYTES["fp32"]
 TABLES = "token table and head"  # `what` of their lines
+KEYS = "keys and values"
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
 
@@ -111,7 +124,8 @@ def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
         is_sequence_parallel(run, shape) and shape.tensor > 1,
         bool(rules_for(run, shape).axes("vocab")),
     )
-    lines = (*_weights(step), *_stream(step), *_statistics(step), *_vectors(step))
+    parts = _weights, _stream, _keys, _statistics, _vectors
+    lines = tuple(line for part in parts for line in part(step))
     return (*lines, *(Line(*fields) for fields in expert_lines(step)))
 
 
@@ -137,8 +151,9 @@ class _Step:
 
     @property
     def tokens(self) -> float:
-        """b seq_len: of one microbatch on one device, the sequence whole."""
-        return self.run.batch.tokens / self.microbatches / self.shape.batch_shards
+        """b seq_len / context: of one microbatch on one device, not cut over tensor."""
+        parts = self.shape.batch_shards * self.shape.context
+        return self.run.batch.tokens / self.microbatches / parts
 
     def over(self, *axes: str) -> str:
         """Those of `axes` that have more than one device, in mesh order."""
@@ -165,7 +180,7 @@ def _weights(step: _Step) -> Iterator[Line]:
 def _shards(
     step: _Step, what: str, elements: float, stored: int, over_tensor: bool
 ) -> Iterator[Line]:
-    """Shards of gradients, summed over data once per step and, where needed, over tensor."""
+    """Shards of gradients, summed over data and context once per step; perhaps over tensor."""
     size, M = elements * step.itemsize, step.microbatches
     if M == 1:
         axes = step.over(*REPLICAS, "tensor") if over_tensor else step.over(*REPLICAS)
@@ -190,6 +205,23 @@ def _stream(step: _Step) -> Iterator[Line]:
         yield Line(step.over("tensor"), kind, size, step.microbatches * calls, "residual stream")
 
 
+def _keys(step: _Step) -> Iterator[Line]:
+    """Keys and values and their gradients, around `context`."""
+    run, config, C = step.run, step.config, step.shape.context
+    chunk = run.batch.seq_len // (2 * C)
+    ways = walks(C, window_reach(config.sliding_window, chunk))
+    hops = sum(map(len, ways))
+    rows = step.tokens * seen_rows(config.sliding_window, chunk) / chunk
+    kv = rows * 2 * config.n_kv_heads / step.shape.tensor * config.head_dim * step.itemsize
+    calls, axes = step.microbatches * config.n_layers, step.over("context")
+    if run.context.method == "ring":
+        again = hops - sum(map(bool, ways)) if run.remat == "full" else 0
+        yield Line(axes, "permute", kv, calls * (3 * hops + again), KEYS)
+    elif hops:
+        yield Line(axes, "all-gather", C * kv, calls * 2, KEYS)
+        yield Line(axes, "reduce-scatter", C * kv, calls, KEYS)
+
+
 def _statistics(step: _Step) -> Iterator[Line]:
     """Of the loss, each one float32 per token: maximum, normaliser, target."""
     calls = 3 * step.microbatches if step.cut_vocabulary else 0
@@ -204,8 +236,8 @@ def _vectors(step: _Step) -> Iterator[Line]:
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
     cut = _inner_outputs(config) / step.shape.tensor if config.bias else 0
-    tokens = step.over("data", "fsdp", "expert")
-    everywhere = step.over("data", "fsdp", "expert", "tensor")
+    tokens = step.over("data", "fsdp", "expert", "context")
+    everywhere = step.over("data", "fsdp", "expert", "context", "tensor")
     met = everywhere if step.sequence_parallel else tokens
     layer: dict[str, float] = {}
     for axes, elements in ((met, 2 * norm + written), (everywhere, heads), (tokens, cut)):

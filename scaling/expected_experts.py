@@ -41,7 +41,7 @@ from scaling.program import CollectiveKind
 if TYPE_CHECKING:
     from scaling.expected import _Step
 
-REPLICAS = ("data", "expert")  # axes that cut the batch and no dense parameter
+REPLICAS = ("data", "expert", "context")  # axes that cut the batch and no dense parameter
 FLOAT32 = INT32 = BYTES["fp32"]
 Fields = tuple[str, CollectiveKind, float, float, str]  # of a Line
 

@@ -10,6 +10,7 @@ from meshes.rules import Rules, check_divisible, make_rules
 from meshes.shape import MeshShape, check_devices, parse_mesh
 from models.accounting.matrices import expert_width, n_dense_layers
 from scaling.run import Run
+from scaling.sequence import check_chunks
 
 
 def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
@@ -90,8 +91,10 @@ def _check_batch(run: Run, mesh: MeshShape) -> None:
 
 def _check_sequence(run: Run, rules: Rules) -> None:
     axes = rules.axes("residual")
+    if rules.mesh.context > 1:
+        check_chunks(run, rules.mesh, "tensor" in axes)
+        return
     if "tensor" not in axes:
-        check_divisible("batch.seq_len", run.batch.seq_len, axes, rules.mesh)
         return
     try:
         check_divisible("batch.seq_len", run.batch.seq_len, axes, rules.mesh)

@@ -19,7 +19,7 @@ import numpy as np
 
 from meshes.shape import MeshShape
 from meshes.units import format_rate, format_size, format_time
-from models.accounting import train_flops
+from models.accounting import scores_share, train_flops
 from models.accounting.activations import BYTES
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
@@ -164,21 +164,23 @@ def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
 
 
 def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
-    """FLOPs of matrix products on one device: of every score, whatever the mask, as they execute.
+    """FLOPs of matrix products on one device: of every score, whatever the mask, as they execute
+    (over `context`, those of chunks that meet).
 
     A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices. Flash
-    attention runs forward again only where the whole layer does; its backward pass has five
-    products for the two of its forward pass (arXiv 2205.14135, algorithm 4).
+    attention, and any over `context`, runs forward again only where the whole layer does; its
+    backward pass has five products for the two of its forward pass (arXiv 2205.14135, algorithm 4).
     """
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
     if not rules_for(run, shape).axes("vocab") and not is_sequence_parallel(run, shape):
         groups["head"] *= shape.tensor
-    if flash:
+    if flash or shape.context > 1:
         none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
         forward = none.groups["attention"] / 3
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
         groups["attention"] = forward * (1 + (run.remat == "full") + backward)
+    groups["attention"] *= scores_share(run.model, run.batch.seq_len, shape.context)
     return float(sum(groups.values())) / shape.devices
 
 

@@ -1,6 +1,7 @@
 """Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
 
 from models.accounting.activations import activation_bytes, activation_tensors, kv_cache_bytes
+from models.accounting.context import buffer_bytes, exchanged_bytes, scores_share
 from models.accounting.flops import (
     Flops,
     forward_flops,
@@ -16,10 +17,13 @@ __all__ = [
     "activation_bytes",
     "activation_tensors",
     "block_parameters",
+    "buffer_bytes",
     "count_parameters",
+    "exchanged_bytes",
     "forward_flops",
     "hardware_flops",
     "kv_cache_bytes",
     "model_flops",
+    "scores_share",
     "train_flops",
 ]

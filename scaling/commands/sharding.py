@@ -6,6 +6,7 @@ from dataclasses import asdict
 from meshes.errors import InputError
 from scaling.layouts import notes, resolved_mesh, rules_for, with_mesh
 from scaling.recipes import resolve
+from scaling.sequence import sequence_cut
 from scaling.train.checks import check_trainable
 
 
@@ -16,7 +17,7 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
     run = with_mesh(resolve(text), mesh)
     shape = resolved_mesh(run, devices)
     check_trainable(run, shape)
-    rules = rules_for(run, shape)
+    rules, cut = rules_for(run, shape), sequence_cut(run, shape)
 
     import jax
 
@@ -32,7 +33,9 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
     if as_json:
         document = {"name": run.name, "mesh": str(shape), "devices": shape.devices}
         document |= {"parameters": [asdict(row) for row in all_rows], "warnings": notices}
+        document |= {"sequence": asdict(cut)} if cut else {}
         print(json.dumps(document))
     else:
-        print("\n".join([table(all_rows), *(f"warning: {line}" for line in notices)]))
+        lines = [table(all_rows), *([str(cut)] if cut else [])]
+        print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
     return 0

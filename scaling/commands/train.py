@@ -13,6 +13,7 @@ from scaling.layouts import resolved_mesh, rules_for, with_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.report.words import memory_words, time_words
 from scaling.run import Run, load_run
+from scaling.sequence import sequence_cut
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
     from scaling.train.loop import Outcome
@@ -173,6 +174,7 @@ def _header(plan: "Plan") -> list[str]:
     from models.accounting import count_parameters
 
     run = plan.run
+    cut = sequence_cut(run, plan.run.mesh) if plan.run.mesh else None
     device = plan.mesh.devices.flat[0]
     count = count_parameters(run.model).total
     batch = run.batch
@@ -180,6 +182,7 @@ def _header(plan: "Plan") -> list[str]:
         f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
         f"{plan.layout.attention}",
+        *([str(cut)] if cut else []),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
         f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
     ]

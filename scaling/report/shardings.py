@@ -10,6 +10,7 @@ from meshes.rules import Rules
 from meshes.units import format_size
 from scaling.train.state import names
 
+REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
 WORTH_A_LINE = 0.01  # share of all parameter bytes from which a whole tensor is named singly
 
 
@@ -22,7 +23,7 @@ class Row:
     spec: str  # mesh axes of each dimension, "-" where whole
     bytes: int  # of the whole tensor
     device_bytes: int  # of one device's part
-    free_axes: tuple[str, ...]  # sharding axes (all but data) that do not cut it
+    free_axes: tuple[str, ...]  # axes that could cut it (all but REPLICAS) and do not
 
 
 def rows(params: Any, rules: Rules) -> list[Row]:
@@ -82,7 +83,7 @@ def _row(name: str, leaf: Any, rules: Rules) -> Row:
     spec = leaf.sharding.spec.partitions
     used = {a for entry in spec for a in ((entry,) if isinstance(entry, str) else entry or ())}
     sizes = rules.mesh.sizes
-    free = tuple(a for a, n in sizes.items() if n > 1 and a not in used | {"data"})
+    free = tuple(a for a, n in sizes.items() if n > 1 and a not in used | REPLICAS)
     shard = leaf.sharding.shard_shape(leaf.shape)
     entries = list(spec) + [None] * (len(leaf.shape) - len(spec))
     text = ", ".join(

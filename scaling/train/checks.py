@@ -33,12 +33,17 @@ def check_settings(train: Train) -> None:
 def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
     """Pairs of what is not trained and what to do instead."""
     model, precision = run.model, run.precision
-    found = [
-        (f"mesh axis {axis}={getattr(mesh, axis)}", "use the axes data, fsdp, expert and tensor")
-        for axis in ("stage", "context")
-        if getattr(mesh, axis) > 1
-    ]
     checks = [
+        (
+            mesh.stage > 1,
+            f"mesh axis stage={mesh.stage}",
+            "use the axes data, fsdp, expert, context and tensor",
+        ),
+        (
+            model.moe and mesh.context > 1,
+            f"a mixture-of-experts model on mesh axis context={mesh.context}",
+            "use the axes data, fsdp, expert and tensor",
+        ),
         (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
         (model.mla, "multi-head latent attention", "choose a model without mla"),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
@@ -64,4 +69,4 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             for name in ("parameters", "gradients", "optimizer_state")
         ),
     ]
-    return found + [(what, fix) for wrong, what, fix in checks if wrong]
+    return [(what, fix) for wrong, what, fix in checks if wrong]

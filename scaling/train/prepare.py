@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from meshes.devices import present_mesh
 from meshes.errors import InputError
 from meshes.rules import Rules
+from meshes.zigzag import order
 from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
 from scaling.run import Run
@@ -99,11 +100,13 @@ def compile_programs(plan: Plan) -> Programs:
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:
     """One host batch of [global_batch, seq_len] arrays on the devices, as [M, B, S].
 
-    Every process holds the whole batch and hands over its devices' rows.
+    Every process holds the whole batch and hands over its devices' rows. Where `context` cuts the
+    sequences, their tokens are placed in zigzag order (`meshes.zigzag`).
     """
 
     def place(rows: np.ndarray, target: Any) -> jax.Array:
-        rows = rows.reshape(target.shape)
+        zigzag = order(target.shape[-1], target.sharding.mesh.shape.get("context", 1))
+        rows = rows.reshape(target.shape)[..., zigzag]
         return jax.make_array_from_callback(target.shape, target.sharding, rows.__getitem__)
 
     return Tokens(*(place(r, t) for r, t in zip(batch, programs.tokens, strict=True)))

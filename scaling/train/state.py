@@ -30,7 +30,7 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     )
     compute = run.precision.compute
     assert compute != "fp8"  # refused by check_trainable
-    return Layout(rules, compute, run.remat, "cudnn" if flash else "xla")
+    return Layout(rules, compute, run.remat, "cudnn" if flash else "xla", run.context.method)
 
 
 def flash_platform(device: jax.Device) -> str:

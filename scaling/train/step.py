@@ -3,9 +3,9 @@
     loss, gradients = mean over microbatches
     parameters, optimiser state = AdamW(gradients)
 
-With several microbatches the gradients are summed as partial sums per `data` device and reduced
-over `data` (and `expert`, but for the experts' own) once, after the last one; over fsdp they are
-reduce-scattered each time, because each device has room for its shard only.
+With several microbatches the gradients are summed as partial sums per device of `data` and
+`context` (and `expert`, but for the experts' own) and reduced over these once, after the last one;
+over fsdp they are reduce-scattered each time, because each device has room for its shard only.
 
 With experts the gradients are those of the loss plus the weighted balancing losses
 (scaling/train/balance.py).
@@ -32,7 +32,7 @@ from scaling.run import Batch, Train
 from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
 from scaling.train.optimizer import make_optimizer, schedule
 
-REPLICAS = ("data", "expert")  # mesh axes that cut the batch and no dense parameter
+REPLICAS = ("data", "expert", "context")  # mesh axes that cut the batch and no dense parameter
 
 
 class TrainState(NamedTuple):
@@ -51,7 +51,10 @@ class Outcome(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """One step's input, int32 [M, B, S]; B is cut over data x fsdp x expert."""
+    """One step's input, int32 [M, B, S]; B is cut over data x fsdp x expert, S over context.
+
+    The tokens of a sequence are in the order of `meshes.zigzag`.
+    """
 
     inputs: jax.Array
     targets: jax.Array

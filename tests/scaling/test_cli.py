@@ -94,7 +94,8 @@ def check_refused(result, *words):
         (["deepseek-v3"], ["multi-head latent attention", "not yet"]),
         (["tiny", "--mesh", "stage=2,data=4"], ["mesh axis stage=2", "not yet"]),
         (["tiny-moe", "--mesh", "expert=3"], ["global_batch=8", "expert=3"]),
-        (["tiny", "--mesh", "context=2"], ["mesh axis context=2", "not yet"]),
+        (["tiny-moe", "--mesh", "context=2"], ["mixture-of-experts", "context=2", "not yet"]),
+        (["tiny", "--mesh", "context=3"], ["seq_len=32", "context=3", "two chunks", "36"]),
         (["tiny", "--devices", "0"], ["--devices 0", "positive"]),
         (["tiny", "--devices", "-4"], ["--devices -4", "positive"]),
     ],
@@ -274,6 +275,23 @@ def test_sharding_json_adds_up_to_the_model(cli):
     matrices = 70_553_706_496 - norms
     device_bytes = sum(row["device_bytes"] for row in rows.values())
     assert device_bytes == (matrices // 512 + norms) * 4
+
+
+def test_sharding_says_what_each_device_holds_of_a_sequence_and_what_travels(cli):
+    """Llama 3 8B, 16 sequences on 2 x 8: keys and values of 2 x 8192/4 tokens, 8 heads of 128."""
+    code, out, _ = cli("sharding", "llama3-8b", "--mesh", "fsdp=64,context=4")
+    (line,) = [line for line in out.splitlines() if line.startswith("context=4")]
+    assert code == 0 and "8 chunks of 1024 tokens device i holds i and 7-i" in line
+    assert "ring: 3 permutes of 64 MiB" in line
+    assert "replicated over fsdp, which" in out  # over context all parameters are, by design
+    _, out, _ = cli("sharding", "llama3-8b", "--mesh", "fsdp=64,context=4", "--json")
+    assert json.loads(out)["sequence"] == {
+        "method": "ring",
+        "devices": 4,
+        "chunk": 1024,
+        "others": 3,
+        "exchanged_bytes": 8 * 2048 * 2 * 8 * 128 * 2,
+    }
 
 
 def test_sharding_without_a_mesh_takes_the_devices_as_fsdp(cli):

@@ -98,6 +98,7 @@ def test_only_what_does_not_divide_is_refused(run, mesh):
     pairs = [
         (batch.global_batch, mesh.data * mesh.fsdp * mesh.expert * batch.microbatches),
         (batch.seq_len, residual),
+        (batch.seq_len, 2 * mesh.context if mesh.context > 1 else 1),
         (model.d_model, mesh.fsdp),
         *((n, mesh.tensor) for n in (model.n_heads, model.n_kv_heads, model.d_ff)),
     ]
@@ -124,7 +125,8 @@ def test_one_device_takes_any_batch_that_its_microbatches_divide(run):
         ({"fsdp": 3}, ["model.d_model=64", "fsdp=3"]),
         ({"data": 5}, ["batch.global_batch=48", "data=5", "50"]),
         ({"data": 4, "fsdp": 8}, ["batch.global_batch=48", "data=4 x fsdp=8 = 32", "64"]),
-        ({"context": 5}, ["batch.seq_len=96", "context=5"]),
+        ({"context": 5}, ["batch.seq_len=96", "10", "context=5", "100", "2, 3, 4, 6, 8, 12"]),
+        ({"context": 32}, ["batch.seq_len=96", "64", "context=32", "two chunks", "128"]),
     ],
 )
 def test_what_does_not_divide_is_said_with_the_numbers_and_the_fix(mesh, words):

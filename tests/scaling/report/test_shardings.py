@@ -28,6 +28,8 @@ MESHES = {
     "fsdp": {"fsdp": 8},
     "tensor": {"tensor": 4},
     "mixed": {"data": 2, "fsdp": 2, "tensor": 2},
+    "context": {"context": 4},
+    "long": {"context": 2, "fsdp": 2, "tensor": 2},
 }
 FLOAT32 = 4  # bytes
 
@@ -61,7 +63,7 @@ def test_bytes_are_those_of_the_shape_and_its_even_cut(mesh, model):
 @pytest.mark.parametrize("mesh", MESHES)
 def test_every_sharding_axis_either_cuts_a_tensor_or_is_called_free(mesh):
     shape = MeshShape(**MESHES[mesh])
-    usable = {axis for axis, n in shape.sizes.items() if n > 1 and axis != "data"}
+    usable = {axis for axis, n in shape.sizes.items() if n > 1 and axis not in ("data", "context")}
     for row in table_of(shape):
         assert set(axes_of(row)) | set(row.free_axes) == usable
         assert not set(axes_of(row)) & set(row.free_axes)
@@ -80,7 +82,7 @@ def test_the_device_order_changes_no_byte():
     assert bytes_of(mesh) == bytes_of(other)
 
 
-@pytest.mark.parametrize("mesh", ["one", "data"])
+@pytest.mark.parametrize("mesh", ["one", "data", "context"])
 def test_replicas_alone_give_no_warning(mesh):
     assert warnings(table_of(MeshShape(**MESHES[mesh]))) == []
 

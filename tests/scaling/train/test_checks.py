@@ -28,11 +28,15 @@ def refused(run: Run, mesh: MeshShape = ONE) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("axis", ["stage", "context"])
-def test_axes_that_are_not_trained_are_named_with_their_size(axis):
-    said = refused(TINY, MeshShape(**{axis: 2}, fsdp=2))
-    assert f"mesh axis {axis}=2 is not yet trained" in said
-    assert "data, fsdp, expert and tensor" in said
+def test_an_axis_that_is_not_trained_is_named_with_its_size():
+    said = refused(TINY, MeshShape(stage=2, fsdp=2))
+    assert "mesh axis stage=2 is not yet trained" in said
+    assert "data, fsdp, expert, context and tensor" in said
+
+
+def test_experts_are_not_trained_on_sequences_that_are_cut():
+    said = refused(recipe("tiny-moe"), MeshShape(context=2))
+    assert "mixture-of-experts model on mesh axis context=2 is not yet trained" in said
 
 
 @pytest.mark.parametrize(
@@ -74,11 +78,17 @@ def test_every_recipe_without_latent_attention_is_trained(name):
         check_trainable(run, ONE)
 
 
-@given(*[st.integers(1, 64)] * 4, st.sampled_from(["tiny", "tiny-moe"]))
-def test_any_mix_of_data_fsdp_expert_and_tensor_is_trained(data, fsdp, expert, tensor, name):
+@given(*[st.integers(1, 64)] * 5)
+def test_any_mix_of_the_axes_but_stage_is_trained(data, fsdp, expert, context, tensor):
     """Without experts, `expert` is one more axis of replicas."""
+    mesh = MeshShape(data=data, fsdp=fsdp, expert=expert, context=context, tensor=tensor)
+    check_trainable(TINY, mesh)
+
+
+@given(*[st.integers(1, 64)] * 4)
+def test_any_mix_of_data_fsdp_expert_and_tensor_trains_experts(data, fsdp, expert, tensor):
     mesh = MeshShape(data=data, fsdp=fsdp, expert=expert, tensor=tensor)
-    check_trainable(recipe(name), mesh)
+    check_trainable(recipe("tiny-moe"), mesh)
 
 
 @pytest.mark.parametrize("compute", ["bf16", "tf32", "fp32"])

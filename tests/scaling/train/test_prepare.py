@@ -178,6 +178,21 @@ def test_rows_go_to_the_devices_in_order_split_into_microbatches(toy, mesh, micr
     assert placed.inputs.sharding == programs.tokens.inputs.sharding
 
 
+@pytest.mark.parametrize("mesh", ["context=4", "data=2,context=2,tensor=2"])
+def test_over_context_each_device_gets_an_early_and_a_late_chunk_of_inputs_and_targets(toy, mesh):
+    shape = parse_mesh(mesh)
+    programs = abstract_programs(replace(toy(), mesh=shape))
+    inputs = np.tile(np.arange(16, dtype=np.int32), (8, 1))  # every token is its own position
+    placed = place_tokens(programs, (inputs, inputs + 1))
+    chunk, last = 16 // (2 * shape.context), 2 * shape.context - 1
+    for part, ahead in ((placed.inputs, 0), (placed.targets, 1)):
+        for number, device in enumerate(programs.tokens.inputs.sharding.mesh.devices.flat):
+            i = shape.coordinates(number)["context"]
+            chunks = [range(n * chunk, (n + 1) * chunk) for n in (i, last - i)]
+            (shard,) = [s for s in part.addressable_shards if s.device == device]
+            assert (np.asarray(shard.data) == np.concatenate(chunks) + ahead).all()
+
+
 def abstract_programs(run):
     """Programs without the programs: the shapes that the step would take."""
     from meshes.devices import present_mesh

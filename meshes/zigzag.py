@@ -1,0 +1,73 @@
+"""The order in which a sequence lies on the devices of `context`: zigzag, so that all work alike.
+
+    C devices, 2 C chunks; device i holds one early and one late chunk, i and 2 C - 1 - i:
+
+    C = 4     device 0: 0 7     device 1: 1 6     device 2: 2 5     device 3: 3 4
+
+A query of chunk n needs the chunks 0..n, so each device has  (i + 1) + (2 C - i) = 2 C + 1  pairs
+of chunks to do, whatever i. (Without this order the first device would be nearly idle.)
+
+Tokens are put into this order on the host, before they are placed; positions follow it; the loss is
+a mean over tokens, which no order changes. One device, C = 1, has its sequence as it was.
+"""
+
+from typing import Any
+
+import numpy as np
+
+
+def order(seq_len: int, devices: int) -> np.ndarray:
+    """Position of each token as the devices hold them, one device after the other: int [seq_len].
+
+    Args:
+        seq_len: tokens, a multiple of 2 x `devices` where there are several.
+        devices: C, those of the context axis.
+    """
+    rows = seq_len // devices
+    return np.concatenate([positions(device, devices, rows) for device in range(devices)])
+
+
+def positions(device: Any, devices: int, rows: int) -> Any:
+    """Positions of the `rows` tokens of a sequence that one device holds: int [rows].
+
+    Args:
+        device: its number, perhaps traced by jax.
+        devices: C.
+        rows: an even number, if there are several devices.
+    """
+    if devices == 1:
+        return np.arange(rows)
+    late, within = np.divmod(np.arange(rows), rows // 2)
+    chunk = device + late * (2 * devices - 1 - 2 * device)
+    return chunk * (rows // 2) + within
+
+
+def walks(devices: int, reach: int | None) -> tuple[tuple[int, ...], ...]:
+    """Whose keys a device meets: shifts s, those of device i - s; along the ring, and against it.
+
+    Args:
+        devices: C.
+        reach: chunks back that a window reaches, see `window_reach`; None: no window.
+
+    Returns:
+        Without a window (1, 2, ..., C - 1) and (). Device i - s holds no chunk within reach of any
+        of device i's, on any device, if s is further from 0 (around the ring) than `reach`.
+    """
+    along = devices - 1 if reach is None else min(reach, devices - 1)
+    against = 0 if reach is None else min(reach, devices - 1 - along)
+    return tuple(range(1, along + 1)), tuple(range(-1, -against - 1, -1))
+
+
+def window_reach(window: int | None, chunk: int) -> int | None:
+    """How many chunks before its own a token may see into; None: without a window, all.
+
+    Args:
+        window: tokens that a position sees, itself included.
+        chunk: tokens of one chunk.
+    """
+    return None if window is None else (window + chunk - 2) // chunk
+
+
+def seen_rows(window: int | None, chunk: int) -> int:
+    """The last tokens of each chunk that other chunks' queries may see."""
+    return chunk if window is None else min(chunk, window - 1)

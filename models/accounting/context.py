@@ -1,0 +1,80 @@
+"""What cutting a sequence over the mesh axis `context` changes for one device (no jax).
+
+With C devices each holds two chunks of c = seq / (2 C) tokens, in zigzag order (`meshes.zigzag`).
+Weights and tokens: its 1 / C of every product. Attention: chunks meet or do not,
+
+    each of the two with itself              2 c c
+    late with early, of its own              c c
+    two pairs with each other device         2 (C - 1) c c
+
+so (2 C + 1) / (4 C) of the seq x seq scores, which is half of them for many devices.
+"""
+
+from typing import Literal
+
+from meshes.zigzag import seen_rows, walks, window_reach
+from models.accounting.activations import BYTES
+from models.config import ModelConfig
+
+RING_BUFFERS = 2  # those that are worked on, and the next ones, which arrive meanwhile
+
+
+def scores_share(config: ModelConfig, seq: int, context: int) -> float:
+    """Share of the seq x seq scores per sequence and head that all devices of `context` compute.
+
+    1 on one device, where the attention takes the sequence as it is.
+
+    Args:
+        config: the model; with a sliding window chunks meet in their visible rows only.
+        seq: tokens, a multiple of 2 x context.
+        context: devices.
+    """
+    if context == 1:
+        return 1.0
+    chunk, rows, others = _exchange(config, seq, context)
+    scores = 2 * chunk**2 + (1 + 2 * others) * rows**2
+    return context * scores / seq**2
+
+
+def exchanged_bytes(
+    config: ModelConfig, batch: int, seq: int, context: int, tensor: int = 1, dtype: str = "bf16"
+) -> float:
+    """Bytes of one device's keys and values that others see, of one layer.
+
+    Args:
+        config: the model; only the heads of keys and values count, not those of the queries.
+        batch: sequences on a device.
+        seq: tokens of a whole sequence.
+        context, tensor: sizes of these axes.
+        dtype: of the computation.
+    """
+    _, rows, _ = _exchange(config, seq, context)
+    heads = 2 * config.n_kv_heads / tensor
+    return batch * 2 * rows * heads * config.head_dim * BYTES[dtype]
+
+
+def buffer_bytes(
+    config: ModelConfig,
+    batch: int,
+    seq: int,
+    context: int,
+    method: Literal["ring", "all-gather"],
+    tensor: int = 1,
+    dtype: str = "bf16",
+) -> float:
+    """Bytes of other devices' keys and values that a device holds while it attends to them.
+
+    The ring needs room for two devices' whatever C; all-gather for all C. In the backward pass
+    their gradients take as much again. Of one layer: the next one uses the same room.
+    """
+    held = context if method == "all-gather" else min(RING_BUFFERS, context - 1)
+    return (
+        0.0 if context == 1 else held * exchanged_bytes(config, batch, seq, context, tensor, dtype)
+    )
+
+
+def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:
+    """Tokens of a chunk, its rows that others see, and other devices that one meets."""
+    chunk, window = seq // (2 * context), config.sliding_window
+    others = sum(map(len, walks(context, window_reach(window, chunk))))
+    return chunk, seen_rows(window, chunk), others
