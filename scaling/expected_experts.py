@@ -27,6 +27,8 @@ choices are not gathered, and the gradients of weights are summed over tensor in
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from meshes.shape import MeshShape
+from models.accounting import train_flops
 from models.accounting.activations import BYTES
 from models.accounting.exchange import exchange_rows
 from models.accounting.matrices import (
@@ -37,12 +39,15 @@ from models.accounting.matrices import (
 )
 from models.config import ModelConfig
 from scaling.program import CollectiveKind
+from scaling.run import Run
 
 if TYPE_CHECKING:
     from scaling.expected import _Step
 
 REPLICAS = ("data", "expert", "context")  # axes that cut the batch and no dense parameter
 FLOAT32 = INT32 = BYTES["fp32"]
+BUFFERS = "empty rows of the experts' buffers are multiplied too"
+EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
 Fields = tuple[str, CollectiveKind, float, float, str]  # of a Line
 
 
@@ -52,6 +57,27 @@ def expert_lines(step: "_Step") -> Iterator[Fields]:
         yield from _weights(step)
         yield from _exchange(step)
         yield from _choices(step)
+
+
+def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
+    """FLOPs on one device beyond those asked for, by reason: of the experts' fixed buffers.
+
+    Batched products take empty rows along. Where the backend has no ragged product, XLA also takes
+    each row to all experts of its device (seen with jax 0.10.2 for H100).
+    """
+    moe = run.model.moe
+    if moe is None:
+        return {}
+    batch = run.batch
+    flops = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
+    experts = sum(n for name, n in flops.items() if name.startswith("expert_")) / shape.devices
+    tokens = batch.tokens // batch.microbatches // shape.batch_shards
+    filled = tokens * moe.experts_per_token
+    padding = exchange_rows(moe, tokens, shape.expert) / filled
+    if moe.capacity_factor is not None:
+        return {BUFFERS: experts * (padding - 1)}
+    local = moe.n_experts // shape.expert
+    return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
 
 
 def _weights(step: "_Step") -> Iterator[Fields]:

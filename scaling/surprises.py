@@ -24,6 +24,7 @@ from models.accounting.activations import BYTES
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
 from scaling.expected import FLOAT32, SMALLEST, TABLES, Table, expected, expected_lines
+from scaling.expected_experts import buffer_flops
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.price import Priced, running_collectives, running_kernels
 from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind
@@ -158,6 +159,8 @@ def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
     again = [(k, n) for k, n in all_ if AGAIN in k.name]
     names, calls = tuple(k.name for k, _ in again), sum(n for _, n in again)
     reason = NO_MEMORY if again and found > asked else NOT_EXPLAINED
+    for words, flops in buffer_flops(run, shape).items():
+        reason = words if not _differ(asked + flops, found) else reason
     products = _sum(priced, (k.name for k, _ in all_ if np.any(k.flops)))
     seconds = _sum(priced, names) if reason == NO_MEMORY else products * (1 - asked / found)
     yield Surprise("", PRODUCTS, asked, found, calls, names, reason, seconds)
@@ -167,14 +170,17 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     """FLOPs of matrix products on one device: of every score, whatever the mask, as they execute
     (over `context`, those of chunks that meet).
 
-    A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices. Flash
-    attention, and any over `context`, runs forward again only where the whole layer does; its
-    backward pass has five products for the two of its forward pass (arXiv 2205.14135, algorithm 4).
+    A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices, and so
+    does the router of a stream whose sequence is whole. Flash attention, and any over `context`,
+    runs forward again only where the whole layer does; its backward pass has five products for the
+    two of its forward pass (arXiv 2205.14135, algorithm 4).
     """
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
     if not rules_for(run, shape).axes("vocab") and not is_sequence_parallel(run, shape):
         groups["head"] *= shape.tensor
+    if "router" in groups and not is_sequence_parallel(run, shape):
+        groups["router"] *= shape.tensor
     if flash or shape.context > 1:
         none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
         forward = none.groups["attention"] / 3

@@ -14,10 +14,11 @@ from meshes import catalog
 from meshes.cluster import Cluster
 from meshes.shape import MeshShape, parse_mesh
 from models.accounting import train_flops
-from models.config import ModelConfig
+from models.config import ModelConfig, Moe
 from models.presets import preset
 from scaling.cost.profile_file import ideal
 from scaling.expected import SMALLEST, Table, expected
+from scaling.expected_experts import BUFFERS, EVERY_EXPERT, buffer_flops
 from scaling.price import Priced, price
 from scaling.program import Branch, Collective, Kernel, Program, Step
 from scaling.run import Batch, Precision, Run, Sharding
@@ -327,3 +328,20 @@ def test_a_step_that_does_not_fit_is_told(compiled) -> None:
     run = Run("large", model, Batch(128, 4096))
     reasons = [s.reason for s in compiled(run, MeshShape())]
     assert NO_MEMORY in reasons
+
+
+# --- experts' buffers ---------------------------------------------------------------------------
+
+
+def test_buffers_of_experts_cost_their_empty_rows_and_every_expert() -> None:
+    """1,024 tokens on a device over expert=4: room for 4 x 2 x 1,024 rows where 2 x 1,024 are
+    filled; two experts on a device. Three matrices 512 x 512, two layers, forward and backward."""
+    moe = Moe(8, 2, d_ff_expert=512, first_dense_layers=2)
+    model = ModelConfig(2048, 512, 4, 8, 1024, moe=moe)
+    run, shape = Run("m", model, Batch(16, 512)), MeshShape(data=2, expert=4)
+    filled = 3 * 2 * 2048 * 512 * 512 * 3 * 2
+    assert buffer_flops(run, shape) == {BUFFERS: 3 * filled, EVERY_EXPERT: 7 * filled}
+    exact = replace(moe, capacity_factor=1.0)
+    padded = replace(run, model=replace(model, moe=exact))
+    assert buffer_flops(padded, shape) == {BUFFERS: 0}
+    assert buffer_flops(replace(run, model=replace(model, moe=None)), shape) == {}

@@ -199,7 +199,8 @@ def test_families_of_links_name_chips_of_the_catalogue_once():
             assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.step, fit.stall) >= 0
             fitted = fit.evidence.grade == "calibrated"
             assert fitted or fit.algorithm == "pairwise"
-            assert not fitted or (fit.evidence.points > 0 and fit.evidence.mean_error < 0.35)
+            limit = 0.35 if chip == "rtx4090" else 0.2  # two machines, 1.6 times apart
+            assert not fitted or (fit.evidence.points > 0 and fit.evidence.mean_error < limit)
 
 
 def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
