@@ -54,6 +54,9 @@ Variations:
   k are, because their heads are cut.
 - Layers with experts: scaling/expected_experts.py.
 
+- Muon deals whole matrices out and back, Adafactor sums means of rows and columns
+  (`scaling.expected_optimizer`); AdamW and Lion move nothing.
+
 Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
 vectors of small models) cost latency rather than bandwidth and are left out.
 """
@@ -67,6 +70,7 @@ from models.accounting.activations import BYTES
 from models.accounting.matrices import attention_matrices, mlp_matrices, n_dense_layers
 from models.config import ModelConfig, with_positions
 from scaling.expected_experts import REPLICAS, expert_lines
+from scaling.expected_optimizer import optimizer_calls
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind
 from scaling.run import Run
@@ -126,7 +130,8 @@ def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
     )
     parts = _weights, _stream, _keys, _statistics, _vectors
     lines = tuple(line for part in parts for line in part(step))
-    return (*lines, *(Line(*fields) for fields in expert_lines(step)))
+    others = (*expert_lines(step), *optimizer_calls(run, shape, step.config))
+    return (*lines, *(Line(*fields) for fields in others))
 
 
 @dataclass(frozen=True)

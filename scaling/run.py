@@ -72,6 +72,7 @@ class Precision:
     parameters: Dtype = "fp32"
     gradients: Dtype = "fp32"
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
+    stochastic_rounding: bool = False  # of optimiser state in bf16
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,17 @@ class Train:
     steps: int = 1000
     learning_rate: float = 3e-4  # peak, after warm-up
     warmup_steps: int = 100
+    schedule: Literal["cosine", "linear", "constant", "wsd"] = "cosine"  # wsd: stable, then decay
+    final_rate: float | None = None  # share of the peak at the end; None: 0.1, constant has none
+    decay_steps: int | None = None  # last steps of "wsd"; None: a tenth of all
     weight_decay: float = 0.1
     clip_norm: float = 1.0  # global gradient norm; 0 switches clipping off
+    # Settings of the optimiser, None: its own default; who has which: scaling.optimizers.DEFAULTS.
+    beta_1: float | None = None
+    beta_2: float | None = None
+    epsilon: float | None = None
+    momentum: float | None = None
+    decay_rate: float | None = None
     seed: int = 0
     data: str = "stdlib"  # "stdlib", a folder of text files, or a token file (.bin)
     checkpoint_every: int = 0  # steps; 0: only at the end

@@ -12,6 +12,7 @@ from meshes.errors import InputError
 from meshes.shape import MeshShape
 from models.transformer import Transformer
 from scaling.layouts import rules_for
+from scaling.optimizers import optimizer_of
 from scaling.run import Run, load_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import BYTE_VOCABULARY, decode, encode
@@ -36,7 +37,7 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     device = jax.local_devices()[0]
     layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
-        like = abstract_state(run.model, layout, run.train)
+        like = abstract_state(run.model, layout, run.train, optimizer_of(run))
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if checkpoints.latest() is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")

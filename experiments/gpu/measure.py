@@ -23,6 +23,7 @@ from models.accounting import count_parameters, model_flops
 from models.layout import Layout
 from scaling.cost.profile import Profile
 from scaling.layouts import rules_for
+from scaling.optimizers import optimizer_of
 from scaling.run import Run
 from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
@@ -135,13 +136,13 @@ def fresh_state(run: Run, layout: Layout) -> TrainState:
     """The initial state. Its numbers depend on neither remat nor attention: one program makes it
     for all of them, and only the static part of its tree is the case's own."""
     plain = replace(layout, remat="none", attention="xla")
-    leaves = jax.tree.leaves(_init(run.model, plain, run.train))
+    leaves = jax.tree.leaves(_init(run.model, plain, run.train, optimizer_of(run)))
     return jax.tree.unflatten(
-        jax.tree.structure(abstract_state(run.model, layout, run.train)), leaves
+        jax.tree.structure(abstract_state(run.model, layout, run.train, optimizer_of(run))), leaves
     )
 
 
-_init = jax.jit(init_state, static_argnums=(0, 1, 2))
+_init = jax.jit(init_state, static_argnums=(0, 1, 2, 3))
 
 
 def random_tokens(run: Run, layout: Layout) -> Tokens:
@@ -200,9 +201,9 @@ def _sizes(run: Run) -> dict[str, Any]:
 
 
 def _compiled(run: Run, layout: Layout, platform: str) -> jax.stages.Compiled:
-    state = abstract_state(run.model, layout, run.train)
+    state = abstract_state(run.model, layout, run.train, optimizer_of(run))
     tokens = abstract_tokens(run.batch, layout)
-    lowered = jitted_step(run.train).lower(state, tokens)
+    lowered = jitted_step(run.train, optimizer_of(run)).lower(state, tokens)
     return lowered.compile(compiler_options=compiler_options(platform))
 
 

@@ -23,6 +23,7 @@ from scaling.cost.kernels import crowded_bytes
 from scaling.cost.points import StepPoint
 from scaling.cost.profile import Profile
 from scaling.layouts import resolved_mesh, rules_for
+from scaling.optimizers import optimizer_of
 from scaling.price import price
 from scaling.program import Program, kernels
 from scaling.run import Batch, Precision, Run, Train
@@ -89,11 +90,12 @@ class Steps:
         platform = self.mesh.devices.flat[0].platform
         layout = layout_for(run, rules_for(run, shape), platform)
         with jax.set_mesh(self.mesh):
-            state = abstract_state(run.model, layout, run.train)
+            optimizer = optimizer_of(run)
+            state = abstract_state(run.model, layout, run.train, optimizer)
             tokens = abstract_tokens(run.batch, layout)
-            lowered = jitted_step(run.train).lower(state, tokens)
+            lowered = jitted_step(run.train, optimizer).lower(state, tokens)
             self.step = lowered.compile(compiler_options=compiler_options(platform))
-            self.state = jax.jit(lambda: init_state(run.model, layout, run.train))()
+            self.state = jax.jit(lambda: init_state(run.model, layout, run.train, optimizer))()
             self.tokens = _tokens(run, tokens)
 
     def __call__(self) -> Any:

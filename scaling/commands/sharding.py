@@ -1,10 +1,11 @@
-"""`scaling sharding`: every parameter on a mesh that need not exist."""
+"""`scaling sharding`: every parameter, and the optimiser's state, on a mesh that need not exist."""
 
 import json
 from dataclasses import asdict
 
 from meshes.errors import InputError
 from scaling.layouts import notes, resolved_mesh, rules_for, with_mesh
+from scaling.optimizers import optimizer_of
 from scaling.recipes import resolve
 from scaling.sequence import sequence_cut
 from scaling.train.checks import check_trainable
@@ -22,20 +23,21 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
     import jax
 
     from meshes.devices import abstract_mesh
-    from scaling.report.shardings import rows, table, warnings
+    from scaling.report.shardings import rows, state_bytes, state_line, table, warnings
     from scaling.train.state import layout_for
     from scaling.train.step import abstract_state
 
     with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
-        params = abstract_state(run.model, layout_for(run, rules, "cpu"), run.train).params
-    all_rows = rows(params, rules)
+        layout = layout_for(run, rules, "cpu")
+        state = abstract_state(run.model, layout, run.train, optimizer_of(run))
+    all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
     notices = notes(run, rules) + warnings(all_rows)
     if as_json:
         document = {"name": run.name, "mesh": str(shape), "devices": shape.devices}
-        document |= {"parameters": [asdict(row) for row in all_rows], "warnings": notices}
-        document |= {"sequence": asdict(cut)} if cut else {}
+        document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
+        document |= {"warnings": notices, **({"sequence": asdict(cut)} if cut else {})}
         print(json.dumps(document))
     else:
-        lines = [table(all_rows), *([str(cut)] if cut else [])]
+        lines = [table(all_rows), state_line(kept, optimizer_of(run)), *([str(cut)] if cut else [])]
         print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
     return 0

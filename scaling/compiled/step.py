@@ -14,6 +14,7 @@ from meshes.xla_target import xla_target_text
 from scaling.compiled import cache
 from scaling.compiled.versions import settings, versions
 from scaling.layouts import rules_for
+from scaling.optimizers import optimizer_of
 from scaling.program import Program
 from scaling.run import Run, run_dict
 from scaling.train.checks import check_trainable
@@ -67,12 +68,14 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
 
     mesh = _mesh(shape, cluster)
     layout = layout_for(run, rules_for(run, shape), _platform(cluster))
+    optimizer = optimizer_of(run)
     with jax.set_mesh(mesh):
         arguments = (
-            abstract_state(run.model, layout, run.train),
+            abstract_state(run.model, layout, run.train, optimizer),
             abstract_tokens(run.batch, layout),
         )
-    return program_and_text(jitted_step(run.train), arguments, cluster, run.name, estimates)
+    step = jitted_step(run.train, optimizer)
+    return program_and_text(step, arguments, cluster, run.name, estimates)
 
 
 def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":

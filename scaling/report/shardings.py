@@ -8,6 +8,7 @@ import jax
 
 from meshes.rules import Rules
 from meshes.units import format_size
+from scaling.optimizers import Optimizer
 from scaling.train.state import names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
@@ -48,6 +49,27 @@ def table(all_rows: list[Row]) -> str:
             [line[i].ljust(widths[i]) for i in left] + [line[i].rjust(widths[i]) for i in right]
         ).rstrip()
         for line in lines
+    )
+
+
+def state_bytes(state: Any) -> dict[str, int]:
+    """Bytes of an optimiser's state, counters included: of whole arrays, and of one device's parts.
+
+    Args:
+        state: a tree of arrays or `ShapeDtypeStruct` with NamedSharding.
+    """
+    leaves = jax.tree.leaves(state)
+    whole = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    parts = ((leaf, leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)
+    device = sum(math.prod(shape) * leaf.dtype.itemsize for leaf, shape in parts)
+    return {"bytes": whole, "device_bytes": device}
+
+
+def state_line(kept: dict[str, int], optimizer: Optimizer) -> str:
+    """`state_bytes` in words."""
+    return (
+        f"optimizer state ({optimizer.name}, {optimizer.state}): {kept['bytes']:,} bytes, "
+        f"{kept['device_bytes']:,} bytes/device"
     )
 
 

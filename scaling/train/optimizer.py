@@ -1,7 +1,10 @@
-"""AdamW (arXiv 1711.05101) with warm-up, cosine decay and clipping of the global gradient norm.
+"""One optimiser step: clip the global norm of the gradients, then AdamW, Lion, Adafactor or Muon.
 
-rate(step)  rises linearly to `learning_rate` over `warmup_steps`,
-            then falls along a cosine to a tenth of it at `steps`
+    adamw      arXiv 1711.05101       lion   arXiv 2302.06675
+    adafactor  arXiv 1804.04235       muon   kellerjordan.github.io/posts/muon, arXiv 2502.16982
+
+Weight decay is decoupled in all four: a step takes rate x weight_decay of each matrix, and nothing
+of norms and biases. The state of a parameter is cut like the parameter.
 """
 
 import jax
@@ -9,44 +12,65 @@ import optax
 from flax import nnx
 
 from models.weights import is_matrix
+from scaling.optimizers import Optimizer, settings_of
 from scaling.run import Train
+from scaling.train.adafactor import scale_by_adafactor
+from scaling.train.muon import by_kind, scale_by_muon
+from scaling.train.rates import schedule
+from scaling.train.stored import stored_in_bf16
 
-BETA_1, BETA_2, EPSILON = (
-    0.9,
-    0.95,
-    1e-8,
-)  # GPT-3 (arXiv 2005.14165, appendix B), Llama (2302.13971)
-FINAL_RATE = 0.1  # of the peak, GPT-3 and Llama likewise
-
-
-def schedule(train: Train) -> optax.Schedule:
-    """Learning rate as a function of the number of finished steps."""
-    warmup = min(train.warmup_steps, train.steps)
-    return optax.warmup_cosine_decay_schedule(
-        init_value=train.learning_rate / (warmup + 1) if warmup else train.learning_rate,
-        peak_value=train.learning_rate,
-        warmup_steps=warmup,
-        decay_steps=max(train.steps, warmup + 1),
-        end_value=train.learning_rate * FINAL_RATE,
-    )
+ADAMW = Optimizer()
 
 
-def make_optimizer(train: Train) -> optax.GradientTransformation:
-    """Clip (unless `clip_norm` is 0), then AdamW; norms and biases are not decayed."""
+def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.GradientTransformation:
+    """Clip (unless `clip_norm` is 0), then the optimiser; norms and biases are not decayed."""
     clip = [optax.clip_by_global_norm(train.clip_norm)] if train.clip_norm else []
-    return optax.chain(
-        *clip,
-        optax.adamw(
-            schedule(train),
-            b1=BETA_1,
-            b2=BETA_2,
-            eps=EPSILON,
-            weight_decay=train.weight_decay,
-            mask=decayed,
-        ),
-    )
+    steps = optax.chain(*clip, _core(train, optimizer))
+    if optimizer.state == "fp32":
+        return steps
+    return stored_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
 
 
 def decayed(params: nnx.Module) -> nnx.Module:
     """A tree of booleans in place of parameters: whether weight decay applies."""
     return jax.tree.map(is_matrix, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+
+
+def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
+    """The optimiser itself."""
+    told = settings_of(train, optimizer.name)
+    if optimizer.name == "adamw":
+        return _adamw(train, told)
+    if optimizer.name == "lion":
+        return optax.lion(
+            schedule(train),
+            b1=told["beta_1"],
+            b2=told["beta_2"],
+            weight_decay=train.weight_decay,
+            mask=decayed,
+        )
+    if optimizer.name == "adafactor":
+        return _step(train, scale_by_adafactor(told["decay_rate"], told["epsilon"]))
+    assert optimizer.name == "muon"  # check_optimizer has refused all others
+    muon = _step(train, scale_by_muon(told["momentum"], told["epsilon"], optimizer.products))
+    return optax.partition({"muon": muon, "adamw": _adamw(train, told)}, by_kind)
+
+
+def _adamw(train: Train, told: dict[str, float]) -> optax.GradientTransformation:
+    return optax.adamw(
+        schedule(train),
+        b1=told["beta_1"],
+        b2=told["beta_2"],
+        eps=told["epsilon"],
+        weight_decay=train.weight_decay,
+        mask=decayed,
+    )
+
+
+def _step(train: Train, scaled: optax.GradientTransformation) -> optax.GradientTransformation:
+    """- rate x (the scaled gradient + weight_decay x parameter)."""
+    return optax.chain(
+        scaled,
+        optax.add_decayed_weights(train.weight_decay, decayed),
+        optax.scale_by_learning_rate(schedule(train)),
+    )

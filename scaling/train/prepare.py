@@ -14,6 +14,7 @@ from meshes.rules import Rules
 from meshes.zigzag import order
 from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
+from scaling.optimizers import optimizer_of
 from scaling.run import Run
 from scaling.train.checks import check_settings, check_trainable
 from scaling.train.data import TokenSource, open_source
@@ -83,13 +84,14 @@ def _check_enough(run: Run, source: TokenSource) -> None:
 
 def compile_programs(plan: Plan) -> Programs:
     """Lower and compile the step with the project's compiler options."""
-    run, layout = plan.run, plan.layout
+    run, layout, optimizer = plan.run, plan.layout, optimizer_of(plan.run)
     with jax.set_mesh(plan.mesh):
-        state = abstract_state(run.model, layout, run.train)
+        state = abstract_state(run.model, layout, run.train, optimizer)
         tokens = abstract_tokens(run.batch, layout)
         options = compiler_options(plan.mesh.devices.flat[0].platform)
-        step = jitted_step(run.train).lower(state, tokens).compile(compiler_options=options)
-        init = jax.jit(lambda: init_state(run.model, layout, run.train))
+        lowered = jitted_step(run.train, optimizer).lower(state, tokens)
+        step = lowered.compile(compiler_options=options)
+        init = jax.jit(lambda: init_state(run.model, layout, run.train, optimizer))
         evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
         if run.train.eval_every:  # now, not hours into the run
             lowered = jax.jit(eval_step).lower(state.params, tokens)

@@ -1,7 +1,7 @@
 """The training step, a pure jitted function of state and batch: the program that is priced.
 
     loss, gradients = mean over microbatches
-    parameters, optimiser state = AdamW(gradients)
+    parameters, optimiser state = AdamW, Lion, Adafactor or Muon (gradients)
 
 With several microbatches the gradients are summed as partial sums per device of `data` and
 `context` (and `expert`, but for the experts' own) and reduced over these once, after the last one;
@@ -28,9 +28,11 @@ from models.layout import Layout, axes_of
 from models.routing import Routing
 from models.transformer import Transformer
 from models.weights import is_matrix
+from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
 from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
-from scaling.train.optimizer import make_optimizer, schedule
+from scaling.train.optimizer import ADAMW, make_optimizer
+from scaling.train.rates import schedule
 
 REPLICAS = ("data", "expert", "context")  # mesh axes that cut the batch and no dense parameter
 
@@ -60,17 +62,21 @@ class Tokens(NamedTuple):
     targets: jax.Array
 
 
-def init_state(model: ModelConfig, layout: Layout, train: Train) -> TrainState:
+def init_state(
+    model: ModelConfig, layout: Layout, train: Train, optimizer: Optimizer = ADAMW
+) -> TrainState:
     """A fresh state; the same numbers on every mesh. Call it inside jit, under the mesh."""
     params = Transformer(model, layout, jax.random.key(train.seed))
-    optimizer = make_optimizer(train).init(params)
-    return TrainState(jnp.zeros((), jnp.int32), params, optimizer)
+    state = make_optimizer(train, optimizer).init(params)
+    return TrainState(jnp.zeros((), jnp.int32), params, state)
 
 
-def abstract_state(model: ModelConfig, layout: Layout, train: Train) -> TrainState:
+def abstract_state(
+    model: ModelConfig, layout: Layout, train: Train, optimizer: Optimizer = ADAMW
+) -> TrainState:
     """Shapes, formats and shardings of the state, without making it; under any mesh."""
     mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
-    shapes = jax.eval_shape(lambda: init_state(model, layout, train))
+    shapes = jax.eval_shape(lambda: init_state(model, layout, train, optimizer))
     return jax.tree.map(lambda leaf: _with_sharding(leaf, mesh), shapes)
 
 
@@ -134,7 +140,9 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
     return Outcome(sums.loss / microbatches, routing), mean
 
 
-def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainState, dict]:
+def train_step(
+    state: TrainState, tokens: Tokens, train: Train, optimizer: Optimizer = ADAMW
+) -> tuple[TrainState, dict]:
     """One optimiser step.
 
     Returns:
@@ -143,8 +151,9 @@ def train_step(state: TrainState, tokens: Tokens, train: Train) -> tuple[TrainSt
     """
     outcome, gradients = outcome_and_gradients(state.params, tokens)
     with jax.named_scope("optimizer"):
-        optimizer = make_optimizer(train)
-        updates, opt_state = optimizer.update(gradients, state.optimizer, state.params)
+        updates, opt_state = make_optimizer(train, optimizer).update(
+            gradients, state.optimizer, state.params
+        )
         params = optax.apply_updates(state.params, updates)
         if outcome.routing is not None:
             params = with_moved_bias(params, outcome.routing.load_E)
@@ -163,11 +172,11 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     return losses.mean()
 
 
-def jitted_step(train: Train) -> jax.stages.Wrapped:
+def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrapped:
     """`train_step` with its options bound and the state donated: `step(state, tokens)`."""
 
     def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
-        return train_step(state, tokens, train)
+        return train_step(state, tokens, train, optimizer)
 
     return jax.jit(step, donate_argnums=0)
 

@@ -64,6 +64,7 @@ CONTRACT = {
         "parameters": "fp32",
         "gradients": "fp32",
         "optimizer_state": "fp32",
+        "stochastic_rounding": False,
     },
     "optimizer": "adamw",
     "remat": "none",

@@ -46,14 +46,13 @@ def test_experts_are_not_trained_on_sequences_that_are_cut():
         (recipe("deepseek-v3"), "multi-head latent", "without mla"),
         (with_model(mla=recipe("deepseek-v3").model.mla), "multi-head latent", "without mla"),
         (with_model(positions="alibi"), "'alibi'", "rope"),
-        (replace(TINY, optimizer="lion"), "optimizer 'lion'", "adamw"),
         (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
         (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
         (replace(TINY, precision=Precision("fp8")), "precision.compute 'fp8'", "bf16"),
         (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
         *(
             (replace(TINY, precision=Precision(**{name: "bf16"})), f"{name} 'bf16'", "fp32")
-            for name in ("parameters", "gradients", "optimizer_state")
+            for name in ("parameters", "gradients")
         ),
     ],
 )

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from meshes.errors import InputError
-from scaling.run import run_dict
+from scaling.run import Precision, run_dict
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.folder import Options
 from scaling.train.loop import train
@@ -158,6 +158,50 @@ def test_a_checkpoint_goes_on_on_another_mesh_with_the_same_losses(
     assert list(actual) == list(expected)
     for step in range(HALF + 1, STEPS + 1):
         assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+
+
+# Optimisers
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "stochastic"),
+    [
+        ("muon", "bf16", True),
+        pytest.param("lion", "fp32", False, marks=pytest.mark.slow),
+        pytest.param("adafactor", "bf16", False, marks=pytest.mark.slow),
+        pytest.param("adamw", "bf16", True, marks=pytest.mark.slow),
+    ],
+)
+def test_the_state_of_every_optimizer_is_resumed_bit_for_bit(
+    toy, prepare, tmp_path, name, state, stochastic
+):
+    precision = Precision("fp32", optimizer_state=state, stochastic_rounding=stochastic)
+    run = replace(toy(mesh=CUBE, checkpoint_every=2, steps=HALF), precision=precision)
+    prepared = prepare(replace(run, optimizer=name))
+    train_until(prepared, tmp_path / "whole")
+    train_until(prepared, tmp_path / "half", 3)
+    train_until(prepared, tmp_path / "half", resume=True)
+    assert_same_run(prepared, tmp_path / "half", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lion", "adafactor", "muon"])
+def test_the_state_of_every_optimizer_goes_on_on_another_mesh(toy, prepare, tmp_path, name):
+    on = lambda mesh: prepare(
+        replace(toy(mesh=mesh, checkpoint_every=2, steps=HALF), optimizer=name)
+    )
+    train_until(on(CUBE), tmp_path / "whole")
+    train_until(on(CUBE), tmp_path / "half", 3)
+    train_until(on({"fsdp": 4}), tmp_path / "half", resume=True)
+    expected, actual = losses(tmp_path / "whole"), losses(tmp_path / "half")
+    for step in range(1, HALF + 1):
+        assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused_by_name(toy, prepare, half):
+    other = replace(toy(mesh=CUBE, checkpoint_every=2, steps=STEPS), optimizer="lion")
+    with pytest.raises(InputError, match="belongs to another run: optimizer/"):
+        train_until(prepare(other), half, resume=True)
 
 
 # Damage

@@ -1,0 +1,132 @@
+"""The optimisers that are trained with: their names, settings and defaults, and what is refused.
+
+    adamw       two moments of each parameter
+    lion        one
+    adafactor   of each matrix the mean square of its rows and of its columns
+    muon        one moment of each matrix of a layer; adamw's two for tables and vectors
+
+Imports no jax: what is predicted and planned has the same optimisers.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from meshes.errors import InputError, check_range, nearest
+from scaling.run import Run, Train
+
+# What each optimiser can be told under `train`; nothing else may be given with it.
+DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    # GPT-3 (arXiv 2005.14165, appendix B), Llama (2302.13971)
+    "adamw": {"beta_1": 0.9, "beta_2": 0.95, "epsilon": 1e-8},
+    # arXiv 2302.06675, section 4.5
+    "lion": {"beta_1": 0.9, "beta_2": 0.99},
+    # arXiv 1804.04235, algorithm 4 and section 9
+    "adafactor": {"decay_rate": 0.8, "epsilon": 1e-30},
+    # Muon's momentum: K. Jordan, kellerjordan.github.io/posts/muon; the rest is of its AdamW
+    "muon": {"momentum": 0.95, "beta_1": 0.9, "beta_2": 0.95, "epsilon": 1e-8},
+}
+SETTINGS = tuple(dict.fromkeys(key for keys in DEFAULTS.values() for key in keys))
+FINAL_RATE = 0.1  # of the peak: GPT-3 and Llama likewise
+DECAY_SHARE = 0.1  # of all steps, of "wsd": MiniCPM (arXiv 2404.06395, section 4.3)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Which optimiser, and the formats it works in."""
+
+    name: str = "adamw"
+    state: Literal["fp32", "bf16"] = "fp32"
+    stochastic_rounding: bool = False  # of a state in bf16
+    products: str = "fp32"  # format of Muon's matrix products, as precision.compute
+
+
+def optimizer_of(run: Run) -> Optimizer:
+    """The optimiser of a run."""
+    precision = run.precision
+    products = precision.compute if run.optimizer == "muon" else Optimizer.products
+    return Optimizer(
+        run.optimizer, precision.optimizer_state, precision.stochastic_rounding, products
+    )
+
+
+def settings_of(train: Train, name: str) -> dict[str, float]:
+    """The settings of the optimiser `name`: as given, else its defaults."""
+    given = {key: getattr(train, key) for key in DEFAULTS[name]}
+    return {**DEFAULTS[name], **{k: v for k, v in given.items() if v is not None}}
+
+
+def final_rate(train: Train) -> float:
+    """Share of the peak rate that the schedule ends at."""
+    return FINAL_RATE if train.final_rate is None else train.final_rate
+
+
+def decay_steps(train: Train) -> int:
+    """Steps at the end during which "wsd" lets the rate fall; at least one, none of the warm-up."""
+    steps = max(1, round(DECAY_SHARE * train.steps))
+    stable = train.steps - min(train.warmup_steps, train.steps)
+    return min(steps, stable) if train.decay_steps is None else train.decay_steps
+
+
+def check_optimizer(run: Run) -> None:
+    """Raise InputError for an optimiser or schedule that is not there, or not with these settings.
+
+    A setting of another optimiser is an error, not ignored: it would be a silent default.
+    """
+    for problem in _problems(run):
+        raise InputError(problem)
+
+
+def _problems(run: Run) -> Iterator[str]:
+    name, train = run.optimizer, run.train
+    if name not in DEFAULTS:
+        yield f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}"
+        return
+    for key in SETTINGS:
+        value = getattr(train, key)
+        if value is None:
+            continue
+        if key not in DEFAULTS[name]:
+            known = ", ".join(DEFAULTS[name])
+            yield f"train.{key}={value} is no setting of {name}, which has: {known}"
+        _check_value(f"train.{key}", value)
+    if run.precision.stochastic_rounding and run.precision.optimizer_state != "bf16":
+        yield (
+            "precision.stochastic_rounding rounds the optimizer's state to bf16, and "
+            f"precision.optimizer_state is {run.precision.optimizer_state!r}; "
+            "set that to 'bf16', or switch stochastic_rounding off"
+        )
+    yield from _schedule_problems(train)
+
+
+def _check_value(name: str, value: float) -> None:
+    """Betas and momentum lie in [0, 1); epsilon and the decay's exponent are positive."""
+    fraction = name.endswith(("beta_1", "beta_2", "momentum"))
+    if fraction and not 0 <= value < 1:
+        raise InputError(f"{name}={value} must be at least 0 and below 1")
+    if not fraction and not value > 0:
+        raise InputError(f"{name}={value} must be positive")
+
+
+def _schedule_problems(train: Train) -> Iterator[str]:
+    if train.final_rate is not None:
+        check_range("train.final_rate", train.final_rate, 0, 1)
+        if train.schedule == "constant":
+            yield (
+                f"train.final_rate={train.final_rate} means nothing to the schedule 'constant'; "
+                "leave it out, or use cosine, linear or wsd"
+            )
+    if train.decay_steps is None:
+        return
+    if train.schedule != "wsd":
+        yield (
+            f"train.decay_steps={train.decay_steps} means nothing to the schedule "
+            f"{train.schedule!r}; leave it out, or use wsd"
+        )
+    check_range("train.decay_steps", train.decay_steps, 1)
+    if train.warmup_steps + train.decay_steps > train.steps:
+        yield (
+            f"train.warmup_steps={train.warmup_steps} and train.decay_steps={train.decay_steps} "
+            f"are more than train.steps={train.steps}; use decay_steps up to "
+            f"{max(train.steps - train.warmup_steps, 1)}, or more steps"
+        )

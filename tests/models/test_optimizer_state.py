@@ -1,0 +1,55 @@
+"""Counts of optimiser state equal the arrays that the optimisers make, and what papers say."""
+
+import math
+
+import jax
+import pytest
+
+from meshes.devices import abstract_mesh
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from models.accounting.optimizer_state import OPTIMIZERS, optimizer_numbers
+from models.accounting.parameters import count_parameters
+from models.layout import Layout
+from models.presets import preset
+from scaling.layouts import rules_for
+from scaling.optimizers import DEFAULTS, Optimizer
+from scaling.run import Batch, Run
+from scaling.train.step import abstract_state
+
+MODELS = ["tiny", "gpt2-124m", "llama3-8b", "qwen3-0.6b"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("state", ["fp32", "bf16"])
+def test_the_count_is_that_of_the_arrays(model: str, name: str, state: str) -> None:
+    config, mesh = preset(model), MeshShape()
+    run = Run("toy", config, Batch(1, 16))
+    with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
+        layout = Layout(rules_for(run, mesh), "fp32")
+        tree = abstract_state(config, layout, run.train, Optimizer(name, state)).optimizer
+    arrays = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim]
+    assert {leaf.dtype.name for leaf in arrays} == {"float32" if state == "fp32" else "bfloat16"}
+    assert sum(math.prod(leaf.shape) for leaf in arrays) == optimizer_numbers(config, name)
+
+
+def test_the_optimizers_counted_are_those_that_train() -> None:
+    assert set(OPTIMIZERS) == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_adafactor_keeps_next_to_nothing_and_muon_less_than_adamw(model: str) -> None:
+    config = preset(model)
+    total = count_parameters(config).total
+    kept = {name: optimizer_numbers(config, name) for name in OPTIMIZERS}
+    assert kept["adafactor"] < kept["lion"] < kept["muon"] < kept["adamw"] == 2 * total
+    if total > 1e8:
+        assert kept["adafactor"] < 0.01 * total
+
+
+def test_what_is_not_counted_is_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'lion'"):
+        optimizer_numbers(preset("tiny"), "lino")
+    with pytest.raises(InputError, match="without moe"):
+        optimizer_numbers(preset("mixtral-8x7b"), "muon")

@@ -1,0 +1,35 @@
+"""The GPU's program of Muon and Adafactor moves what the table says, to the byte."""
+
+from collections import Counter
+
+import pytest
+
+from meshes import catalog
+from meshes.shape import parse_mesh
+from models.config import ModelConfig
+from scaling.compiled.step import program_of_run
+from scaling.expected import SMALLEST, expected
+from scaling.program import collectives
+from scaling.run import Batch, Run
+
+MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("muon", "data=2,fsdp=2,tensor=2"),
+        pytest.param("muon", "fsdp=8", marks=pytest.mark.slow),  # twice as many as layers
+        pytest.param("adafactor", "fsdp=4,tensor=2", marks=pytest.mark.slow),
+    ],
+)
+def test_the_gpu_program_is_the_table(name: str, mesh: str) -> None:
+    run, shape = Run("toy", MODEL, Batch(8, 512), optimizer=name), parse_mesh(mesh)
+    program, _ = program_of_run(run, shape, catalog.load("dgx-h100"))
+    sums: Counter = Counter()
+    for call, calls in collectives(program):
+        if call.bytes >= SMALLEST:
+            sums["+".join(call.axes), call.kind] += call.bytes * calls
+    assert dict(sums) == pytest.approx(expected(run, shape), rel=0.01)
+    assert name != "muon" or ("fsdp", "all-to-all") in sums
