@@ -43,7 +43,7 @@ MISFITS = {
     "global_batch=8.*microbatches=3": {"batch": Batch(8, 16, 3)},
     "n_heads=4.*tensor=8": {"mesh": MeshShape(tensor=8)},
     "stage=2 is not yet trained": {"mesh": MeshShape(stage=2, fsdp=4)},
-    "optimizer 'sgd' is not yet trained": {"optimizer": "sgd"},
+    "unknown optimizer 'sgd'; known: adamw, lion": {"optimizer": "sgd"},
     "dropout 0.1 is not yet trained": {"dropout": 0.1},
     "software 'megatron' is not yet trained": {"software": "megatron"},
     "precision.compute 'fp8' is not yet": {"precision": Precision(compute="fp8")},
