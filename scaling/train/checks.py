@@ -47,6 +47,11 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             "use the axes data, fsdp, expert and tensor",
         ),
         (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
+        (
+            model.moe and run.optimizer in ("muon", "adafactor"),
+            f"a mixture-of-experts model with optimizer {run.optimizer!r}",
+            "use adamw or lion",
+        ),
         (model.mla, "multi-head latent attention", "choose a model without mla"),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),

@@ -34,6 +34,12 @@ def test_an_axis_that_is_not_trained_is_named_with_its_size():
     assert "data, fsdp, expert, context and tensor" in said
 
 
+@pytest.mark.parametrize("optimizer", ["muon", "adafactor"])
+def test_experts_are_not_trained_by_optimisers_of_rows_and_columns(optimizer):
+    said = refused(replace(recipe("tiny-moe"), optimizer=optimizer), MeshShape())
+    assert f"mixture-of-experts model with optimizer {optimizer!r} is not yet trained" in said
+
+
 def test_experts_are_not_trained_on_sequences_that_are_cut():
     said = refused(recipe("tiny-moe"), MeshShape(context=2))
     assert "mixture-of-experts model on mesh axis context=2 is not yet trained" in said
