@@ -360,8 +360,8 @@ def test_with_json_the_message_is_also_a_document(cli):
     assert code == 2 and err.startswith("error: ")
     assert json.loads(out) == {
         "name": "small.json",
-        "error": "predict: mesh axis stage=2 is not yet trained; use the axes data, fsdp, expert "
-        "and tensor",
+        "error": "predict: mesh axis stage=2 is not yet trained; use the axes data, fsdp, expert, "
+        "context and tensor",
     }
 
 

@@ -98,7 +98,6 @@ FAST = [
     Case(1, 1, 8, 1, "mixtral", "full"),
     Case(1, 2, 2, 2, "mixtral", "selective", sequence_parallel=False),
     Case(2, 1, 4, 1, "deepseek", "selective", 2),
-    Case(1, 2, 2, 2, "deepseek", "none", 2),
     Case(2, 1, 2, 2, "padded", "none"),
     Case(2, 2, 1, 2, "padded", "full"),
     Case(2, 1, 2, 1, "dense", "none", 2),
