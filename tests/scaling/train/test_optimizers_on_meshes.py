@@ -125,7 +125,6 @@ def test_steps_on_a_mesh_are_those_of_one_device(name: str, mesh: str) -> None:
 @pytest.mark.parametrize(
     ("name", "stochastic"),
     [
-        ("adamw", True),
         ("muon", False),
         *(
             pytest.param(name, stochastic, marks=pytest.mark.slow)

@@ -166,7 +166,7 @@ def test_a_checkpoint_goes_on_on_another_mesh_with_the_same_losses(
 @pytest.mark.parametrize(
     ("name", "state", "stochastic"),
     [
-        ("muon", "bf16", True),
+        pytest.param("muon", "bf16", True, marks=pytest.mark.slow),
         pytest.param("lion", "fp32", False, marks=pytest.mark.slow),
         pytest.param("adafactor", "bf16", False, marks=pytest.mark.slow),
         pytest.param("adamw", "bf16", True, marks=pytest.mark.slow),

@@ -193,6 +193,7 @@ def trained(case: Case, steps: int = 2) -> tuple[dict[str, np.ndarray], dict[str
         return by_name(state.params), {name: np.asarray(v) for name, v in metrics.items()}
 
 
+@pytest.mark.slow
 def test_steps_move_parameters_and_biases_alike_on_every_mesh() -> None:
     case = Case(1, 2, 2, 2, "deepseek")
     parameters, metrics = trained(case)
