@@ -16,6 +16,8 @@ from meshes.shape import MeshShape
 
 Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in a PartitionSpec
 
+REPLICAS = ("data", "expert", "context")  # axes that cut tokens and no dense parameter
+
 DEFAULT: Mapping[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp", "expert"),
     "sequence": ("context",),  # inside attention and MLP

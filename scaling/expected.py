@@ -64,12 +64,13 @@ vectors of small models) cost latency rather than bandwidth and are left out.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
 from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
 from models.accounting.matrices import attention_matrices, mlp_matrices, n_dense_layers
 from models.config import ModelConfig, with_positions
-from scaling.expected_experts import REPLICAS, expert_lines
+from scaling.expected_experts import expert_lines
 from scaling.expected_optimizer import optimizer_calls
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind

@@ -27,6 +27,7 @@ choices are not gathered, and the gradients of weights are summed over tensor in
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
 from models.accounting import train_flops
 from models.accounting.activations import BYTES
@@ -44,7 +45,6 @@ from scaling.run import Run
 if TYPE_CHECKING:
     from scaling.expected import _Step
 
-REPLICAS = ("data", "expert", "context")  # axes that cut the batch and no dense parameter
 FLOAT32 = INT32 = BYTES["fp32"]
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
 EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"

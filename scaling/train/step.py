@@ -22,6 +22,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
+from meshes.rules import REPLICAS
 from models.config import ModelConfig
 from models.head import cross_entropy
 from models.layout import Layout, axes_of
@@ -33,8 +34,6 @@ from scaling.run import Batch, Train
 from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
 from scaling.train.optimizer import ADAMW, make_optimizer
 from scaling.train.rates import schedule
-
-REPLICAS = ("data", "expert", "context")  # mesh axes that cut the batch and no dense parameter
 
 
 class TrainState(NamedTuple):
