@@ -1,4 +1,4 @@
-"""How many rings the links between chips of a node hold, where not every chip reaches every other.
+"""The rings that links between chips of a node hold, where not every chip reaches every other.
 
     0 = 1        two chips: as many rings as links
     |   ||       more: a closed walk through all of them gives two rings, one each way round, and
@@ -12,11 +12,12 @@ NCCL searches its rings likewise (NVIDIA/nccl 2.30.7, src/graph/search.cc).
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import permutations
 
 from meshes.cluster import Cluster
 
 Links = tuple[tuple[int, ...], ...]  # [chips, chips]: links side by side
+Walk = tuple[int, ...]  # chips in order, back to the first; one that is only passed comes twice
 MOST_CHIPS = 8  # of a search in full: 2,520 walks
 
 
@@ -33,70 +34,68 @@ def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
 
 
 @lru_cache(maxsize=4096)
-def ring_count(links: Links, members: tuple[int, ...]) -> int:
-    """Rings, each in one direction, that hold all `members` (chips) at once; 0: there is none."""
+def rings(links: Links, members: tuple[int, ...]) -> tuple[Walk, ...]:
+    """Rings, each in one direction, that hold all `members` (chips) at once; none: ()."""
     if len(members) == 2:
-        return links[members[0]][members[1]]
+        return (members,) * links[members[0]][members[1]]
     if len(members) > MOST_CHIPS:
-        return 0
+        return ()
     room = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
-    direct = [walk for walk in _walks(members) if _fits(walk, room)]
+    direct = [walk for walk in _walks(members) if _fits(_edges(walk), room)]
     if direct:
-        return 2 * _packed(direct, room)
+        return _both_ways(_packed([(walk, _edges(walk)) for walk in direct], room))
     passing = (_passing(walk, links, members) for walk in _walks(members))
-    return 2 * any(walk is not None and _fits(walk, room) for walk in passing)
+    found = next((walk for walk in passing if walk and _fits(_edges(walk), room)), None)
+    return _both_ways([found]) if found else ()
 
 
-@lru_cache(maxsize=4096)
-def straight_links(links: Links, members: tuple[int, ...]) -> float:
-    """Links that a member has for sending to each of the others, as if nobody were in its way.
-
-    Bytes between two halves of `members` have only the links between those: of all ways to cut the
-    members in two, S and the rest, the one with the fewest links for the |S| (n - |S|) pairs
-    across it counts, times the n - 1 others. Cutting off one member alone gives its own links.
-    """
-    first, *rest = members
-    n, least = len(members), float("inf")
-    for size in range(n - 1):
-        for chosen in combinations(rest, size):
-            here = {first, *chosen}
-            across = sum(links[i][j] for i in here for j in members if j not in here)
-            least = min(least, across * (n - 1) / (len(here) * (n - len(here))))
-    return least
+def ring_count(links: Links, members: tuple[int, ...]) -> int:
+    """How many rings there are; 0: none."""
+    return len(rings(links, members))
 
 
 Edge = tuple[int, int]
 
 
-def _walks(members: tuple[int, ...]) -> Iterator[Counter[Edge]]:
-    """Pairs that each closed walk through all members passes; each walk once."""
+def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
+    """Closed walks through all members; each once, in one of its directions."""
     first, *rest = members
     for order in permutations(rest):
         if order[0] < order[-1]:
-            chips = (first, *order, first)
-            yield Counter(map(_edge, chips[:-1], chips[1:]))
+            yield (first, *order)
 
 
-def _passing(walk: Counter[Edge], links: Links, members: tuple[int, ...]) -> Counter[Edge] | None:
-    """The walk with one pair that lacks a link replaced by two that have one."""
-    missing = [edge for edge in walk if not links[edge[0]][edge[1]]]
+def _edges(walk: Walk) -> Counter[Edge]:
+    """Pairs of chips that a closed walk passes."""
+    return Counter(map(_edge, walk, (*walk[1:], walk[0])))
+
+
+def _both_ways(walks: Sequence[Walk]) -> tuple[Walk, ...]:
+    return tuple(turned for walk in walks for turned in (walk, walk[::-1]))
+
+
+def _passing(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
+    """The walk with a chip between two that lack a link, where just one pair of it does."""
+    missing = [k for k, i in enumerate(walk) if not links[i][walk[(k + 1) % len(walk)]]]
     if len(missing) != 1:
         return None
-    i, j = missing[0]
+    after = missing[0] + 1
     for chip in members:
-        both = Counter((_edge(i, chip), _edge(chip, j)))
-        replaced = walk - Counter(missing) + both
-        if all(links[a][b] >= n for (a, b), n in replaced.items()):
-            return replaced
+        longer = (*walk[:after], chip, *walk[after:])
+        if all(links[a][b] >= n for (a, b), n in _edges(longer).items()):
+            return longer
     return None
 
 
-def _packed(walks: Sequence[Counter[Edge]], room: Counter[Edge]) -> int:
+Laid = tuple[Walk, Counter[Edge]]  # a walk and the pairs that it passes
+
+
+def _packed(walks: Sequence[Laid], room: Counter[Edge]) -> tuple[Walk, ...]:
     """The most walks, repeats allowed, that fit at once."""
-    best = 0
-    for number, walk in enumerate(walks):
-        if _fits(walk, room):
-            best = max(best, 1 + _packed(walks[number:], room - walk))
+    best: tuple[Walk, ...] = ()
+    for number, (walk, edges) in enumerate(walks):
+        if _fits(edges, room):
+            best = max(best, (walk, *_packed(walks[number:], room - edges)), key=len)
     return best
 
 

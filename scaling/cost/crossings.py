@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshes.rings import Links, ring_count, straight_links
+from meshes.rings import Links, ring_count
+
+LinkCount = Callable[[Links, tuple[int, ...]], float]  # of some chips of a node
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,44 +72,43 @@ def in_order(groups: np.ndarray) -> np.ndarray:
 
 
 def parts_of(
-    groups: np.ndarray, places: Places, paired: Links = (), straight: bool = False
+    groups: np.ndarray, places: Places, paired: Links = (), count: LinkCount = ring_count
 ) -> Parts:
     """The parts of all groups.
 
     Args:
         groups: device ids [groups, members], `in_order`.
         places: of the uplink.
-        paired: links between the chips of a node, where the uplink is made of their rings.
-        straight: bytes go straight from each to every other: not rings, but links are counted.
+        paired: links between the chips of a node, where the uplink is made of them.
+        count: of these, what shares the bytes of so many chips: rings, or links of each.
     """
     flat, members = groups.ravel(), groups.shape[1]
     unit, pool = places.unit[flat], places.pool[flat]
     new = changes(unit) if places.pool is places.unit else changes(unit, pool)
     new[::members] = True
     starts = np.flatnonzero(new)
-    group, first, count = starts // members, flat[starts], lengths(starts, flat.size)
+    group, first, here = starts // members, flat[starts], lengths(starts, flat.size)
     unit, region, parent = unit[starts], places.region[first], places.parent[first]
     regions = np.flatnonzero(changes(group, region))
-    count_links = straight_links if straight else ring_count
-    sets = (flat, starts[regions], paired, count_links)
+    sets = (flat, starts[regions], paired, count)
     rings = _ring_counts(*sets) if paired else np.ones(len(regions), int)
     units = changes(group, unit)
     return Parts(
         group,
         pool[starts],
-        count,
-        _spread(np.add.reduceat(count, np.flatnonzero(units)), np.flatnonzero(units), len(count)),
-        _spread(np.add.reduceat(count, regions), regions, len(count)),
-        _spread(rings, regions, len(count)),
+        here,
+        _spread(np.add.reduceat(here, np.flatnonzero(units)), np.flatnonzero(units), len(here)),
+        _spread(np.add.reduceat(here, regions), regions, len(here)),
+        _spread(rings, regions, len(here)),
         int(np.add.reduceat(units, np.flatnonzero(changes(group, parent)), dtype=int).max()),
     )
 
 
 def crossing(
-    groups: np.ndarray, places: Places, paired: Links = (), straight: bool = False
+    groups: np.ndarray, places: Places, paired: Links = (), count: LinkCount = ring_count
 ) -> Crossing:
     """What crosses, folded; arguments as of `parts_of`."""
-    parts = parts_of(groups, places, paired, straight)
+    parts = parts_of(groups, places, paired, count)
     crosses = np.flatnonzero(parts.crosses)
     pool, group = parts.pool[crosses], parts.group[crosses]
     traits = np.stack([parts.inside, parts.within, parts.rings])[:, crosses]
@@ -140,11 +141,11 @@ def _ring_counts(
     flat: np.ndarray,
     starts: np.ndarray,
     paired: Links,
-    count_links: Callable[[Links, tuple[int, ...]], float],
+    count: LinkCount,
 ) -> np.ndarray:
     """Rings (or links) through the chips of each run of devices; 1 where there are none."""
     sets, number = chip_sets(flat % len(paired), starts)
-    counts = [count_links(paired, chips) if len(chips) > 1 else 1 for chips in sets]
+    counts = [count(paired, chips) if len(chips) > 1 else 1 for chips in sets]
     return np.maximum(1, np.array(counts))[number]
 
 

@@ -17,7 +17,7 @@ from meshes.cluster import Cluster
 from meshes.graph import Link
 from scaling.cost.algorithms import Algorithm
 from scaling.cost.flows import Flow, Network, play
-from scaling.cost.routes import Ends, Router, router
+from scaling.cost.routes import Router, Stops, router
 from scaling.cost.schedules import schedule
 from scaling.cost.sends import Send
 from scaling.program import CollectiveKind
@@ -74,7 +74,7 @@ def replay(calls: Sequence[Call], cluster: Cluster, latency: bool = True) -> Rep
     """
     ways, parts = router(cluster), []
     flows: list[Flow] = []
-    numbers: dict[Ends, int] = {}  # of the paths
+    numbers: dict[Stops, int] = {}  # of the paths
     for call in calls:
         first = len(flows)
         for group in call.groups.tolist():
@@ -91,20 +91,25 @@ def replay(calls: Sequence[Call], cluster: Cluster, latency: bool = True) -> Rep
 
 
 def _add_flows(
-    flows: list[Flow], sends: Sequence[Send], ways: Router, numbers: dict[Ends, int]
+    flows: list[Flow], sends: Sequence[Send], ways: Router, numbers: dict[Stops, int]
 ) -> None:
-    """Each send as the flows of its legs, one after another."""
-    firsts: list[int] = []
-    lasts: list[int] = []
+    """Each send as the flows of its ways side by side, and of their legs one after another."""
+    firsts: list[list[int]] = []
+    lasts: list[list[int]] = []
     for send in sends:
-        after = tuple(lasts[k] for k in send.after)
-        behind = tuple(firsts[k] for k in send.behind)
-        firsts.append(len(flows))
-        for leg in ways.legs(send.source, send.target):
-            path = numbers.setdefault(leg, len(numbers))
-            flows.append(Flow(path, send.bytes, after, behind))
-            after, behind = (len(flows) - 1,), ()
-        lasts.append(len(flows) - 1)
+        after = tuple(flow for k in send.after for flow in lasts[k])
+        behind = tuple(flow for k in send.behind for flow in firsts[k])
+        firsts.append([])
+        lasts.append([])
+        taken = ways.ways(send.stops)
+        for legs in taken:
+            firsts[-1].append(len(flows))
+            waits = after, behind
+            for leg in legs:
+                path = numbers.setdefault(leg, len(numbers))
+                flows.append(Flow(path, send.bytes / len(taken), *waits))
+                waits = (len(flows) - 1,), ()
+            lasts[-1].append(len(flows) - 1)
 
 
 def _bytes(network: Network, flows: Sequence[Flow]) -> np.ndarray:

@@ -3,15 +3,19 @@
     same rail     chip3 - pcie_switch3 - nic3 - leaf0.3 - nic3 - pcie_switch3 - chip3
     other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN
     no peers      chip0 - pcie_switch - socket - memory | memory - .. - chip1      two legs
+    four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four ways
 
 Without peer access a transfer has several legs, one after another: written to host memory, sent to
-the other host's, read from there. Each leg is one flow of `scaling.cost.flows`. Of paths of equal
-length the one is taken whose first step comes first in the cluster's file: NVLink, where there is;
-of several NICs as near, each chip takes its own.
+the other host's, read from there. Where every chip has several NICs it goes by all of them, in as
+many ways. Each leg of each way is one flow of `scaling.cost.flows`. Of paths of equal length the
+one is taken whose first step comes first in the cluster's file: NVLink, where there is; of several
+NICs as near, each chip takes its own. Inside a node no chip passes on what is for another, but by
+the stops that a schedule names (`meshes.detours`).
 """
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,8 +23,9 @@ from meshes.cluster import Cluster
 from meshes.errors import InputError
 from meshes.graph import expand
 from scaling.cost.flows import Network
+from scaling.cost.sends import has_nvlink
 
-Ends = tuple[str, str]  # names of two nodes of the graph
+Stops = tuple[str, ...]  # names of nodes of the graph: from the first to the last by the others
 
 
 class Router:
@@ -33,20 +38,54 @@ class Router:
         self._leaving: dict[str, list[int]] = {node.name: [] for node in self.graph.nodes}
         for number, link in enumerate(self.graph.links):
             self._leaving[link.source].append(number)
-        self._trees: dict[str, dict[str, int]] = {}  # source -> node -> the link that leads there
+        # (source, whether chips pass on) -> node -> the link that leads there
+        self._trees: dict[tuple[str, bool], dict[str, int]] = {}
 
-    def legs(self, source: str, target: str) -> list[Ends]:
-        """The parts of the way between two nodes that follow one another."""
-        if self.cluster.peer_access or source == target:
+    def ways(self, stops: Stops) -> list[list[Stops]]:
+        """Ways from the first to the last that bytes take at once, each of legs in a row."""
+        source, *by, target = stops
+        if by or source == target:
+            return [[stops]]
+        if not self.cluster.peer_access:
+            return [self._staged(source, target)]
+        if _host(source) == _host(target) or not self._leaves(source, target):
+            return [[stops]]
+        each = max(1, self.cluster.nics // self.cluster.devices_per_node)
+        return [[self._by_nic(source, target, one)] for one in range(each)]
+
+    def path(self, stops: Stops) -> tuple[int, ...]:
+        """Numbers of the links in the graph; InputError if none lead there."""
+        found: list[int] = []
+        for source, target in pairwise(stops):
+            found += self._shortest(source, target)
+        return tuple(found)
+
+    def _staged(self, source: str, target: str) -> list[Stops]:
+        """By way of the memory of both hosts, unless a link leads from the one to the other."""
+        if any(self.graph.links[k].target == target for k in self._leaving[source]):
             return [(source, target)]
         stops = [source]
         stops += [self._memory(end) for end in (source, target) if self._kinds[end] == "chip"]
-        found = list(dict.fromkeys([*stops, target]))
-        return list(zip(found, found[1:], strict=False))
+        return list(pairwise(dict.fromkeys([*stops, target])))
 
-    def path(self, source: str, target: str) -> tuple[int, ...]:
-        """Numbers of the links in the graph; InputError if none lead there."""
-        came = self._tree(source)
+    def _leaves(self, source: str, target: str) -> bool:
+        """Whether the shortest way goes over a network."""
+        return any(self.graph.links[k].kind == "network" for k in self._shortest(source, target))
+
+    def _by_nic(self, source: str, target: str, one: int) -> Stops:
+        """By one of the NICs of the two chips.
+
+        On rails by those of the target's, which NVLink leads to; behind PCIe, of the source's.
+        """
+        ends = [end for end in (source, target) if self._kinds[end] == "chip"]
+        nics = [self._own_nic(end) + one for end in ends]
+        if len(ends) == 2 and self.cluster.fabric is not None and self.cluster.fabric.rails:
+            nics = [nics[1 if has_nvlink(self.cluster) else 0]] * 2
+        return (source, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
+
+    def _shortest(self, source: str, target: str) -> tuple[int, ...]:
+        leaves = _host(source) != _host(target) or self._kinds.get(target) == "nic"
+        came = self._tree(source, leaves)
         if target not in came and target != source:
             raise InputError(f"{self.cluster.name}: no links lead from {source} to {target}")
         found: list[int] = []
@@ -55,16 +94,20 @@ class Router:
             target = self.graph.links[came[target]].source
         return tuple(reversed(found))
 
-    def network(self, pairs: Iterable[Ends]) -> Network:
-        """Links of the graph, and one path for every pair."""
-        paths = tuple(self.path(*pair) for pair in pairs)
+    def network(self, ends: Iterable[Stops]) -> Network:
+        """Links of the graph, and one path for all that have the same ends and stops."""
+        paths = tuple(self.path(stops) for stops in ends)
         links = self.graph.links
         latency = np.array([sum(links[k].latency for k in path) for path in paths])
         return Network(np.array([link.bandwidth for link in links]), paths, latency)
 
-    def _tree(self, source: str) -> dict[str, int]:
-        """Breadth first: the last link of the shortest path to every node."""
-        if source not in self._trees:
+    def _tree(self, source: str, through: bool = False) -> dict[str, int]:
+        """Breadth first: the last link of the shortest path to every node.
+
+        Args:
+            through: chips on the way pass on what comes to them.
+        """
+        if (source, through) not in self._trees:
             came: dict[str, int] = {}
             frontier, own = [source], self._own_nic(source)
             while frontier:
@@ -74,9 +117,10 @@ class Router:
                     target = self.graph.links[k].target
                     if target != source and target not in came:
                         came[target] = k
-                        frontier.append(target)
-            self._trees[source] = came
-        return self._trees[source]
+                        if through or self._kinds[target] != "chip":
+                            frontier.append(target)
+            self._trees[source, through] = came
+        return self._trees[source, through]
 
     def _ordered(self, name: str, own: int) -> list[int]:
         """Links that leave a node; of those to NICs, from number `own` on."""
@@ -98,6 +142,11 @@ class Router:
         """The host memory nearest to a chip."""
         reached = self._tree(chip)  # in the order of distance
         return next(name for name in reached if self._kinds[name] == "memory")
+
+
+def _host(name: str) -> str:
+    """node0 of node0/nic3; of a switch between nodes, its own name."""
+    return name.split("/")[0]
 
 
 def _number(name: str) -> int:

@@ -7,6 +7,7 @@
     pairwise      N-1 rounds: in one's own home, then to the same and other chips of the next;
                   with a skew, all at once
     pat           log2 N steps: 1, 2, 4 .. shares from as far away
+    on a torus    rings and lines along its dimensions (`torus_sends`, `torus_pairs`)
 
 The closed form (`scaling.cost.algorithms`) counts what these load; here they are played, link by
 link, by `scaling.cost.replay`. What is pipelined is cut into `slices`: the closed form is the limit
@@ -21,9 +22,21 @@ import numpy as np
 from meshes.cluster import Cluster
 from meshes.errors import InputError
 from scaling.cost.algorithms import KINDS, Algorithm, rounds
-from scaling.cost.sends import Plan, Send, channel_orders, grid, homes, is_mesh
+from scaling.cost.sends import (
+    Plan,
+    Send,
+    channel_orders,
+    detours,
+    grid,
+    homes,
+    is_mesh,
+    passed,
+)
 from scaling.cost.skew import check_skew, fractions
 from scaling.cost.switched import add_nvls, add_nvls_tree, add_sharp
+from scaling.cost.torus_pairs import add_broadcast, add_exchange, add_pairs
+from scaling.cost.torus_sends import add_gathers
+from scaling.cost.traffic import STRAIGHT
 from scaling.cost.trees import add_tree
 from scaling.program import CollectiveKind
 
@@ -53,10 +66,12 @@ def schedule(
         raise InputError(f"{algorithm} does not do {kind}; what does: {able}")
     if skew != 1:
         check_skew(kind, skew, len(group))
-    plan = Plan(cluster)
+    plan = Plan(cluster, (detours if kind in STRAIGHT else passed)(cluster, group))
     if len(group) == 1:
         return plan.sends
-    if kind == "permute":
+    if cluster.torus is not None:
+        _add_on_torus(plan, kind, bytes, group, slices, skew)
+    elif kind == "permute":
         _add_permute(plan, bytes, group)
     elif kind == "broadcast":
         _add_broadcast(plan, bytes, group, slices)
@@ -69,6 +84,25 @@ def schedule(
     else:
         _WRITERS[algorithm](plan, kind, bytes, group, slices)
     return plan.sends
+
+
+def _add_on_torus(
+    plan: Plan,
+    kind: CollectiveKind,
+    bytes: float,
+    group: Sequence[int],
+    slices: int,
+    skew: float,
+) -> None:
+    """Every algorithm is its rings and lines."""
+    if kind == "permute":
+        add_pairs(plan, bytes, group)
+    elif kind == "all-to-all":
+        add_exchange(plan, bytes, group, skew)
+    elif kind == "broadcast":
+        add_broadcast(plan, bytes, group, slices)
+    else:
+        add_gathers(plan, kind, bytes, group, slices)
 
 
 def _add_ring(
@@ -108,15 +142,15 @@ def _add_permute(plan: Plan, bytes: float, group: Sequence[int]) -> None:
     targets = list(group[1:]) if len(group) == 2 else [*group[1:], group[0]]
     for source, target in zip(group, targets, strict=False):
         if source != target:
-            plan.send(source, target, bytes)
+            plan.spread(source, target, bytes)
 
 
 def _add_rounds(plan: Plan, bytes: float, group: Sequence[int]) -> None:
     """Round by round, everyone to the one so many homes and so many chips further on.
 
-    Chips that have a link to each of the others use all of them at once.
+    Chips that have links to others use all of them at once.
     """
-    members, at_once = grid(plan.cluster, group), is_mesh(plan.cluster)
+    members, at_once = grid(plan.cluster, group), is_mesh(plan.cluster) or bool(plan.by)
     count, width = members.shape
     got: dict[int, list[int]] = {int(d): [] for d in members.ravel()}
     for far in range(count):
@@ -128,8 +162,9 @@ def _add_rounds(plan: Plan, bytes: float, group: Sequence[int]) -> None:
                 for j in range(width):
                     source = int(members[i, j])
                     target = int(members[(i + far) % count, (j + along) % width])
-                    place = plan.send(source, target, bytes / members.size, got[source])
-                    arriving[target] = [place]
+                    arriving[target] = plan.spread(
+                        source, target, bytes / members.size, got[source]
+                    )
             got = got if at_once and far == 0 else arriving
 
 
@@ -137,7 +172,7 @@ def _add_skewed(plan: Plan, bytes: float, group: Sequence[int], skew: float) -> 
     """Everyone to everyone at once: rounds would wait for the one that takes longest in each."""
     busiest, others = fractions(skew, len(group))
     for source, target in permutations(group, 2):
-        plan.send(source, target, bytes * (busiest if target == group[0] else others))
+        plan.spread(source, target, bytes * (busiest if target == group[0] else others))
 
 
 def _add_hierarchical(

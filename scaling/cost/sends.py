@@ -11,22 +11,38 @@ have left, as a thread block that works through its channel step by step.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import permutations
 
 import numpy as np
 
 from meshes.cluster import Cluster
+from meshes.detours import shortest_ways
 from meshes.graph import chip_name
+from meshes.rings import direct_links, rings
+
+Pair = tuple[int | str, int | str]
+Chips = tuple[int, ...]  # device numbers
+Detours = dict[Pair, tuple[Chips, ...]]  # what bytes between two go by, for each of their ways
+
+FAST = ("nvlink", "xgmi")  # links that chips have to each other
 
 
 @dataclass(frozen=True)
 class Send:
     """Bytes from one node of the cluster's graph to another."""
 
-    source: str
-    target: str
+    stops: tuple[str, ...]  # the two, and what the bytes have to go by between them
     bytes: float
     after: tuple[int, ...] = ()  # sends that have to arrive first, by their place in the schedule
     behind: tuple[int, ...] = ()  # sends that have to leave first
+
+    @property
+    def source(self) -> str:
+        return self.stops[0]
+
+    @property
+    def target(self) -> str:
+        return self.stops[-1]
 
 
 @dataclass
@@ -34,6 +50,7 @@ class Plan:
     """A schedule while it is written: sends in order, and what each queue sent last."""
 
     cluster: Cluster
+    by: Detours = field(default_factory=dict)
     sends: list[Send] = field(default_factory=list)
     last: dict[object, int] = field(default_factory=dict)  # queue -> its last send
 
@@ -44,15 +61,28 @@ class Plan:
         bytes: float,
         after: Sequence[int] = (),
         queue: object = None,
+        by: Chips = (),
     ) -> int:
-        """Adds one send and returns its place. Those of one queue leave one after another."""
+        """Adds one send and returns its place. Those of one queue leave one after another.
+
+        Args:
+            by: devices that pass it on; none: the first that the plan has for the two.
+        """
         behind = (self.last[queue],) if queue is not None and queue in self.last else ()
         place = len(self.sends)
         if queue is not None:
             self.last[queue] = place
-        ends = self.name(source), self.name(target)
-        self.sends.append(Send(*ends, bytes, tuple(after), behind))
+        chips = by or self.by.get((source, target), ((),))[0]
+        stops = tuple(map(self.name, (source, *chips, target)))
+        self.sends.append(Send(stops, bytes, tuple(after), behind))
         return place
+
+    def spread(
+        self, source: int, target: int, bytes: float, after: Sequence[int] = ()
+    ) -> list[int]:
+        """Adds a send by each of the ways between two devices, with an equal part of the bytes."""
+        found = self.by.get((source, target), ((),))
+        return [self.send(source, target, bytes / len(found), after, by=by) for by in found]
 
     def name(self, end: int | str) -> str:
         """Name in the graph of a device number, or the name itself."""
@@ -72,12 +102,18 @@ def channel_orders(cluster: Cluster, group: Sequence[int]) -> list[list[int]]:
     """Rings through a group, one per channel: as many as are needed to use every link.
 
     In one home with a switch, or over PCIe, one ring does. Where chips have a link to each other,
-    every ring uses other links. Over several homes, every member of a home has its turn to leave,
-    of those behind PCIe one for each NIC; every other home is walked backwards, to keep the rail.
+    every ring uses other links; where some have, those are the rings that they hold. Over several
+    homes, every member of a home has its turn to leave, of those behind PCIe one for each NIC;
+    every other home is walked backwards, to keep the rail.
     """
     parts = homes(cluster, group)
+    held = held_rings(cluster, parts)
+    if len(parts) == 1 and held:
+        return [members_of(walk) for walk in held[0]]
     if len(parts) == 1:
         return mesh_rings(parts[0]) if is_mesh(cluster) else [parts[0]]
+    if held:
+        return _through_all(held)
     if has_nvlink(cluster):
         walk, channels = _zigzag, list(range(len(parts[0])))
     else:
@@ -86,6 +122,67 @@ def channel_orders(cluster: Cluster, group: Sequence[int]) -> list[list[int]]:
         [d for i, part in enumerate(parts) for d in (walk(part, c)[:: -1 if i % 2 else 1])]
         for c in channels
     ]
+
+
+def held_rings(cluster: Cluster, parts: Sequence[Sequence[int]]) -> list[list[Chips]]:
+    """Of each home, the rings of devices that links between pairs hold; [] if one holds none."""
+    links, n = direct_links(cluster, FAST), cluster.devices_per_node
+    if has_nvlink(cluster) or not any(map(any, links)):
+        return []
+    found = []
+    for part in parts:
+        first = part[0] // n * n
+        walks = rings(links, tuple(d - first for d in part)) if len(part) > 1 else ((part[0] % n,),)
+        found.append([tuple(first + chip for chip in walk) for walk in walks])
+    return found if all(found) and any(len(part) > 1 for part in parts) else []
+
+
+def members_of(walk: Chips) -> list[int]:
+    """Devices in the order of a ring, without a second visit."""
+    return list(dict.fromkeys(walk))
+
+
+def passed(cluster: Cluster, group: Sequence[int]) -> Detours:
+    """Of two neighbours in the order of a ring, the device that is only passed between them."""
+    found: Detours = {}
+    for walk in (walk for walks in held_rings(cluster, homes(cluster, group)) for walk in walks):
+        for k, device in enumerate(walk):
+            if device in walk[:k]:
+                found[walk[k - 1], walk[(k + 1) % len(walk)]] = ((device,),)
+    return found
+
+
+def detours(cluster: Cluster, group: Sequence[int]) -> Detours:
+    """Of two in a home whose links hold rings, all shortest ways over those links."""
+    found: Detours = {}
+    parts, links = homes(cluster, group), direct_links(cluster, FAST)
+    for part in parts if held_rings(cluster, parts) else []:
+        first = part[0] // cluster.devices_per_node * cluster.devices_per_node
+        chips = tuple(d - first for d in part)
+        for i, j in permutations(chips, 2):
+            ways = shortest_ways(links, chips, i, j)
+            found[first + i, first + j] = tuple(
+                tuple(first + chip for chip in way[1:-1]) for way in ways
+            )
+    return found
+
+
+def _through_all(held: Sequence[Sequence[Chips]]) -> list[list[int]]:
+    """Rings over homes: each of a home's rings, entered at each of its members in turn."""
+    return [
+        [
+            device
+            for home, walks in enumerate(held)
+            for device in _turned(members_of(walks[ring % len(walks)]), head, home % 2 == 1)
+        ]
+        for ring in range(len(held[0]))
+        for head in range(len(members_of(held[0][0])))
+    ]
+
+
+def _turned(order: Sequence[int], head: int, backwards: bool) -> list[int]:
+    found = _in_turn(order, head)
+    return found[::-1] if backwards else found
 
 
 def mesh_rings(members: Sequence[int]) -> list[list[int]]:

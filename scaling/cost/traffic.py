@@ -12,12 +12,14 @@ through a chip's own NIC. All other uplinks serve the whole cluster; the links o
 groups themselves, as in "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meshes.detours import narrowest_links, straight_links
 from meshes.rings import Links
 from scaling.cost.algorithms import Algorithm, shares, transfers
+from scaling.cost.bridges import permuted_share
 from scaling.cost.crossings import Crossing, Places, crossing, in_order, parts_of
 from scaling.cost.pairs import pair_share
 from scaling.cost.profile import LinkKind
@@ -77,8 +79,9 @@ def load(
         return _permute_load(groups, uplink)
     if skew > 1:
         return _skewed_load(groups, uplink, algorithm, skew)
-    straight = kind in STRAIGHT
-    found = crossing(in_order(groups), uplink.places, uplink.paired, straight)
+    if uplink.paired and kind == "all-to-all":
+        return _bridged_load(groups, uplink, algorithm)
+    found = crossing(in_order(groups), uplink.places, uplink.paired)
     return crossing_load(kind, found, uplink, algorithm)
 
 
@@ -108,6 +111,16 @@ def _skewed_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm, skew:
     return Load(share, users, parts.neighbours, pieces)
 
 
+def _bridged_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm) -> Load:
+    """An all-to-all over links between pairs: by the shortest ways, and at least by the best."""
+    found, best = (
+        crossing(in_order(groups), uplink.places, uplink.paired, count)
+        for count in (straight_links, narrowest_links)
+    )
+    taken, least = (crossing_load("all-to-all", c, uplink, algorithm) for c in (found, best))
+    return replace(taken, least=least.share)
+
+
 def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float) -> Load:
     """On a torus every algorithm is its rings."""
     if kind == "permute":
@@ -119,6 +132,9 @@ def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float
 
 def _permute_load(groups: np.ndarray, uplink: Uplink) -> Load:
     """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
+    if uplink.paired:
+        share, least = permuted_share(groups, uplink.paired)
+        return Load(share, int(share > 0), 1 + int(share > 0), least=least)
     places = uplink.places
     source, target = pairs_of(groups)
     leaving = places.unit[source] != places.unit[target]

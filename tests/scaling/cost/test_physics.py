@@ -35,7 +35,10 @@ LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency=1.0) for fit in IDEA
 PROFILES = st.sampled_from([IDEAL, LATENCIES, None])  # None: what the chip's links achieve
 MANY = settings(max_examples=2 * settings().max_examples)  # 100, or 1,000 with "thorough"
 
-NAMES = ("dgx-h100", "mi300x-8", "h100-pcie-8", "rtx3090-10")
+NAMES = (
+    *("dgx-h100", "mi300x-8", "h100-pcie-8", "rtx3090-10"),
+    *("dgx-v100", "mi250x-8", "rtx3090-10-nvlink"),  # links between some pairs of chips
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +107,10 @@ def clusters(draw, names=NAMES):
         reduction=draw(st.booleans()),
     )
     parts = dict(base.parts)
-    if name != "rtx3090-10":  # whose one NIC is wired to one socket
+    if not name.startswith("rtx3090-10"):  # whose one NIC is wired to one socket
         parts["nic"] = draw(st.sampled_from([2, 4, 8]))
-        parts["pcie_switch"] = min(parts["pcie_switch"], parts["nic"])
+        if "pcie_switch" in parts:
+            parts["pcie_switch"] = min(parts["pcie_switch"], parts["nic"])
     switched = name == "dgx-h100"
     domain = draw(st.sampled_from([1, 2])) if switched and nodes % 2 == 0 else 1
     changed = replace(

@@ -54,6 +54,10 @@ MESH = place("mi300x-8", 1)
 MESH_PAIRS = place("mi300x-8", 1, "data=4,tensor=2", "data")
 TEN_BEHIND_A_NIC = place("rtx3090-10", 2, "data=2,tensor=10", "data")
 CARDS = place("h100-pcie-8", 1)
+PAIRED = [  # links between some pairs: six rings of eight; four of four; one or two of two
+    *[place("dgx-v100", 1, f"data={n},tensor={8 // n}", "tensor") for n in (1, 2, 4)],
+    place("mi250x-8", 1),
+]
 
 SYMMETRIC = [
     *[(kind, NODE, "ring") for kind in ("all-gather", "reduce-scatter", "all-reduce", "permute")],
@@ -75,6 +79,10 @@ SYMMETRIC = [
     ("all-reduce", MESH_PAIRS, "ring"),
     ("all-gather", place("mi300x-8", 2), "ring"),
     *[(kind, CARDS, "ring") for kind in ("all-gather", "all-reduce")],
+    *[(kind, where, "ring") for kind in ("all-reduce", "permute") for where in PAIRED],
+    *[("all-to-all", where, "pairwise") for where in PAIRED],
+    *[("all-gather", place(name, 2), "ring") for name in ("dgx-v100", "mi250x-8", "p5")],
+    ("all-to-all", place("dgx-v100", 2), "pairwise"),
 ]
 
 
@@ -85,9 +93,10 @@ def test_bytes_take_as_long_as_in_the_closed_form(kind, where, algorithm):
 
 
 def latency_differs(where, algorithm):
-    """Rings over nodes, links to each other, cards under one switch: each has its test below."""
+    """Rings over nodes, links between chips, cards under one switch: each has its test below."""
     over_nodes = where[0].nodes > 1 and len(where[1]) == 1 and algorithm == "ring"
-    return over_nodes or where is CARDS or (where is MESH and algorithm == "pairwise")
+    paired = where[0].name in ("dgx-v100", "mi250x-8")
+    return over_nodes or where is CARDS or paired or (where is MESH and algorithm == "pairwise")
 
 
 @pytest.mark.parametrize("size", [1e3, 1e6, GB])
@@ -205,6 +214,31 @@ def test_links_to_each_other_serve_all_rounds_at_once():
     """Seven sends over seven links wait for one hop, where the closed form counts seven."""
     found = played("all-to-all", 0.0, MESH, "pairwise", latency=True)
     assert 7 * found == pytest.approx(closed("all-to-all", 0.0, MESH, "pairwise", LATENCIES))
+
+
+def test_a_permute_by_way_of_a_third_chip_waits_for_both_hops():
+    """Of the ring 0 1 .. 7 two pairs have no link on a DGX-1; the closed form counts one hop."""
+    where = PAIRED[0]
+    rule = closed("permute", 0.0, where, "auto", LATENCIES)
+    found = played("permute", 0.0, where, "ring", latency=True)
+    assert (rule, found) == (pytest.approx(NVLINK), pytest.approx(2 * NVLINK))
+
+
+def test_rings_that_have_a_double_link_for_themselves_hide_some_latency():
+    """Six rings of a DGX-1 fill most links; where one has two, a piece is there in half the time,
+    and waits less for the latency of the hops before it."""
+    for size, least in ((0.0, 1.0), (1e6, 0.93), (GB, 0.999)):
+        rule = closed("all-reduce", size, PAIRED[0], "ring", LATENCIES)
+        found = played("all-reduce", size, PAIRED[0], "ring", latency=True)
+        assert rule * least * (1 - 1e-9) <= found <= rule * (1 + 1e-9)
+
+
+def test_bridges_serve_the_hops_of_a_ring_that_also_needs_other_links():
+    """Ten cards, four bridges: of the five hops below a switch three still go by host memory. The
+    closed form has all of them go there: NVLink, where it does not hold a whole ring, is left."""
+    where = place("rtx3090-10-nvlink", 1)
+    ratio = one_more("all-reduce", GB, where, "ring", 4) / closed("all-reduce", GB, where, "ring")
+    assert ratio == pytest.approx(3 / 5, rel=WITHIN)
 
 
 def test_cards_under_one_switch_need_not_go_by_way_of_the_socket():
