@@ -15,6 +15,9 @@ import pytest
 from hypothesis import settings
 
 DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
+# LLVM's code is not optimised, which takes most of the time of a compile for CPUs. XLA's program,
+# its kernels and their order are the same.
+QUICK = "--xla_backend_optimization_level=0"
 MAPS = Path("/proc/self/maps")  # Linux
 MOST_MAPS = 20_000  # memory maps of a process; Linux ends it at 65,530 (vm.max_map_count)
 
@@ -31,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
 
 
 @pytest.fixture(autouse=True, scope="session")
