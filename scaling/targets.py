@@ -35,6 +35,7 @@ class Target:
     run: Run
     shape: MeshShape
     cluster: Cluster
+    doubts: tuple[str, ...] = ()  # about what was asked of the cluster
 
     @property
     def words(self) -> str:
@@ -65,23 +66,24 @@ def target(
         InputError: an unknown cluster, axis or key; a mesh that does not fit.
     """
     run = with_mesh(_ordered(run, device_order), mesh)
-    place = _cluster(run, cluster, nodes, overrides)
+    place, doubts = _cluster(run, cluster, nodes, overrides)
     if place.virtual_devices:
         place = _sized(place, run)
     shape = resolved_mesh(run, None if run.mesh else place.devices)
     check_fits(shape, place)
-    return Target(replace(run, mesh=shape), shape, place)
+    return Target(replace(run, mesh=shape), shape, place, tuple(doubts))
 
 
-def idle_nodes(where: Target) -> list[str]:
-    """A warning where whole nodes that were asked for have no device of the mesh."""
+def cluster_doubts(where: Target) -> list[str]:
+    """Warnings: about the cluster, and where whole nodes have no device of the mesh."""
     mesh, cluster = where.shape, where.cluster
     used = -(-mesh.devices // cluster.devices_per_node)
     if cluster.virtual_devices or used == cluster.nodes:
-        return []
+        return list(where.doubts)
     return [
+        *where.doubts,
         f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
-        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all"
+        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all",
     ]
 
 
@@ -195,12 +197,15 @@ def _ordered(run: Run, device_order: str | None) -> Run:
     return replace(run, device_order=order, mesh=mesh)
 
 
-def _cluster(run: Run, name: str | None, nodes: int | None, overrides: Sequence[str]) -> Cluster:
+def _cluster(
+    run: Run, name: str | None, nodes: int | None, overrides: Sequence[str]
+) -> tuple[Cluster, list[str]]:
     stated = run.cluster if name is None else None
     choice = stated or ClusterChoice(name=name or HOST)
     count = nodes if nodes is not None else choice.nodes
     given = {**choice.overrides, **parsed_overrides(overrides)}
-    return catalog.load(choice.file or choice.name or HOST, count, given)
+    found = catalog.load(choice.file or choice.name or HOST, count, given)
+    return found, catalog.doubts(choice.file or choice.name or HOST, found)
 
 
 def _sized(cluster: Cluster, run: Run) -> Cluster:

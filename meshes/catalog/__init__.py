@@ -1,7 +1,15 @@
 """The catalogue: accelerators and clusters as data files; every figure has a source and a date."""
 
 from meshes.catalog.checks import check
-from meshes.catalog.library import accelerator, accelerator_names, load, names
+from meshes.catalog.library import accelerator, accelerator_names, doubts, load, names
 from meshes.catalog.overrides import parse_overrides
 
-__all__ = ["accelerator", "accelerator_names", "check", "load", "names", "parse_overrides"]
+__all__ = [
+    "accelerator",
+    "accelerator_names",
+    "check",
+    "doubts",
+    "load",
+    "names",
+    "parse_overrides",
+]

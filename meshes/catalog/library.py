@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshes.accelerator import Accelerator
+from meshes.catalog.doubts import doubts as doubts_of
 from meshes.catalog.format import accelerator_from, cluster_from
 from meshes.catalog.overrides import apply_overrides
 from meshes.catalog.sound import graph_problems
@@ -65,6 +66,13 @@ def load(
     if cluster.torus is not None:
         torus_shape(cluster)  # refuses a slice that no shape has
     return cluster
+
+
+def doubts(name_or_path: str | Path, cluster: Cluster) -> list[str]:
+    """What of a loaded cluster is probably not what was meant, one sentence each."""
+    name = str(name_or_path)
+    host = _catalogue_host(name) if name in names() else _read_host(name)
+    return doubts_of(cluster, host)
 
 
 def accelerator(name_or_path: str | Path) -> Accelerator:

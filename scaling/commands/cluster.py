@@ -42,6 +42,8 @@ def cluster_command(
             raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
         return _check(target, wants_json)
     cluster = catalog.load(target, nodes, parsed_overrides(overrides))
+    for doubt in catalog.doubts(target, cluster):
+        print(f"warning: {doubt}", file=sys.stderr)
     if wants_json:
         print(json.dumps(as_json(cluster)))
     else:

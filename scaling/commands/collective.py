@@ -18,7 +18,7 @@ from scaling.cost.profile_file import ideal
 from scaling.program import COLLECTIVE_KINDS
 from scaling.report import choice as report_choice
 from scaling.report.collective import heading, table
-from scaling.targets import profile_for
+from scaling.targets import parsed_overrides, profile_for
 
 DEFAULT_SIZE = "1GiB"
 
@@ -54,11 +54,17 @@ def collective_command(given: CollectiveArguments) -> int:
         raise InputError(f"--bytes {given.bytes} and --sweep {given.sweep}: give one of them")
     check_keys([given.kind], COLLECTIVE_KINDS, "collective")
     check_keys([given.algorithm], ("auto", *ALGORITHMS), "algorithm")
-    sizes = parse_sweep(given.sweep) if given.sweep else parse_sizes(given.bytes or DEFAULT_SIZE)
-    cluster = catalog.load(given.cluster, given.nodes, catalog.parse_overrides(given.overrides))
+    sizes = _sizes(given)
+    cluster = catalog.load(given.cluster, given.nodes, parsed_overrides(given.overrides))
     for line in catalog.check(given.cluster) if given.cluster.endswith(".toml") else ():
         print(line, file=sys.stderr)
+    for doubt in catalog.doubts(given.cluster, cluster):
+        print(f"warning: {doubt}", file=sys.stderr)
     order = _words(given.device_order) or AXES
+    if given.device_order and not given.mesh:
+        raise InputError(
+            f"--device-order {given.device_order} orders the axes of a mesh: add --mesh"
+        )
     mesh = parse_mesh(given.mesh, order) if given.mesh else None
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
@@ -77,6 +83,13 @@ def collective_command(given: CollectiveArguments) -> int:
         lines = [heading(answers, cluster, given.dtype), *table(answers)]
         print("\n".join([*lines, *report_choice.lines(answers)]))
     return 0
+
+
+def _sizes(given: CollectiveArguments) -> list[int]:
+    """Bytes of the calls; InputError where there are none."""
+    if given.sweep is not None:
+        return parse_sweep(given.sweep)
+    return parse_sizes(DEFAULT_SIZE if given.bytes is None else given.bytes)
 
 
 def _words(text: str | None) -> tuple[str, ...]:

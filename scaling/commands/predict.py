@@ -20,7 +20,7 @@ from scaling.predict import predict
 from scaling.prediction import Prediction, prediction_dict
 from scaling.recipes import file_of, resolve
 from scaling.run import Run, read_run
-from scaling.targets import Target, check_compilable, idle_nodes, profile_for, target
+from scaling.targets import Target, check_compilable, cluster_doubts, profile_for, target
 from scaling.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -143,8 +143,11 @@ def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Pre
     cluster, changed_profile = changed(where.cluster, profile, given.what_if)
     program = _program(where, given)
     priced = price(program, cluster, changed_profile, record=given.trace is not None)
-    idle = [*idle_nodes(where), *_without_effect(priced, where.cluster, profile, given.what_if)]
-    doubts = [*idle, *doubts, *map(str, surprises(priced, where.run, where.shape))]
+    asked = [
+        *cluster_doubts(where),
+        *_without_effect(priced, where.cluster, profile, given.what_if),
+    ]
+    doubts = [*asked, *doubts, *map(str, surprises(priced, where.run, where.shape))]
     return where, priced, predict(priced, where.run, given.causal_flops, doubts)
 
 

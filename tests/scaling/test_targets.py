@@ -14,9 +14,9 @@ from scaling.cost.profile_file import profile_of, write_profile
 from scaling.run import ClusterChoice, Precision
 from scaling.targets import (
     check_compilable,
+    cluster_doubts,
     described,
     found_again,
-    idle_nodes,
     machine_of,
     profile_for,
     target,
@@ -289,10 +289,15 @@ def test_a_described_cluster_that_the_catalogue_lacks_is_refused(run):
     ],
 )
 def test_nodes_without_a_device_of_the_mesh_are_a_warning(run, nodes, mesh, words):
-    found = idle_nodes(target(run, "dgx-h100", nodes, mesh))
+    found = cluster_doubts(target(run, "dgx-h100", nodes, mesh))
     assert len(found) == (words is not None)
     assert all(re.search(words, text) for text in found)
 
 
 def test_this_machine_has_no_nodes_without_work(run):
-    assert idle_nodes(target(run, "host", mesh="fsdp=2")) == []
+    assert cluster_doubts(target(run, "host", mesh="fsdp=2")) == []
+
+
+def test_an_override_in_another_unit_is_named_in_the_prediction(run):
+    found = target(run, "dgx-h100", 2, "fsdp=16", overrides=["node_network_bandwidth=400"])
+    assert any("50 bytes/s per link looks like GB/s" in words for words in cluster_doubts(found))

@@ -111,6 +111,8 @@ def test_the_picture_is_written(capsys, tmp_path, suffix):
         (("--nodes", "2", "--algorithm", "nvls"), "nvls stays inside one NVLink domain"),
         (("--mesh", "data=16"), "needs 16 devices"),
         (("--axis", "data"), "needs --mesh"),
+        (("--device-order", "tensor,data"), "is that of a mesh: add --mesh"),
+        (("--bytes", ""), "'' is not a size"),
         (("--plot", "picture.odd"), "cannot write the picture"),
         (("--nccl", "2.99"), "NCCL 2.99 is not known here; known: 2.18.5, "),
     ],
@@ -130,6 +132,13 @@ def test_doubtful_figures_of_a_users_file_are_warned_of(capsys, tmp_path):
     code, out, err = run(capsys, *COMMON[:2], "--cluster", str(path), "--json")
     assert code == 0 and json.loads(out)["ranks"] == 8
     assert "400 GB/s per link looks like bits; write 5e+10" in err
+
+
+def test_an_override_in_another_unit_is_warned_of_on_standard_error(capsys):
+    override = ("--nodes", "2", "--override", "node_network_bandwidth=400", "--json")
+    code, out, err = run(capsys, *COMMON, *override)
+    assert code == 0 and json.loads(out)["ranks"] == 16
+    assert err.startswith("warning: ") and "looks like GB/s; write 50e9" in err
 
 
 def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
