@@ -111,7 +111,7 @@ def test_the_picture_is_written(capsys, tmp_path, suffix):
         (("--nodes", "2", "--algorithm", "nvls"), "nvls stays inside one NVLink domain"),
         (("--mesh", "data=16"), "needs 16 devices"),
         (("--axis", "data"), "needs --mesh"),
-        (("--device-order", "tensor,data"), "is that of a mesh: add --mesh"),
+        (("--device-order", "tensor,data"), "orders the axes of a mesh: add --mesh"),
         (("--bytes", ""), "'' is not a size"),
         (("--plot", "picture.odd"), "cannot write the picture"),
         (("--nccl", "2.99"), "NCCL 2.99 is not known here; known: 2.18.5, "),
