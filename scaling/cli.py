@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -72,12 +73,18 @@ def command() -> NoReturn:
     Ctrl-C ends it at once, except where the trainer has something to save. An exception instead
     would pass through compilers and garbage collectors that lose it, or crash.
     """
+    warnings.showwarning = _warn
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, _interrupted)
     code = main()
     if code == INTERRUPTED:
         _end()
     sys.exit(code)
+
+
+def _warn(message: Warning | str, *where: object, **more: object) -> None:
+    """For a user: without the line of source that found it."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:

@@ -109,6 +109,12 @@ class Checkpoints:
         """The newest committed step, if there is one."""
         return max(self.steps(), default=None)
 
+    def unfinished(self, after: int) -> list[int]:
+        """Steps beyond `after` whose saving was interrupted, as far as their folders show."""
+        names = (path.name for path in self.folder.glob("step_*") if path.is_dir())
+        found = {int(match[1]) for name in names if (match := STEP_FOLDER.match(name))}
+        return sorted(step for step in found - {*self.steps()} - self._damaged if step > after)
+
     def is_whole(self, step: int) -> bool:
         """Whether every file of a finished checkpoint is as it was written."""
         return checksums.damage(self._path(step)) is None
@@ -127,12 +133,14 @@ class Checkpoints:
         """
         self.wait()
         candidates = self._candidates(step)
-        for candidate in candidates:
+        for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
             damage = _damage(self._path(candidate))
             if damage is None:
                 return self._read(candidate, abstract_state)
             self._damaged.add(candidate)
-            warnings.warn(f"checkpoint {self._path(candidate)} is damaged: {damage}", stacklevel=2)
+            then = "" if before is None else f"; going back to step {before}"
+            said = f"checkpoint {self._path(candidate)} is damaged: {damage}{then}"
+            warnings.warn(said, stacklevel=2)
         raise InputError(
             f"no whole checkpoint in {self.folder}: all of steps {candidates} are damaged. Put the "
             "files back, or start from the beginning in another --run-dir."

@@ -28,7 +28,8 @@ from scaling.train.metrics import MetricsLog, open_sinks
 from scaling.train.prepare import Plan, Programs, place_tokens
 from scaling.train.profile import Profile
 from scaling.train.progress import ProgressLine
-from scaling.train.state import from_dict, to_dict
+from scaling.train.resume import start
+from scaling.train.state import to_dict
 from scaling.train.step import TrainState
 from scaling.train.stopping import StopSignal, Vote, stop_on_nan
 
@@ -78,7 +79,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
         stack.callback(batches.close)
-        state = _start(options, programs, checkpoints, batches)
+        state, said = start(run, options, programs, checkpoints, batches)
         first = jax.process_index() == 0
         if first and int(state.step) < run.train.steps:  # else everything stays as it is
             save_run(run, folder / "run.json")
@@ -89,6 +90,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         line = stack.enter_context(
             ProgressLine(run.train.steps, int(state.step), stream, options.predicted)
         )
+        for text in said:
+            line.note(text)
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
         loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop)
@@ -217,17 +220,6 @@ class _Loop:
         self.saved = step
         place, run = self.batches.get_state(), run_dict(self.plan.run)
         self.checkpoints.save(step, to_dict(state), place, run)
-
-
-def _start(
-    options: Options, programs: Programs, checkpoints: Checkpoints, batches: TrainingBatches
-) -> TrainState:
-    """A fresh state, or the newest whole checkpoint with the data iterator put in its place."""
-    if not options.resume:
-        return programs.init()
-    arrays, place, _ = checkpoints.restore(to_dict(programs.state))
-    batches.set_state(place)
-    return from_dict(programs.state, arrays)
 
 
 def _due(step: int, *intervals: int) -> bool:

@@ -10,7 +10,7 @@ import sys
 import jax
 import pytest
 
-from scaling.cli import VERBS, main
+from scaling.cli import VERBS, _warn, main
 from scaling.train import launch, options, prepare
 
 SMALL = {  # sizes that eight devices cut in many ways
@@ -478,3 +478,8 @@ def test_ctrl_c_stops_at_once_also_where_an_exception_would_be_lost(place):
     )
     done = python("-c", code, place)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by SIGINT\n")
+
+
+def test_a_warning_is_one_line_without_the_source_that_found_it(capsys):
+    _warn(UserWarning("the checkpoint is damaged"), UserWarning, "loop.py", 7)
+    assert capsys.readouterr().err == "warning: the checkpoint is damaged\n"

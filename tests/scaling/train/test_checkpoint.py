@@ -198,6 +198,40 @@ def test_damage_to_any_single_file_is_found(checkpoints, mesh):
     assert checksums.damage(folder) is None
 
 
+@pytest.mark.parametrize("words", DAMAGE)
+def test_whatever_file_is_damaged_the_checkpoint_before_is_used_with_a_message(
+    checkpoints, mesh, words
+):
+    """Arrays, their names and shapes, the place in the data, the run description, the mark."""
+    for step in (1, 2):
+        checkpoints.save(step, make_state(mesh, step), PLACE, RUN)
+    checkpoints.wait()
+    newest = checkpoints.folder / "step_00000002"
+    mark = [] if words == "is missing" else [newest / checksums.FILE]  # gone: not finished
+    for path in [*files_of(checkpoints, 2), *mark]:
+        contents = path.read_bytes()
+        if not contents:
+            continue
+        DAMAGE[words](path)
+        with Checkpoints(checkpoints.folder) as others, pytest.warns(UserWarning) as caught:
+            restored, _, _ = others.restore(abstract(make_state(mesh)))
+        assert int(restored["step"]) == 1, path
+        (said,) = (str(warning.message) for warning in caught)
+        assert said.startswith(f"checkpoint {newest} is damaged: ")
+        assert said.endswith("; going back to step 1")
+        path.write_bytes(contents)
+
+
+def test_a_checkpoint_without_its_mark_is_known_as_unfinished(checkpoints, mesh):
+    for step in (1, 2):
+        checkpoints.save(step, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    (checkpoints.folder / "step_00000003.orbax-checkpoint-tmp-7").mkdir()
+    assert checkpoints.unfinished(after=0) == [3]
+    (checkpoints.folder / "step_00000002" / checksums.FILE).unlink()
+    assert checkpoints.unfinished(after=1) == [2, 3] and checkpoints.unfinished(after=2) == [3]
+
+
 def test_each_process_checks_its_share_of_the_files(tmp_path):
     for name in "abc":
         (tmp_path / name).write_text(name)

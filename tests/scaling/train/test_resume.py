@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from meshes.errors import InputError
 from scaling.run import Precision, run_dict
@@ -21,6 +24,7 @@ from scaling.train.checkpoint import Checkpoints
 from scaling.train.folder import Options
 from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
+from scaling.train.resume import changes
 from scaling.train.state import to_dict
 
 STEPS, HALF = 8, 4
@@ -158,6 +162,47 @@ def test_a_checkpoint_goes_on_on_another_mesh_with_the_same_losses(
     assert list(actual) == list(expected)
     for step in range(HALF + 1, STEPS + 1):
         assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+
+
+# What is said
+
+
+def test_what_differs_from_the_saved_description_is_said(cube, half, capsys):
+    plan, programs = cube
+    shutil.rmtree(half / "checkpoints" / "step_00000002")
+    (half / "checkpoints" / "step_00000006").mkdir()  # as after a kill in the middle of saving
+    run = replace(plan.run, train=replace(plan.run.train, keep_checkpoints=1))
+    train(replace(plan, run=run), programs, Options(half, resume=True))
+    said = capsys.readouterr().err
+    assert "resumed after step 4\n" in said
+    assert "left out: step 6, not saved to its end\n" in said
+    assert "not as it was saved: train/keep_checkpoints 1 (2 before)\n" in said
+
+
+SETTINGS = st.recursive(
+    st.integers(0, 3) | st.text("ab", max_size=2) | st.none(),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+TABLES = st.dictionaries(st.sampled_from("abc"), SETTINGS, max_size=3)
+
+
+@given(TABLES)
+def test_a_description_does_not_differ_from_itself(table):
+    assert list(changes(table, table)) == []
+
+
+@given(TABLES, TABLES)
+def test_what_differs_does_so_both_ways(one, other):
+    """The same settings are named, whichever of the two was saved."""
+    names = lambda lines: [line.split()[0] for line in lines]
+    assert sorted(names(changes(one, other))) == sorted(names(changes(other, one)))
+
+
+def test_only_what_is_not_said_elsewhere_is_named():
+    before = {"name": "a", "mesh": {"fsdp": 2}, "train": {"steps": 5, "seed": 0}, "gone": 1}
+    now = {"name": "b", "mesh": {"fsdp": 4}, "train": {"steps": 9, "seed": 1}, "new": 2}
+    assert list(changes(before, now)) == ["train/seed 1 (0 before)"]
 
 
 # Optimisers
