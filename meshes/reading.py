@@ -72,6 +72,20 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     return _convert_scalar(hint, value, where)
 
 
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dictionary (an `object_pairs_hook`); a repeated key would win silently.
+
+    Raises:
+        InputError: a key is given twice.
+    """
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        raise InputError(f"key {', '.join(map(repr, twice))} is given twice")
+    return table
+
+
 def _has_default(field: dataclasses.Field) -> bool:
     missing = dataclasses.MISSING
     return field.default is not missing or field.default_factory is not missing

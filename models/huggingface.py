@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from meshes.errors import InputError, nearest
-from meshes.reading import convert, read
+from meshes.reading import convert, read, without_repeats
 from models.config import ModelConfig
 from models.huggingface_families import ANY_FAMILY, FAMILIES, HARMLESS, Family
 
@@ -42,12 +42,14 @@ def read_config(path: str | Path) -> ModelConfig:
     """
     file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
     except OSError as error:
         raise InputError(
             f"{file}: cannot be read ({error.strerror}); expected a Hugging Face config.json"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file}: not valid JSON ({error})") from None
     if not isinstance(data, dict):
         raise InputError(f"{file}: expected a JSON object with a model_type")
@@ -89,10 +91,11 @@ def _is_expressible(family: Family, key: str, value: Any) -> bool:
 
 def _is_known_rope(rope: Json) -> bool:
     given = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
-    return given <= ROPE_VALUES.get(_rope_type(rope), set()) and _rope_type(rope) in ROPE_VALUES
+    kind = _rope_type(rope)  # any JSON value
+    return isinstance(kind, str) and kind in ROPE_VALUES and given <= ROPE_VALUES[kind]
 
 
-def _rope_type(rope: Json) -> str:
+def _rope_type(rope: Json) -> Any:
     return rope.get("rope_type", rope.get("type", "default"))  # "type" until release 4.42
 
 

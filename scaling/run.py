@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from meshes.errors import InputError, check_keys, check_range
-from meshes.reading import read
+from meshes.reading import read, without_repeats
 from meshes.shape import AXES, MeshShape, default_order
 from models.config import ModelConfig, with_positions
 from models.presets import model_dict, model_from
@@ -176,7 +176,7 @@ def read_json(path: Path) -> Any:
         InputError: the file is missing, empty or not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except OSError as error:
@@ -210,16 +210,6 @@ def _model(data: Any, batch: Batch, where: str) -> ModelConfig:
         return with_positions(model, batch.seq_len)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dictionary; a repeated key would otherwise win silently."""
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = sorted({key for key in keys if keys.count(key) > 1})
-        raise InputError(f"key {', '.join(map(repr, twice))} is given twice")
-    return table
 
 
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshes.cluster import Cluster
 from meshes.errors import InputError
+from meshes.reading import without_repeats
 from scaling.cost.profile import Profile
 from scaling.cost.profile_file import LINKS
 from scaling.outputs import check_outputs
@@ -125,7 +126,9 @@ def _of_line(line: str, where: str, given: PredictArguments) -> dict[str, Any]:
 
 def _json(line: str, where: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from None
 

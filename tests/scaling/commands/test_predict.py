@@ -273,15 +273,17 @@ def test_every_line_of_a_file_of_runs_has_one_line_in_order(cli, folder):
         "[]",
         '{"name": 5}',
         json.dumps(odd, ensure_ascii=False),
+        '{"name": "a", "name": "b"}',
     ]
     (folder / "many.jsonl").write_text("\n".join(texts), encoding="utf-8")
     code, out, _ = cli("many.jsonl")
     lines = [json.loads(line) for line in out.split("\n")[:-1]]
-    assert code == 0 and len(lines) == 6
-    assert [line["name"] for line in lines] == ["small", "", "stages", "", "", "odd\u2028name"]
-    assert ["error" in line for line in lines] == [False, True, True, True, True, False]
+    assert code == 0 and len(lines) == 7
+    assert [line["name"] for line in lines] == ["small", "", "stages", "", "", "odd\u2028name", ""]
+    assert ["error" in line for line in lines] == [False, True, True, True, True, False, True]
     assert "many.jsonl, line 3 is not JSON" in lines[1]["error"]
     assert "stage=2 is not yet trained" in lines[2]["error"]
+    assert "many.jsonl, line 9: key 'name' is given twice" in lines[6]["error"]
 
 
 def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
