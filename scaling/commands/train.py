@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from meshes.errors import InputError
+from meshes.errors import InputError, check_range
 from scaling.layouts import resolved_mesh, rules_for, with_mesh
 from scaling.recipes import resolve, with_steps
 from scaling.report.words import memory_words, time_words
@@ -18,6 +18,9 @@ from scaling.sequence import sequence_cut
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
     from scaling.train.loop import Outcome
     from scaling.train.prepare import Plan, Programs
+
+
+MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,20 @@ class TrainArguments:
     record_profile: str | None = None
     restarts: int = 0
     sinks: tuple[str, ...] = ()
+    stopped_code: int = 0
 
 
 def train_command(given: TrainArguments) -> int:
     """Train the run that is named; returns the exit code."""
-    from scaling.train.launch import run_with_restarts
+    from scaling.train.launch import job_kind
+    from scaling.train.restarts import end_with_parent, is_beside_another, run_with_restarts
 
     run = with_mesh(with_steps(resolve(given.run), given.steps), given.mesh)
     folder = given.run_dir or Path("runs") / _as_folder(run.name)
-    if given.restarts:
+    if given.restarts or (job_kind(os.environ) and not is_beside_another()):
         return run_with_restarts(_words(given), given.restarts, folder)
+    if is_beside_another():
+        end_with_parent()
     return _train(run, given, folder)
 
 
@@ -66,6 +73,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from scaling.train.profile import parse_range
     from scaling.train.stopping import NotFinite
 
+    check_range("--stopped-code", given.stopped_code, 0, MOST_CODE)
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
     options = Options(folder, given.resume, profile, given.sinks)
     check_sinks(given.sinks)
@@ -92,7 +100,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
         _say([f"stopped: {error}"])
         return 1
     _say(_ending(outcome, folder), sys.stdout)
-    return 0
+    return given.stopped_code if outcome.stopped_by else 0
 
 
 def _check_asked(run: Run, given: TrainArguments, folder: Path) -> None:
@@ -214,6 +222,7 @@ def _words(given: TrainArguments) -> list[str]:
         "--run-dir": given.run_dir,
         "--devices": given.devices,
         "--record-profile": given.record_profile,
+        "--stopped-code": given.stopped_code or None,
     }
     words = ["train", given.run]
     for flag, value in flags.items():

@@ -17,6 +17,7 @@ import re
 import shutil
 import textwrap
 import warnings
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,11 @@ class Checkpoints:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
+
+    def finish(self, seconds: float) -> None:
+        """Give what is being written some more time; whether it ends well is not asked."""
+        if self._pending is not None:
+            futures.wait([self._pending], seconds)
 
     def steps(self) -> list[int]:
         """Steps of the finished checkpoints not known to be damaged, oldest first."""

@@ -1,4 +1,4 @@
-"""Starting, stopping and restarting: jax.distributed from the environment, signals, retries.
+"""Starting: jax.distributed from the environment.
 
 Found in the environment:
     explicit   JAX_COORDINATOR_ADDRESS=host:port JAX_NUM_PROCESSES=4 JAX_PROCESS_ID=0
@@ -10,16 +10,12 @@ Found in the environment:
 import ctypes
 import importlib.util
 import os
-import signal
-import subprocess
-import sys
+import socket
 from collections.abc import Mapping
-from pathlib import Path
-from types import FrameType
 
 from meshes.errors import InputError, is_count
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+HEARTBEAT = 20  # s of silence after which a process counts as gone; jax's own default is 100
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the address is given
     "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
@@ -47,9 +43,15 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
         if found == "explicit":
             address, count, index = (_explicit(env)[name] for name in EXPLICIT)
             local = [int(env[name]) for name in LOCAL_RANK if env.get(name)]
-            jax.distributed.initialize(address, int(count), int(index), local[:1] or None)
+            jax.distributed.initialize(
+                address,
+                int(count),
+                int(index),
+                local[:1] or None,
+                heartbeat_timeout_seconds=HEARTBEAT,
+            )
         else:
-            jax.distributed.initialize()
+            jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT)
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"could not join the {found} job: {error} Give every process the address of the first "
@@ -76,27 +78,21 @@ def job_kind(env: Mapping[str, str]) -> str | None:
     return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
 
 
-def run_with_restarts(arguments: list[str], restarts: int, folder: Path) -> int:
-    """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
+def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
+    """Host and port at which another process of this job joins all; None where it is this one, or
+    where only jax itself finds it out."""
+    if job_kind(env) != "explicit":
+        return None
+    found = _explicit(env)
+    host, _, port = found["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    return None if found["JAX_PROCESS_ID"] == "0" else (host, int(port))
 
-    A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
-    (exit code 2) and a stop on NaN are not retried: they would happen again. SIGTERM and SIGINT
-    are passed on to the child, and nothing is retried after one.
 
-    Returns:
-        The exit code of the last attempt.
-    """
-    if restarts < 0:
-        raise InputError(f"--restarts {restarts} must not be negative")
-    code = 0
-    for attempt in range(restarts + 1):
-        if attempt:
-            print(f"ended with {code}; restart {attempt} of {restarts}", file=sys.stderr)
-        known = set(folder.glob("nan_step_*.npz"))
-        code, told_to_stop = _attempt(_continued(arguments, folder) if attempt else arguments)
-        if code in (0, 2) or told_to_stop or set(folder.glob("nan_step_*.npz")) - known:
-            break
-    return code
+def process_name(env: Mapping[str, str] = os.environ) -> str:
+    """Of this one in its job, for people: `process 1 of 4 (node7)`."""
+    found = _named(env)
+    index, count = (found.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+    return f"process {index} of {count} ({socket.gethostname()})"
 
 
 def avoid_absent_gpus() -> None:
@@ -113,50 +109,19 @@ def avoid_absent_gpus() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
-def _attempt(arguments: list[str]) -> tuple[int, bool]:
-    """Exit code of one child, and whether a signal asked it to stop."""
-    told: list[int] = []
-    child: subprocess.Popen | None = None
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        told.append(number)
-        if child is not None:
-            child.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in STOPPING}
-    try:
-        words = [sys.executable, "-P", "-m", "scaling.cli", *arguments]
-        child = subprocess.Popen(words, start_new_session=True)  # signals come from us alone
-        for number in told:  # that came before there was a child
-            child.send_signal(number)
-        code = child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    ended_by_signal = -code in STOPPING
-    return (128 - code if code < 0 else code), bool(told) or ended_by_signal
-
-
-def _continued(arguments: list[str], folder: Path) -> list[str]:
-    """The arguments of a restart; what a crash before the first checkpoint wrote is dropped."""
-    from scaling.train.checkpoint import Checkpoints
-
-    with Checkpoints(folder / "checkpoints") as checkpoints:
-        saved = checkpoints.latest()
-    if saved is not None:
-        return [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
-    (folder / "metrics.jsonl").unlink(missing_ok=True)
-    return arguments
-
-
 def _explicit(env: Mapping[str, str]) -> dict[str, str]:
     """The explicit variables that are set, those that a launcher sets under its own name too."""
     found = {name: env[name] for name in EXPLICIT if env.get(name)}
-    if "JAX_COORDINATOR_ADDRESS" in found:
-        for name, others in GIVEN_BY_LAUNCHERS.items():
-            values = [env[other] for other in others if env.get(other)]
-            if values:
-                found.setdefault(name, values[0])
+    return _named(env) if "JAX_COORDINATOR_ADDRESS" in found else found
+
+
+def _named(env: Mapping[str, str]) -> dict[str, str]:
+    """What is set of the explicit variables, and of those that launchers set under other names."""
+    found = {name: env[name] for name in EXPLICIT if env.get(name)}
+    for name, others in GIVEN_BY_LAUNCHERS.items():
+        values = [env[other] for other in others if env.get(other)]
+        if values:
+            found.setdefault(name, values[0])
     return found
 
 

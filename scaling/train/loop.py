@@ -23,8 +23,10 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
 from scaling.train.folder import Options, full_disk_explained, own_folder
+from scaling.train.hosts import EVERY, Hosts, host_words
 from scaling.train.measured import MEASURED, save_measured
 from scaling.train.metrics import MetricsLog, open_sinks
+from scaling.train.peers import ends_with_its_peers
 from scaling.train.prepare import Plan, Programs, place_tokens
 from scaling.train.profile import Profile
 from scaling.train.progress import ProgressLine
@@ -53,6 +55,7 @@ class InFlight:
     step: int
     metrics: dict[str, Any]  # float32 scalars, of experts also arrays, on the devices
     batch: tuple[np.ndarray, np.ndarray]
+    waited: float  # s, for the batch
     dispatched: float  # seconds on the monotonic clock
     vote: jax.Array | None  # whether any process was told to stop
 
@@ -95,7 +98,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
         loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop)
-        return loop.run(state)
+        with ends_with_its_peers(checkpoints), full_disk_explained(folder):
+            return loop.run(state)
 
 
 class _Loop:
@@ -116,7 +120,9 @@ class _Loop:
         self.plan, self.programs, self.checkpoints = plan, programs, checkpoints
         self.batches, self.log, self.line = batches, log, line
         self.profile, self.folder, self.stop = profile, folder, stop
-        self.vote = Vote(plan.mesh) if jax.process_count() > 1 else None
+        several = jax.process_count() > 1
+        self.vote = Vote(plan.mesh) if several else None
+        self.hosts = Hosts() if several else None
         self.agreed = False  # that all processes stop; needed only where there are several
         self.saved = -1  # step of the last save; the folder may not show it to every process yet
         self.ready = 0.0  # when the last step that was read had finished
@@ -141,11 +147,13 @@ class _Loop:
             if ahead is not None:
                 self._read(ahead)
             ahead = this
-            recorded = self.profile.ends(done)
-            if last or recorded or _due(done, train.checkpoint_every, train.eval_every):
+            recorded, look = self.profile.ends(done), self.hosts and done % EVERY == 0
+            if last or recorded or look or _due(done, train.checkpoint_every, train.eval_every):
                 self._read(this)
                 ahead = None
             self.profile.after(done, this.metrics)  # writes, while no step is in flight
+            if self.hosts and (last or look):
+                self._look(self.hosts, done)
             if _due(done, train.eval_every) or (last and train.eval_every):
                 self._evaluate(state, done)
             if _due(done, train.checkpoint_every) and not last:
@@ -170,13 +178,15 @@ class _Loop:
         return (self.stop.received or "a signal to another process") if self.agreed else ""
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
+        asked = time.perf_counter()
         batch = next(self.batches)
+        waited = time.perf_counter() - asked
         tokens = place_tokens(self.programs, batch)
         self.profile.before(step, state.step)
         started = time.perf_counter()
         state, metrics = self.programs.step(state, tokens)
         vote = self.vote.cast(self.stop.received is not None) if self.vote else None
-        return state, InFlight(step, metrics, batch, started, vote)
+        return state, InFlight(step, metrics, batch, waited, started, vote)
 
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
@@ -189,6 +199,8 @@ class _Loop:
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
         rate = tokens / step_time
+        if self.hosts:
+            self.hosts.step(step_time, this.waited)
         self.log.write(
             this.step,
             loss=values["loss"],
@@ -215,6 +227,20 @@ class _Loop:
         loss = float(np.mean([float(value) for value in losses]))
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
+
+    def _look(self, hosts: Hosts, step: int) -> None:
+        """Which host takes the longest for its own work."""
+        look = hosts.look()
+        self.log.write(
+            step,
+            hosts_compute_time=list(look.compute),
+            hosts_data_time=list(look.data),
+            slowest_host=hosts.names[look.slowest],
+            slowest_process=look.slowest,
+            slowdown=look.slowdown,
+        )
+        if said := host_words(look, hosts.names):
+            self.line.note(f"step {step}: {said}")
 
     def _save(self, state: TrainState, step: int) -> None:
         self.saved = step

@@ -16,6 +16,7 @@ def train(
     devices: int | None = None,
     record_profile: str | None = None,
     restarts: int = 0,
+    stopped_code: int = 0,
     tensorboard: bool = False,
     wandb: bool = False,
 ) -> int:
@@ -33,6 +34,8 @@ def train(
         devices: number of fake host devices, where no accelerator is present.
         record_profile: FROM:TO, steps to record with jax.profiler.
         restarts: start again from the last checkpoint after a crash, up to this many times.
+        stopped_code: exit code where a signal stopped the run before its end, for launchers that
+            take 0 for the end.
         tensorboard: also write TensorBoard events.
         wandb: also log to Weights & Biases.
     """
@@ -40,7 +43,7 @@ def train(
 
     sinks = tuple(n for n, on in (("tensorboard", tensorboard), ("wandb", wandb)) if on)
     given = TrainArguments(
-        run, mesh, steps, run_dir, resume, devices, record_profile, restarts, sinks
+        run, mesh, steps, run_dir, resume, devices, record_profile, restarts, sinks, stopped_code
     )
     return train_command(given)
 

@@ -1,4 +1,5 @@
-"""A system that only keeps books: namespaces are files, and commands fail when they are told to."""
+"""A system that only keeps books: namespaces are files, and commands fail when they are told to;
+and real testbeds, where this machine lets us make some."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from scaling.testbed.machine import CommandFailed, Machine
-from scaling.testbed.plan import Bed
+from meshes.errors import InputError
+from scaling.testbed.build import down, up
+from scaling.testbed.machine import CommandFailed, Machine, present_machine
+from scaling.testbed.plan import Bed, new_bed
+from scaling.testbed.state import all_states
 
 
 @dataclass
@@ -81,3 +85,30 @@ def system(tmp_path) -> FakeSystem:
 @pytest.fixture
 def bed() -> Bed:
     return Bed("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory):
+    """This machine, if it can have testbeds."""
+    try:
+        found, folder = present_machine(), tmp_path_factory.mktemp("states")
+        bed = new_bed("probe", 1, 1, "1Gbit")
+        up(bed, found, folder)
+        down(bed, found, folder)
+    except InputError as error:
+        pytest.skip(f"no testbed here: {error}")
+    return found
+
+
+@pytest.fixture
+def make(machine, tmp_path):
+    """Makes testbeds, and removes them after the test."""
+
+    def made(name="test", **figures):
+        bed = new_bed(name, **({"hosts": 2, "devices": 2, "bandwidth": "1Gbit"} | figures))
+        up(bed, machine, tmp_path / "states")
+        return bed
+
+    yield made
+    for bed in list(all_states(tmp_path / "states")):
+        down(bed, machine, tmp_path / "states")

@@ -15,9 +15,8 @@ from meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.gloo import KINDS, rounds
 from scaling.testbed.job import run_job
-from scaling.testbed.machine import CommandFailed, present_machine, processes, run
+from scaling.testbed.machine import CommandFailed, processes, run
 from scaling.testbed.plan import new_bed
-from scaling.testbed.state import all_states
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,33 +42,6 @@ else:
     link.sendall(bytes({SIZE}))
     link.close()
 """
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory):
-    """This machine, if it can have testbeds."""
-    try:
-        found, folder = present_machine(), tmp_path_factory.mktemp("states")
-        bed = new_bed("probe", 1, 1, "1Gbit")
-        up(bed, found, folder)
-        down(bed, found, folder)
-    except InputError as error:
-        pytest.skip(f"no testbed here: {error}")
-    return found
-
-
-@pytest.fixture
-def make(machine, tmp_path):
-    """Makes testbeds, and removes them after the test."""
-
-    def made(**figures):
-        bed = new_bed("test", **({"hosts": 2, "devices": 2, "bandwidth": "1Gbit"} | figures))
-        up(bed, machine, tmp_path / "states")
-        return bed
-
-    yield made
-    for bed in list(all_states(tmp_path / "states")):
-        down(bed, machine, tmp_path / "states")
 
 
 def footprint():

@@ -23,11 +23,11 @@ from scaling.train.folder import Options
 from scaling.train.launch import (
     avoid_absent_gpus,
     job_kind,
-    run_with_restarts,
     start_distributed,
 )
 from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
+from scaling.train.restarts import run_with_restarts
 from scaling.train.stopping import StopSignal
 
 DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
@@ -221,7 +221,7 @@ def test_a_signal_is_passed_on_and_ends_the_restarts(tmp_path, number, code):
     parent.write_text(
         textwrap.dedent(f"""
         import pathlib, sys
-        from scaling.train.launch import run_with_restarts
+        from scaling.train.restarts import run_with_restarts
         sys.executable = {str(child)!r}
         sys.exit(run_with_restarts(["train"], 3, pathlib.Path({str(tmp_path)!r})))
         """)

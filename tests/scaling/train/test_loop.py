@@ -486,6 +486,12 @@ def test_a_stop_by_sigterm_is_exit_code_0_and_can_be_resumed(command, toy, capsy
     assert [line["step"] for line in training_lines(tmp_path / "run")] == list(range(1, STEPS + 1))
 
 
+def test_a_launcher_may_ask_for_another_exit_code_of_a_run_that_was_stopped(command, toy):
+    terminate = at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert command(toy(), "--stopped-code", "75", step={"act": terminate}) == 75
+    assert command(toy(), "--stopped-code", "75", "--resume") == 0
+
+
 def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
     command, toy, capsys, tmp_path
 ):
@@ -503,7 +509,15 @@ def test_resuming_nothing_is_exit_code_2(command, toy, capsys):
     assert "no finished checkpoint" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--record-profile", "3:99"], ["--wandb"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--record-profile", "3:99"],
+        ["--wandb"],
+        ["--stopped-code", "126"],
+        ["--stopped-code", "-1"],
+    ],
+)
 def test_bad_options_are_found_before_anything_is_compiled(command, toy, monkeypatch, words):
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert command(toy(), *words) == 2

@@ -1,0 +1,166 @@
+"""Training on hosts that can be lost: the same losses, an end within a minute, and going on."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from scaling.run import save_run
+from scaling.testbed.job import host_environment, run_job
+from scaling.testbed.machine import processes
+from scaling.train.folder import Options
+from scaling.train.loop import train
+from scaling.train.metrics import read_metrics
+
+pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
+ROOT = Path(__file__).resolve().parents[3]
+DEADLINE = 240  # seconds for processes to come up, compile and end on a busy machine
+PROMISE = 60  # seconds within which the others end
+PORT = 29_400
+RTOL = 1e-4  # of losses on several hosts, in fp32
+STEPS, SAVED, KILLED = 30, 5, 12  # at the end; between checkpoints; done when somebody is killed
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def alone(toy, prepare, tmp_path_factory):
+    """The losses of the run on one host, by step."""
+    folder = tmp_path_factory.mktemp("alone")
+    train(*prepare(toy(mesh={"fsdp": 4}, steps=STEPS)), Options(folder))
+    return losses(folder)
+
+
+@pytest.fixture
+def command(toy, tmp_path):
+    """`scaling train` of that run on a mesh, as words."""
+
+    def words(mesh, *more):
+        file = tmp_path / "run.json"
+        save_run(toy(steps=STEPS, checkpoint_every=SAVED), file)
+        where = ["--run-dir", str(tmp_path / "run"), "--mesh", mesh]
+        return [sys.executable, "-m", "scaling.cli", "train", str(file), *where, *more]
+
+    return words
+
+
+def losses(folder):
+    """Of each step, as it was written last."""
+    return {line["step"]: line["loss"] for line in read_metrics(folder) if "loss" in line}
+
+
+def start(bed, words):
+    """One process in every host, with nobody who watches over all of them."""
+    return [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, *words],
+            env=host_environment(bed, index, PORT, os.environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index, name in enumerate(bed.host_namespaces)
+    ]
+
+
+def wait_until_done(folder, step):
+    deadline = time.monotonic() + DEADLINE
+    while not ((folder / "metrics.jsonl").exists() and step in losses(folder)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def training_process(bed, machine, host):
+    """The one that trains, not the one beside it."""
+    for pid in processes(machine, bed.host_namespaces[host]):
+        if b"-P\0-m\0scaling.cli" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    raise AssertionError(f"nothing trains in host {host}")
+
+
+def ends(children, seconds):
+    """What each has printed; all have ended within the time."""
+    deadline = time.monotonic() + seconds
+    try:
+        return [c.communicate(timeout=max(1, deadline - time.monotonic()))[0] for c in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices", "mesh"),
+    [(2, 2, "fsdp=4"), (2, 2, "data=2,tensor=2"), (4, 1, "data=2,fsdp=2")],
+)
+def test_hosts_train_like_one(make, machine, command, alone, tmp_path, hosts, devices, mesh):
+    bed = make(hosts=hosts, devices=devices)
+    assert run_job(bed, machine, command(mesh), os.environ) == 0
+    assert losses(tmp_path / "run") == pytest.approx(alone, rel=RTOL)
+    for other in range(1, hosts):
+        theirs = read_metrics(tmp_path / "run" / f"process_{other}")
+        times = {line["step"]: line["step_time"] for line in theirs if "loss" in line}
+        assert list(times) == list(alone) and all(t > 0 for t in times.values())
+    looks = [line for line in read_metrics(tmp_path / "run") if "slowest_host" in line]
+    assert [len(look["hosts_compute_time"]) for look in looks] == [hosts]
+
+
+@pytest.mark.parametrize(("hosts", "victim"), [(2, 0), (2, 1), (4, 2)])
+def test_a_killed_host_ends_the_others_and_fewer_hosts_go_on(
+    make, machine, command, alone, tmp_path, hosts, victim
+):
+    """Whether it is the coordinator or not, with the mesh made for half of the hosts."""
+    folder, devices = tmp_path / "run", 4 // hosts
+    bed = make(hosts=hosts, devices=devices)
+    children = start(bed, command("fsdp=4"))
+    wait_until_done(folder, KILLED)
+    for pid in processes(machine, bed.host_namespaces[victim]):
+        os.kill(pid, signal.SIGKILL)
+    said = ends(children, PROMISE)
+    del said[victim]
+    assert [child.returncode for child in children].count(1) == hosts - 1
+    for text in said:
+        assert "another process of the job has ended" in text, text
+        assert "the same command with --resume goes on from it" in text
+    fewer = make(name="fewer", hosts=hosts // 2, devices=devices)
+    mesh = f"fsdp={fewer.hosts * devices}"
+    assert run_job(fewer, machine, command(mesh, "--resume"), os.environ) == 0
+    assert losses(folder) == pytest.approx(alone, rel=RTOL)
+
+
+def test_a_host_without_its_network_ends_all_the_same(make, machine, command, tmp_path):
+    """Nothing closes the connections: only silence tells."""
+    bed = make(hosts=2, devices=2)
+    children = start(bed, command("fsdp=4"))
+    wait_until_done(tmp_path / "run", KILLED)
+    machine.run(("ip", "-n", bed.host_namespaces[1], "link", "set", "eth0", "down"))
+    for text in ends(children, PROMISE):
+        assert "cannot be reached" in text and "--resume" in text
+    assert [child.returncode for child in children] == [1, 1]
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_restarts_go_on_by_themselves_from_the_last_checkpoint(
+    make, machine, command, alone, tmp_path, victim, capfd
+):
+    bed, codes = make(hosts=2, devices=2), []
+    words = command("fsdp=4", "--restarts", "3")
+    job = threading.Thread(target=lambda: codes.append(run_job(bed, machine, words, os.environ)))
+    job.start()
+    wait_until_done(tmp_path / "run", KILLED)
+    os.kill(training_process(bed, machine, victim), signal.SIGKILL)
+    job.join(DEADLINE)
+    shown = capfd.readouterr()
+    assert codes == [0], shown.err
+    assert "restart 1 of 3" in shown.err
+    assert "host0: resumed after step" in shown.err
+    assert losses(tmp_path / "run") == pytest.approx(alone, rel=RTOL)
