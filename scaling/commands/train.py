@@ -65,6 +65,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
 
     from meshes.devices import use_host_devices
     from scaling.train.folder import Options, check_folder, finished_step
+    from scaling.train.goodput import began
     from scaling.train.launch import start_distributed
     from scaling.train.loop import Outcome, train
     from scaling.train.metrics import check_sinks
@@ -75,7 +76,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
 
     check_range("--stopped-code", given.stopped_code, 0, MOST_CODE)
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
-    options = Options(folder, given.resume, profile, given.sinks)
+    options = Options(folder, given.resume, profile, given.sinks, began=began())
     check_sinks(given.sinks)
     check_folder(options)
     _check_asked(run, given, folder)

@@ -23,6 +23,7 @@ class Options:
     profile: tuple[int, int] | None = None  # first and last step recorded
     sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
     predicted: float | None = None  # s, of one step; shown beside the measured one
+    began: float | None = None  # unix time, of the first of its attempts; None: now
 
 
 def check_folder(options: Options) -> None:

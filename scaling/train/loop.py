@@ -23,8 +23,9 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
 from scaling.train.folder import Options, full_disk_explained, own_folder
+from scaling.train.goodput import Clock, started_clock
 from scaling.train.hosts import EVERY, Hosts, host_words
-from scaling.train.measured import MEASURED, save_measured
+from scaling.train.measured import MEASURED, peak_memory, save_measured
 from scaling.train.metrics import MetricsLog, open_sinks
 from scaling.train.peers import ends_with_its_peers
 from scaling.train.prepare import Plan, Programs, place_tokens
@@ -34,6 +35,7 @@ from scaling.train.resume import start
 from scaling.train.state import to_dict
 from scaling.train.step import TrainState
 from scaling.train.stopping import StopSignal, Vote, stop_on_nan
+from scaling.train.surroundings import save_surroundings
 
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 
@@ -83,12 +85,15 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         )
         stack.callback(batches.close)
         state, said = start(run, options, programs, checkpoints, batches)
-        first = jax.process_index() == 0
-        if first and int(state.step) < run.train.steps:  # else everything stays as it is
+        first, goes_on = jax.process_index() == 0, int(state.step) < run.train.steps
+        if first and goes_on:  # else everything stays as it is
             save_run(run, folder / "run.json")
             (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
+        clock = started_clock(options, int(state.step))
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
+        if goes_on:
+            save_surroundings(own_folder(folder), plan.mesh)
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
         line = stack.enter_context(
             ProgressLine(run.train.steps, int(state.step), stream, options.predicted)
@@ -97,7 +102,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
             line.note(text)
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
-        loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop)
+        loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop, clock)
         with ends_with_its_peers(checkpoints), full_disk_explained(folder):
             return loop.run(state)
 
@@ -116,10 +121,11 @@ class _Loop:
         profile: Profile,
         folder: Path,
         stop: StopSignal,
+        clock: Clock,
     ):
         self.plan, self.programs, self.checkpoints = plan, programs, checkpoints
         self.batches, self.log, self.line = batches, log, line
-        self.profile, self.folder, self.stop = profile, folder, stop
+        self.profile, self.folder, self.stop, self.clock = profile, folder, stop, clock
         several = jax.process_count() > 1
         self.vote = Vote(plan.mesh) if several else None
         self.hosts = Hosts() if several else None
@@ -134,6 +140,7 @@ class _Loop:
         train = self.plan.run.train
         done = first = int(state.step)
         ahead: InFlight | None = None
+        self.clock.start()
         while done < train.steps and not self._stopping():
             done += 1
             last = done == train.steps
@@ -160,13 +167,15 @@ class _Loop:
                 self._save(state, done)
         if ahead is not None:
             self._read(ahead)
-        self.checkpoints.wait()
+        with self.clock.pause("checkpoints"):
+            self.checkpoints.wait()
         if done > first:
             if self.saved != done:
                 self._save(state, done)
-                self.checkpoints.wait()
-            steps = self.profile.recorded
-            save_measured(self.folder, self.plan, self.programs, self.step_times, steps)
+                with self.clock.pause("checkpoints"):
+                    self.checkpoints.wait()
+            steps, times = self.profile.recorded, self.step_times
+            save_measured(self.folder, self.plan, self.programs, times, steps, self.clock)
         return Outcome(
             done, done - first, self.loss, self._stopping() if done < train.steps else ""
         )
@@ -199,6 +208,7 @@ class _Loop:
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
         rate = tokens / step_time
+        self.clock.step(step_time, this.waited)
         if self.hosts:
             self.hosts.step(step_time, this.waited)
         self.log.write(
@@ -210,6 +220,11 @@ class _Loop:
             tokens_per_second=rate,
             learning_rate=values["learning_rate"],
             grad_norm=values["grad_norm"],
+            time=time.time(),
+            data_time=this.waited,
+            checkpoint_time=self.clock.since_last("checkpoints"),
+            peak_memory=peak_memory(self.plan.mesh),
+            goodput=self.clock.goodput,
             **{name: value for name, value in values.items() if name not in COMMON},
             **arrays,
         )
@@ -219,12 +234,8 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        run, evaluate = self.plan.run, self.programs.evaluate
-        held_out = held_out_batches(
-            self.plan.source, run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
-        )
-        losses = [evaluate(state.params, place_tokens(self.programs, batch)) for batch in held_out]
-        loss = float(np.mean([float(value) for value in losses]))
+        with self.clock.pause("evaluation"):
+            loss = self._held_out_loss(state)
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 
@@ -242,10 +253,19 @@ class _Loop:
         if said := host_words(look, hosts.names):
             self.line.note(f"step {step}: {said}")
 
+    def _held_out_loss(self, state: TrainState) -> float:
+        run, evaluate = self.plan.run, self.programs.evaluate
+        held_out = held_out_batches(
+            self.plan.source, run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+        )
+        losses = [evaluate(state.params, place_tokens(self.programs, batch)) for batch in held_out]
+        return float(np.mean([float(value) for value in losses]))
+
     def _save(self, state: TrainState, step: int) -> None:
         self.saved = step
         place, run = self.batches.get_state(), run_dict(self.plan.run)
-        self.checkpoints.save(step, to_dict(state), place, run)
+        with self.clock.pause("checkpoints"):
+            self.checkpoints.save(step, to_dict(state), place, run)
 
 
 def _due(step: int, *intervals: int) -> bool:

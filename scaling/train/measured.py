@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from scaling.compiled.lower import planned_peak
+from scaling.train.goodput import Clock
 from scaling.train.prepare import Plan, Programs
 
 MEASURED = "measured.json"
@@ -23,6 +25,7 @@ def measured(
     programs: Programs,
     step_times: Mapping[int, float],
     recorded: tuple[int, int] | None = None,
+    clock: Clock | None = None,
 ) -> dict[str, Any]:
     """Median step time with its spread (quartile distance over median), memory, machine, versions.
 
@@ -32,6 +35,7 @@ def measured(
     Args:
         step_times: seconds of every step of this process, by its number, in order.
         recorded: first and last step of a recorded profile.
+        clock: of the whole run, for what its wall time went into.
     """
     disturbed = range(recorded[0], recorded[1] + 1) if recorded else ()
     later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
@@ -48,10 +52,12 @@ def measured(
             "steps": len(times),
         },
         "memory": {
-            "measured": _peak_memory(plan),
+            "measured": peak_memory(plan.mesh),
             "compiled": planned_peak(programs.step, plan.mesh),
         },
         "recorded_steps": list(recorded) if recorded else None,
+        "goodput": clock.goodput if clock else None,
+        "wall_time": clock.summary() if clock else None,
     }
 
 
@@ -61,10 +67,11 @@ def save_measured(
     programs: Programs,
     step_times: Mapping[int, float],
     recorded: tuple[int, int] | None = None,
+    clock: Clock | None = None,
 ) -> None:
     """Write `measured.json` (by the first process only)."""
     if jax.process_index() == 0:
-        document = measured(plan, programs, step_times, recorded)
+        document = measured(plan, programs, step_times, recorded, clock)
         (folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -75,8 +82,8 @@ def _spread(times: Sequence[float]) -> float | None:
     return (high - low) / middle
 
 
-def _peak_memory(plan: Plan) -> int | None:
+def peak_memory(mesh: Mesh) -> int | None:
     """Bytes at the fullest moment of the fullest local device; None where jax does not count."""
-    counts = [device.memory_stats() for device in plan.mesh.local_devices]
+    counts = [device.memory_stats() for device in mesh.local_devices]
     peaks = [stats["peak_bytes_in_use"] for stats in counts if stats]
     return max(peaks) if peaks else None

@@ -164,3 +164,5 @@ def test_restarts_go_on_by_themselves_from_the_last_checkpoint(
     assert "restart 1 of 3" in shown.err
     assert "host0: resumed after step" in shown.err
     assert losses(tmp_path / "run") == pytest.approx(alone, rel=RTOL)
+    last = [line for line in read_metrics(tmp_path / "run") if "loss" in line][-1]
+    assert 0 < last["goodput"] < 1

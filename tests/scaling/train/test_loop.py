@@ -9,7 +9,7 @@ import signal
 import sys
 from collections import namedtuple
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from types import SimpleNamespace
 from unittest import mock
 
@@ -29,6 +29,7 @@ from scaling.train.stopping import NotFinite
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
+WATCHED = "time data_time checkpoint_time peak_memory goodput".split()
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
@@ -94,7 +95,7 @@ def training_lines(folder):
 def test_each_step_has_one_line_with_the_keys_of_the_contract_in_order(finished):
     lines = training_lines(finished[0])
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    assert all(list(line) == KEYS for line in lines)
+    assert all(list(line) == KEYS + WATCHED for line in lines)
 
 
 def test_tokens_and_rates_agree_with_the_batch(finished):
@@ -103,6 +104,24 @@ def test_tokens_and_rates_agree_with_the_batch(finished):
         assert line["tokens_seen"] == line["step"] * 8 * 16
         assert line["step_time"] > 0
         assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["step_time"])
+
+
+def test_what_is_watched_is_told_with_every_step(finished):
+    lines = training_lines(finished[0])
+    assert all(0 < line["goodput"] <= 1 and line["data_time"] >= 0 for line in lines)
+    assert [a["time"] < b["time"] for a, b in pairwise(lines)] == [True] * (STEPS - 1)
+    paused = [line["step"] for line in lines if line["checkpoint_time"]]
+    assert paused == [4, 7]  # after those of steps 3 and 6
+    assert {line["peak_memory"] for line in lines} == {None}  # jax does not count on the CPU
+
+
+def test_measured_json_says_where_the_wall_time_went(finished):
+    document = json.loads((finished[0] / "measured.json").read_text())
+    spent = document["wall_time"]
+    steps = sum(line["step_time"] for line in training_lines(finished[0]))
+    assert spent["steps"] == pytest.approx(steps)
+    assert spent["checkpoints"] > 0 and spent["evaluation"] > 0
+    assert 0 < document["goodput"] <= 1
 
 
 def test_the_loss_falls_from_that_of_a_guess(finished):
@@ -138,6 +157,7 @@ def test_run_json_describes_the_same_run_with_its_mesh(finished):
 def test_measured_json_leaves_the_first_steps_out(finished):
     document = json.loads((finished[0] / "measured.json").read_text())
     keys = {"name", "machine", "versions", "step_time", "memory", "recorded_steps"}
+    keys |= {"goodput", "wall_time"}
     assert set(document) == keys
     assert document["step_time"]["steps"] == STEPS - 3
     times = sorted(line["step_time"] for line in training_lines(finished[0])[3:])
@@ -147,7 +167,8 @@ def test_measured_json_leaves_the_first_steps_out(finished):
 
 def test_nothing_else_is_written(finished):
     names = {path.name for path in finished[0].iterdir()}
-    assert names == {"run.json", "metrics.jsonl", "measured.json", "checkpoints"}
+    files = {"run.json", "metrics.jsonl", "measured.json", "environment.json"}
+    assert names == files | {"checkpoints"}
 
 
 def dispatches_and_reads(toy, prepare, folder, **settings):
