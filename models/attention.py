@@ -18,7 +18,7 @@ from models.config import ModelConfig
 from models.context import attend_across
 from models.layout import Layout
 from models.norm import Norm
-from models.positions import frequencies, rotate
+from models.positions import frequencies, magnitude, rotate
 from models.weights import add_bias, matrix, residual_std, zeros
 
 
@@ -50,9 +50,9 @@ class Attention(nnx.Module):
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         if self.config.positions == "rope":
-            freqs = frequencies(self.config)
             places = order(x_BSD.shape[1], layout.rules.mesh.context)
-            q_BSNK, k_BSMK = rotate(q_BSNK, freqs, places), rotate(k_BSMK, freqs, places)
+            turn = frequencies(self.config), places, magnitude(self.config)
+            q_BSNK, k_BSMK = rotate(q_BSNK, *turn), rotate(k_BSMK, *turn)
         q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
         v_BSMK = checkpoint_name(v_BSMK, "value")
         a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)

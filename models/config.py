@@ -106,6 +106,35 @@ class RopeScaling:
 
 
 @dataclass(frozen=True)
+class Yarn:
+    """YaRN (arXiv 2309.00071): long wavelengths stretched, short ones kept, scores sharpened.
+
+    Names, defaults and meanings are Hugging Face's (`rope_type: yarn`).
+    """
+
+    factor: float  # of the longest sequence over that before
+    original_max_positions: int
+    beta_fast: float = 32.0  # turns within the original sequence from which a pair is kept
+    beta_slow: float = 1.0  # turns below which it is stretched by the whole factor
+    attention_factor: float | None = None  # of rotated q and k; None: follows from the others
+    mscale: float = 0.0  # 0: not given
+    mscale_all_dim: float = 0.0  # 0: not given; with latent attention it also scales the scores
+    truncate: bool = True  # the ramp between the two begins and ends at whole pairs
+
+    def __post_init__(self) -> None:
+        check_range("factor", self.factor, 1)
+        check_range("original_max_positions", self.original_max_positions, 1)
+        for name in ("mscale", "mscale_all_dim"):
+            check_range(name, getattr(self, name), 0)
+        if not 0 < self.beta_slow < self.beta_fast:
+            raise InputError(
+                f"beta_slow={self.beta_slow} must be positive and below beta_fast={self.beta_fast}"
+            )
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+            raise InputError(f"attention_factor={self.attention_factor} must be a positive number")
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Shapes and choices of one transformer. Fields left at 0 are derived as their comment says."""
 
@@ -122,6 +151,7 @@ class ModelConfig:
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
+    yarn: Yarn | None = None  # another way to stretch rotary positions
     max_positions: int = 0  # rows of the learned table; 0: the run's seq_len
     tied_embeddings: bool = False
     bias: bool = False  # on every projection and, with layernorm, on the norms
@@ -152,6 +182,10 @@ class ModelConfig:
             raise InputError(
                 f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}"
             )
+        if self.yarn and self.rope_scaling:
+            raise InputError("give either rope_scaling or yarn: both stretch rotary positions")
+        if self.yarn and self.rope_theta == 1:
+            raise InputError("yarn needs wavelengths that differ; use rope_theta above 1")
         if self.positions == "rope" and not self.mla and self.head_dim % 2:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
         if self.sliding_window is not None:

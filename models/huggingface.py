@@ -24,9 +24,21 @@ LLAMA3_SCALING = {  # RopeScaling field -> key
     "high_freq_factor": "high_freq_factor",
     "original_max_positions": "original_max_position_embeddings",
 }
+YARN_SCALING = {  # Yarn field -> key
+    "factor": "factor",
+    "original_max_positions": "original_max_position_embeddings",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "attention_factor": "attention_factor",
+    "mscale": "mscale",
+    "mscale_all_dim": "mscale_all_dim",
+    "truncate": "truncate",
+}
+STRETCHES = {"llama3": ("rope_scaling", LLAMA3_SCALING), "yarn": ("yarn", YARN_SCALING)}
 ROPE_VALUES = {  # rope_type -> keys that may stand beside it
     "default": {"rope_theta"},
     "llama3": {"rope_theta", *LLAMA3_SCALING.values()},
+    "yarn": {"rope_theta", *YARN_SCALING.values()},
 }
 
 
@@ -135,10 +147,13 @@ def _rope(family: Family, said: Json) -> dict[str, Any]:
         return {}
     rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
     theta = rope.get("rope_theta", said.get("rope_theta", family.rope_theta))
-    if _rope_type(rope) != "llama3":
+    if _rope_type(rope) not in STRETCHES:
         return {"rope_theta": theta}
-    scaling = {field: rope[key] for field, key in LLAMA3_SCALING.items() if key in rope}
-    return {"rope_theta": theta, "rope_scaling": scaling}
+    name, keys = STRETCHES[_rope_type(rope)]
+    scaling = {field: rope[key] for field, key in keys.items() if rope.get(key) is not None}
+    if name == "yarn" and "max_position_embeddings" in said:
+        scaling.setdefault("original_max_positions", said["max_position_embeddings"])
+    return {"rope_theta": theta, name: scaling}
 
 
 def _biases(family: Family, said: Json, where: str) -> dict[str, bool]:

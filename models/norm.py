@@ -16,9 +16,11 @@ from models.weights import constant
 class Norm(nnx.Module):
     """Normalises the last dimension. The scale is replicated: too small to be worth a gather."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, size: int, kind: str = ""):
+    def __init__(
+        self, config: ModelConfig, layout: Layout, size: int, kind: str = "", eps: float = 0.0
+    ):
         self.kind = kind or config.norm
-        self.eps = config.norm_eps
+        self.eps = eps or config.norm_eps
         self.scale = constant(layout, 1.0, (size,), (None,))
         has_bias = self.kind == "layernorm" and config.bias
         self.bias = constant(layout, 0.0, (size,), (None,)) if has_bias else None

@@ -8,23 +8,78 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from models.config import ModelConfig, RopeScaling
+from models.config import ModelConfig, RopeScaling, Yarn
+
+YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, equation 22
+LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair
 
 
 def frequencies(config: ModelConfig) -> np.ndarray:
-    """Angle per position of each channel pair: float64 [head_dim / 2]."""
-    exponent = np.arange(0, config.head_dim, 2) / config.head_dim
+    """Angle per position of each rotated channel pair: float64 [rotated channels / 2]."""
+    channels = config.mla.qk_rope_head_dim if config.mla else config.head_dim
+    exponent = np.arange(0, channels, 2) / channels
     plain = config.rope_theta**-exponent
+    if config.yarn is not None:
+        return _yarn(plain, config.rope_theta, config.yarn)
     return plain if config.rope_scaling is None else _stretched(plain, config.rope_scaling)
 
 
-def rotate(x_BSNK: jax.Array, freqs: np.ndarray, positions: np.ndarray | None = None) -> jax.Array:
+def magnitude(config: ModelConfig) -> float:
+    """What rotated queries and keys are multiplied by: 1 but for YaRN."""
+    yarn = config.yarn
+    if yarn is None:
+        return 1.0
+    if yarn.attention_factor is not None:
+        return yarn.attention_factor
+    if yarn.mscale and yarn.mscale_all_dim:
+        return _growth(yarn.factor, yarn.mscale) / _growth(yarn.factor, yarn.mscale_all_dim)
+    return _growth(yarn.factor, 1.0)
+
+
+def score_scale(config: ModelConfig) -> float:
+    """What the scores of latent attention are multiplied by, beside 1 / sqrt(head).
+
+    DeepSeek-V3 (its inference code and Hugging Face's) scales all channels there, rotated or not.
+    """
+    yarn = config.yarn
+    if config.mla is None or yarn is None or not yarn.mscale_all_dim:
+        return 1.0
+    return _growth(yarn.factor, yarn.mscale_all_dim) ** 2
+
+
+def rotate(
+    x_BSNK: jax.Array,
+    freqs: np.ndarray,
+    positions: np.ndarray | None = None,
+    magnitude: float = 1.0,
+) -> jax.Array:
     """Queries or keys [B, S, N, K] turned by their positions: int [S], 0..S-1 if None."""
     if positions is None:
         positions = np.arange(x_BSNK.shape[1])
-    angles = np.outer(positions, freqs)[None, :, None, :]  # [1, S, 1, K/2], exact in float64
-    cos, sin = (f(angles).astype(np.float32) for f in (np.cos, np.sin))
+    return _turned(x_BSNK, *_table(positions, freqs, magnitude))
+
+
+def rotate_from(
+    x_BSNK: jax.Array, freqs: np.ndarray, start: jax.Array, most: int, magnitude: float = 1.0
+) -> jax.Array:
+    """As `rotate`, at the positions start, start + 1, ... below `most`; `start` may be traced."""
+    rows = x_BSNK.shape[1]
+    cut = lambda table: jax.lax.dynamic_slice_in_dim(jnp.asarray(table), start, rows, axis=1)
+    return _turned(x_BSNK, *map(cut, _table(np.arange(most), freqs, magnitude)))
+
+
+def _table(
+    positions: np.ndarray, freqs: np.ndarray, magnitude: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines, float32 [1, S, 1, K/2] of angles that are exact in float64."""
+    angles = np.outer(positions, freqs)[None, :, None, :]
+    cos, sin = ((magnitude * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
+    return cos, sin
+
+
+def _turned(x_BSNK: jax.Array, cos: ArrayLike, sin: ArrayLike) -> jax.Array:
     low, high = jnp.split(x_BSNK.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
     return turned.astype(x_BSNK.dtype)
@@ -37,3 +92,26 @@ def _stretched(freqs: np.ndarray, scaling: RopeScaling) -> np.ndarray:
     ramp = (scaling.original_max_positions / wavelength - low) / (high - low)
     ramp = np.clip(ramp, 0.0, 1.0)
     return (1 - ramp) * freqs / scaling.factor + ramp * freqs
+
+
+def _yarn(freqs: np.ndarray, theta: float, yarn: Yarn) -> np.ndarray:
+    """Likewise, with a ramp along the number of the pair, not along its wavelength."""
+    pairs = len(freqs)
+
+    def pair_with(turns: float) -> float:
+        """Number of the pair that turns so often within the original sequence."""
+        wavelength = yarn.original_max_positions / turns / (2 * math.pi)
+        return pairs * math.log(wavelength) / math.log(theta)
+
+    first, last = pair_with(yarn.beta_fast), pair_with(yarn.beta_slow)
+    if yarn.truncate:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * pairs - 1)
+    ramp = (np.arange(pairs) - first) / (last - first or LEAST_RAMP)
+    ramp = np.clip(ramp, 0.0, 1.0)
+    return ramp * freqs / yarn.factor + (1 - ramp) * freqs
+
+
+def _growth(factor: float, share: float) -> float:
+    """YaRN's scale of attention for sequences longer by `factor`."""
+    return YARN_GROWTH * share * math.log(factor) + 1.0

@@ -20,6 +20,7 @@ from models.config import ModelConfig
 from models.embedding import Embedding
 from models.experts import Experts
 from models.head import logits, sequence_dim
+from models.latent import LatentAttention
 from models.layout import Layout
 from models.mlp import Mlp
 from models.norm import Norm
@@ -34,7 +35,8 @@ class Block(nnx.Module):
     def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array, moe: bool = False):
         keys = jax.random.split(key)
         self.attention_norm = Norm(config, layout, config.d_model)
-        self.attention = Attention(config, layout, keys[0])
+        attention = LatentAttention if config.mla else Attention
+        self.attention = attention(config, layout, keys[0])
         self.mlp_norm = Norm(config, layout, config.d_model)
         self.mlp = Experts(config, layout, keys[1]) if moe else Mlp(config, layout, keys[1])
 

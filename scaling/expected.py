@@ -52,6 +52,10 @@ Variations:
   over data.
 - Vectors that tensor cuts (biases of q, k, v, up, gate) are not summed over it. The norms of q and
   k are, because their heads are cut.
+- Latent attention (models/latent.py) gathers latents in place of X, with direct queries beside it,
+  and scatters their gradient. The matrices that make them are whole over tensor and meet a
+  sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
+  the norms of latents.
 - Layers with experts: scaling/expected_experts.py.
 
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
@@ -68,7 +72,13 @@ from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
 from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
-from models.accounting.matrices import attention_matrices, mlp_matrices, n_dense_layers
+from models.accounting.matrices import (
+    attention_matrices,
+    compressing_matrices,
+    gathered_width,
+    mlp_matrices,
+    n_dense_layers,
+)
 from models.config import ModelConfig, with_positions
 from scaling.expected_experts import expert_lines
 from scaling.expected_optimizer import optimizer_calls
@@ -81,6 +91,7 @@ SMALLEST = 64 * 1024  # bytes of one call
 FLOAT32 = BYTES["fp32"]
 TABLES = "token table and head"  # `what` of their lines
 KEYS = "keys and values"
+LATENT = "matrices of a layer that make latents"
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
 
@@ -169,11 +180,12 @@ class _Step:
 def _weights(step: _Step) -> Iterator[Line]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
     layers, M = n_dense_layers(step.config), step.microbatches
-    matrices, vocabulary, positions = _elements(step)
+    matrices, latent, vocabulary, positions = _elements(step)
     copies = 1 if step.config.tied_embeddings else 2
     own_tokens = step.sequence_parallel and not step.cut_vocabulary
     for what, elements, gathers, scatters, stored, over_tensor in (
         ("matrices of a layer", matrices, 2 * layers, layers, layers, False),
+        (LATENT, latent, 2 * layers, layers, layers, step.sequence_parallel),
         (TABLES, vocabulary, 2, 2, copies, own_tokens),
         ("position table", positions, 1, 1, 1, step.sequence_parallel),
     ):
@@ -198,17 +210,23 @@ def _shards(
 
 
 def _stream(step: _Step) -> Iterator[Line]:
-    """The residual stream, gathered and summed over tensor."""
-    layers = step.config.n_layers
+    """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
+    layers, D = step.config.n_layers, step.config.d_model
     again = layers if step.run.remat != "none" else 0
     ends = 2 if step.cut_vocabulary else 0  # embedding and head
-    size = step.tokens * step.config.d_model * step.itemsize
-    sums, gathers = 4 * layers + ends + again, 4 * layers + ends + 2 * again
-    kinds: dict[CollectiveKind, int] = {"all-reduce": sums}
-    if step.sequence_parallel:
-        kinds = {"reduce-scatter": sums, "all-gather": gathers}
-    for kind, calls in kinds.items():
-        yield Line(step.over("tensor"), kind, size, step.microbatches * calls, "residual stream")
+    taken = gathered_width(step.config)
+    own = 1 if taken == D else 0  # the attention takes the stream itself
+    sums, gathers = (3 + own) * layers + ends + again, (3 + own) * layers + ends + (1 + own) * again
+    parts = [("residual stream", D, sums, gathers)]
+    if not own:
+        parts.append(("latents", taken, layers, layers + again))
+    for what, width, sums, gathers in parts:
+        kinds: dict[CollectiveKind, int] = {"all-reduce": sums}
+        if step.sequence_parallel:
+            kinds = {"reduce-scatter": sums, "all-gather": gathers}
+        size = step.tokens * width * step.itemsize
+        for kind, calls in kinds.items():
+            yield Line(step.over("tensor"), kind, size, step.microbatches * calls, what)
 
 
 def _keys(step: _Step) -> Iterator[Line]:
@@ -245,22 +263,25 @@ def _vectors(step: _Step) -> Iterator[Line]:
     tokens = step.over("data", "fsdp", "expert", "context")
     everywhere = step.over("data", "fsdp", "expert", "context", "tensor")
     met = everywhere if step.sequence_parallel else tokens
+    latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
     layer: dict[str, float] = {}
-    for axes, elements in ((met, 2 * norm + written), (everywhere, heads), (tokens, cut)):
+    for axes, elements in ((met, 2 * norm + written + latents), (everywhere, heads), (tokens, cut)):
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for axes, size in layer.items():
         yield Line(axes, "all-reduce", size, M * config.n_layers, "vectors of a layer")
     yield Line(met, "all-reduce", norm * FLOAT32, M, "final norm")
 
 
-def _elements(step: _Step) -> tuple[float, float, float]:
-    """W, E and P of the table."""
+def _elements(step: _Step) -> tuple[float, float, float, float]:
+    """W of the table without the matrices that make latents, these, E and P."""
     config, tensor = step.config, step.shape.tensor
-    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
-    layer = sum(inputs * outputs for inputs, outputs in matrices.values()) / tensor
+    count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())
+    latent = count(compressing_matrices(config))
+    every = count(attention_matrices(config) | mlp_matrices(config, config.d_ff))
+    layer = (every - latent) / tensor
     vocabulary = config.vocab_size * config.d_model / (tensor if step.cut_vocabulary else 1)
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
-    return layer, vocabulary, positions
+    return layer, latent, vocabulary, positions
 
 
 def _inner_outputs(config: ModelConfig) -> int:

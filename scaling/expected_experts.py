@@ -20,7 +20,8 @@ exchange.py), L now the layers with experts.
 
 A layer that is recomputed sends its tokens out once more (results are only added up, so they are
 not needed), with their weights, and gathers the choices again. The router meets the tokens of a
-sequence-parallel stream, so its gradient is summed over tensor too. Without sequence parallelism
+sequence-parallel stream, so its gradient is summed over tensor too (and so are those of matrices
+that make latents: not in A). Without sequence parallelism
 choices are not gathered, and the gradients of weights are summed over tensor instead.
 """
 
@@ -34,6 +35,7 @@ from models.accounting.activations import BYTES
 from models.accounting.exchange import exchange_rows
 from models.accounting.matrices import (
     attention_matrices,
+    compressing_matrices,
     expert_width,
     mlp_matrices,
     n_moe_layers,
@@ -83,17 +85,18 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
 def _weights(step: "_Step") -> Iterator[Fields]:
     """Matrices: gathered twice, their gradients scattered and summed."""
     config, M, layers = step.config, step.microbatches, n_moe_layers(step.config)
-    dense, experts, router = _elements(config)
+    dense, latent, experts, router = _elements(config)
     tensor, fsdp, expert = step.shape.tensor, step.shape.fsdp, step.shape.expert
-    for what, elements, itemsize, replicas in (
-        ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS),
-        ("routed experts of a layer", experts / tensor / expert, step.itemsize, ("data",)),
-        ("router of a layer", router, FLOAT32, REPLICAS),
+    for what, elements, itemsize, replicas, is_whole in (
+        ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS, False),
+        ("matrices of a layer that make latents", latent, step.itemsize, REPLICAS, True),
+        ("routed experts of a layer", experts / tensor / expert, step.itemsize, ("data",), False),
+        ("router of a layer", router, FLOAT32, REPLICAS, True),
     ):
         size = elements * itemsize
         yield step.over("fsdp"), "all-gather", size, 2 * M * layers, what
         yield step.over("fsdp"), "reduce-scatter", size, M * layers, what
-        over_tensor = ("tensor",) if "router" in what and step.sequence_parallel else ()
+        over_tensor = ("tensor",) if is_whole and step.sequence_parallel else ()
         if M == 1:
             axes = step.over(*replicas, *over_tensor)
             yield axes, "all-reduce", size / fsdp, layers, what
@@ -133,11 +136,13 @@ def _choices(step: "_Step") -> Iterator[Fields]:
     yield step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
 
 
-def _elements(config: ModelConfig) -> tuple[int, int, int]:
-    """Of one layer, whole: attention and shared experts; routed experts; router."""
+def _elements(config: ModelConfig) -> tuple[int, int, int, int]:
+    """Of one layer, whole: attention (without what makes latents) and shared experts; what makes
+    latents; routed experts; router."""
     moe = config.moe
     assert moe is not None
     count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())
     one = count(mlp_matrices(config, expert_width(config)))
-    dense = count(attention_matrices(config)) + moe.n_shared_experts * one
-    return dense, moe.n_experts * one, config.d_model * moe.n_experts
+    latent = count(compressing_matrices(config))
+    dense = count(attention_matrices(config)) - latent + moe.n_shared_experts * one
+    return dense, latent, moe.n_experts * one, config.d_model * moe.n_experts

@@ -61,6 +61,9 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
         check_divisible("model.moe.d_ff_expert", width, ("tensor",), mesh)
         check_divisible("model.moe.n_experts", model.moe.n_experts, ("expert",), mesh)
     check_divisible("model.d_model", model.d_model, ("fsdp",), mesh)
+    if model.mla:
+        for name in ("q_lora_rank", "kv_lora_rank"):
+            check_divisible(f"model.mla.{name}", getattr(model.mla, name) or 0, ("fsdp",), mesh)
     return rules
 
 

@@ -44,6 +44,22 @@ def _latent_matrices(config: ModelConfig) -> dict[str, Shape]:
     }
 
 
+def compressing_matrices(config: ModelConfig) -> dict[str, Shape]:
+    """Of latent attention those that make the latents: whole on every device along `tensor`."""
+    if config.mla is None:
+        return {}
+    return {n: s for n, s in _latent_matrices(config).items() if n in ("q_a", "kv_a")}
+
+
+def gathered_width(config: ModelConfig) -> int:
+    """Elements per token that the attention takes of a stream whose sequence is cut over `tensor`:
+    d_model; of latent attention the latents, and d_model where queries are projected directly."""
+    if config.mla is None:
+        return config.d_model
+    direct = config.d_model if config.mla.q_lora_rank is None else 0
+    return direct + sum(outputs for _, outputs in compressing_matrices(config).values())
+
+
 def mlp_matrices(config: ModelConfig, d_ff: int) -> dict[str, Shape]:
     """One MLP (or one expert) of hidden width `d_ff`: up and down, with swiglu a gate as well."""
     D = config.d_model

@@ -1,6 +1,7 @@
 """What the trainer cannot run (yet), refused by name before any device work."""
 
 import math
+from typing import Any
 
 from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
@@ -52,7 +53,7 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             f"a mixture-of-experts model with optimizer {run.optimizer!r}",
             "use adamw or lion",
         ),
-        (model.mla, "multi-head latent attention", "choose a model without mla"),
+        *_latent_problems(run, mesh),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
         (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
@@ -76,3 +77,26 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
         ),
     ]
     return [(what, fix) for wrong, what, fix in checks if wrong]
+
+
+def _latent_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
+    """Of multi-head latent attention: whether, what, and what to do instead."""
+    model, name = run.model, "multi-head latent attention"
+    if model.mla is None:
+        return []
+    odd = model.positions == "rope" and model.mla.qk_rope_head_dim % 2
+    return [
+        (mesh.context > 1, f"{name} on mesh axis context={mesh.context}", "use the other axes"),
+        (model.bias, f"{name} with biases", "set bias to false"),
+        (model.qk_norm, f"{name} with qk_norm", "set qk_norm to false"),
+        (
+            odd,
+            f"{name} with rotary positions on mla.qk_rope_head_dim={model.mla.qk_rope_head_dim}",
+            "use an even qk_rope_head_dim",
+        ),
+        (
+            run.optimizer in ("muon", "adafactor"),
+            f"{name} with optimizer {run.optimizer!r}",
+            "use adamw or lion",
+        ),
+    ]

@@ -18,13 +18,15 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     """How the blocks compute on `platform` ("gpu"/"cuda", "cpu", "tpu").
 
     Flash attention is cuDNN's: on NVIDIA GPUs, in bf16, for head_dim a multiple of 8 up to 128
-    (cuDNN 9 documentation, fused attention support matrix). Elsewhere XLA's plain one is used.
+    (cuDNN 9 documentation, fused attention support matrix). Elsewhere XLA's plain one is used,
+    and for latent attention, whose values are of another length than its keys.
     """
     head = run.model.head_dim
     flash = (
         run.attention == "flash"
         and platform in ("gpu", "cuda")
         and run.precision.compute == "bf16"
+        and not run.model.mla
         and head % 8 == 0
         and head <= 128
     )

@@ -21,13 +21,13 @@ from meshes.rules import make_rules
 from meshes.shape import MeshShape
 from models.accounting import count_parameters, forward_flops, train_flops
 from models.accounting.exchange import exchange_rows
-from models.config import ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe
 from models.head import cross_entropy
 from models.layout import Layout
 from models.presets import preset, preset_names
 from models.transformer import Transformer
 
-PRESETS = {name: replace(preset(name), mla=None) for name in preset_names()}  # mla: not yet built
+PRESETS = {name: preset(name) for name in preset_names()}
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "token_embedding": "embedding/table",
     "position_table": "embedding/positions",
@@ -36,6 +36,12 @@ COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "k": "layers/attention/key_D layers/attention/key_bias",
     "v": "layers/attention/value_D layers/attention/value_bias",
     "o": "layers/attention/out_",
+    "q_a": "layers/attention/query_a_DR",
+    "q_b": "layers/attention/query_b_RNK",
+    "kv_a": "layers/attention/kv_a_DR",
+    "kv_b": "layers/attention/kv_b_RNK",
+    "q_a_norm": "layers/attention/query_a_norm",
+    "kv_a_norm": "layers/attention/kv_a_norm",
     "q_norm": "layers/attention/query_norm",
     "k_norm": "layers/attention/key_norm",
     "norm2": "layers/mlp_norm",
@@ -84,6 +90,11 @@ EXPERTS = {
     ),
 }
 MODELS |= {name: SHAPE(n_kv_heads=2, moe=moe) for name, moe in EXPERTS.items()}
+LATENT = Mla(12, 10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
+MODELS |= {
+    "latent": SHAPE(mla=LATENT),
+    "direct": SHAPE(mla=replace(LATENT, q_lora_rank=None), moe=EXPERTS["deepseek"]),
+}
 MESHES = {"one": MeshShape(), "data2-fsdp2-tensor2": MeshShape(data=2, fsdp=2, tensor=2)}
 
 

@@ -1,13 +1,14 @@
 """Published config.json files (their architecture keys, copied) against the presets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
-from models.config import Mla, ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe, Yarn
 from models.huggingface import read_config, translate
 from models.huggingface_families import FAMILIES
 from models.presets import preset
@@ -135,7 +136,15 @@ DEEPSEEK = {
     "qk_rope_head_dim": 64,
     "quantization_config": {"fmt": "e4m3", "quant_method": "fp8"},
     "rms_norm_eps": 1e-06,
-    "rope_scaling": {"factor": 40, "type": "yarn", "original_max_position_embeddings": 4096},
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
     "rope_theta": 10000,
     "scoring_func": "sigmoid",
     "tie_word_embeddings": False,
@@ -162,13 +171,23 @@ def test_a_published_file_is_the_preset(name, tmp_path):
 
 
 def test_deepseek_v3_is_refused_with_everything_that_does_not_fit():
-    """One message names all of it; without those keys the file is the preset."""
+    """One message names all of it; without those keys the file is the preset, but for YaRN."""
+    inexpressible = {"num_nextn_predict_layers": 1, "moe_layer_freq": 2}
     with pytest.raises(InputError) as refusal:
-        translate(DEEPSEEK, "config.json")
-    inexpressible = ("num_nextn_predict_layers", "rope_scaling")
-    assert all(f"{key}={DEEPSEEK[key]!r}" in str(refusal.value) for key in inexpressible)
-    nearest = {k: v for k, v in DEEPSEEK.items() if k not in inexpressible}
-    assert translate(nearest, "config.json") == preset("deepseek-v3")
+        translate(DEEPSEEK | inexpressible, "config.json")
+    assert all(f"{key}={value!r}" in str(refusal.value) for key, value in inexpressible.items())
+    stretched = translate({**DEEPSEEK, "num_nextn_predict_layers": 0}, "config.json")
+    assert stretched.yarn == Yarn(40, 4096, mscale=1.0, mscale_all_dim=1.0)
+    assert replace(stretched, yarn=None) == preset("deepseek-v3")
+
+
+def test_yarn_is_read_in_both_spellings_and_begins_at_the_longest_sequence_by_default():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "attention_factor": None}
+    said = translate(QWEN3 | {"rope_scaling": yarn, "max_position_embeddings": 32768}, "c")
+    assert said.yarn == Yarn(4.0, 32768) and said.rope_scaling is None
+    new = {k: v for k, v in QWEN3.items() if not k.startswith("rope")}
+    new["rope_parameters"] = yarn | {"rope_theta": 1e6, "original_max_position_embeddings": 32768}
+    assert translate(new, "c") == said
 
 
 def test_direct_queries_of_latent_attention_are_read():

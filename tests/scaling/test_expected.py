@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meshes.errors import InputError
 from meshes.shape import AXES, MeshShape, parse_mesh
 from models.accounting import count_parameters
-from models.config import ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe
 from models.presets import preset
 from scaling.expected import SMALLEST, expected, expected_lines
 from scaling.run import Batch, Precision, Run, Sharding
@@ -171,6 +171,23 @@ def test_a_dense_model_takes_the_expert_axis_for_replicas(run: Run) -> None:
         expected(run, mesh, smallest=0) for mesh in (MeshShape(data=4), MeshShape(expert=4))
     )
     assert {("expert", kind): n for (_, kind), n in over_data.items()} == close(over_expert)
+
+
+def test_latents_by_hand() -> None:
+    # 4 x 512 tokens on a device. In place of the stream the attention takes 96 + 64 + 32 latents;
+    # the matrices that make them are whole over tensor, and meet half a stream on each device.
+    mla = Mla(96, 64, qk_nope_head_dim=16, qk_rope_head_dim=32, v_head_dim=24)
+    model = ModelConfig(1000, 128, 3, 4, 256, mla=mla)
+    making = 128 * (96 + 64 + 32)
+    cut = 96 * 4 * 48 + 64 * 4 * (16 + 24) + 4 * 24 * 128 + 3 * 128 * 256
+    run = run_of(model, 8, 512, remat="full")
+    table = expected(run, MeshShape(data=2, tensor=2), smallest=0)
+    token = BF16 * 4 * 512
+    assert table["tensor", "all-gather"] == token * (((3 + 1) * 3 + 2) * 128 + 2 * 3 * 192)
+    assert table["tensor", "reduce-scatter"] == token * (((3 + 1) * 3 + 2) * 128 + 3 * 192)
+    assert table["data", "all-reduce"] == BF16 * (3 * cut + 2 * 1000 * 128) / 2
+    vectors = 3 * (2 * 128 + 96 + 64) + 128
+    assert table["data+tensor", "all-reduce"] == BF16 * 3 * making + FLOAT32 * vectors
 
 
 def test_statistics_of_the_loss_count_where_they_are_large() -> None:

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from meshes.errors import InputError
 from meshes.shape import MeshShape
-from models.config import Moe
+from models.config import Mla, Moe
 from scaling.recipes import recipe, recipe_names
 from scaling.run import Precision, Run, Sharding, Train
 from scaling.train.checks import check_settings, check_trainable
 
 TINY = recipe("tiny")
 ONE = MeshShape()
+MLA = Mla(8, 8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8)
 
 
 def with_model(**changes) -> Run:
@@ -49,8 +50,9 @@ def test_experts_are_not_trained_on_sequences_that_are_cut():
     ("run", "name", "instead"),
     [
         (with_model(moe=Moe(4, 2), bias=True), "experts with biases", "bias to false"),
-        (recipe("deepseek-v3"), "multi-head latent", "without mla"),
-        (with_model(mla=recipe("deepseek-v3").model.mla), "multi-head latent", "without mla"),
+        (with_model(mla=MLA, bias=True), "latent attention with biases", "bias to false"),
+        (with_model(mla=MLA, qk_norm=True), "latent attention with qk_norm", "qk_norm to false"),
+        (with_model(mla=Mla(8, 8, 8, 3, 8)), "mla.qk_rope_head_dim=3", "even qk_rope_head_dim"),
         (with_model(positions="alibi"), "'alibi'", "rope"),
         (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
         (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
@@ -74,13 +76,20 @@ def test_other_zero_stages_are_refused_only_where_fsdp_is_used(stage):
     check_trainable(run, MeshShape(data=2))
 
 
+@pytest.mark.parametrize("optimizer", ["muon", "adafactor"])
+def test_latent_attention_is_not_trained_by_optimisers_of_rows_and_columns(optimizer):
+    said = refused(replace(with_model(mla=MLA), optimizer=optimizer), MeshShape())
+    assert f"latent attention with optimizer {optimizer!r} is not yet trained" in said
+
+
+def test_latent_attention_is_not_trained_on_sequences_that_are_cut():
+    said = refused(with_model(mla=MLA), MeshShape(context=2))
+    assert "latent attention on mesh axis context=2 is not yet trained" in said
+
+
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_recipe_without_latent_attention_is_trained(name):
-    run = recipe(name)
-    if run.model.mla:
-        refused(run)
-    else:
-        check_trainable(run, ONE)
+def test_every_recipe_is_trained(name):
+    check_trainable(recipe(name), ONE)
 
 
 @given(*[st.integers(1, 64)] * 5)

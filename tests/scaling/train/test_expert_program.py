@@ -1,4 +1,5 @@
-"""Compiled steps of mixtures of experts move what the hand-derived table says, and nothing else."""
+"""Compiled steps of mixtures of experts, and of latent attention, move what the hand-derived table
+says, and nothing else."""
 
 import functools
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 from meshes import catalog
 from meshes.devices import absent_mesh, host_mesh
 from meshes.shape import MeshShape, parse_mesh
-from models.config import ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe
 from models.layout import Layout
 from scaling.expected import SMALLEST, expected
 from scaling.layouts import rules_for
@@ -31,10 +32,13 @@ DEEPSEEK = Moe(
     selection_bias=True,
     bias_update_rate=0.001,
 )
-MOES = {
-    "mixtral": MIXTRAL,
-    "capacity": replace(MIXTRAL, capacity_factor=1.25),
-    "deepseek": DEEPSEEK,
+LATENT = Mla(256, 128, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
+MODELS = {
+    "mixtral": _toy(d_ff=1024, moe=MIXTRAL),
+    "capacity": _toy(d_ff=1024, moe=replace(MIXTRAL, capacity_factor=1.25)),
+    "deepseek": _toy(d_ff=1024, moe=DEEPSEEK),
+    "latent": _toy(d_ff=1024, mla=LATENT, moe=DEEPSEEK),
+    "direct": _toy(d_ff=1024, mla=replace(LATENT, q_lora_rank=None)),
 }
 ROUNDING = 0.01  # norms, routers and choices that travel in the same instruction as matrices
 CASES = [
@@ -45,16 +49,18 @@ CASES = [
     ("fsdp=2,expert=2,tensor=2", "mixtral", "full", 1, True),
     ("data=2,expert=2,tensor=2", "deepseek", "none", 1, True),
     ("data=2,expert=2,tensor=2", "capacity", "full", 1, False),
+    ("fsdp=2,expert=2,tensor=2", "latent", "selective", 1, True),
+    ("data=2,fsdp=2,tensor=2", "direct", "none", 2, True),
+    ("data=2,tensor=4", "latent", "full", 1, False),
 ]
 Read = Callable[[str, MeshShape], list]
 
 
-def run_of(moe: str, remat: str, microbatches: int, sequence_parallel: bool) -> Run:
-    model = _toy(d_ff=1024, moe=MOES[moe])
+def run_of(model: str, remat: str, microbatches: int, sequence_parallel: bool) -> Run:
     batch = Batch(8 * microbatches, 512, microbatches)
     sharding = Sharding(sequence_parallel=sequence_parallel)
     precision = Precision(compute="bf16")
-    return Run("toy", model, batch, None, sharding, precision=precision, remat=remat)
+    return Run("toy", MODELS[model], batch, None, sharding, precision=precision, remat=remat)
 
 
 def lowered(run: Run, layout: Layout, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
@@ -73,11 +79,11 @@ def measured(found: list, smallest: float) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize(("mesh", "moe", "remat", "microbatches", "sequence_parallel"), CASES)
+@pytest.mark.parametrize(("mesh", "model", "remat", "microbatches", "sequence_parallel"), CASES)
 def test_the_gpu_program_is_the_table(
-    mesh: str, moe: str, remat: str, microbatches: int, sequence_parallel: bool, collectives: Read
+    mesh: str, model: str, remat: str, microbatches: int, sequence_parallel: bool, collectives: Read
 ) -> None:
-    shape, run = parse_mesh(mesh), run_of(moe, remat, microbatches, sequence_parallel)
+    shape, run = parse_mesh(mesh), run_of(model, remat, microbatches, sequence_parallel)
     layout = Layout(rules_for(run, shape), "bf16", remat, "cudnn")
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
     step = lowered(run, layout, absent_mesh(shape, catalog.load("dgx-h100")))

@@ -1,4 +1,4 @@
-"""Mixtures of experts: the sharded step computes what one device computes.
+"""Mixtures of experts, and latent attention: the sharded step computes what one device computes.
 
 Loss, every gradient (balancing losses included) and the load of every expert, for `expert` alone
 and mixed with data, fsdp and tensor. All are dropless or have room for every token: what a smaller
@@ -17,7 +17,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from meshes.devices import host_mesh
 from meshes.shape import MeshShape
-from models.config import ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe, Yarn
 from models.layout import Layout
 from scaling.layouts import rules_for
 from scaling.run import Batch, Run, Sharding, Train
@@ -54,6 +54,14 @@ MODELS = {
     "padded": _toy(moe=Moe(8, 2, d_ff_expert=32, aux_loss=0.1, capacity_factor=4.0)),
     "deepseek": _toy(moe=replace(DEEPSEEK, aux_loss=0.1, z_loss=0.01)),
     "dense": _toy(),
+}
+LATENT = Mla(16, 8, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=6)
+YARN = Yarn(4.0, 8, mscale_all_dim=1.0)
+_latent = functools.partial(_toy, qk_norm=False, yarn=YARN)
+MODELS |= {
+    "latent": _latent(mla=LATENT),
+    "direct": _latent(mla=replace(LATENT, q_lora_rank=None), sliding_window=5),
+    "deepseek-v3": _latent(mla=LATENT, moe=replace(DEEPSEEK, aux_loss=0.1, z_loss=0.01)),
 }
 
 
@@ -101,6 +109,8 @@ FAST = [
     Case(2, 1, 2, 2, "padded", "none"),
     Case(2, 2, 1, 2, "padded", "full"),
     Case(2, 1, 2, 1, "dense", "none", 2),
+    Case(1, 2, 2, 2, "latent", "selective"),
+    Case(2, 1, 1, 4, "latent", "none", sequence_parallel=False),
 ]
 SIZES = [s for s in itertools.product((1, 2, 4, 8), repeat=4) if np.prod(s) == 8]
 GRID = [
@@ -110,6 +120,11 @@ GRID = [
         ("mixtral", "padded", "deepseek"), ("none", "selective", "full"), (1, 2)
     )
 ]
+GRID += [
+    Case(*sizes, model, *choice)
+    for sizes in SIZES
+    for model, *choice in (("deepseek-v3", "selective", 2), ("direct", "full", 1, sizes[2] > 1))
+]
 
 
 @functools.cache
@@ -117,7 +132,8 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Parameters and tokens of a toy, with noise on what starts at 0 or 1."""
     case = Case(1, 1, 1, 1, model)
     with jax.set_mesh(host_mesh(case.mesh)):
-        params = init_state(MODELS[model], case.layout, Train()).params
+        make = jax.jit(lambda: init_state(MODELS[model], case.layout, Train()).params)
+        params = make.lower().compile(compiler_options=QUICK)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     leaves = [np.float32(x + 0.1 * noise.standard_normal(x.shape)) for x in leaves]

@@ -1,0 +1,141 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): q, k and v of low rank.
+
+    q of a head      = [q_n, rotate(q_r)]       q_n, q_r from  norm(x Qa) Qb,  or from  x Q
+    c, k_r           = parts of  x KVa          k_r is one for all heads
+    k of a head      = [k_n, rotate(k_r)]       k_n, v   from  norm(c) KVb
+    y                = softmax(q k^T / sqrt(n + r), causal) v O
+
+The latents norm(x Qa), norm(c) and k_r are a fraction of d_model. So each device makes them for its
+own part of a sequence-parallel stream, and they, not the stream, are gathered over `tensor`, which
+cuts the heads. Qa and KVa are the same on all devices along `tensor`.
+"""
+
+# Dims: B batch, S sequence, D model, N heads, R latent, K n + r channels of q and k, V of v
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
+
+from models.accounting.matrices import query_key_dim
+from models.config import ModelConfig
+from models.layout import Layout
+from models.norm import Norm
+from models.positions import frequencies, magnitude, rotate, score_scale
+from models.unfused import attend_stored, seen_TU
+from models.weights import matrix, residual_std
+
+EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
+LATENT = ("embed", "heads", None)  # of Qb and KVb: fsdp cuts the latent, as it cuts d_model
+HEADS = ("batch", "sequence", "heads", None)
+
+Rotation = Callable[[jax.Array], jax.Array]  # of queries or keys [B, S, N, K] by their positions
+
+
+class LatentAttention(nnx.Module):
+    """x_BSD -> [B, S, D], both cut over the sequence if sequence-parallel."""
+
+    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+        mla = config.mla
+        assert mla is not None and not config.bias  # the latter is refused by check_trainable
+        D, N, K = config.d_model, config.n_heads, query_key_dim(config)
+        Q, R, V = mla.q_lora_rank, mla.kv_lora_rank, mla.v_head_dim
+        self.config, self.layout = config, layout
+        keys = jax.random.split(key, 5)
+        make = functools.partial(matrix, layout)
+        norm = functools.partial(Norm, config, layout, kind="rmsnorm", eps=EPS)
+        cut, whole = ("embed", "heads", None), ("embed", None)
+        self.query_DNK = None if Q else make(keys[0], (D, N, K), cut)
+        self.query_a_DR = make(keys[0], (D, Q), whole) if Q else None
+        self.query_a_norm = norm(size=Q) if Q else None
+        self.query_b_RNK = make(keys[1], (Q, N, K), LATENT) if Q else None
+        self.kv_a_DR = make(keys[2], (D, R + mla.qk_rope_head_dim), whole)
+        self.kv_a_norm = norm(size=R)
+        self.kv_b_RNK = make(keys[3], (R, N, mla.qk_nope_head_dim + V), LATENT)
+        std = residual_std(config.n_layers)
+        self.out_NVD = make(keys[4], (N, V, D), ("heads", None, "embed"), std)
+
+    def __call__(self, x_BSD: jax.Array) -> jax.Array:
+        layout = self.layout
+        q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD)
+        q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
+        v_BSNV = checkpoint_name(v_BSNV, "value")
+        a_BSNV = checkpoint_name(self._attend(q_BSNK, k_BSNK, v_BSNV), "attention")
+        return layout.project(
+            "bsnv,nvd->bsd",
+            a_BSNV,
+            self.out_NVD[...],
+            ("heads", None, "embed"),
+            ("batch", "residual", None),
+            partial=True,
+        )
+
+    def latents(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, ...]:
+        """What queries are made from (normed, or x itself), norm(c) and rotated k_r; each of whole
+        sequences: [B, S, R]."""
+        layout, mla = self.layout, self.config.mla
+        assert mla is not None
+        kv_BSR = self._compressed(x_BSD, self.kv_a_DR)
+        c_BSR, k_BSR = jnp.split(kv_BSR, [mla.kv_lora_rank], axis=-1)
+        q_BSR = x_BSD
+        if self.query_a_DR is not None and self.query_a_norm is not None:
+            q_BSR = self.query_a_norm(self._compressed(x_BSD, self.query_a_DR))
+        # Rotated before it is gathered: so its gradient's sum over heads is scattered at once.
+        k_BSR = rotation(k_BSR[:, :, None])[:, :, 0]
+        return tuple(
+            layout.place(y, "batch", "sequence", None)
+            for y in (q_BSR, self.kv_a_norm(c_BSR), k_BSR)
+        )
+
+    def queries(self, q_BSR: jax.Array, rotation: Rotation) -> tuple[jax.Array, jax.Array]:
+        """The two parts of the heads [B, S, N, n or r], times YaRN's score scale."""
+        mla = self.config.mla
+        assert mla is not None
+        if self.query_b_RNK is None:
+            assert self.query_DNK is not None
+            w, dims = self.query_DNK, ("embed", "heads", None)
+        else:
+            w, dims = self.query_b_RNK, LATENT
+        q_BSNK = self.layout.project("bsr,rnk->bsnk", q_BSR, w[...], dims, HEADS)
+        scale = score_scale(self.config)
+        if scale != 1:
+            q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
+        n_BSNK, r_BSNK = jnp.split(q_BSNK, [mla.qk_nope_head_dim], axis=-1)
+        return n_BSNK, rotation(r_BSNK)
+
+    def _heads(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values as they enter the attention."""
+        layout, mla = self.layout, self.config.mla
+        assert mla is not None
+        q_BSR, c_BSR, k_BSR = self.latents(x_BSD, self._rotated)
+        q_BSNK = jnp.concatenate(self.queries(q_BSR, self._rotated), axis=-1)
+        kv_BSNK = layout.project("bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
+        kn_BSNK, v_BSNV = jnp.split(kv_BSNK, [mla.qk_nope_head_dim], axis=-1)
+        shape = (*kn_BSNK.shape[:3], mla.qk_rope_head_dim)
+        kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=layout.spec(*HEADS))
+        return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
+
+    def _rotated(self, x_BSNK: jax.Array) -> jax.Array:
+        """Queries or keys at their positions from 0 on."""
+        if self.config.positions != "rope":
+            return x_BSNK
+        return rotate(x_BSNK, frequencies(self.config), None, magnitude(self.config))
+
+    def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
+        """Each device on its own rows and heads; scores are stored, as values are of another
+        length than keys, which no kernel that jax offers takes."""
+        layout, seq = self.layout, q_BSNK.shape[1]
+
+        def core(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+            seen = seen_TU(seq, seq, self.config.sliding_window)
+            return attend_stored(q, k, v, seen, layout.precision)
+
+        spec = layout.spec(*HEADS)
+        return jax.shard_map(core, in_specs=(spec,) * 3, out_specs=spec)(q_BSNK, k_BSNK, v_BSNV)
+
+    def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
+        out = ("batch", "residual", None)
+        return self.layout.project("bsd,dr->bsr", x_BSD, w[...], ("embed", None), out)
