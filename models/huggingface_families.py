@@ -41,6 +41,7 @@ class Family:
     moe_constants: dict[str, Any] = field(default_factory=dict)  # as `constants`, of Moe
     moe_defaults: Table = field(default_factory=dict)  # as `defaults`, of Moe
     mla: tuple[str, ...] = ()  # keys that are fields of Mla by the same name
+    derived: tuple[str, ...] = ()  # keys that follow from others
     bias_keys: tuple[str, ...] = ()  # must agree: a ModelConfig has biases everywhere or nowhere
     rope_theta: float | None = 10_000.0  # where the key is absent; None: no rotary positions
     window: Literal["none", "always", "switched"] = "none"
@@ -51,7 +52,7 @@ class Family:
     def keys(self) -> set[str]:
         """Every key that is read."""
         rope = ROPE_KEYS if self.rope_theta else ()
-        special = (*self.bias_keys, *self.mla, *rope, *WINDOW_KEYS[self.window])
+        special = (*self.bias_keys, *self.mla, *self.derived, *rope, *WINDOW_KEYS[self.window])
         return {*self.shapes.values(), *self.moe.values(), *special}
 
 
@@ -190,5 +191,6 @@ FAMILIES: dict[str, Family] = {
         moe_constants=DEEPSEEK_CHOICE,
         moe_defaults=DEEPSEEK_DEFAULTS,
         mla=("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+        derived=("head_dim", "qk_head_dim"),  # of the rotated part, of both parts
     ),
 }

@@ -20,7 +20,7 @@ from meshes.errors import InputError, nearest
 from scaling.train.launch import avoid_absent_gpus
 from scaling.verbs.machines import cluster, collective, testbed
 from scaling.verbs.pricing import calibrate, compare, predict
-from scaling.verbs.training import sample, sharding, train
+from scaling.verbs.training import export, sample, sharding, train
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
@@ -31,6 +31,7 @@ VERBS: dict[str, Callable[..., int]] = {
     "compare": compare,
     "calibrate": calibrate,
     "sample": sample,
+    "export": export,
     "sharding": sharding,
     "cluster": cluster,
     "testbed": testbed,

@@ -1,48 +1,31 @@
 """Text from a checkpoint of a byte-level run, on one device whatever mesh it was trained on."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meshes.devices import present_mesh
 from meshes.errors import InputError
-from meshes.shape import MeshShape
 from models.transformer import Transformer
-from scaling.layouts import rules_for
-from scaling.optimizers import optimizer_of
-from scaling.run import Run, load_run
-from scaling.train.checkpoint import Checkpoints
+from scaling.run import Run
 from scaling.train.data import BYTE_VOCABULARY, decode, encode
-from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
-from scaling.train.step import abstract_state
+from scaling.trained import newest_model, run_of_folder
 
 
 def load_model(folder: Path) -> tuple[Run, Transformer]:
     """The newest checkpoint of a run folder, on the first device.
 
     Raises:
-        InputError: no run.json, no whole checkpoint.
+        InputError: no run.json, no whole checkpoint, not a model of bytes.
     """
-    if not (folder / "run.json").exists():
-        raise InputError(f"{folder} is not a run folder: it has no run.json")
-    run = replace(load_run(folder / "run.json"), mesh=MeshShape())
+    run = run_of_folder(folder)
     if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
         raise InputError(
             f"{folder} was trained on tokens of {run.train.data!r} (vocab_size "
             f"{run.model.vocab_size}); only models of bytes can be sampled as text"
         )
-    device = jax.local_devices()[0]
-    layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
-    with jax.set_mesh(present_mesh(MeshShape(), [device])):
-        like = abstract_state(run.model, layout, run.train, optimizer_of(run))
-        with Checkpoints(folder / "checkpoints") as checkpoints:
-            if checkpoints.latest() is None:
-                raise InputError(f"{folder} has no finished checkpoint; train the run first")
-            arrays, _, _ = checkpoints.restore(to_dict(like))
-        return run, from_dict(like, arrays).params
+    return run, newest_model(run, folder)
 
 
 def generate(

@@ -37,6 +37,7 @@ class TrainArguments:
     restarts: int = 0
     sinks: tuple[str, ...] = ()
     stopped_code: int = 0
+    init: Path | None = None
 
 
 def train_command(given: TrainArguments) -> int:
@@ -73,12 +74,15 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from scaling.train.prepare import compile_programs, plan
     from scaling.train.profile import parse_range
     from scaling.train.stopping import NotFinite
+    from scaling.weights.imported import open_weights
 
     check_range("--stopped-code", given.stopped_code, 0, MOST_CODE)
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
-    options = Options(folder, given.resume, profile, given.sinks, began=began())
+    options = Options(folder, given.resume, profile, given.sinks, began=began(), initial=given.init)
     check_sinks(given.sinks)
     check_folder(options)
+    if given.init is not None and not given.resume:
+        open_weights(given.init, run.model)
     _check_asked(run, given, folder)
     if given.devices is not None:
         use_host_devices(given.devices)
@@ -224,6 +228,7 @@ def _words(given: TrainArguments) -> list[str]:
         "--devices": given.devices,
         "--record-profile": given.record_profile,
         "--stopped-code": given.stopped_code or None,
+        "--init": given.init,
     }
     words = ["train", given.run]
     for flag, value in flags.items():

@@ -24,6 +24,7 @@ class Options:
     sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
     predicted: float | None = None  # s, of one step; shown beside the measured one
     began: float | None = None  # unix time, of the first of its attempts; None: now
+    initial: Path | None = None  # safetensors files that the first step begins with
 
 
 def check_folder(options: Options) -> None:

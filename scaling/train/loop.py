@@ -84,7 +84,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
         stack.callback(batches.close)
-        state, said = start(run, options, programs, checkpoints, batches)
+        state, said = start(plan, options, programs, checkpoints, batches)
         first, goes_on = jax.process_index() == 0, int(state.step) < run.train.steps
         if first and goes_on:  # else everything stays as it is
             save_run(run, folder / "run.json")

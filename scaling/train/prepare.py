@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,7 +29,9 @@ from scaling.train.step import (
     eval_step,
     init_state,
     jitted_step,
+    state_of,
 )
+from scaling.weights.imported import import_weights
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,19 @@ def compile_programs(plan: Plan) -> Programs:
             lowered = jax.jit(eval_step).lower(state.params, tokens)
             evaluate = lowered.compile(compiler_options=options)
     return Programs(state, tokens, init, step, evaluate)
+
+
+def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> TrainState:
+    """A fresh state: random parameters, or those of safetensors files. Call it under the mesh.
+
+    Raises:
+        InputError: the files are of another model, or not whole.
+    """
+    if weights is None:
+        return programs.init()
+    params = import_weights(weights, programs.state.params)
+    begin = lambda params: state_of(params, plan.run.train, optimizer_of(plan.run))
+    return jax.jit(begin, donate_argnums=0)(params)
 
 
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:

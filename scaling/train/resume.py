@@ -9,11 +9,11 @@ description   what differs from the one that was saved is named
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling.run import Run, run_dict
+from scaling.run import run_dict
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches
 from scaling.train.folder import Options
-from scaling.train.prepare import Programs
+from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.state import from_dict, to_dict
 from scaling.train.step import TrainState
 
@@ -21,7 +21,7 @@ MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere,
 
 
 def start(
-    run: Run,
+    plan: Plan,
     options: Options,
     programs: Programs,
     checkpoints: Checkpoints,
@@ -36,14 +36,14 @@ def start(
         InputError: no checkpoint that is whole, or one of another model, optimiser or data.
     """
     if not options.resume:
-        return programs.init(), []
+        return initial_state(plan, programs, options.initial), []
     arrays, place, saved = checkpoints.restore(to_dict(programs.state))
     batches.set_state(place)
     step = int(arrays["step"])
     lines = [f"resumed after step {step}"]
     if unfinished := checkpoints.unfinished(after=step):
         lines.append(f"left out: step {', '.join(map(str, unfinished))}, not saved to its end")
-    if changed := list(changes(saved, run_dict(run))):
+    if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     return from_dict(programs.state, arrays), lines
 

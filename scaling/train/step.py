@@ -65,7 +65,11 @@ def init_state(
     model: ModelConfig, layout: Layout, train: Train, optimizer: Optimizer = ADAMW
 ) -> TrainState:
     """A fresh state; the same numbers on every mesh. Call it inside jit, under the mesh."""
-    params = Transformer(model, layout, jax.random.key(train.seed))
+    return state_of(Transformer(model, layout, jax.random.key(train.seed)), train, optimizer)
+
+
+def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
+    """The state before the first step, of given parameters."""
     state = make_optimizer(train, optimizer).init(params)
     return TrainState(jnp.zeros((), jnp.int32), params, state)
 

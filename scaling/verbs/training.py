@@ -1,6 +1,7 @@
-"""Verbs of runs: train one, sample from it, show how its parameters are cut."""
+"""Verbs of runs: train one, sample from it, export it, show how its parameters are cut."""
 
 from pathlib import Path
+from typing import Literal
 
 from tyro.conf import Positional
 
@@ -17,6 +18,7 @@ def train(
     record_profile: str | None = None,
     restarts: int = 0,
     stopped_code: int = 0,
+    init: Path | None = None,
     tensorboard: bool = False,
     wandb: bool = False,
 ) -> int:
@@ -36,6 +38,8 @@ def train(
         restarts: start again from the last checkpoint after a crash, up to this many times.
         stopped_code: exit code where a signal stopped the run before its end, for launchers that
             take 0 for the end.
+        init: safetensors weights to begin with, in Hugging Face's names: a folder or one file. With
+            --resume the checkpoint is taken instead.
         tensorboard: also write TensorBoard events.
         wandb: also log to Weights & Biases.
     """
@@ -43,7 +47,8 @@ def train(
 
     sinks = tuple(n for n, on in (("tensorboard", tensorboard), ("wandb", wandb)) if on)
     given = TrainArguments(
-        run, mesh, steps, run_dir, resume, devices, record_profile, restarts, sinks, stopped_code
+        *(run, mesh, steps, run_dir, resume, devices, record_profile, restarts, sinks),
+        *(stopped_code, init),
     )
     return train_command(given)
 
@@ -71,6 +76,21 @@ def sample(
     run, model = load_model(run_dir)
     print(generate(model, prompt, run.batch.seq_len, tokens, temperature, seed))
     return 0
+
+
+def export(run_dir: Positional[Path], output: Path, dtype: Literal["fp32", "bf16"] = "fp32") -> int:
+    """Write a checkpoint as safetensors in Hugging Face's names, with its config.json.
+
+    Example: scaling export runs/demo --output demo-weights
+
+    Args:
+        run_dir: folder of a run.
+        output: folder to write; must be empty or new.
+        dtype: fp32 keeps every bit, bf16 rounds to nearest.
+    """
+    from scaling.commands.export import export_command
+
+    return export_command(run_dir, output, dtype)
 
 
 def sharding(

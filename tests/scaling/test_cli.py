@@ -91,7 +91,7 @@ def check_refused(result, *words):
         (["tiny", "--mesh", ","], ["empty"]),
         (["tiny", "--mesh", "tensor=8"], ["model.n_heads=4", "tensor=8"]),
         (["tiny", "--mesh", "data=3"], ["batch.global_batch=8", "data=3"]),
-        (["deepseek-v3"], ["multi-head latent attention", "not yet"]),
+        (["deepseek-v3", "--mesh", "context=2"], ["context=2", "not yet"]),
         (["tiny", "--mesh", "stage=2,data=4"], ["mesh axis stage=2", "not yet"]),
         (["tiny-moe", "--mesh", "expert=3"], ["global_batch=8", "expert=3"]),
         (["tiny-moe", "--mesh", "context=2"], ["mixture-of-experts", "context=2", "not yet"]),

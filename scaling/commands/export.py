@@ -1,0 +1,23 @@
+"""`scaling export`: a checkpoint as safetensors files."""
+
+import sys
+from pathlib import Path
+
+from models.huggingface_export import family_of
+
+
+def export_command(run_dir: Path, output: Path, dtype: str) -> int:
+    """Write the newest checkpoint of a run folder; returns the exit code."""
+    from scaling.trained import newest_model, run_of_folder
+    from scaling.weights.exported import export_weights
+
+    run = run_of_folder(run_dir)
+    family = family_of(run.model)  # refused before anything is read
+    files = export_weights(newest_model(run, run_dir), output, run.batch.seq_len, dtype)
+    size = sum(file.stat().st_size for file in files)
+    print(
+        f"wrote {output}: config.json ({family}) and {len(files)} file(s) of weights, "
+        f"{size:,} bytes in {dtype}",
+        file=sys.stdout,
+    )
+    return 0

@@ -1,0 +1,45 @@
+"""The model of a run folder, on one device whatever mesh it was trained on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+
+from meshes.devices import present_mesh
+from meshes.errors import InputError
+from meshes.shape import MeshShape
+from models.transformer import Transformer
+from scaling.layouts import rules_for
+from scaling.optimizers import optimizer_of
+from scaling.run import Run, load_run
+from scaling.train.checkpoint import Checkpoints
+from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
+from scaling.train.step import abstract_state
+
+
+def run_of_folder(folder: Path) -> Run:
+    """The run of a folder, put on one device.
+
+    Raises:
+        InputError: no run.json.
+    """
+    if not (folder / "run.json").exists():
+        raise InputError(f"{folder} is not a run folder: it has no run.json")
+    return replace(load_run(folder / "run.json"), mesh=MeshShape())
+
+
+def newest_model(run: Run, folder: Path) -> Transformer:
+    """The parameters of a run's newest whole checkpoint, on the first device.
+
+    Raises:
+        InputError: there is none.
+    """
+    device = jax.local_devices()[0]
+    layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
+    with jax.set_mesh(present_mesh(MeshShape(), [device])):
+        like = abstract_state(run.model, layout, run.train, optimizer_of(run))
+        with Checkpoints(folder / "checkpoints") as checkpoints:
+            if checkpoints.latest() is None:
+                raise InputError(f"{folder} has no finished checkpoint; train the run first")
+            arrays, _, _ = checkpoints.restore(to_dict(like))
+        return from_dict(like, arrays).params

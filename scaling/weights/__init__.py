@@ -1,0 +1,1 @@
+"""Weights from and to safetensors files in Hugging Face's names."""

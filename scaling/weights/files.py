@@ -1,0 +1,210 @@
+"""A folder of safetensors files: which tensors it holds, and their slices. Nothing is read but
+headers, until a slice is asked for.
+
+A folder holds model.safetensors, or model.safetensors.index.json with the file of each tensor. The
+library's messages are turned into ones with the file's name.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy  # noqa: F401  (numpy then knows bfloat16)
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from meshes.errors import InputError
+from models.huggingface_names import GPT2_PREFIX, IGNORED, Stored
+from scaling.run import read_json
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+READABLE = ("F32", "BF16", "F16")  # exact in float32
+MOST_NAMED = 3  # tensors, in one message
+
+
+@dataclass(frozen=True)
+class Held:
+    """One tensor of a folder."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str  # as safetensors names it
+
+
+class WeightFiles:
+    """The tensors of a folder (or of one file) by name."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._open: dict[Path, Any] = {}
+        self._files = _files(path)
+
+    @cached_property
+    def held(self) -> dict[str, Held]:
+        """Every tensor, from the headers.
+
+        Raises:
+            InputError: a file that is missing, cut short or no safetensors file; a tensor of the
+                index that its file has not.
+        """
+        found = {}
+        for file, listed in self._files.items():
+            handle = self._handle(file)
+            there = set(handle.keys())
+            missing = sorted((listed or there) - there)
+            if missing:
+                raise InputError(f"{file} lacks {_some(missing)}, which {INDEX} says it holds")
+            for name in listed or there:
+                part = handle.get_slice(name)
+                found[name] = Held(file, tuple(part.get_shape()), part.get_dtype())
+        return found
+
+    def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A part of a tensor, in its own number format."""
+        return self._handle(self.held[name].file).get_slice(name)[index]
+
+    def _handle(self, file: Path) -> Any:
+        if file not in self._open:
+            try:
+                self._open[file] = safe_open(file, "np")
+            except FileNotFoundError:
+                raise InputError(f"{file} is missing; {INDEX} beside it names it") from None
+            except (SafetensorError, OSError) as error:
+                size = file.stat().st_size if file.is_file() else 0
+                raise InputError(
+                    f"{file} ({size:,} bytes) is no whole safetensors file: {error}; fetch it again"
+                ) from None
+        return self._open[file]
+
+
+def check_weights(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
+    """Compare what is there with what a model needs, before anything is read.
+
+    Raises:
+        InputError: tensors that are missing, too many, of another shape or of a number format that
+            is not read; the message has their number, the first of them, and shapes.
+    """
+    wanted = {n: s.shape for s in parameters.values() for n in map(_spelt(files), s.names())}
+    held = files.held
+    missing = [name for name in wanted if name not in held]
+    wrong = [
+        f"{name} is {list(held[name].shape)}, not {list(shape)}"
+        for name, shape in wanted.items()
+        if name in held and held[name].shape != shape
+    ]
+    ignored = (*IGNORED, "lm_head.weight")  # a head that is tied may be there all the same
+    other = [name for name in held if name not in wanted and not name.endswith(ignored)]
+    formats = [
+        f"{name} is {held[name].dtype}"
+        for name in wanted
+        if name in held and held[name].dtype not in READABLE
+    ]
+    problems = [
+        (missing, f"{len(missing)} of {len(wanted)} tensors are missing"),
+        (wrong, f"{len(wrong)} of {len(wanted)} tensors have another shape"),
+        (formats, f"{len(formats)} tensors are neither {', '.join(READABLE)}"),
+        (sorted(other), f"{len(other)} tensors have no place in this model"),
+    ]
+    said = [f"{what} ({_some(names)})" for names, what in problems if names]
+    if said:
+        raise InputError(
+            f"{files.path} does not hold this model: {'; '.join(said)}. Name the model by the "
+            'config.json beside the weights: "model": {"config": FOLDER}'
+        )
+
+
+def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> np.ndarray:
+    """A part of a parameter, float32: only the slices of the files that it needs are read.
+
+    Args:
+        files: checked against the parameter.
+        stored: where it lies.
+        index: of the parameter, one slice of step 1 per dimension.
+    """
+    ranges = [range(*cut.indices(n)) for cut, n in zip(index, stored.parameter_shape, strict=True)]
+    layers: Any = [None]
+    experts: Any = [None]
+    if stored.layers is not None:
+        layers = [stored.layers[i] for i in ranges.pop(0)]
+    if stored.experts:
+        experts = ranges.pop(0)
+    spelt, inner = _spelt(files), dict(zip(stored.dims, ranges, strict=True))
+    parts = [
+        [_tensor(files, stored, spelt(stored.tensor(layer, expert)), inner) for expert in experts]
+        for layer in layers
+    ]
+    array = np.array(parts, np.float32)  # [layers, experts, ...], each 1 where there are none
+    lost = (0,) if stored.layers is None else ()
+    return array.squeeze((*lost, *(() if stored.experts else (1,))))
+
+
+def _tensor(
+    files: WeightFiles, stored: Stored, name: str, inner: Mapping[str, range]
+) -> np.ndarray:
+    """One layer's or expert's part: rows of the file, then cut and turned to the parameter's order.
+
+    Of dimensions that lie together in one of the file's, the first is cut while reading; channels
+    that lie in another order are read whole.
+    """
+    sizes, (part, _) = stored.sizes, stored.part
+    whole = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
+    cuts, shape = [], []
+    for dims in stored.layout:
+        first, others = dims[0], dims[1:]
+        step = math.prod(sizes[d] for d in others)
+        # Parts lie along the last dimension; elsewhere there is one part, of number 0.
+        offset = part * sizes[first] * step if dims == stored.layout[-1] else 0
+        rows = whole.get(first, inner[first])
+        cuts.append(slice(offset + rows.start * step, offset + rows.stop * step))
+        shape += [len(rows), *(sizes[d] for d in others)]
+    letters = "".join(stored.layout)
+    array = files.read(name, tuple(cuts)).reshape(shape)
+    array = array.transpose([letters.index(d) for d in stored.dims])
+    if stored.interleaved:
+        array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]
+    already = {dims[0] for dims in stored.layout} - whole.keys()
+    ours = [
+        slice(None) if d in already else slice(inner[d].start, inner[d].stop) for d in stored.dims
+    ]
+    return array[tuple(ours)]
+
+
+def deinterleaved(channels: int, rotated: int) -> np.ndarray:
+    """Where our channels lie in a file whose last `rotated` ones are pairs (2i, 2i + 1); ours are
+    halves (i, i + rotated / 2)."""
+    kept = channels - rotated
+    pairs = np.arange(rotated).reshape(-1, 2).T.reshape(-1)
+    return np.concatenate([np.arange(kept), kept + pairs])
+
+
+def _files(path: Path) -> dict[Path, set[str] | None]:
+    """Each file, and the tensors that an index says it holds."""
+    if path.is_file() and path.suffix == ".safetensors":
+        return {path: None}
+    if (path / INDEX).is_file():
+        index = read_json(path / INDEX)
+        listed = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(listed, dict) or not all(isinstance(f, str) for f in listed.values()):
+            raise InputError(f"{path / INDEX} has no weight_map from tensors to files")
+        found: dict[Path, set[str]] = {}
+        for name, file in listed.items():
+            found.setdefault(path / file, set()).add(name)
+        return dict(found)
+    if (path / SINGLE).is_file():
+        return {path / SINGLE: None}
+    raise InputError(f"{path} holds neither {SINGLE} nor {INDEX}")
+
+
+def _spelt(files: WeightFiles) -> Any:
+    """Names as the files spell them: GPT-2's own have no prefix."""
+    bare = not any(name.startswith(GPT2_PREFIX) for name in files.held)
+    return lambda name: name.removeprefix(GPT2_PREFIX) if bare else name
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

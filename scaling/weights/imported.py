@@ -1,0 +1,70 @@
+"""Parameters from safetensors files, straight onto the mesh: each device reads its own slices."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshes.errors import InputError
+from models.config import ModelConfig
+from models.huggingface_export import family_of
+from models.huggingface_names import Stored, stored_parameters
+from models.transformer import Transformer
+from scaling.run import read_json
+from scaling.train.state import names
+from scaling.weights.files import WeightFiles, check_weights, read_part
+
+
+def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:
+    """The files of a folder, and where each parameter of the model lies in them. Needs no devices.
+
+    Raises:
+        InputError: no such files, or they are of another model.
+    """
+    files, parameters = WeightFiles(path), stored_parameters(config, family_of(config))
+    if not _is_interleaved(path):
+        parameters = {name: replace(stored, interleaved=0) for name, stored in parameters.items()}
+    check_weights(files, parameters)
+    return files, parameters
+
+
+def import_weights(path: Path, like: Transformer) -> Transformer:
+    """The parameters in the files, float32, cut like `like`.
+
+    Args:
+        path: folder with model.safetensors (or its index), or one file.
+        like: shapes and shardings (jax.ShapeDtypeStruct) of the model's parameters.
+
+    Raises:
+        InputError: as `open_weights`.
+    """
+    files, parameters = open_weights(path, like.config)
+    pairs = zip(names(like), jax.tree.leaves(like), strict=True)
+    placed = [_placed(files, parameters[name], leaf) for name, leaf in pairs]
+    return jax.tree.unflatten(jax.tree.structure(like), placed)
+
+
+def _placed(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
+    assert stored.parameter_shape == leaf.shape, (stored, leaf.shape)
+    read: dict[str, np.ndarray] = {}  # replicas take the same part
+
+    def part(index: tuple[slice, ...] | None) -> np.ndarray:
+        assert index is not None
+        key = str(index)
+        if key not in read:
+            read[key] = read_part(files, stored, index)
+        return read[key]
+
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
+
+
+def _is_interleaved(path: Path) -> bool:
+    """How rotated channels of latent attention lie in the files: in pairs unless config.json beside
+    them says otherwise (transformers' default)."""
+    config = (path if path.is_dir() else path.parent) / "config.json"
+    data = read_json(config) if config.is_file() else {}
+    if not isinstance(data, dict):
+        raise InputError(f"{config}: expected a JSON object")
+    return data.get("rope_interleave") is not False
