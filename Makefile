@@ -3,7 +3,7 @@
 #
 #   PYTHON=/path/to/python3.12           interpreter for .venv
 #   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
-#   DEMO_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, GPU_ARGS    likewise for the others
+#   DEMO_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, PARITY_ARGS, GPU_ARGS    likewise for the others
 
 BIN := .venv/bin
 READY := .venv/.ready-dev
@@ -18,7 +18,7 @@ LONG_TIER := not gpu
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format host-check bench gpu clean
+.PHONY: help demo test test-all lint format host-check bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -47,12 +47,19 @@ host-check: $(READY)  ## predicted against measured steps on 8 devices of this m
 bench: $(READY)  ## time this project's own speed promises
 	$(BIN)/python -m experiments.bench $(BENCH_ARGS)
 
+parity: .venv-parity/.ready  ## logits against Hugging Face's; brings torch, 6 GB, in an environment of its own
+	JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=8 .venv-parity/bin/python -m experiments.parity $(PARITY_ARGS)
+
 gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing
 	@sh tools/gpu.sh $(GPU_ARGS)
 
 clean:  ## remove caches and built packages; runs and .venv stay
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+.venv-parity/.ready: pyproject.toml tools/setup.sh
+	@sh tools/setup.sh parity .venv-parity
+	@touch $@
 
 .venv/.ready-%: pyproject.toml tools/setup.sh
 	@sh tools/setup.sh $*

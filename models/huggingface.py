@@ -71,6 +71,7 @@ def read_config(path: str | Path) -> ModelConfig:
 def translate(data: Json, where: str) -> ModelConfig:
     """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
     family = _family(data, where)
+    data = {_key(family, data, key): value for key, value in data.items()}
     said = {key: value for key, value in data.items() if value is not None}
     _refuse({k: v for k, v in said.items() if not _is_expressible(family, k, v)}, where)
     _check_present(family, data, where)
@@ -90,6 +91,12 @@ def _family(data: Json, where: str) -> Family:
         known = nearest(name, FAMILIES)
         raise InputError(f"{where}: model_type {name!r} cannot be read; {known}")
     return FAMILIES[name]
+
+
+def _key(family: Family, data: Json, key: str) -> str:
+    """A key in its first spelling; one that stands beside it is refused as unknown."""
+    first = family.aliases.get(key, key)
+    return key if first in data else first
 
 
 def _is_expressible(family: Family, key: str, value: Any) -> bool:

@@ -42,6 +42,7 @@ class Family:
     moe_defaults: Table = field(default_factory=dict)  # as `defaults`, of Moe
     mla: tuple[str, ...] = ()  # keys that are fields of Mla by the same name
     derived: tuple[str, ...] = ()  # keys that follow from others
+    aliases: Table = field(default_factory=dict)  # another spelling of a key -> the key
     bias_keys: tuple[str, ...] = ()  # must agree: a ModelConfig has biases everywhere or nowhere
     rope_theta: float | None = 10_000.0  # where the key is absent; None: no rotary positions
     window: Literal["none", "always", "switched"] = "none"
@@ -163,6 +164,7 @@ FAMILIES: dict[str, Family] = {
             "aux_loss": "router_aux_loss_coef",
         },
         moe_defaults=AUX_LOSS | {"normalize_weights": False},
+        aliases={"num_local_experts": "num_experts"},  # as release 5 writes it
         window="switched",
         default_window=4096,
     ),

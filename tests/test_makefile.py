@@ -22,7 +22,7 @@ case "$1 $2" in
   "-c "*sys.version_info*) exit {too_old} ;;
   "-c "*devices*) exit {no_gpu} ;;
   "-c "*) exit 0 ;;
-  "-m venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+  "-m venv") for folder; do :; done; mkdir -p $folder/bin && cp "$0" $folder/bin/python ;;
 esac
 echo "{name} $*" >> log
 case "$*" in *install*) exit {install} ;; esac
@@ -86,6 +86,7 @@ def test_make_alone_lists_every_target(checkout):
             "format",
             "host-check",
             "bench",
+            "parity",
             "gpu",
             "clean",
         )
@@ -146,6 +147,15 @@ def test_it_installs_again_only_when_pyproject_has_changed(checkout):
     checkout.make("test")
     assert len(checkout.installs()) == 2
     assert sum("-m venv" in line for line in checkout.log()) == 1
+
+
+def test_parity_has_an_environment_of_its_own(checkout):
+    checkout.add_python("python3")
+    assert checkout.make("parity", "PARITY_ARGS=--seeds 1").returncode == 0
+    assert checkout.log()[0] == "python3 -m venv --clear .venv-parity"
+    assert checkout.installs()[0].endswith(".[parity]")
+    assert checkout.log()[-1] == "python3 -m experiments.parity --seeds 1"
+    assert not (checkout.folder / ".venv").exists()
 
 
 def test_a_failed_install_says_what_to_do_and_is_tried_again(checkout):

@@ -2,13 +2,14 @@
 # Makes .venv and installs this project into it, editable, with the extras named:
 #
 #     tools/setup.sh dev,deviceless
+#     tools/setup.sh parity .venv-parity      into another environment
 #
 # PYTHON=/path/to/python chooses the interpreter; otherwise the first below that runs and is new
 # enough. uv does the work where it is on the PATH, else venv and pip.
 set -eu
 
 extras=$1
-venv=.venv
+venv=${2:-.venv}
 
 say() { printf '%s\n' "$@" >&2; }
 

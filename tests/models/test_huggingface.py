@@ -181,6 +181,14 @@ def test_deepseek_v3_is_refused_with_everything_that_does_not_fit():
     assert replace(stretched, yarn=None) == preset("deepseek-v3")
 
 
+def test_experts_of_qwen3_are_counted_in_both_spellings_but_not_twice():
+    """Published files say num_experts; transformers 5 writes num_local_experts."""
+    new = {k: v for k, v in QWEN3_MOE.items() if k != "num_experts"} | {"num_local_experts": 128}
+    assert translate(new, "c") == preset("qwen3-30b-a3b")
+    with pytest.raises(InputError, match="cannot express num_local_experts=64"):
+        translate(QWEN3_MOE | {"num_local_experts": 64}, "c")
+
+
 def test_yarn_is_read_in_both_spellings_and_begins_at_the_longest_sequence_by_default():
     yarn = {"rope_type": "yarn", "factor": 4.0, "attention_factor": None}
     said = translate(QWEN3 | {"rope_scaling": yarn, "max_position_embeddings": 32768}, "c")

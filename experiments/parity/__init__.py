@@ -1,0 +1,1 @@
+"""Models here against the same models of Hugging Face's transformers (`make parity`)."""

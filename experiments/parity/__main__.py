@@ -1,0 +1,89 @@
+"""`make parity`: logits of random small models here and in transformers, both ways.
+
+    their model -> files -> ours, on one device and on eight       import
+    ours -> files -> their model                                   export
+
+Ends with 1 where a logit differs by more than the tolerance. --store writes the reference that
+`make test` compares with, without torch.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from experiments.parity import ours, theirs
+from experiments.parity.families import FAMILIES, LONGEST
+from meshes.shape import MeshShape, parse_mesh
+from models.huggingface import read_config
+from scaling.weights.exported import export_weights
+
+MESHES = {"one": MeshShape(), "eight": parse_mesh("data=2,fsdp=2,tensor=2")}
+TOLERANCE = 2e-5  # of the largest logit: float32, sums in another order
+STORED = Path("tests/models/parity")
+FEW = 2  # sequences that are kept
+KEPT = ("config.json", "model.safetensors")
+
+
+def main() -> int:
+    """Compare every family; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--store", action="store_true")
+    given = parser.parse_args()
+    print(
+        f"{'family':12} {'seed':>4} {'largest':>8} {'one':>8} {'eight':>8} {'export':>8}  (of it)"
+    )
+    worst = 0.0
+    for family in FAMILIES:
+        for seed in range(given.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                largest, errors = _compared(family, seed, Path(folder))
+            worst = max(worst, *errors)
+            shown = " ".join(f"{error:8.1e}" for error in errors)
+            print(f"{family:12} {seed:4} {largest:8.2f} {shown}", flush=True)
+        if given.store:
+            _store(family)
+    print(f"worst {worst:.1e}, tolerance {TOLERANCE:.0e}")
+    return 0 if worst <= TOLERANCE else 1
+
+
+def _compared(family: str, seed: int, folder: Path) -> tuple[float, list[float]]:
+    """The largest logit, and by how much of it each way differs at most."""
+    tokens, expected = theirs.make(family, seed, folder / "theirs")
+    largest = float(np.abs(expected).max())
+    error = lambda found: float(np.abs(found - expected).max()) / largest
+    errors = []
+    for shape in MESHES.values():
+        model, found = ours.load(folder / "theirs", tokens, _fitting(shape, folder / "theirs"))
+        errors.append(error(found))
+    export_weights(model, folder / "ours", LONGEST)
+    return largest, [*errors, error(theirs.load(folder / "ours", tokens))]
+
+
+def _fitting(shape: MeshShape, folder: Path) -> MeshShape:
+    """The mesh, without tensor where one key/value head cannot be cut."""
+    config = read_config(folder)
+    if config.n_kv_heads % shape.tensor == 0:
+        return shape
+    return MeshShape(data=shape.data, fsdp=shape.fsdp)
+
+
+def _store(family: str) -> None:
+    """One model of the family, its tokens and logits, for the tests."""
+    target = STORED / family
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tokens, logits = theirs.make(family, 0, Path(folder))
+        for name in KEPT:
+            shutil.copy(Path(folder) / name, target / name)
+    few = {"tokens": tokens[:FEW].astype(np.int32), "logits": logits[:FEW].copy()}
+    save_file(few, target / "logits.safetensors")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

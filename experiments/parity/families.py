@@ -1,0 +1,136 @@
+"""Small random configurations of each family, as transformers writes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+VOCABULARY, LONGEST = 40, 32
+Config = dict[str, Any]
+
+
+def _rotary(draw: np.random.Generator) -> Config:
+    """What all families with rotary positions have."""
+    kv_heads = int(draw.choice([1, 2]))
+    return {
+        "vocab_size": VOCABULARY,
+        "hidden_size": int(draw.choice([16, 24])),
+        "intermediate_size": int(draw.choice([24, 32])),
+        "num_hidden_layers": 2,
+        "num_attention_heads": kv_heads * int(draw.choice([2, 4])),
+        "num_key_value_heads": kv_heads,
+        "head_dim": int(draw.choice([4, 8])),
+        "max_position_embeddings": LONGEST,
+        "rms_norm_eps": float(draw.choice([1e-6, 1e-4])),
+        "tie_word_embeddings": bool(draw.integers(2)),
+    }
+
+
+def gpt2(draw: np.random.Generator) -> Config:
+    """Learned positions, LayerNorm, biases, tanh GELU."""
+    heads = int(draw.choice([2, 4]))
+    return {
+        "vocab_size": VOCABULARY,
+        "n_embd": 8 * heads,
+        "n_layer": 2,
+        "n_head": heads,
+        "n_positions": LONGEST,
+        "n_inner": int(draw.choice([24, 40])),
+    }
+
+
+def llama(draw: np.random.Generator) -> Config:
+    """Grouped queries, Llama 3.1's stretched wavelengths."""
+    scaling = {
+        "rope_type": "llama3",
+        "rope_theta": 1e4,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }
+    biases = bool(draw.integers(2))
+    return _rotary(draw) | {
+        "rope_parameters": scaling,
+        "attention_bias": biases,
+        "mlp_bias": biases,
+    }
+
+
+def qwen3(draw: np.random.Generator) -> Config:
+    """Normalised queries and keys, a sliding window on every layer, YaRN."""
+    yarn = {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 2.0,
+        "original_max_position_embeddings": 16,
+    }
+    window = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
+    return _rotary(draw) | window | {"rope_parameters": yarn}
+
+
+def mixtral(draw: np.random.Generator) -> Config:
+    """Two of several experts, softmax over the chosen."""
+    return _rotary(draw) | {
+        "num_local_experts": int(draw.choice([4, 6])),
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    }
+
+
+def qwen3_moe(draw: np.random.Generator) -> Config:
+    """Experts narrower than the MLP, weights normalised or not."""
+    return _rotary(draw) | {
+        "num_experts": int(draw.choice([4, 6])),
+        "num_experts_per_tok": int(draw.choice([2, 3])),
+        "moe_intermediate_size": int(draw.choice([8, 16])),
+        "norm_topk_prob": bool(draw.integers(2)),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+
+
+def deepseek_v3(draw: np.random.Generator) -> Config:
+    """Latent attention, groups of experts chosen by biased sigmoids, shared experts, YaRN."""
+    yarn = {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 4.0,
+        "mscale": 1.0,
+        "mscale_all_dim": float(draw.choice([0.7, 1.0])),
+        "original_max_position_embeddings": 16,
+    }
+    heads = int(draw.choice([2, 4]))
+    rotary = _rotary(draw)
+    del rotary["head_dim"]
+    return rotary | {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "q_lora_rank": [None, 12, 16][int(draw.integers(3))],
+        "kv_lora_rank": int(draw.choice([8, 16])),
+        "qk_nope_head_dim": int(draw.choice([8, 12])),
+        "qk_rope_head_dim": int(draw.choice([4, 8])),
+        "v_head_dim": int(draw.choice([6, 12])),
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "n_group": 4,
+        "topk_group": 2,
+        "n_shared_experts": int(draw.choice([1, 2])),
+        "moe_intermediate_size": int(draw.choice([12, 16])),
+        "first_k_dense_replace": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "num_nextn_predict_layers": 0,
+        "rope_interleave": bool(draw.integers(2)),
+        "rope_parameters": yarn,
+    }
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
+    "gpt2": gpt2,
+    "llama": llama,
+    "qwen3": qwen3,
+    "mixtral": mixtral,
+    "qwen3_moe": qwen3_moe,
+    "deepseek_v3": deepseek_v3,
+}

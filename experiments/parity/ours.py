@@ -1,0 +1,40 @@
+"""The same models here: from Hugging Face files to logits, on any mesh."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from meshes.devices import host_mesh
+from meshes.shape import MeshShape
+from models.huggingface import read_config
+from models.layout import Layout
+from models.transformer import Transformer
+from scaling.layouts import rules_for
+from scaling.run import Batch, Run
+from scaling.train.step import abstract_state
+from scaling.weights.imported import import_weights
+
+QUICK: dict[str, Any] = {
+    "xla_backend_optimization_level": 0
+}  # of LLVM's code, not of XLA's program
+
+
+def load(folder: Path, tokens: np.ndarray, shape: MeshShape) -> tuple[Transformer, np.ndarray]:
+    """The model of a folder on a mesh, in float32, and its logits [B, S, V].
+
+    Args:
+        folder: config.json and weights.
+        tokens: int [B, S].
+        shape: of fake devices.
+    """
+    run = Run("parity", read_config(folder), Batch(*tokens.shape))
+    layout = Layout(rules_for(run, shape), "fp32")
+    mesh = host_mesh(shape)
+    with jax.set_mesh(mesh):
+        model = import_weights(folder, abstract_state(run.model, layout, run.train).params)
+        sharding = jax.NamedSharding(mesh, layout.spec("batch", "sequence"))
+        placed = jax.device_put(tokens.astype(np.int32), sharding)
+        forward = jax.jit(lambda model, tokens: model(tokens)).lower(model, placed)
+        return model, np.asarray(forward.compile(compiler_options=QUICK)(model, placed))
