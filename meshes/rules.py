@@ -28,6 +28,7 @@ DEFAULT: Mapping[str, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "vocab": ("tensor",),
     "experts": ("expert",),
+    "layers": ("stage",),  # of the stored stack
 }
 
 

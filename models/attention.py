@@ -19,6 +19,7 @@ from models.context import attend_across
 from models.layout import Layout
 from models.norm import Norm
 from models.positions import frequencies, magnitude, rotate
+from models.staged import stage_map
 from models.weights import add_bias, matrix, residual_std, zeros
 
 
@@ -95,6 +96,6 @@ def attend(
     )
     query = layout.spec("batch", "sequence", "heads", None)
     keys = layout.spec("batch", "sequence", "kv_heads", None)
-    mapped = jax.shard_map(core, in_specs=(query, keys, keys), out_specs=query, check_vma=False)
+    mapped = stage_map(layout, core, (query, keys, keys), query, check_vma=False)
     with jax.default_matmul_precision(layout.precision.name.lower()):
         return mapped(q_BSNK, k_BSMK, v_BSMK)

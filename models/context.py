@@ -28,6 +28,7 @@ from models.blocks import Kernel
 from models.chunks import Chunks, Halves, Ours
 from models.layout import Layout
 from models.passing import Passing
+from models.staged import stage_map
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -46,7 +47,8 @@ def attend_across(
 
 def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tuple:
     query, keys, kept = _specs(layout)
-    mapped = jax.shard_map(
+    mapped = stage_map(
+        layout,
         functools.partial(_device_forward, layout, window),
         in_specs=(query, keys, keys),
         out_specs=(query, P(*query[:3]), kept),
@@ -60,7 +62,8 @@ def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tupl
 
 def _backward(layout: Layout, window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
     query, keys, kept = _specs(layout)
-    mapped = jax.shard_map(
+    mapped = stage_map(
+        layout,
         functools.partial(_device_backward, layout, window),
         in_specs=(query, keys, keys, query, P(*query[:3]), kept, query),
         out_specs=(query, keys, keys),

@@ -8,6 +8,8 @@ is the textbook gradient: reduce-scatter over fsdp, all-reduce of the shard over
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -29,22 +31,25 @@ class Embedding(nnx.Module):
         learned = config.positions == "learned"
         self.positions_TD = matrix(layout, keys[1], (T, D), (None, "embed")) if learned else None
 
-    def __call__(self, tokens_BS: jax.Array) -> jax.Array:
-        layout = self.layout
+    def __call__(self, tokens_BS: jax.Array, layout: Layout | None = None) -> jax.Array:
+        """Under another layout than its own where the batch is cut otherwise."""
+        layout = layout or self.layout
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
             tables.append(self.positions_TD[...])
         specs = [jax.typeof(table).sharding.spec for table in tables]
         look_up = jax.shard_map(
-            self._local,
+            functools.partial(self._local, layout),
             in_specs=(layout.spec("batch", "sequence"), *specs),
             out_specs=layout.spec("batch", "residual", None),
         )
         return look_up(tokens_BS, *tables)
 
-    def _local(self, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array) -> jax.Array:
+    def _local(
+        self, layout: Layout, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array
+    ) -> jax.Array:
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
-        layout, rules = self.layout, self.layout.rules
+        rules = layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
         vocab, tokens = rules.axes("vocab"), (*rules.axes("batch"), *rules.axes("sequence"))
         table_vD = self._whole(table_vd, tokens if vocab else (*tokens, *cut))
@@ -80,7 +85,9 @@ class Embedding(nnx.Module):
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
         replicas = [axis for axis in met if axis not in axes]
-        marked = tuple(a for a in replicas if a in ("data", "context"))  # so by accumulation
+        marked = tuple(
+            a for a in replicas if a in ("data", "context", "stage")
+        )  # so by accumulation
         for together in filter(None, (marked, *((a,) for a in replicas if a not in marked))):
             table = jax.lax.pcast(table, together, to="varying")
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table

@@ -10,7 +10,7 @@ A sharded matmul of fully sharded data parallelism is three lines of textbook:
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,8 @@ class Layout:
     remat: Literal["none", "selective", "full"] = "none"
     attention: Literal["cudnn", "xla"] = "xla"
     context: Literal["ring", "all-gather"] = "ring"  # how attention sees a sequence that is cut
+    rounds: int = 1  # of the pipeline over stages, see meshes.ticks
+    recompute_stages: bool = False  # keep a stage's input only of each of its ticks
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -42,6 +44,13 @@ class Layout:
         """True fp32 products for "fp32"; the device's default (TF32 on NVIDIA) otherwise."""
         highest = self.compute == "fp32"
         return jax.lax.Precision.HIGHEST if highest else jax.lax.Precision.DEFAULT
+
+    @property
+    def gathers_in_ticks(self) -> bool:
+        """Whether weights are gathered in a scan over ticks that jax differentiates: it would
+        gather all of them before the scan, as they are the same in every tick, see `tied`."""
+        stages = self.rules.axes("layers") and not self.recompute_stages
+        return bool(stages and self.rules.axes("embed"))
 
     def spec(self, *dims: str | None) -> P:
         """The PartitionSpec of a tensor with these logical dimensions."""
@@ -98,6 +107,7 @@ class Layout:
         target = P(*self.rules.spec(*before), unreduced=frozenset(summed))
 
         def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
+            w = tied(w, x) if self.remat == "none" and self.gathers_in_ticks else w
             return jnp.einsum(
                 equation,
                 x,
@@ -114,6 +124,16 @@ class Layout:
         # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
         # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
         return jax.lax.optimization_barrier(reshard(y, self.spec(*out))) if summed else y
+
+
+@jax.custom_vjp
+def tied(weights: Any, x: jax.Array) -> Any:
+    """The weights, but not before `x`: so nothing made of them alone can leave a loop."""
+    return jax.lax.optimization_barrier((weights, x))[0]
+
+
+# Not the barrier's own derivative: the gradient of x would wait for that of the weights.
+tied.defvjp(lambda weights, x: (tied(weights, x), None), lambda _, gradient: (gradient, None))
 
 
 def axes_of(x: jax.Array) -> frozenset[str]:

@@ -24,6 +24,7 @@ from models.latent import LatentAttention
 from models.layout import Layout
 from models.mlp import Mlp
 from models.norm import Norm
+from models.pipeline import stacked_keys
 from models.remat import rematerialized
 from models.routing import Routing
 from models.weights import matrix
@@ -61,7 +62,9 @@ class Transformer(nnx.Module):
         self.embedding = Embedding(config, layout, embed_key)
         keys = jax.random.split(blocks_key, config.n_layers)
         dense, moe = n_dense_layers(config), n_moe_layers(config) > 0
-        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, layout, key, moe))(keys)
+        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, layout, key, moe))(
+            stacked_keys(layout, keys)
+        )
         self.dense_layers = stack(keys[:dense], False) if moe and dense else None
         self.layers = stack(keys[dense:] if moe else keys, moe)
         self.final_norm = Norm(config, layout, config.d_model)

@@ -56,7 +56,7 @@ Variations:
   and scatters their gradient. The matrices that make them are whole over tensor and meet a
   sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
   the norms of latents.
-- Layers with experts: scaling/expected_experts.py.
+- Layers with experts: scaling/expected_experts.py. A pipeline: scaling/expected_stages.py.
 
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
   (`scaling.expected_optimizer`); AdamW and Lion move nothing.
@@ -70,6 +70,7 @@ from dataclasses import dataclass
 
 from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
+from meshes.ticks import Ticks
 from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
 from models.accounting.matrices import (
@@ -82,13 +83,16 @@ from models.accounting.matrices import (
 from models.config import ModelConfig, with_positions
 from scaling.expected_experts import expert_lines
 from scaling.expected_optimizer import optimizer_calls
+from scaling.expected_stages import matrices_again, stage_lines, sums_again
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind
 from scaling.run import Run
+from scaling.stages import recomputes, ticks_of
 from scaling.train.checks import check_trainable
 
 SMALLEST = 64 * 1024  # bytes of one call
 FLOAT32 = BYTES["fp32"]
+MATRICES = "matrices of a layer"
 TABLES = "token table and head"  # `what` of their lines
 KEYS = "keys and values"
 LATENT = "matrices of a layer that make latents"
@@ -142,7 +146,7 @@ def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
     )
     parts = _weights, _stream, _keys, _statistics, _vectors
     lines = tuple(line for part in parts for line in part(step))
-    others = (*expert_lines(step), *optimizer_calls(run, shape, step.config))
+    others = (*expert_lines(step), *stage_lines(step), *optimizer_calls(run, shape, step.config))
     return (*lines, *(Line(*fields) for fields in others))
 
 
@@ -167,6 +171,20 @@ class _Step:
         return self.run.batch.microbatches
 
     @property
+    def ticks(self) -> Ticks:
+        """Of a pipeline; one for each microbatch without."""
+        return ticks_of(self.run, self.shape)
+
+    @property
+    def again(self) -> int:
+        """How often the backward pass computes a whole tick of a pipeline again: 0 or 1."""
+        return int(self.shape.stage > 1 and recomputes(self.run))
+
+    def passes(self, layers: int) -> float:
+        """Times that a device passes through one of `layers` layers, M L of the table."""
+        return self.ticks.total * layers / (self.ticks.stages * self.ticks.rounds)
+
+    @property
     def tokens(self) -> float:
         """b seq_len / context: of one microbatch on one device, not cut over tensor."""
         parts = self.shape.batch_shards * self.shape.context
@@ -183,50 +201,64 @@ def _weights(step: _Step) -> Iterator[Line]:
     matrices, latent, vocabulary, positions = _elements(step)
     copies = 1 if step.config.tied_embeddings else 2
     own_tokens = step.sequence_parallel and not step.cut_vocabulary
-    for what, elements, gathers, scatters, stored, over_tensor in (
-        ("matrices of a layer", matrices, 2 * layers, layers, layers, False),
-        (LATENT, latent, 2 * layers, layers, layers, step.sequence_parallel),
-        (TABLES, vocabulary, 2, 2, copies, own_tokens),
-        ("position table", positions, 1, 1, 1, step.sequence_parallel),
+    passes, stored = step.passes(layers), layers / step.shape.stage
+    tables, looked_up = (*REPLICAS, "stage"), 1 if step.shape.stage > 1 else M
+    yield Line(step.over("fsdp"), "all-gather", *matrices_again(step, matrices), MATRICES)
+    for what, elements, gathers, scatters, sums, replicas, over_tensor in (
+        (MATRICES, matrices, 2 * passes, passes, stored, REPLICAS, False),
+        (LATENT, latent, 2 * passes, passes, stored, REPLICAS, step.sequence_parallel),
+        (TABLES, vocabulary, M + looked_up, 2 * M, copies, tables, own_tokens),
+        ("position table", positions, looked_up, M, 1, tables, step.sequence_parallel),
     ):
         size = elements * step.itemsize
-        yield Line(step.over("fsdp"), "all-gather", size, M * gathers, what)
-        yield Line(step.over("fsdp"), "reduce-scatter", size, M * scatters, what)
-        yield from _shards(step, what, elements / step.shape.fsdp, stored, over_tensor)
+        yield Line(step.over("fsdp"), "all-gather", size, gathers, what)
+        yield Line(step.over("fsdp"), "reduce-scatter", size, scatters, what)
+        shard = elements / step.shape.fsdp
+        yield from _shards(step, what, shard, sums, replicas, over_tensor)
 
 
 def _shards(
-    step: _Step, what: str, elements: float, stored: int, over_tensor: bool
+    step: _Step,
+    what: str,
+    elements: float,
+    stored: float,
+    replicas: tuple[str, ...],
+    over_tensor: bool,
 ) -> Iterator[Line]:
-    """Shards of gradients, summed over data and context once per step; perhaps over tensor."""
+    """Shards of gradients, summed over replicas once per step; perhaps over tensor."""
     size, M = elements * step.itemsize, step.microbatches
-    if M == 1:
-        axes = step.over(*REPLICAS, "tensor") if over_tensor else step.over(*REPLICAS)
+    if M == 1 and step.shape.stage == 1:
+        axes = step.over(*replicas, "tensor") if over_tensor else step.over(*replicas)
         yield Line(axes, "all-reduce", size, stored, what)
         return
-    yield Line(step.over(*REPLICAS), "all-reduce", elements * FLOAT32, stored, what)
+    yield Line(step.over(*replicas), "all-reduce", elements * FLOAT32, stored, what)
     if over_tensor:
         yield Line(step.over("tensor"), "all-reduce", size, M * stored, what)
 
 
 def _stream(step: _Step) -> Iterator[Line]:
     """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
-    layers, D = step.config.n_layers, step.config.d_model
-    again = layers if step.run.remat != "none" else 0
-    ends = 2 if step.cut_vocabulary else 0  # embedding and head
+    passes, M = step.passes(step.config.n_layers), step.microbatches
+    again = 1 if step.run.remat != "none" else 0
+    ends = M if step.cut_vocabulary else 0  # embedding and head
+    size = step.tokens * step.config.d_model * step.itemsize
     taken = gathered_width(step.config)
-    own = 1 if taken == D else 0  # the attention takes the stream itself
-    sums, gathers = (3 + own) * layers + ends + again, (3 + own) * layers + ends + (1 + own) * again
-    parts = [("residual stream", D, sums, gathers)]
-    if not own:
-        parts.append(("latents", taken, layers, layers + again))
-    for what, width, sums, gathers in parts:
-        kinds: dict[CollectiveKind, int] = {"all-reduce": sums}
+    own = 1 if taken == step.config.d_model else 0  # the attention takes the stream itself
+    summed = 3 + own + again + sums_again(step)  # in a layer
+    gathered = 3 + own + (1 + own) * again + 2 * step.again
+    latents = (1 - own) * step.tokens * taken * step.itemsize
+    lines: tuple[tuple[str, float, float, float], ...] = (
+        ("residual stream", size, passes * summed, passes * gathered),
+        ("latents", latents, passes, passes * (1 + again)),
+        ("stream of the embedding", size, ends, ends),
+        ("stream of the head", size / step.shape.stage, ends, ends),
+    )
+    for what, bytes_, sums, gathers in lines:
+        kinds: dict[CollectiveKind, float] = {"all-reduce": sums}
         if step.sequence_parallel:
             kinds = {"reduce-scatter": sums, "all-gather": gathers}
-        size = step.tokens * width * step.itemsize
-        for kind, calls in kinds.items():
-            yield Line(step.over("tensor"), kind, size, step.microbatches * calls, what)
+        for kind, calls in kinds.items() if bytes_ else ():
+            yield Line(step.over("tensor"), kind, bytes_, calls, what)
 
 
 def _keys(step: _Step) -> Iterator[Line]:
@@ -237,19 +269,19 @@ def _keys(step: _Step) -> Iterator[Line]:
     hops = sum(map(len, ways))
     rows = step.tokens * seen_rows(config.sliding_window, chunk) / chunk
     kv = rows * 2 * config.n_kv_heads / step.shape.tensor * config.head_dim * step.itemsize
-    calls, axes = step.microbatches * config.n_layers, step.over("context")
+    calls, axes = step.passes(config.n_layers), step.over("context")
     if run.context.method == "ring":
         again = hops - sum(map(bool, ways)) if run.remat == "full" else 0
-        yield Line(axes, "permute", kv, calls * (3 * hops + again), KEYS)
+        yield Line(axes, "permute", kv, calls * ((3 + step.again) * hops + again), KEYS)
     elif hops:
-        yield Line(axes, "all-gather", C * kv, calls * 2, KEYS)
+        yield Line(axes, "all-gather", C * kv, calls * (2 + step.again), KEYS)
         yield Line(axes, "reduce-scatter", C * kv, calls, KEYS)
 
 
 def _statistics(step: _Step) -> Iterator[Line]:
     """Of the loss, each one float32 per token: maximum, normaliser, target."""
     calls = 3 * step.microbatches if step.cut_vocabulary else 0
-    size = step.tokens * FLOAT32
+    size = step.tokens / step.shape.stage * FLOAT32
     yield Line(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
 
 
@@ -260,15 +292,17 @@ def _vectors(step: _Step) -> Iterator[Line]:
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
     cut = _inner_outputs(config) / step.shape.tensor if config.bias else 0
-    tokens = step.over("data", "fsdp", "expert", "context")
-    everywhere = step.over("data", "fsdp", "expert", "context", "tensor")
+    cut_by = "data", "fsdp", "expert", "context"
+    tokens, everywhere = step.over(*cut_by), step.over(*cut_by, "tensor")
     met = everywhere if step.sequence_parallel else tokens
     latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
     layer: dict[str, float] = {}
     for axes, elements in ((met, 2 * norm + written + latents), (everywhere, heads), (tokens, cut)):
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for axes, size in layer.items():
-        yield Line(axes, "all-reduce", size, M * config.n_layers, "vectors of a layer")
+        passes = step.passes(config.n_layers)
+        yield Line(axes, "all-reduce", size, passes, "vectors of a layer")
+    met = step.over(*cut_by, "stage", *(("tensor",) if step.sequence_parallel else ()))
     yield Line(met, "all-reduce", norm * FLOAT32, M, "final norm")
 
 

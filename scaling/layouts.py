@@ -11,6 +11,7 @@ from meshes.shape import MeshShape, check_devices, parse_mesh
 from models.accounting.matrices import expert_width, n_dense_layers
 from scaling.run import Run
 from scaling.sequence import check_chunks
+from scaling.stages import check_stages
 
 
 def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
@@ -44,8 +45,8 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     """The sharding rules of `run` on `mesh`.
 
     Raises:
-        InputError: heads, hidden units, d_model, batch or sequence do not divide; the message has
-            the numbers and the fix.
+        InputError: heads, hidden units, d_model, layers, batch or sequence do not divide; the
+            message has the numbers and the fix.
     """
     model = run.model
     whole = ("vocab",) if model.vocab_size % mesh.tensor else ()
@@ -64,6 +65,7 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     if model.mla:
         for name in ("q_lora_rank", "kv_lora_rank"):
             check_divisible(f"model.mla.{name}", getattr(model.mla, name) or 0, ("fsdp",), mesh)
+    check_stages(run, rules)
     return rules
 
 

@@ -25,6 +25,7 @@ from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
 from scaling.expected import FLOAT32, SMALLEST, TABLES, Table, expected, expected_lines
 from scaling.expected_experts import buffer_flops
+from scaling.expected_stages import flops_in_ticks
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.price import Priced, running_collectives, running_kernels
 from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind
@@ -173,7 +174,7 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices, and so
     does the router of a stream whose sequence is whole. Flash attention, and any over `context`,
     runs forward again only where the whole layer does; its backward pass has five products for the
-    two of its forward pass (arXiv 2205.14135, algorithm 4).
+    two of its forward pass (arXiv 2205.14135, algorithm 4). A pipeline has idle ticks too.
     """
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
@@ -186,6 +187,7 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
         forward = none.groups["attention"] / 3
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
         groups["attention"] = forward * (1 + (run.remat == "full") + backward)
+    groups = flops_in_ticks(run, shape, groups)
     groups["attention"] *= scores_share(run.model, run.batch.seq_len, shape.context)
     return float(sum(groups.values())) / shape.devices
 

@@ -13,6 +13,7 @@ from scaling.layouts import rules_for
 from scaling.optimizers import optimizer_of
 from scaling.run import Run, load_run
 from scaling.train.checkpoint import Checkpoints
+from scaling.train.stacking import restacked
 from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
 from scaling.train.step import abstract_state
 
@@ -41,5 +42,5 @@ def newest_model(run: Run, folder: Path) -> Transformer:
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if checkpoints.latest() is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
-            arrays, _, _ = checkpoints.restore(to_dict(like))
-        return from_dict(like, arrays).params
+            arrays, _, saved = checkpoints.restore(to_dict(like))
+        return from_dict(like, restacked(arrays, saved, run)).params

@@ -14,6 +14,7 @@ from scaling.recipes import resolve, with_steps
 from scaling.report.words import memory_words, time_words
 from scaling.run import Run, load_run
 from scaling.sequence import sequence_cut
+from scaling.stages import pipeline_line
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
     from scaling.train.loop import Outcome
@@ -196,6 +197,7 @@ def _header(plan: "Plan") -> list[str]:
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
         f"{plan.layout.attention}",
         *([str(cut)] if cut else []),
+        *filter(None, [pipeline_line(run, run.mesh) if run.mesh else None]),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
         f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
     ]

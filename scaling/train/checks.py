@@ -7,6 +7,7 @@ from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
 from scaling.optimizers import check_optimizer
 from scaling.run import Run, Train
+from scaling.stages import TRAINED
 
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
@@ -38,9 +39,19 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
     model, precision = run.model, run.precision
     checks = [
         (
-            mesh.stage > 1,
-            f"mesh axis stage={mesh.stage}",
-            "use the axes data, fsdp, expert, context and tensor",
+            mesh.stage > 1 and run.pipeline.schedule not in TRAINED,
+            f"pipeline.schedule {run.pipeline.schedule!r}",
+            f"use {', '.join(TRAINED[:-1])} or {TRAINED[-1]}",
+        ),
+        (
+            model.moe and mesh.stage > 1,
+            f"a mixture-of-experts model on mesh axis stage={mesh.stage}",
+            "use the axes data, fsdp, expert and tensor",
+        ),
+        (
+            mesh.stage > 1 and run.optimizer in ("muon", "adafactor"),
+            f"optimizer {run.optimizer!r} on mesh axis stage={mesh.stage}",
+            "use adamw or lion",
         ),
         (
             model.moe and mesh.context > 1,
@@ -87,6 +98,7 @@ def _latent_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
     odd = model.positions == "rope" and model.mla.qk_rope_head_dim % 2
     return [
         (mesh.context > 1, f"{name} on mesh axis context={mesh.context}", "use the other axes"),
+        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", "use the other axes"),
         (model.bias, f"{name} with biases", "set bias to false"),
         (model.qk_norm, f"{name} with qk_norm", "set qk_norm to false"),
         (

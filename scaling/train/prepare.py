@@ -12,15 +12,17 @@ from jax.sharding import Mesh
 from meshes.devices import present_mesh
 from meshes.errors import InputError
 from meshes.rules import Rules
+from meshes.shape import MeshShape
 from meshes.zigzag import order
 from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
 from scaling.optimizers import optimizer_of
-from scaling.run import Run
+from scaling.run import Run, run_dict
 from scaling.train.checks import check_settings, check_trainable
 from scaling.train.data import TokenSource, open_source
 from scaling.train.options import compiler_options
-from scaling.train.state import flash_platform, layout_for
+from scaling.train.stacking import restacked
+from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -112,7 +114,9 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
         return programs.init()
     params = import_weights(weights, programs.state.params)
     begin = lambda params: state_of(params, plan.run.train, optimizer_of(plan.run))
-    return jax.jit(begin, donate_argnums=0)(params)
+    state = jax.jit(begin, donate_argnums=0)(params)
+    in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers
+    return from_dict(programs.state, restacked(to_dict(state), in_order, plan.run))
 
 
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:

@@ -14,6 +14,7 @@ from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches
 from scaling.train.folder import Options
 from scaling.train.prepare import Plan, Programs, initial_state
+from scaling.train.stacking import restacked
 from scaling.train.state import from_dict, to_dict
 from scaling.train.step import TrainState
 
@@ -45,7 +46,7 @@ def start(
         lines.append(f"left out: step {', '.join(map(str, unfinished))}, not saved to its end")
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
-    return from_dict(programs.state, arrays), lines
+    return from_dict(programs.state, restacked(arrays, saved, plan.run)), lines
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:

@@ -9,6 +9,7 @@ import jax
 
 from models.layout import Layout
 from scaling.run import Run
+from scaling.stages import recomputes
 from scaling.train.step import TrainState
 
 AMPERE = 8.0  # oldest compute capability of cuDNN's flash attention (cuDNN 9 support matrix)
@@ -32,7 +33,15 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     )
     compute = run.precision.compute
     assert compute != "fp8"  # refused by check_trainable
-    return Layout(rules, compute, run.remat, "cudnn" if flash else "xla", run.context.method)
+    return Layout(
+        rules,
+        compute,
+        run.remat,
+        "cudnn" if flash else "xla",
+        run.context.method,
+        run.pipeline.virtual_stages,
+        recomputes(run),
+    )
 
 
 def flash_platform(device: jax.Device) -> str:

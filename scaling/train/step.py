@@ -18,17 +18,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from flax import nnx
 from jax.sharding import PartitionSpec as P
-from jax.sharding import reshard
 
 from meshes.rules import REPLICAS
 from models.config import ModelConfig
 from models.head import cross_entropy
-from models.layout import Layout, axes_of
+from models.layout import Layout
+from models.partial import partial_over, whole, zeros_like
+from models.pipeline_loss import pipeline_loss
 from models.routing import Routing
 from models.transformer import Transformer
-from models.weights import is_matrix
 from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
 from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
@@ -122,12 +121,14 @@ def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, 
 
 def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
     """Means (load and drops: sums) over all microbatches; gradients sharded like the parameters."""
+    if params.layout.rules.axes("layers"):
+        return _pipelined(params, tokens)
     microbatches = tokens.inputs.shape[0]
     differentiate = jax.value_and_grad(objective, has_aux=True)
     if microbatches == 1:
         (_, outcome), gradients = differentiate(params, tokens.inputs[0], tokens.targets[0])
         return outcome, gradients
-    params = _partial_over_replicas(params)
+    params = partial_over(params, REPLICAS)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         (_, outcome), gradients = differentiate(params, tokens.inputs, tokens.targets)
@@ -135,12 +136,18 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
             return jax.tree.map(jnp.add, total, (outcome, gradients)), None
 
     (_, shapes), like = jax.eval_shape(differentiate, params, tokens.inputs[0], tokens.targets[0])
-    zeros = jax.tree.map(_zeros, (shapes, like))
+    zeros = jax.tree.map(zeros_like, (shapes, like))
     (sums, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
     with jax.named_scope("gradients"):
-        mean = jax.tree.map(lambda g: _whole(g) / microbatches, gradients)
+        mean = jax.tree.map(lambda g: whole(g) / microbatches, gradients)
     routing = mean_of_losses(sums.routing, microbatches)
     return Outcome(sums.loss / microbatches, routing), mean
+
+
+def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
+    """The same, the layers being cut over `stage`."""
+    value, gradients = jax.value_and_grad(pipeline_loss)(params, *tokens)
+    return Outcome(value, None), gradients
 
 
 def train_step(
@@ -171,6 +178,8 @@ def train_step(
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
+    if params.layout.rules.axes("layers"):
+        return pipeline_loss(params, *tokens)
     losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
     return losses.mean()
 
@@ -182,31 +191,6 @@ def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrappe
         return train_step(state, tokens, train, optimizer)
 
     return jax.jit(step, donate_argnums=0)
-
-
-def _partial_over_replicas(params: Transformer) -> Transformer:
-    """Parameters whose gradients arrive as one partial sum per replica (matrices only): per device
-    along `data` and, where it does not cut them, `expert`."""
-
-    def mark(param: nnx.Variable) -> nnx.Variable:
-        sharding = jax.typeof(param[...]).sharding
-        replicas = {axis for axis in REPLICAS if sharding.mesh.shape.get(axis, 1) > 1}
-        replicas -= axes_of(param[...])
-        if not is_matrix(param) or not replicas:
-            return param
-        partitions = sharding.spec.partitions
-        return param.replace(reshard(param[...], P(*partitions, reduced=replicas)))
-
-    return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
-
-
-def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
-    return jnp.zeros(leaf.shape, leaf.dtype, out_sharding=leaf.sharding)
-
-
-def _whole(gradient: jax.Array) -> jax.Array:
-    """The sum over the replicas of a gradient's partial sums."""
-    return reshard(gradient, P(*jax.typeof(gradient).sharding.spec.partitions))
 
 
 def _with_sharding(

@@ -268,7 +268,7 @@ def test_every_line_of_a_file_of_runs_has_one_line_in_order(cli, folder):
         json.dumps(SMALL),
         "",
         "nonsense",
-        json.dumps(SMALL | {"name": "stages", "mesh": {"stage": 2}}),
+        json.dumps(SMALL | {"name": "stages", "mesh": {"stage": 4}}),
         "   ",
         "[]",
         '{"name": 5}',
@@ -282,8 +282,8 @@ def test_every_line_of_a_file_of_runs_has_one_line_in_order(cli, folder):
     assert [line["name"] for line in lines] == ["small", "", "stages", "", "", "odd\u2028name", ""]
     assert ["error" in line for line in lines] == [False, True, True, True, True, False, True]
     assert "many.jsonl, line 3 is not JSON" in lines[1]["error"]
-    assert "stage=2 is not yet trained" in lines[2]["error"]
     assert "many.jsonl, line 9: key 'name' is given twice" in lines[6]["error"]
+    assert "n_layers=2 is not divisible by stage=4" in lines[2]["error"]
 
 
 def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
@@ -314,7 +314,7 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
         (["small.json", "--cluster", "dgx-h10"], ["'dgx-h10'", "'dgx-h100'"]),
         (["small.json", "--cluster", "none.toml"], ["cannot read none.toml"]),
         (["small.json", "--mesh", "fdsp=2"], ["unknown axis 'fdsp'", "'fsdp'"]),
-        (["small.json", "--mesh", "stage=2"], ["predict: mesh axis stage=2"]),
+        (["small.json", "--mesh", "stage=4"], ["model.n_layers=2", "stage=4", "stage of 1, 2"]),
         (["small.json", "--cluster", "dgx-h100", "--mesh", "fsdp=16"], ["needs 16", "--nodes 2"]),
         (["small.json", "--source", "analytic"], ["--source analytic", "use --source compiled"]),
         (["small.json", "--what-if", "nvlink"], ["'nvlink'", "such as 'network x2'"]),
@@ -358,12 +358,12 @@ def test_no_output_harms_an_input_or_another_output(cli, folder, monkeypatch, wo
 
 
 def test_with_json_the_message_is_also_a_document(cli):
-    code, out, err = cli("small.json", "--mesh", "stage=2", "--json")
+    code, out, err = cli("small.json", "--mesh", "stage=4", "--json")
     assert code == 2 and err.startswith("error: ")
     assert json.loads(out) == {
         "name": "small.json",
-        "error": "predict: mesh axis stage=2 is not yet trained; use the axes data, fsdp, expert, "
-        "context and tensor",
+        "error": "model.n_layers=2 is not divisible by stage=4: every stage has as many layers; "
+        "use stage of 1, 2, or model.n_layers of 4",
     }
 
 

@@ -108,7 +108,7 @@ def test_a_program_in_the_cache_is_found_without_jax(tiny: Run) -> None:
     "change, shape, message",
     [
         ({"optimizer": "sgd"}, MESH, "sgd"),
-        ({}, MeshShape(stage=8), "stage=8"),
+        ({}, MeshShape(stage=8), "n_layers=2 is not divisible by stage=8"),
         ({}, MeshShape(fsdp=16), "16"),
     ],
 )

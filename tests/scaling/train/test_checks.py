@@ -10,7 +10,7 @@ from meshes.errors import InputError
 from meshes.shape import MeshShape
 from models.config import Mla, Moe
 from scaling.recipes import recipe, recipe_names
-from scaling.run import Precision, Run, Sharding, Train
+from scaling.run import Pipeline, Precision, Run, Sharding, Train
 from scaling.train.checks import check_settings, check_trainable
 
 TINY = recipe("tiny")
@@ -29,10 +29,23 @@ def refused(run: Run, mesh: MeshShape = ONE) -> str:
     return str(raised.value)
 
 
-def test_an_axis_that_is_not_trained_is_named_with_its_size():
-    said = refused(TINY, MeshShape(stage=2, fsdp=2))
-    assert "mesh axis stage=2 is not yet trained" in said
-    assert "data, fsdp, expert, context and tensor" in said
+@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
+def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(schedule):
+    run = replace(TINY, pipeline=Pipeline(schedule))
+    said = refused(run, MeshShape(stage=2, fsdp=2))
+    assert f"pipeline.schedule {schedule!r} is not yet trained; use gpipe, 1f1b or" in said
+    check_trainable(run, MeshShape(fsdp=2))
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adafactor"])
+def test_optimisers_of_rows_and_columns_do_not_train_stages(optimizer):
+    said = refused(replace(TINY, optimizer=optimizer), MeshShape(stage=2))
+    assert f"optimizer {optimizer!r} on mesh axis stage=2 is not yet trained" in said
+
+
+def test_experts_are_not_trained_in_stages():
+    said = refused(recipe("tiny-moe"), MeshShape(stage=2))
+    assert "mixture-of-experts model on mesh axis stage=2 is not yet trained" in said
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adafactor"])
@@ -92,11 +105,10 @@ def test_every_recipe_is_trained(name):
     check_trainable(recipe(name), ONE)
 
 
-@given(*[st.integers(1, 64)] * 5)
-def test_any_mix_of_the_axes_but_stage_is_trained(data, fsdp, expert, context, tensor):
+@given(*[st.integers(1, 64)] * 6)
+def test_any_mix_of_the_axes_is_trained(data, fsdp, stage, expert, context, tensor):
     """Without experts, `expert` is one more axis of replicas."""
-    mesh = MeshShape(data=data, fsdp=fsdp, expert=expert, context=context, tensor=tensor)
-    check_trainable(TINY, mesh)
+    check_trainable(TINY, MeshShape(data, fsdp, stage, expert, context, tensor))
 
 
 @given(*[st.integers(1, 64)] * 4)

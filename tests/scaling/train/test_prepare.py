@@ -42,7 +42,7 @@ MISFITS = {
     "global_batch=6.*8": {"batch": Batch(6, 16)},
     "global_batch=8.*microbatches=3": {"batch": Batch(8, 16, 3)},
     "n_heads=4.*tensor=8": {"mesh": MeshShape(tensor=8)},
-    "stage=2 is not yet trained": {"mesh": MeshShape(stage=2, fsdp=4)},
+    "n_layers=2 is not divisible by stage=4": {"mesh": MeshShape(stage=4, fsdp=2)},
     "unknown optimizer 'sgd'; known: adamw, lion": {"optimizer": "sgd"},
     "dropout 0.1 is not yet trained": {"dropout": 0.1},
     "software 'megatron' is not yet trained": {"software": "megatron"},

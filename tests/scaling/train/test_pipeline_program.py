@@ -1,0 +1,126 @@
+"""Over `stage` the compiled step moves what the hand-derived table says: one permute in each tick.
+
+`scaling.expected` is that table; `scaling.surprises` also compares the FLOPs of matrix products,
+and finds collectives that are not in the table. For GPUs the program is compiled without one.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from meshes import catalog
+from meshes.cluster import Cluster
+from meshes.shape import parse_mesh
+from models.config import ModelConfig
+from scaling.compiled.step import program_of_run
+from scaling.cost.profile_file import ideal
+from scaling.expected import SMALLEST, expected
+from scaling.price import Priced, price, running_collectives
+from scaling.program import Collective
+from scaling.run import Batch, Pipeline, Precision, Run
+from scaling.stages import ticks_of
+from scaling.surprises import ONCE, surprises
+
+H100, HOST = catalog.load("dgx-h100"), catalog.load("host")
+ROUNDING = 0.01  # vectors that travel in the same instruction as matrices
+MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
+TOY = ModelConfig(512, d_model=64, n_layers=4, n_heads=8, d_ff=128)
+
+
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """The step of a run, priced for eight devices; the folder of programs is the test's own."""
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+
+    def compile_(run: Run, cluster: Cluster = H100) -> Priced:
+        program, _ = program_of_run(run, run.mesh, cluster)
+        return price(program, H100, ideal())
+
+    return compile_
+
+
+def run_on(mesh: str, schedule: str, remat: str, microbatches: int, rounds: int = 1) -> Run:
+    batch = Batch(8 * microbatches, 512, microbatches)
+    return Run(
+        "deep",
+        MODEL,
+        batch,
+        parse_mesh(mesh),
+        pipeline=Pipeline(schedule, rounds),
+        remat=remat,
+    )
+
+
+CASES = {
+    "gpipe": run_on("data=2,stage=2,tensor=2", "gpipe", "none", 4),
+    "gpipe-fsdp": run_on("fsdp=2,stage=2,tensor=2", "gpipe", "none", 4),
+    "gpipe-recomputed": run_on("fsdp=4,stage=2", "gpipe", "selective", 3),
+    "1f1b": run_on("fsdp=2,stage=2,tensor=2", "1f1b", "full", 2),
+    "1f1b-of-one-layer": run_on("data=2,stage=4", "1f1b", "none", 4),
+    "circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "selective", 4, 2),
+    "context": run_on("stage=2,context=2,tensor=2", "gpipe", "selective", 2),
+}
+
+
+def permutes(priced: Priced) -> list[tuple[Collective, float]]:
+    """Those over stage, with the calls of each per step."""
+    every = running_collectives(priced)
+    return [(c, n) for c, n in every if c.kind == "permute" and c.axes == ("stage",)]
+
+
+def check_one_hop_in_each_tick(priced: Priced, run: Run) -> None:
+    """One instruction that passes on a stage's output, one for its gradient, once in each tick."""
+    found, total = permutes(priced), ticks_of(run, run.mesh).total
+    assert [(c.origin.phase, n) for c, n in found] == [("forward", total), ("backward", total)]
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("name", CASES)
+def test_the_gpu_program_moves_what_the_table_says(compiled, name: str) -> None:
+    run = CASES[name]
+    priced = compiled(run)
+    moved: Counter = Counter()
+    for collective, calls in running_collectives(priced):
+        if collective.bytes >= SMALLEST:
+            moved["+".join(collective.axes), collective.kind] += collective.bytes * calls
+    assert dict(moved) == pytest.approx(expected(run, run.mesh), rel=ROUNDING)
+    assert surprises(priced, run, run.mesh) == []  # idle ticks' FLOPs included
+    check_one_hop_in_each_tick(priced, run)
+
+
+@pytest.mark.deviceless
+def test_keeping_only_a_stages_input_needs_less_memory_the_more_microbatches_there_are(
+    compiled,
+) -> None:
+    peak = lambda schedule, microbatches: (
+        compiled(run_on("data=2,stage=4", schedule, "none", microbatches)).memory.peak
+    )
+    few, many = (peak("gpipe", n) - peak("1f1b", n) for n in (2, 8))
+    assert 0 < few < many
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mesh", "schedule", "rounds"),
+    [
+        ("data=2,stage=2", "gpipe", 1),
+        ("fsdp=2,stage=2,tensor=2", "circular", 2),
+        ("data=2,stage=4", "1f1b", 1),
+    ],
+)
+def test_the_cpu_program_moves_and_computes_what_was_asked(
+    compiled, mesh: str, schedule: str, rounds: int
+) -> None:
+    run = Run(
+        "deep",
+        TOY,
+        Batch(32, 64, 4),
+        parse_mesh(mesh),
+        precision=Precision("fp32"),
+        pipeline=Pipeline(schedule, rounds),
+    )
+    priced = replace(compiled(run, HOST), cluster=HOST)
+    # XLA gathers the head once, because it is the same for all microbatches.
+    assert {s.reason for s in surprises(priced, run, run.mesh)} <= {ONCE}
+    check_one_hop_in_each_tick(priced, run)
