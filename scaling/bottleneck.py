@@ -1,7 +1,8 @@
 """What a step's time goes to, in one sentence: what to look at first.
 
 Each kernel belongs to what binds it: arithmetic, memory bandwidth, or the fixed cost of its start.
-The largest of these, or waiting for communication, or for the host, is the bottleneck.
+The largest of these, or waiting for communication, for the host or for another pipeline stage's
+work, is the bottleneck.
 """
 
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ WORDS = {
     "compute": "compute: kernels limited by arithmetic take",
     "memory": "memory bandwidth: kernels that move more than they compute take",
     "overhead": "overhead: starting kernels that are small for the device takes",
+    "bubble": "bubble: pipeline stages without work take",
     "host": "host: the device waits for",
 }
 
@@ -42,7 +44,8 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
 
 
 def shares(priced: Priced) -> dict[str, float]:
-    """Of the step: compute, memory and overhead by what binds each kernel, communication, host.
+    """Of the step: compute, memory and overhead by what binds each kernel, communication, bubble,
+    host.
 
     They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
     """
@@ -53,6 +56,11 @@ def shares(priced: Priced) -> dict[str, float]:
         if name not in beside:
             bound = str(np.ravel(cost.bound)[0])
             found[bound] += _share(timeline.by_step.get(name, 0.0), priced)
+    idle = _share(timeline.bubble, priced)
+    if idle:  # of the kernels, whatever binds them
+        rest = 1 - idle / sum(found.values())
+        found = {name: share * rest for name, share in found.items()}
+    found["bubble"] = idle
     found["communication"] = _share(timeline.exposed_communication, priced)
     found["host"] = _share(timeline.host, priced)
     return found

@@ -116,6 +116,7 @@ class Loop(Step):
 
     body: "Block" = ()
     trips: Number = 1
+    idle: Number = 0  # of the trips: those without work, run for the sake of the others
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from scaling.program import Block, Branch, Collective, Kernel, Loop, Number, Step, Wait
 
 Stream = Literal["compute", "communication", "copy"]
-Part = Literal["compute", "optimizer", "exposed", "communication", "copy", "time"]
+Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
 Key = tuple[Part, str]  # what is summed, and the step's name where it is kept by name
 K = TypeVar("K")
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
@@ -35,7 +35,7 @@ class Event:
 
 
 class Streams:
-    """When each stream is free, what is under way, and sums that only grow."""
+    """When each stream is free, what is under way, and sums so far."""
 
     def __init__(self, times: Mapping[str, Number], record: bool):
         self.times = times
@@ -90,8 +90,11 @@ class Streams:
         self._add(part, self.free["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
-        """Replay iterations until every clock that moves moves alike, then count the rest."""
-        left = int(loop.trips)
+        """Replay iterations until every clock that moves moves alike, then count the rest.
+
+        What is computed in idle trips is bubble.
+        """
+        left, before_all = int(loop.trips), self.sum("compute")
         while left > 0:
             before, outer = self._clocks(), self.sums
             self.sums = {}
@@ -104,6 +107,10 @@ class Streams:
             if lasts is not None and left > 1:
                 self._shift(before, (left - 1) * lasts)
             left -= times
+        if np.any(loop.idle):
+            idle = (self.sum("compute") - before_all) * loop.idle / loop.trips
+            self._add(("compute", ""), -idle)
+            self._add(("bubble", ""), idle)
 
     def branch(self, branch: Branch) -> None:
         """The block that holds the compute stream longest, in each configuration its own.

@@ -10,8 +10,10 @@ collective is over; a synchronous collective holds both. Of several branches the
 longest runs. Asynchronous kernels (copies) get a stream of their own; waiting for them counts as
 `host`, because that is where they copy to and from.
 
-Every instant of the step is compute, optimizer, exposed communication or host, so these sum to the
-step time. Times may be numpy arrays over configurations; the trip counts of loops may not.
+What is computed in the idle trips of a loop (`scaling.idle`) is a pipeline's bubble.
+
+Every instant of the step is compute, bubble, optimizer, exposed communication or host, so these sum
+to the step time. Times may be numpy arrays over configurations; the trip counts of loops may not.
 """
 
 from collections.abc import Mapping
@@ -65,7 +67,7 @@ def replay(
         compute=streams.sum("compute"),
         optimizer=streams.sum("optimizer"),
         exposed_communication=standing,
-        bubble=0.0,
+        bubble=streams.sum("bubble"),
         host=plain(host) + streams.sum("copy"),
         hidden_communication=later(0.0, streams.sum("communication") - standing),
         by_step=streams.named("time"),

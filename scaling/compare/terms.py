@@ -3,12 +3,13 @@
 compute + optimizer + exposed_communication + bubble + host = first start to last end, per step
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import Measured, of_program, per_step, totals, union, whole_steps
-from scaling.program import Collective, Kernel, Program, steps
+from scaling.idle import idle_shares
+from scaling.program import Collective, Kernel, Number, Program, steps
 
 TERMS = (
     "compute",
@@ -43,16 +44,29 @@ def record_of(events: Sequence[RecordedEvent], program: Program, count: int) -> 
         if isinstance(step, Kernel) and step.origin.phase == "optimizer"
     }
     sums = totals(events, count, communicating)
+    bubble = _idle(events, idle_shares(program), communicating) / count
     optimizer = _busy([e for e in events if e.name in updating], len({e.device for e in events}))
     terms = {
-        "compute": sums.compute - optimizer / count,
+        "compute": sums.compute - optimizer / count - bubble,
         "optimizer": optimizer / count,
         "exposed_communication": sums.exposed_communication,
-        "bubble": 0.0,
+        "bubble": bubble,
         "host": sums.span - sums.busy,
         "hidden_communication": sums.communication - sums.exposed_communication,
     }
     return Recording(per_step(events, count), terms)
+
+
+def _idle(
+    events: Sequence[RecordedEvent], shares: Mapping[str, Number], communicating: Collection[str]
+) -> float:
+    """Seconds of kernels in the idle trips of their loops, the mean over devices."""
+    devices = len({e.device for e in events})
+    kernels = {name: share for name, share in shares.items() if name not in communicating}
+    return sum(
+        float(share) * _busy([e for e in events if kernels.get(e.name) == share], devices)
+        for share in sorted({float(share) for share in kernels.values()})
+    )
 
 
 def _busy(events: Sequence[RecordedEvent], devices: int) -> float:

@@ -15,10 +15,12 @@ from scaling.compiled.hlo import UnknownHlo
 from scaling.compiled.lower import check_order, planned_peak
 from scaling.compiled.read import read_program
 from scaling.cost.profile import Profile
+from scaling.idle import with_idle_ticks
 from scaling.predict import Prediction, predict
 from scaling.price import Priced, price
 from scaling.program import Program
 from scaling.run import Run
+from scaling.stages import ticks_of
 from scaling.targets import HOST, profile_for, target
 
 
@@ -42,7 +44,10 @@ def predict_compiled(
     doubts: list[str] = []
     if profile is None:
         profile, doubts = profile_for(cluster, None)
-    priced = price(program_of(step, mesh, run.name), cluster, profile)
+    program = program_of(step, mesh, run.name)
+    if run.mesh is not None:
+        program = with_idle_ticks(program, ticks_of(run, run.mesh))
+    priced = price(program, cluster, profile)
     return priced, predict(priced, run, doubts=doubts)
 
 

@@ -13,10 +13,12 @@ from meshes.shape import MeshShape
 from meshes.xla_target import xla_target_text
 from scaling.compiled import cache
 from scaling.compiled.versions import settings, versions
+from scaling.idle import with_idle_ticks
 from scaling.layouts import rules_for
 from scaling.optimizers import optimizer_of
 from scaling.program import Program
 from scaling.run import Run, run_dict
+from scaling.stages import ticks_of
 from scaling.train.checks import check_trainable
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
             abstract_tokens(run.batch, layout),
         )
     step = jitted_step(run.train, optimizer)
-    return program_and_text(step, arguments, cluster, run.name, estimates)
+    program, text = program_and_text(step, arguments, cluster, run.name, estimates)
+    return with_idle_ticks(program, ticks_of(run, shape)), text
 
 
 def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":

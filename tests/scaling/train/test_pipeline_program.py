@@ -17,7 +17,7 @@ from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
 from scaling.expected import SMALLEST, expected
 from scaling.price import Priced, price, running_collectives
-from scaling.program import Collective
+from scaling.program import Collective, Loop
 from scaling.run import Batch, Pipeline, Precision, Run
 from scaling.stages import ticks_of
 from scaling.surprises import ONCE, surprises
@@ -73,6 +73,10 @@ def check_one_hop_in_each_tick(priced: Priced, run: Run) -> None:
     """One instruction that passes on a stage's output, one for its gradient, once in each tick."""
     found, total = permutes(priced), ticks_of(run, run.mesh).total
     assert [(c.origin.phase, n) for c, n in found] == [("forward", total), ("backward", total)]
+    loops = [step for step in priced.program.schedule if isinstance(step, Loop)]
+    ticks = [loop for loop in loops if loop.idle]
+    assert [(loop.idle, loop.trips) for loop in ticks] == 2 * [(run.mesh.stage - 1, total)]
+    assert 0 < priced.timeline.bubble < priced.timeline.compute
 
 
 @pytest.mark.deviceless
