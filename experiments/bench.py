@@ -3,7 +3,8 @@
     import      start Python with what planning needs / start Python
     remat       a training step that recomputes    / one that keeps everything
     sharding    a step over eight host devices     / the same step on one
-    loop        a step as the trainer logs it      / the bare compiled step
+    loop        a step and what the trainer does around it / that step alone, both of the same step
+    loop whole  the wall time of a step in the trainer     / the bare compiled step
     collective  prices of collectives              / smaller ones (`experiments.bench_collectives`)
 
 Seconds differ between machines and hours; a ratio of neighbours in time says more.
@@ -13,10 +14,13 @@ import argparse
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any, cast
 
 import jax
 
@@ -59,14 +63,62 @@ def sharding_time(rounds: int) -> Iterator[Ratio]:
 
 
 def loop_time(rounds: int) -> Iterator[Ratio]:
-    """What data, metrics and progress around a step add to it, checkpoints left out."""
-    plan = prepare.plan(demo(mesh=MeshShape(fsdp=DEVICES), train=Train(steps=LOOP_STEPS)))
+    """What data, metrics and progress around a step add to it, checkpoints left out.
+
+    First within each step of one run, which is waited for: then nothing is hidden beside it, and
+    the machine's moods are the same for both. Then as it is, against steps without a trainer.
+    """
+    shipped = {"batch": recipe("demo").batch, "mesh": MeshShape(fsdp=DEVICES)}
+    plan = prepare.plan(demo(**shipped, train=Train(steps=LOOP_STEPS)))
     programs = prepare.compile_programs(plan)
+    watched = WatchedStep(programs.step)
+    for _ in range(rounds):
+        _logged(plan, replace(programs, step=cast(jax.stages.Compiled, watched)))
+    what = f"trainer / its steps, {label(plan.run)}"
+    yield Ratio("loop", what, *watched.medians(), watched.ratios())
     with jax.set_mesh(plan.mesh):
         tokens = random_tokens(plan.run, plan.layout)
         bare = Trainer(Program(programs.step, plan.layout, 0.0), programs.init(), tokens)
-        name, what = "loop", f"trainer / compiled step, {label(plan.run)}"
-        yield compare(name, what, lambda: _logged(plan, programs), _step_timer(bare), rounds)
+        what = f"trainer / compiled step, {label(plan.run)}"
+        logged = lambda: _logged(plan, programs)
+        yield compare("loop whole", what, logged, _step_timer(bare), rounds)
+
+
+class WatchedStep:
+    """In place of a compiled step: waits for it, and notes when it began and ended.
+
+    began  ended        began  ended
+    |------|............|------|        step alone: the line; in the trainer: dots and line
+    """
+
+    def __init__(self, real: Callable[..., Any]):
+        self.real = real
+        self.times: list[tuple[float, float]] = []
+
+    def __call__(self, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        result = jax.block_until_ready(self.real(*arguments))
+        self.times.append((began, time.perf_counter()))
+        return result
+
+    def memory_analysis(self) -> Any:
+        """What the trainer asks of a compiled step beside calling it."""
+        return cast(jax.stages.Compiled, self.real).memory_analysis()
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Seconds of each step in the trainer and alone; the first ones of a run do not count."""
+        places = [i for i in range(1, len(self.times)) if i % LOOP_STEPS >= WARM_UP]
+        ends = [(self.times[i - 1][1], *self.times[i]) for i in places]
+        return [(ended - before, ended - began) for before, began, ended in ends]
+
+    def medians(self) -> tuple[float, float]:
+        """Seconds of a step in the trainer, and of a step alone."""
+        inside, alone = zip(*self.pairs(), strict=True)
+        return median(inside), median(alone)
+
+    def ratios(self) -> tuple[float, ...]:
+        """Step by step."""
+        return tuple(inside / alone for inside, alone in self.pairs())
 
 
 BENCHMARKS = {
@@ -116,11 +168,11 @@ def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
 
 
 def _logged(plan: prepare.Plan, programs: prepare.Programs) -> float:
-    """Median seconds per step in the metrics of a short run."""
+    """Median seconds from the end of a step to that of the next, in a short run."""
     with tempfile.TemporaryDirectory() as folder:
         train(plan, programs, Options(Path(folder)))
-        lines = read_metrics(folder)
-    return median(line["step_time"] for line in lines[WARM_UP:])
+        ends = [line["time"] for line in read_metrics(folder) if "loss" in line]
+    return median(later - earlier for earlier, later in pairwise(ends[WARM_UP:]))
 
 
 def _step_timer(running: Trainer) -> Timer:

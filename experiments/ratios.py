@@ -40,11 +40,11 @@ def compare(name: str, what: str, timed: Timer, baseline: Timer, rounds: int) ->
 
 def table(results: list[Ratio]) -> str:
     """Results for a reader: ratio, its spread over rounds, both durations."""
-    lines = [f"{'benchmark':<32}{'ratio':>7}  {'spread':<12}{'ms':>9}{'baseline':>10}  what"]
+    lines = [f"{'benchmark':<32}{'ratio':>7}  {'spread':<14}{'ms':>9}{'baseline':>10}  what"]
     for result in results:
-        spread = f"{min(result.ratios):.2f}-{max(result.ratios):.2f}"
+        spread = f"{min(result.ratios):.3f}-{max(result.ratios):.3f}"
         lines.append(
-            f"{result.name:<32}{result.ratio:>7.2f}  {spread:<12}{1e3 * result.seconds:>9.1f}"
+            f"{result.name:<32}{result.ratio:>7.3f}  {spread:<14}{1e3 * result.seconds:>9.1f}"
             f"{1e3 * result.baseline:>10.1f}  {result.what}"
         )
     return "\n".join(lines)

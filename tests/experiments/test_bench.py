@@ -37,7 +37,7 @@ def test_a_slow_moment_of_the_machine_slows_both():
 def test_the_table_has_a_row_per_result_with_its_spread():
     result = bench.Ratio("remat full", "a / b", 0.3, 0.2, (1.4, 1.5, 1.6))
     row = bench.table([result]).splitlines()[1]
-    for cell in ("remat full", "1.50", "1.40-1.60", "300.0", "200.0", "a / b"):
+    for cell in ("remat full", "1.500", "1.400-1.600", "300.0", "200.0", "a / b"):
         assert cell in row
 
 
@@ -63,6 +63,27 @@ def test_one_benchmark_can_be_asked_for(tmp_path, capsys, monkeypatch):
     bench.main(["--only", "import", "--rounds", "3", "--out", str(tmp_path / "bench.json")])
     assert asked == [3] and json.loads((tmp_path / "bench.json").read_text())["results"] == []
     assert "ratio" in capsys.readouterr().out
+
+
+def test_the_loop_is_timed_by_what_lies_between_its_steps(monkeypatch):
+    """Two runs: within each the first steps, and the pause before it, do not count."""
+    monkeypatch.setattr(bench, "LOOP_STEPS", 4)
+    monkeypatch.setattr(bench, "WARM_UP", 2)
+    watched = bench.WatchedStep(lambda: None)
+    now = 0.0
+    for step in range(8):
+        now += 9.0 if step % 4 < 2 else 0.5  # around the step
+        watched.times.append((now, now + 2.0))
+        now += 2.0
+    assert watched.pairs() == [(2.5, 2.0)] * 4
+    assert watched.ratios() == (1.25,) * 4 and watched.medians() == (2.5, 2.0)
+
+
+def test_a_watched_step_gives_what_the_step_gives():
+    watched = bench.WatchedStep(lambda x, y: (x + y, {"loss": 1.0}))
+    assert watched(2, 3) == (5, {"loss": 1.0})
+    ((began, ended),) = watched.times
+    assert began <= ended
 
 
 @pytest.mark.slow
