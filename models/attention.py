@@ -8,19 +8,25 @@ cut over `context` are told in `models.context`.
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
 
 import functools
+from collections.abc import Callable
 
 import jax
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import PartitionSpec as P
 
 from meshes.zigzag import order
 from models.config import ModelConfig
 from models.context import attend_across
 from models.layout import Layout
 from models.norm import Norm
-from models.positions import frequencies, magnitude, rotate
+from models.past import Past
+from models.positions import frequencies, magnitude, rotate, rotate_from
 from models.staged import stage_map
+from models.unfused import attend_stored, seen_TU
 from models.weights import add_bias, matrix, residual_std, zeros
+
+HEADS = ("batch", "sequence", "heads", None)
 
 
 class Attention(nnx.Module):
@@ -44,21 +50,58 @@ class Attention(nnx.Module):
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
         layout = self.layout
-        x_BSD = layout.place(x_BSD, "batch", "sequence", None)
+        places = order(x_BSD.shape[1], layout.rules.mesh.context)
+        turn = frequencies(self.config), places, magnitude(self.config)
+        q_BSNK, k_BSMK, v_BSMK = self._projected(x_BSD, lambda x: rotate(x, *turn))
+        q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
+        v_BSMK = checkpoint_name(v_BSMK, "value")
+        a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)
+        return self._output(checkpoint_name(a_BSNK, "attention"))
+
+    def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
+        """Attention of tokens from position `start` on, to those before and to themselves.
+
+        Args:
+            x_BTD: of T new tokens.
+            past: keys and values [B, U, M, K] of U positions, of which `start` are filled.
+            start: int32 scalar.
+
+        Returns:
+            [B, T, D], and the past with the new keys and values in it.
+        """
+        layout, config = self.layout, self.config
+        turn = frequencies(config), start, past.first.shape[1], magnitude(config)
+        q_BTNK, k_BTMK, v_BTMK = self._projected(x_BTD, lambda x: rotate_from(x, *turn))
+
+        def core(q: jax.Array, k: jax.Array, v: jax.Array, past: Past, start: jax.Array) -> tuple:
+            past = past.with_new(k, v, start)
+            seen = seen_TU(q.shape[1], past.first.shape[1], config.sliding_window, start)
+            return attend_stored(q, past.first, past.second, seen, layout.precision), past
+
+        query, keys = layout.spec(*HEADS), layout.spec("batch", "sequence", "kv_heads", None)
+        both = Past(keys, keys)
+        mapped = jax.shard_map(
+            core, in_specs=(query, keys, keys, both, P()), out_specs=(query, both), check_vma=False
+        )
+        a_BTNK, past = mapped(q_BTNK, k_BTMK, v_BTMK, past, start)
+        return self._output(a_BTNK), past
+
+    def _projected(
+        self, x_BSD: jax.Array, rotation: Callable[[jax.Array], jax.Array]
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Queries, keys and values as they enter the attention."""
+        x_BSD = self.layout.place(x_BSD, "batch", "sequence", None)
         q_BSNK = self._heads(x_BSD, self.query_DNK, self.query_bias_NK, "heads")
         k_BSMK = self._heads(x_BSD, self.key_DMK, self.key_bias_MK, "kv_heads")
         v_BSMK = self._heads(x_BSD, self.value_DMK, self.value_bias_MK, "kv_heads")
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         if self.config.positions == "rope":
-            places = order(x_BSD.shape[1], layout.rules.mesh.context)
-            turn = frequencies(self.config), places, magnitude(self.config)
-            q_BSNK, k_BSMK = rotate(q_BSNK, *turn), rotate(k_BSMK, *turn)
-        q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
-        v_BSMK = checkpoint_name(v_BSMK, "value")
-        a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)
-        a_BSNK = checkpoint_name(a_BSNK, "attention")
-        y_BSD = layout.project(
+            q_BSNK, k_BSMK = rotation(q_BSNK), rotation(k_BSMK)
+        return q_BSNK, k_BSMK, v_BSMK
+
+    def _output(self, a_BSNK: jax.Array) -> jax.Array:
+        y_BSD = self.layout.project(
             "bsnk,nkd->bsd",
             a_BSNK,
             self.out_NKD[...],

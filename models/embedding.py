@@ -31,12 +31,22 @@ class Embedding(nnx.Module):
         learned = config.positions == "learned"
         self.positions_TD = matrix(layout, keys[1], (T, D), (None, "embed")) if learned else None
 
-    def __call__(self, tokens_BS: jax.Array, layout: Layout | None = None) -> jax.Array:
-        """Under another layout than its own where the batch is cut otherwise."""
+    def __call__(
+        self,
+        tokens_BS: jax.Array,
+        layout: Layout | None = None,
+        start: jax.Array | None = None,
+    ) -> jax.Array:
+        """Tokens to vectors.
+
+        Args:
+            layout: another than its own, where the batch is cut otherwise.
+            start: position of the first token, an int32 scalar; None: 0.
+        """
         layout = layout or self.layout
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
-            tables.append(self.positions_TD[...])
+            tables += [self.positions_TD[...], *([] if start is None else [start])]
         specs = [jax.typeof(table).sharding.spec for table in tables]
         look_up = jax.shard_map(
             functools.partial(self._local, layout),
@@ -48,7 +58,10 @@ class Embedding(nnx.Module):
     def _local(
         self, layout: Layout, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array
     ) -> jax.Array:
-        """One device's part: b of the B rows; v, d of the table; its cut of the sequence."""
+        """One device's part: b of the B rows; v, d of the table; its cut of the sequence.
+
+        `learned` are the table of positions and, where it is not 0, the first one's.
+        """
         rules = layout.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
         vocab, tokens = rules.axes("vocab"), (*rules.axes("batch"), *rules.axes("sequence"))
@@ -66,6 +79,7 @@ class Embedding(nnx.Module):
             x_bsD = _rows(table_vD, _own(tokens_bS, cut, axis=1))
         if learned:
             place_s = _own(self._positions(tokens_bS.shape[1]), cut, axis=0)
+            place_s = place_s + learned[1] if len(learned) > 1 else place_s
             x_bsD = x_bsD + self._whole(learned[0], (*tokens, *cut)).astype(jnp.float32)[place_s]
         return x_bsD.astype(layout.dtype)
 

@@ -19,12 +19,14 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import PartitionSpec as P
 
 from models.accounting.matrices import query_key_dim
 from models.config import ModelConfig
 from models.layout import Layout
 from models.norm import Norm
-from models.positions import frequencies, magnitude, rotate, score_scale
+from models.past import Past
+from models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
 from models.unfused import attend_stored, seen_TU
 from models.weights import matrix, residual_std
 
@@ -59,19 +61,54 @@ class LatentAttention(nnx.Module):
         self.out_NVD = make(keys[4], (N, V, D), ("heads", None, "embed"), std)
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
-        layout = self.layout
         q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD)
         q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
         v_BSNV = checkpoint_name(v_BSNV, "value")
-        a_BSNV = checkpoint_name(self._attend(q_BSNK, k_BSNK, v_BSNV), "attention")
-        return layout.project(
-            "bsnv,nvd->bsd",
-            a_BSNV,
-            self.out_NVD[...],
-            ("heads", None, "embed"),
-            ("batch", "residual", None),
-            partial=True,
+        return self._output(checkpoint_name(self._attend(q_BSNK, k_BSNK, v_BSNV), "attention"))
+
+    def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
+        """As `models.attention.Attention.extended`; the past holds norm(c) [B, U, 1, R] and rotated
+        k_r [B, U, 1, r], one for all heads.
+
+        KVb is not applied to the past but to the queries and to what they found (2405.04434,
+        section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
+        """
+        layout, mla = self.layout, self.config.mla
+        assert mla is not None
+        n, scale = mla.qk_nope_head_dim, query_key_dim(self.config) ** -0.5
+        turn = frequencies(self.config), start, past.first.shape[1], magnitude(self.config)
+        rotates = self.config.positions == "rope"
+        rotation = lambda x: rotate_from(x, *turn) if rotates else x
+        q_BTR, c_BTR, k_BTR = self.latents(x_BTD, rotation)
+        qn_BTNK, qr_BTNK = self.queries(q_BTR, rotation)
+        kv_RNK = layout.place(self.kv_b_RNK[...].astype(layout.dtype), None, "heads", None)
+
+        def core(
+            qn: jax.Array,
+            qr: jax.Array,
+            kv: jax.Array,
+            new: tuple[jax.Array, jax.Array],
+            past: Past,
+            start: jax.Array,
+        ) -> tuple:
+            product = functools.partial(jnp.einsum, precision=layout.precision)
+            past = past.with_new(new[0][:, :, None], new[1][:, :, None], start)
+            q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
+            k = jnp.concatenate(past, axis=-1)
+            seen = seen_TU(q.shape[1], k.shape[1], self.config.sliding_window, start)
+            found = attend_stored(q, k, past.first, seen, layout.precision, scale)
+            return product("btnr,rnv->btnv", found, kv[..., n:]), past
+
+        heads, shared = layout.spec(*HEADS), layout.spec("batch", "sequence", None)
+        both = Past(*[layout.spec("batch", "sequence", None, None)] * 2)
+        mapped = jax.shard_map(
+            core,
+            in_specs=(heads, heads, layout.spec(None, "heads", None), (shared,) * 2, both, P()),
+            out_specs=(heads, both),
+            check_vma=False,
         )
+        a_BTNV, past = mapped(qn_BTNK, qr_BTNK, kv_RNK, (c_BTR, k_BTR), past, start)
+        return self._output(a_BTNV), past
 
     def latents(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, ...]:
         """What queries are made from (normed, or x itself), norm(c) and rotated k_r; each of whole
@@ -117,6 +154,16 @@ class LatentAttention(nnx.Module):
         shape = (*kn_BSNK.shape[:3], mla.qk_rope_head_dim)
         kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=layout.spec(*HEADS))
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
+
+    def _output(self, a_BSNV: jax.Array) -> jax.Array:
+        return self.layout.project(
+            "bsnv,nvd->bsd",
+            a_BSNV,
+            self.out_NVD[...],
+            ("heads", None, "embed"),
+            ("batch", "residual", None),
+            partial=True,
+        )
 
     def _rotated(self, x_BSNK: jax.Array) -> jax.Array:
         """Queries or keys at their positions from 0 on."""

@@ -24,6 +24,7 @@ from models.latent import LatentAttention
 from models.layout import Layout
 from models.mlp import Mlp
 from models.norm import Norm
+from models.past import Past
 from models.pipeline import stacked_keys
 from models.remat import rematerialized
 from models.routing import Routing
@@ -45,6 +46,14 @@ class Block(nnx.Module):
         """The stream after this layer; of a layer with experts also how they were used."""
         with jax.named_scope("attention"):
             x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD))
+        return self._fed_forward(x_BSD)
+
+    def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
+        """The stream of tokens that come behind those of `past` (models/decode.py)."""
+        y_BTD, past = self.attention.extended(self.attention_norm(x_BTD), past, start)
+        return self._fed_forward(x_BTD + y_BTD)[0], past
+
+    def _fed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
         with jax.named_scope("mlp"):
             h_BSD = self.mlp_norm(x_BSD)
             if isinstance(self.mlp, Experts):
@@ -85,7 +94,12 @@ class Transformer(nnx.Module):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
             x_BSD, routing = jax.lax.scan(apply, x_BSD, self.layers)
+        return self.logits(x_BSD), routing
+
+    def logits(self, x_BSD: jax.Array) -> jax.Array:
+        """float32 logits [B, S, V] of the stream after the last layer."""
+        layout = self.layout
         with jax.named_scope("head"):
             x_BSD = layout.place(self.final_norm(x_BSD), "batch", sequence_dim(layout), None)
             head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-            return logits(layout, x_BSD, head[...]), routing
+            return logits(layout, x_BSD, head[...])

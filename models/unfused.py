@@ -28,13 +28,15 @@ def attend_stored(
     v_BUMV: jax.Array,
     seen: jax.Array,
     precision: jax.lax.Precision,
+    scale: float | None = None,
 ) -> jax.Array:
-    """softmax(q k^T / sqrt(K)) v -> [B, T, N, V] in compute format; the softmax in float32.
+    """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
     Args:
         q_BTNK: queries; `k_BUMK`, `v_BUMV`: keys and values, M a divisor of N.
         seen: bool [T, U].
         precision: of both products.
+        scale: None: 1 / sqrt(K).
     """
     B, T, N, K = q_BTNK.shape
     M = k_BUMK.shape[2]
@@ -45,5 +47,6 @@ def attend_stored(
         precision=precision,
         preferred_element_type=jnp.float32,
     )
-    p = jax.nn.softmax(jnp.where(seen, scores * K**-0.5, HIDDEN)).astype(v_BUMV.dtype)
+    scores = scores * (K**-0.5 if scale is None else scale)
+    p = jax.nn.softmax(jnp.where(seen, scores, HIDDEN)).astype(v_BUMV.dtype)
     return jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision).reshape(B, T, N, -1)

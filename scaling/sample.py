@@ -1,16 +1,24 @@
-"""Text from a checkpoint of a byte-level run, on one device whatever mesh it was trained on."""
+"""Text from a checkpoint of a byte-level run, on one device whatever mesh it was trained on.
 
+Keys and values of earlier bytes are kept (`models.decode`): the prompt is computed at once, then
+each byte by itself. A window that is full begins again with its later half.
+"""
+
+import functools
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from meshes.errors import InputError
+from models.decode import Cache, empty_cache, extend
 from models.transformer import Transformer
 from scaling.run import Run
 from scaling.train.data import BYTE_VOCABULARY, decode, encode
 from scaling.trained import newest_model, run_of_folder
+
+TINY = 1e-6  # temperature that is greedy already
 
 
 def load_model(folder: Path) -> tuple[Run, Transformer]:
@@ -19,7 +27,7 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     Raises:
         InputError: no run.json, no whole checkpoint, not a model of bytes.
     """
-    run = run_of_folder(folder)
+    run = _dropless(run_of_folder(folder))
     if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
         raise InputError(
             f"{folder} was trained on tokens of {run.train.data!r} (vocab_size "
@@ -28,13 +36,21 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     return run, newest_model(run, folder)
 
 
+def _dropless(run: Run) -> Run:
+    """Experts with room for every token; what is dropped depends on what is computed at once."""
+    moe = run.model.moe
+    if moe is None:
+        return run
+    return replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=None)))
+
+
 def generate(
     model: Transformer, prompt: str, seq_len: int, tokens: int, temperature: float, seed: int
 ) -> str:
     """`prompt` continued by `tokens` sampled bytes.
 
-    The whole window is computed again for each byte (there is no key/value cache); beyond
-    `seq_len` bytes the window slides.
+    A byte sees the last `seq_len` bytes at most, and at least half as many where there are so many:
+    positions begin at 0 in the window, so the cache of a full one is of no use.
 
     Args:
         seq_len: window the model was trained with.
@@ -47,24 +63,54 @@ def generate(
         raise InputError("--prompt is empty; give at least one character")
     if temperature < 0 or tokens < 0:
         raise InputError(f"--temperature {temperature} and --tokens {tokens} must not be negative")
-    device = jax.tree.leaves(model)[0].sharding.mesh
     text = list(encode(prompt))
-    key = jax.random.key(seed)
-    with jax.set_mesh(device):
-        next_token = jax.jit(_next_token)
-        for _ in range(tokens):
-            window = text[-seq_len:]
-            padded = np.zeros((1, seq_len), np.int32)
-            padded[0, : len(window)] = window
-            key, this = jax.random.split(key)
-            text.append(int(next_token(model, padded, len(window) - 1, this, temperature)))
+    with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
+        key, heat = jax.random.key(seed), jnp.float32(temperature)
+        cache = empty_cache(model.config, model.layout, 1, seq_len)
+        window = text[-seq_len:]
+        while tokens > 0:
+            most = min(tokens, seq_len - len(window) + 1)
+            new, cache, key = _continued(model, cache, window, most, key, heat)
+            text += new
+            tokens -= len(new)
+            window = text[-max(1, seq_len // 2) :]
     return decode(text)
 
 
+def _continued(
+    model: Transformer,
+    cache: Cache,
+    window: list[int],
+    most: int,
+    key: jax.Array,
+    temperature: jax.Array,
+) -> tuple[list[int], Cache, jax.Array]:
+    """`most` new tokens behind those of `window`; nothing waits for a device before the last."""
+    length = cache.layers.first.shape[2]
+    padded = jnp.asarray([window + [0] * (length - len(window))], jnp.int32)
+    first = len(window)
+    token, cache, key = _next_token(model, cache, padded, 0, first - 1, key, temperature)
+    drawn = [token]
+    for place in range(first, first + most - 1):
+        token, cache, key = _next_token(model, cache, token, place, 0, key, temperature)
+        drawn.append(token)
+    return [int(token[0, 0]) for token in drawn], cache, key
+
+
+@functools.partial(jax.jit, donate_argnums=1)
 def _next_token(
-    model: Transformer, window_1S: jax.Array, last: jax.Array, key: jax.Array, temperature: float
-) -> jax.Array:
-    """One sampled token after position `last`: int scalar."""
-    logits_V = model(jnp.asarray(window_1S))[0, last]
-    sampled = jax.random.categorical(key, logits_V / jnp.maximum(temperature, 1e-6))
-    return jnp.where(temperature > 0, sampled, jnp.argmax(logits_V))
+    model: Transformer,
+    cache: Cache,
+    tokens_1T: jax.Array,
+    start: jax.Array,
+    last: jax.Array,
+    key: jax.Array,
+    temperature: jax.Array,
+) -> tuple[jax.Array, Cache, jax.Array]:
+    """One token [1, 1] sampled behind number `last` of the new ones, which begin at `start`."""
+    logits_1TV, cache = extend(model, cache, tokens_1T, start)
+    logits_V = logits_1TV[0, last]
+    key, this = jax.random.split(key)
+    sampled = jax.random.categorical(this, logits_V / jnp.maximum(temperature, TINY))
+    token = jnp.where(temperature > 0, sampled, jnp.argmax(logits_V)).astype(jnp.int32)
+    return token[None, None], cache, key

@@ -11,7 +11,7 @@ import jax
 import pytest
 
 from scaling.cli import VERBS, _warn, main
-from scaling.train import launch, options, prepare
+from scaling.train import options, prepare, restarts
 
 SMALL = {  # sizes that eight devices cut in many ways
     "name": "small",
@@ -195,7 +195,8 @@ def test_an_earlier_run_is_not_written_over(cli, tmp_path):
 
 def test_bad_input_is_not_started_again(cli, monkeypatch):
     calls = []
-    monkeypatch.setattr(launch, "_attempt", lambda words: calls.append(words) or (2, False))
+    attempt = lambda words, environment: calls.append(words) or (2, False)
+    monkeypatch.setattr(restarts, "_attempt", attempt)
     assert cli("train", "tiny", "--mesh", "fsdp=3", "--restarts", "5")[0] == 2
     assert len(calls) == 1
     assert calls[0] == ["train", "tiny", "--mesh", "fsdp=3"]

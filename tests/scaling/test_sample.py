@@ -48,17 +48,37 @@ def test_the_parameters_are_those_of_the_checkpoint_on_one_device(trained):
     assert replace(run, mesh=plan.run.mesh) == plan.run
 
 
-def likeliest(model, text):
-    """The likeliest byte after `text`, by the whole model."""
-    window = encode(text)[-SEQ_LEN:][None]
-    with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
-        return int(jnp.argmax(model(jnp.asarray(window))[0, -1]))
+@pytest.fixture(scope="module")
+def likeliest(model):
+    """The likeliest byte after some bytes, by the whole model and without a cache."""
+    whole = jax.jit(lambda model, tokens: model(tokens))
+
+    def byte(text):
+        window = list(text)[-SEQ_LEN:]
+        padded = jnp.asarray([window + [0] * (SEQ_LEN - len(window))], jnp.int32)
+        with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
+            return int(jnp.argmax(whole(model, padded)[0, len(window) - 1]))
+
+    return byte
 
 
 @pytest.mark.parametrize("prompt", ["d", "alpha be", "return alpha def beta gamma "])
-def test_greedy_text_is_the_likeliest_byte_each_time(model, prompt):
+def test_greedy_text_is_the_likeliest_byte_each_time(model, likeliest, prompt):
     text = generate(model, prompt, SEQ_LEN, 1, temperature=0, seed=0)
-    assert text == prompt + decode([likeliest(model, prompt)])
+    assert text == prompt + decode([likeliest(encode(prompt))])
+
+
+def test_greedy_text_is_the_whole_model_s_also_beyond_the_window(model, likeliest):
+    """A full window begins again with its later half."""
+    text = encode("def alpha ").tolist()
+    window, prompt = list(text), decode(text)
+    for _ in range(2 * SEQ_LEN):
+        if len(window) > SEQ_LEN:
+            window = window[-SEQ_LEN // 2 :]
+        byte = likeliest(window)
+        text.append(byte)
+        window.append(byte)
+    assert generate(model, prompt, SEQ_LEN, 2 * SEQ_LEN, 0, seed=0) == decode(text)
 
 
 def test_greedy_text_depends_on_nothing_but_the_prompt(model):

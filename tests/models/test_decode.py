@@ -1,0 +1,124 @@
+"""Logits from a cache equal those of the whole model, at every position."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from meshes.devices import host_mesh
+from meshes.errors import InputError
+from meshes.rules import make_rules
+from meshes.shape import MeshShape
+from models.accounting import kv_cache_bytes
+from models.config import Mla, ModelConfig, Moe, Yarn
+from models.decode import empty_cache, extend
+from models.layout import Layout
+from models.transformer import Transformer
+
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+BATCH, LENGTH, PROMPT = 4, 12, 5
+RTOL, ATOL = 1e-4, 1e-5
+ONE = MeshShape()
+MLA = Mla(12, 8, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10)
+DEEPSEEK = Moe(8, 3, d_ff_expert=16, n_shared_experts=1, first_dense_layers=1, gate="sigmoid")
+_toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=2, n_heads=4, d_ff=40)
+MODELS = {
+    "grouped-window": _toy(n_kv_heads=2, sliding_window=4, qk_norm=True, tied_embeddings=True),
+    "gpt": _toy(
+        mlp="gelu",
+        norm="layernorm",
+        positions="learned",
+        max_positions=LENGTH,
+        bias=True,
+    ),
+    "latent-experts": _toy(mla=MLA, moe=DEEPSEEK, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
+    "direct-window": _toy(mla=Mla(None, 8, 6, 4, 10), sliding_window=4),
+    "yarn-experts": _toy(n_kv_heads=2, moe=Moe(4, 2), yarn=Yarn(4.0, 8)),
+    "no-positions": _toy(n_kv_heads=1, positions="none"),
+}
+FAST = {
+    ("grouped-window", MeshShape(data=2, tensor=2)),
+    ("gpt", ONE),
+    ("direct-window", MeshShape(fsdp=2, tensor=2)),
+}
+MESHES = ONE, MeshShape(data=2, tensor=2), MeshShape(fsdp=2, tensor=2), MeshShape(data=2, expert=2)
+CASES = [
+    pytest.param(
+        name, mesh, id=f"{name}-{mesh}", marks=() if (name, mesh) in FAST else pytest.mark.slow
+    )
+    for name in MODELS
+    for mesh in MESHES
+    if MODELS[name].n_kv_heads % mesh.tensor == 0
+]
+
+
+def built(config: ModelConfig, layout: Layout) -> Transformer:
+    """Random parameters, norms and biases included."""
+    init = jax.jit(lambda: Transformer(config, layout, jax.random.key(0)))
+    model = init.lower().compile(compiler_options=QUICK)()
+    random = np.random.default_rng(0)
+    noisy = lambda x: jax.device_put(
+        np.asarray(x) + np.float32(0.2 * random.standard_normal(x.shape)), x.sharding
+    )
+    return jax.tree.map(noisy, model)
+
+
+@pytest.mark.parametrize(("name", "shape"), CASES)
+def test_logits_from_the_cache_are_those_of_the_whole_model(name: str, shape: MeshShape) -> None:
+    """A prompt at once, padded with anything, then token by token."""
+    config, layout = MODELS[name], Layout(make_rules(shape, sequence_parallel=False), "fp32")
+    mesh = host_mesh(shape)
+    with jax.set_mesh(mesh):
+        model = built(config, layout)
+        random = np.random.default_rng(1)
+        text = random.integers(config.vocab_size, size=(BATCH, LENGTH)).astype(np.int32)
+        put = lambda x: jax.device_put(x, jax.NamedSharding(mesh, layout.spec("batch", None)))
+        whole = jax.jit(lambda model, tokens: model(tokens))
+        whole = whole.lower(model, put(text)).compile(compiler_options=QUICK)
+        expected = np.asarray(whole(model, put(text)))
+        cache = empty_cache(config, layout, BATCH, LENGTH)
+        first = text.copy()
+        first[:, PROMPT:] = 7
+        zero = jax.numpy.int32(0)
+        steps = {
+            tokens: jax.jit(extend)
+            .lower(model, cache, put(text[:, :tokens]), zero)
+            .compile(compiler_options=QUICK)
+            for tokens in (1, LENGTH)
+        }
+        logits, cache = steps[LENGTH](model, cache, put(first), zero)
+        found = [np.asarray(logits)[:, :PROMPT]]
+        for place in range(PROMPT, LENGTH):
+            token = put(text[:, place : place + 1])
+            logits, cache = steps[1](model, cache, token, jax.numpy.int32(place))
+            found.append(np.asarray(logits))
+    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, RTOL, ATOL)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_cache_takes_what_the_accounting_says(name: str) -> None:
+    config = MODELS[name]
+    for shape in (ONE, MeshShape(data=2, tensor=2)):
+        if config.n_kv_heads % shape.tensor:
+            continue
+        with jax.set_mesh(host_mesh(shape)):
+            layout = Layout(make_rules(shape, sequence_parallel=False), "bf16")
+            cache = empty_cache(config, layout, BATCH, LENGTH)
+        leaves = jax.tree.leaves(cache)
+        expected = BATCH * kv_cache_bytes(config, LENGTH, "bf16")
+        assert sum(leaf.nbytes for leaf in leaves) == expected
+        parts = shape.data * (1 if config.mla else shape.tensor)
+        assert all(x.addressable_shards[0].data.nbytes * parts == x.nbytes for x in leaves)
+
+
+def test_a_layout_that_cuts_the_sequence_has_no_cache() -> None:
+    layout = Layout(make_rules(MeshShape(tensor=2), sequence_parallel=True), "fp32")
+    with pytest.raises(InputError, match="without context and sequence parallelism"):
+        empty_cache(MODELS["gpt"], layout, BATCH, LENGTH)
+
+
+def test_more_positions_than_were_learned_are_refused() -> None:
+    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+    with pytest.raises(InputError, match="13 positions are beyond the model's 12 learned"):
+        empty_cache(MODELS["gpt"], layout, BATCH, LENGTH + 1)
