@@ -40,9 +40,15 @@ class Router:
             self._leaving[link.source].append(number)
         # (source, whether chips pass on) -> node -> the link that leads there
         self._trees: dict[tuple[str, bool], dict[str, int]] = {}
+        self._found: dict[Stops, list[list[Stops]]] = {}
 
     def ways(self, stops: Stops) -> list[list[Stops]]:
         """Ways from the first to the last that bytes take at once, each of legs in a row."""
+        if stops not in self._found:
+            self._found[stops] = self._ways(stops)
+        return self._found[stops]
+
+    def _ways(self, stops: Stops) -> list[list[Stops]]:
         source, *by, target = stops
         if by or source == target:
             return [[stops]]
