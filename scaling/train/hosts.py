@@ -28,7 +28,7 @@ from meshes.shape import MeshShape
 EVERY = 100  # steps; a look takes some milliseconds and lets the devices run dry once
 SIZES = {"cpu": 256}  # of the square matrices; each about a millisecond
 SIZE = 8192  # on accelerators: 1.1 TFLOP, 1.5 ms at 700 TFLOP/s
-REPEATS = 3  # the fastest counts: what disturbs once is no slow host
+REPEATS = 10  # the fastest counts: what disturbs once is no slow host
 SLOW = 1.25  # times the others' median
 NAME_BYTES = 64  # of a host's name that travel
 

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 
 from meshes.errors import InputError, is_count
 
-HEARTBEAT = 20  # s of silence after which a process counts as gone; jax's own default is 100
+# Seconds of silence after which a process counts as gone; jax's own default is 100. The others
+# shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
+HEARTBEAT = 20
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the address is given
     "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),

@@ -28,6 +28,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 LOST, BAD_INPUT = 1, 2  # exit codes
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
 ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
+SIGNALS = {number.value: number.name for number in signal.Signals}
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 BEGAN = "SCALING_TRAIN_BEGAN"  # environment variable: unix time at which the first attempt began
 SETTLE = 2.0  # s until the others have seen that the coordinator is gone
@@ -55,7 +56,7 @@ def run_with_restarts(
         known = _stops_on_nan(folder)
         words = _continued(arguments, folder) if attempt else arguments
         code, told_to_stop = _attempt(words, environment)
-        if several and code > SHELL_SIGNAL and not told_to_stop:
+        if several and code - SHELL_SIGNAL in SIGNALS and not told_to_stop:
             print(_last_words(code, process_name(env), _saved(folder)), file=sys.stderr, flush=True)
             code = LOST
         # What was good input once is so later: then a job of several could not come together.
@@ -106,7 +107,7 @@ def _last_words(code: int, who: str, saved: int | None) -> str:
     """What to say about a training process that could not say it."""
     if code == ABORTED:
         return lost_words(who, "jax names it above, as a task that crashed, if it is known", saved)
-    name = signal.Signals(code - SHELL_SIGNAL).name
+    name = SIGNALS[code - SHELL_SIGNAL]
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 
 

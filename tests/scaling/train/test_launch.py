@@ -276,7 +276,7 @@ def scaling(words, environment, **options):
     )
 
 
-def start_two(run_file, folder):
+def start_two(run, folder, cache):
     """Two processes with two devices each, joined over the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -284,9 +284,9 @@ def start_two(run_file, folder):
     common = {
         "JAX_COORDINATOR_ADDRESS": address,
         "JAX_NUM_PROCESSES": "2",
-        "SCALING_CACHE": str(run_file.parent / "cache"),
+        "SCALING_CACHE": str(cache),
     }
-    words = ["train", run_file, "--run-dir", folder, "--devices", 2]
+    words = ["train", run, "--run-dir", folder, "--devices", 2]
     return [scaling(words, {**common, "JAX_PROCESS_ID": str(index)}) for index in range(2)]
 
 
@@ -307,7 +307,7 @@ def losses(folder):
 def test_two_processes_train_like_one(toy, prepare, tmp_path):
     plan, programs = prepare(toy(mesh={"fsdp": 4}, eval_every=4))
     save_run(plan.run, tmp_path / "run.json")
-    processes = start_two(tmp_path / "run.json", tmp_path / "two")
+    processes = start_two(tmp_path / "run.json", tmp_path / "two", tmp_path / "cache")
     train(plan, programs, Options(tmp_path / "one"))
     outputs = end_all(processes)
     assert [process.returncode for process in processes] == [0, 0], outputs
@@ -325,7 +325,7 @@ def test_a_signal_to_any_process_saves_one_checkpoint_of_all(toy, tmp_path, told
     run = toy(mesh={"data": 2, "fsdp": 2}, steps=100_000)
     save_run(run, tmp_path / "run.json")
     folder = tmp_path / "run"
-    processes = start_two(tmp_path / "run.json", folder)
+    processes = start_two(tmp_path / "run.json", folder, tmp_path / "cache")
     deadline = time.monotonic() + DEADLINE
     while not ((folder / "metrics.jsonl").exists() and len(losses(folder)) > 10):
         assert time.monotonic() < deadline
@@ -376,3 +376,35 @@ def test_a_run_that_dies_is_restarted_and_ends_as_if_it_had_not(toy, prepare, tm
     train(plan, programs, Options(tmp_path / "whole"))
     records = {r["step"]: r["loss"] for r in read_metrics(tmp_path / "run") if "loss" in r}
     assert list(records.values()) == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
+
+
+SLOW_DATA = """
+import json, os, time
+from scaling.run import read_run
+from scaling.train.data import TrainingBatches
+from scaling.train.hosts import Hosts
+
+Hosts._time = lambda hosts: 1e-3  # equal devices, however busy this machine is
+draw = TrainingBatches.__next__
+
+def slowly(batches):
+    time.sleep(0.5 * (os.environ["JAX_PROCESS_ID"] == "1"))
+    return draw(batches)
+
+TrainingBatches.__next__ = slowly
+
+def run():
+    return read_run(json.loads({text!r}))
+"""
+
+
+@pytest.mark.slow
+def test_the_host_whose_data_are_slow_is_named(toy, tmp_path):
+    """The time of a step is the same on both: each waits for the other."""
+    file = tmp_path / "slow.py"
+    file.write_text(SLOW_DATA.format(text=json.dumps(run_dict(toy(mesh={"fsdp": 4})))))
+    outputs = end_all(start_two(f"{file}:run", tmp_path / "run", tmp_path / "cache"))
+    (look,) = (line for line in read_metrics(tmp_path / "run") if "slowest_host" in line)
+    assert look["slowest_process"] == 1 and look["slowest_host"] == socket.gethostname()
+    assert look["hosts_data_time"][1] > 0.5 > look["hosts_data_time"][0]
+    assert "slow host: process 1 on " in outputs[0][1] and "slow host" not in outputs[1][1]

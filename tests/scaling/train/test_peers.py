@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 
 import jax
@@ -132,6 +134,36 @@ def test_a_process_that_was_killed_is_named_by_its_signal(child, tmp_path, capfd
     child("kill -KILL $$")
     assert run_with_restarts(["train"], 0, tmp_path, JOB) == 1
     assert "was ended by SIGKILL" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("code", [1, 77, 130, 255])
+def test_an_exit_code_of_ones_own_is_kept(child, tmp_path, code):
+    child(f"exit {code}")
+    expected = 1 if code == 130 else code  # as a shell says that SIGINT ended it
+    assert run_with_restarts(["train"], 0, tmp_path, JOB) == expected
+
+
+LIVES_ON = """
+import subprocess, sys, time
+from scaling.train.restarts import end_with_parent
+if sys.argv[1:]:
+    end_with_parent()
+    print("ready", flush=True)
+    time.sleep(600)
+subprocess.Popen([sys.executable, __file__, "child"]).wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is of Linux")
+def test_who_trains_does_not_outlive_the_process_beside_it(tmp_path):
+    """Else a host of which only that one was killed would go on without its job."""
+    script = tmp_path / "lives_on.py"
+    script.write_text(LIVES_ON)
+    words = [sys.executable, str(script)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as beside:
+        assert beside.stdout.readline() == "ready\n"
+        beside.kill()
+        assert beside.stdout.read() == ""  # comes to its end once nobody can write any more
 
 
 def test_outside_a_job_a_signal_keeps_its_exit_code_and_nobody_speaks_of_others(
