@@ -63,6 +63,8 @@ def export_weights(
         (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     text = json.dumps(described, indent=1) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")
+    for file in files:  # the library makes them for their owner only
+        shutil.copymode(folder / "config.json", folder / file)
     return [folder / file for file in files]
 
 

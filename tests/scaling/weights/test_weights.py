@@ -109,6 +109,8 @@ def test_an_export_read_back_is_the_parameters_on_any_mesh(family: str, tmp_path
     params = drawn(config)
     export_weights(params, tmp_path / "out", 24)
     assert family_of(config) == family
+    modes = {file.stat().st_mode for file in (tmp_path / "out").iterdir()}
+    assert len(modes) == 1  # who may read one may read all
     there = json.loads((tmp_path / "out" / "config.json").read_text())
     assert there["model_type"] == family
     for mesh in (ONE, CUT):
