@@ -67,6 +67,10 @@ class Ticks:
         found[self.entries] = True
         return found
 
+    def works(self, tick: Any, stage: Any) -> Any:
+        """Whether a stage has work. Numbers, arrays or traced by jax."""
+        return (tick >= stage) & (tick < stage + self.microbatches * self.rounds)
+
     def round_of(self, tick: Any, stage: Any) -> Any:
         """The round that a stage is in; of idle ticks any. Numbers, arrays or traced by jax."""
         return (tick + self.stages * self.rounds - stage) // self.stages % self.rounds

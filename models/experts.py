@@ -37,7 +37,8 @@ from models.expert_products import (
     whole,
 )
 from models.layout import Layout
-from models.routing import Routing, choose, statistics
+from models.routing import Routing, choose, no_routing, statistics
+from models.staged import stage_map
 from models.weights import constant, matrix, residual_std
 
 
@@ -67,10 +68,12 @@ class Experts(nnx.Module):
         residual = self.layout.spec("batch", "residual", None)
         weights = self._weights()
         specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
-        mapped = jax.shard_map(
+        mapped = stage_map(
+            self.layout,
             functools.partial(_local, self.config, self.layout),
             in_specs=(residual, specs),
-            out_specs=(residual, P()),  # the routing is the same on all devices
+            out_specs=(residual, P()),  # the routing is the same on all devices of a stage
+            alone=lambda x_BSD, weights: (x_BSD, no_routing(weights["router"].shape[-1])),
         )
         y_BSD, routing = mapped(x_BSD, weights)
         # As in `Layout.project`: between the gather of this result's gradient and the stream's.

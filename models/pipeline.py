@@ -88,8 +88,12 @@ def entered(layout: Layout, ticks: Ticks, embed: Callable, tokens_MBS: jax.Array
     return spread(jax.lax.map(embed, copied(tokens_MBS)))
 
 
-def run(layout: Layout, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Array) -> jax.Array:
-    """What each stage has made in each tick: [T, P, B, S, D].
+def run(
+    layout: Layout, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Array
+) -> tuple[jax.Array, Any]:
+    """What each stage has made in each tick, [T, P, B, S, D], and what its layers said besides.
+
+    That is a tree of sums over microbatches, [P, R L, ...], or None.
 
     Args:
         layer: one layer, for a scan over those of a part.
@@ -98,33 +102,40 @@ def run(layout: Layout, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Ar
     """
     parts = jax.tree.map(lambda x: _parts(ticks, x), layers)
     stages = reshard(jnp.arange(ticks.stages), layout.spec("layers"))
-    on_stages = jax.vmap(functools.partial(_stage, layout, ticks, layer), (0, 0, 1), 1)
+    on_stages = jax.vmap(functools.partial(_stage, layout, ticks, layer), (0, 0, 1), (1, 0))
     return on_stages(stages, parts, x_TPBSD)
 
 
 def _stage(
     layout: Layout, ticks: Ticks, layer: Layer, stage: jax.Array, parts: Any, x_TBSD: jax.Array
-) -> jax.Array:
+) -> tuple[jax.Array, Any]:
     """What one stage makes; `parts` is its stack [R, L, ...]."""
     parts = partial_over(parts, REPLICAS)
 
-    def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> jax.Array:
+    def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
         number = ticks.round_of(tick, stage)
         part = jax.tree.map(lambda x: _of_round(x, number), parts)
-        return jax.lax.scan(layer, x_BSD, part)[0]
+        return jax.lax.scan(layer, x_BSD, part)
 
     if layout.recompute_stages:
         work = jax.checkpoint(work, prevent_cse=False)
 
-    def step(y_BSD: jax.Array, now: tuple) -> tuple[jax.Array, jax.Array]:
+    def step(y_BSD: jax.Array, now: tuple) -> tuple[jax.Array, tuple]:
         x_BSD, tick, enters = now
         with jax.named_scope("hand_on"):
             x_BSD = _hand_on(layout, ticks)(y_BSD, x_BSD, enters)
-        y_BSD = work(x_BSD, tick, parts)
-        return y_BSD, y_BSD
+        y_BSD, said = work(x_BSD, tick, parts)
+        return y_BSD, (y_BSD, said)
 
-    times = jnp.arange(ticks.total), jnp.asarray(ticks.enters)
-    return jax.lax.scan(step, x_TBSD[0], (x_TBSD, *times))[1]
+    numbers = jnp.arange(ticks.total)
+    inputs = x_TBSD, numbers, jnp.asarray(ticks.enters)
+    _, (y_TBSD, said) = jax.lax.scan(step, x_TBSD[0], inputs)
+    return y_TBSD, jax.tree.map(lambda x: _sum(x, ticks.works(numbers, stage)), said)
+
+
+def _sum(x_TL: jax.Array, works_T: jax.Array) -> jax.Array:
+    """Over the ticks in which a stage works."""
+    return jnp.where(works_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
 
 
 def left(layout: Layout, ticks: Ticks, y_TPBSD: jax.Array) -> jax.Array:
@@ -196,6 +207,18 @@ def _parts(ticks: Ticks, x: jax.Array) -> jax.Array:
         out_specs=with_stages(rest),
     )
     return split(x)
+
+
+def as_stored(x_PL: jax.Array) -> jax.Array:
+    """An array of each stage's layers, [P, L, ...], as a stored stack [P L, ...]."""
+    spec = jax.typeof(x_PL).sharding.spec
+    flat = jax.shard_map(lambda x_1L: x_1L[0], in_specs=spec, out_specs=_without(spec, 1))
+    return flat(x_PL)
+
+
+def _without(spec: Spec, dim: int) -> Spec:
+    """The spec of an array without one of its dimensions."""
+    return Spec(*spec.partitions[:dim], *spec.partitions[dim + 1 :])
 
 
 def _of_round(x_RL: jax.Array, number: jax.Array) -> jax.Array:

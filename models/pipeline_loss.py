@@ -19,16 +19,22 @@ from meshes.ticks import Ticks
 from models.head import cross_entropy, logits, sequence_dim
 from models.layout import Layout, tied
 from models.partial import partial_over, zeros_like
-from models.pipeline import entered, entry_layout, exit_layout, left, left_targets, run
+from models.pipeline import as_stored, entered, entry_layout, exit_layout, left, left_targets, run
 from models.remat import rematerialized
+from models.routing import Routing
 from models.staged import AXIS
 from models.transformer import Block, Transformer
 
 Head = tuple[nnx.Module, jax.Array]  # final norm, head_VD
 
 
-def pipeline_loss(params: Transformer, inputs_MBS: jax.Array, targets_MBS: jax.Array) -> jax.Array:
-    """Mean cross-entropy per token in nats, float32 scalar; the layers are cut over `stage`."""
+def pipeline_loss(
+    params: Transformer, inputs_MBS: jax.Array, targets_MBS: jax.Array
+) -> tuple[jax.Array, Routing | None]:
+    """Mean cross-entropy per token in nats, float32 scalar; the layers are cut over `stage`.
+
+    And how experts were used, if there are any: sums over microbatches, stacked over the layers.
+    """
     layout, entry = params.layout, entry_layout(params.layout)
     ticks = Ticks(layout.rules.mesh.stage, layout.rounds, inputs_MBS.shape[0])
     everywhere = *REPLICAS, AXIS
@@ -38,12 +44,14 @@ def pipeline_loss(params: Transformer, inputs_MBS: jax.Array, targets_MBS: jax.A
         x_TPBSD = entered(layout, ticks, embed, inputs_MBS)
     with jax.named_scope("layers"):
         layer = rematerialized(functools.partial(_layer, layout), layout)
-        y_TPBSD = run(layout, ticks, layer, params.layers, x_TPBSD)
+        y_TPBSD, routing = run(layout, ticks, layer, params.layers, x_TPBSD)
     with jax.named_scope("head"):
         x_MBSD = left(layout, ticks, y_TPBSD)
         table = params.embedding.table_VD if params.head_VD is None else params.head_VD
         head = params.final_norm, partial_over(table, everywhere)[...]
-        return _mean_loss(exit_layout(layout), head, x_MBSD, left_targets(layout, targets_MBS))
+        tokens = left_targets(layout, targets_MBS)
+        value = _mean_loss(exit_layout(layout), head, x_MBSD, tokens)
+    return value, jax.tree.map(as_stored, routing)
 
 
 def _layer(layout: Layout, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:

@@ -96,6 +96,11 @@ def statistics(
     return Routing(load_E, jax.lax.stop_gradient(dropped), aux_loss, z / tokens)
 
 
+def no_routing(experts: int) -> Routing:
+    """Of no tokens."""
+    return Routing(jnp.zeros(experts, jnp.float32), *[jnp.zeros((), jnp.float32)] * 3)
+
+
 def moved_bias(bias_LE: jax.Array, load_LE: jax.Array, rate: float) -> jax.Array:
     """The selection biases after a step: up for experts below the mean load, down above it."""
     mean_L1 = load_LE.mean(axis=-1, keepdims=True)

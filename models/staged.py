@@ -19,7 +19,12 @@ AXIS = "stage"
 
 
 def stage_map(
-    layout: Layout, f: Callable, in_specs: Any, out_specs: Any, check_vma: bool = True
+    layout: Layout,
+    f: Callable,
+    in_specs: Any,
+    out_specs: Any,
+    check_vma: bool = True,
+    alone: Callable | None = None,
 ) -> Callable:
     """As `jax.shard_map` over all mesh axes; in a pipeline, for code that runs on each stage.
 
@@ -29,6 +34,8 @@ def stage_map(
         in_specs: a spec for every array of the arguments, in trees like them, without `stage`.
         out_specs: of the results, likewise; a None stands for no array.
         check_vma: see `jax.shard_map`.
+        alone: as for `spelled_out`; None: a `shard_map` says it, which takes no weights whose
+            gradients stay partial.
     """
     plain = jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
     if not layout.rules.axes("layers"):
@@ -43,7 +50,7 @@ def stage_map(
         out = _map(with_stages, out_specs)
         return jax.shard_map(local, in_specs=specs, out_specs=out, check_vma=check_vma)(*args)
 
-    return spelled_out(lambda *args: plain(*args), on_stages)
+    return spelled_out(alone or (lambda *args: plain(*args)), on_stages)
 
 
 def spelled_out(alone: Callable, on_stages: Callable) -> Callable:

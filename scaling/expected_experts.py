@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
-from models.accounting import train_flops
+from models.accounting import forward_flops, train_flops
 from models.accounting.activations import BYTES
 from models.accounting.exchange import exchange_rows
 from models.accounting.matrices import (
@@ -43,6 +43,7 @@ from models.accounting.matrices import (
 from models.config import ModelConfig
 from scaling.program import CollectiveKind
 from scaling.run import Run
+from scaling.stages import recomputes, ticks_of
 
 if TYPE_CHECKING:
     from scaling.expected import _Step
@@ -71,8 +72,13 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     if moe is None:
         return {}
     batch = run.batch
-    flops = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
-    experts = sum(n for name, n in flops.items() if name.startswith("expert_")) / shape.devices
+    executed = (batch.global_batch, batch.seq_len)
+    train = train_flops(run.model, *executed, run.remat).components
+    forward, ticks = forward_flops(run.model, *executed).components, ticks_of(run, shape)
+    again = shape.stage > 1 and recomputes(run)
+    of_experts = (name for name in train if name.startswith("expert_"))
+    experts = sum(train[name] + again * forward[name] for name in of_experts)
+    experts *= ticks.overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards
     filled = tokens * moe.experts_per_token
     padding = exchange_rows(moe, tokens, shape.expert) / filled
@@ -86,6 +92,7 @@ def _weights(step: "_Step") -> Iterator[Fields]:
     """Matrices: gathered twice, their gradients scattered and summed."""
     config, M, layers = step.config, step.microbatches, n_moe_layers(step.config)
     dense, latent, experts, router = _elements(config)
+    passes, stored = step.passes(layers), layers / step.shape.stage
     tensor, fsdp, expert = step.shape.tensor, step.shape.fsdp, step.shape.expert
     for what, elements, itemsize, replicas, is_whole in (
         ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS, False),
@@ -94,16 +101,16 @@ def _weights(step: "_Step") -> Iterator[Fields]:
         ("router of a layer", router, FLOAT32, REPLICAS, True),
     ):
         size = elements * itemsize
-        yield step.over("fsdp"), "all-gather", size, 2 * M * layers, what
-        yield step.over("fsdp"), "reduce-scatter", size, M * layers, what
+        yield step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what
+        yield step.over("fsdp"), "reduce-scatter", size, passes, what
         over_tensor = ("tensor",) if is_whole and step.sequence_parallel else ()
-        if M == 1:
+        if M == 1 and step.shape.stage == 1:
             axes = step.over(*replicas, *over_tensor)
             yield axes, "all-reduce", size / fsdp, layers, what
         else:
             summed = elements * FLOAT32 / fsdp
-            yield step.over(*replicas), "all-reduce", summed, layers, what
-            yield step.over(*over_tensor), "all-reduce", size / fsdp, M * layers, what
+            yield step.over(*replicas), "all-reduce", summed, stored, what
+            yield step.over(*over_tensor), "all-reduce", size / fsdp, passes, what
 
 
 def _exchange(step: "_Step") -> Iterator[Fields]:
@@ -111,9 +118,10 @@ def _exchange(step: "_Step") -> Iterator[Fields]:
     moe, D = step.config.moe, step.config.d_model
     assert moe is not None
     rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
-    calls, again = step.microbatches * n_moe_layers(step.config), step.run.remat != "none"
+    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over = step.over("expert")
-    yield over, "all-to-all", rows * D * step.itemsize, calls * (4 + again), "tokens of experts"
+    sent = 4 + _recomputed(step) + 2 * step.again  # out and back again, in a tick
+    yield over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts"
     yield over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows"
     if moe.capacity_factor is None:
         yield over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
@@ -123,7 +131,7 @@ def _choices(step: "_Step") -> Iterator[Fields]:
     """What the router says of each token, and of all of them."""
     moe = step.config.moe
     assert moe is not None
-    calls, again = step.microbatches * n_moe_layers(step.config), step.run.remat != "none"
+    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
     if step.sequence_parallel:
         yield over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens"
@@ -134,6 +142,11 @@ def _choices(step: "_Step") -> Iterator[Fields]:
     cut = ("data", "fsdp", "expert", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
     yield step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
+
+
+def _recomputed(step: "_Step") -> int:
+    """How often a layer's exchange is computed again, by its remat."""
+    return int(step.run.remat != "none")
 
 
 def _elements(config: ModelConfig) -> tuple[int, int, int, int]:

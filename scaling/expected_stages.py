@@ -21,7 +21,7 @@ In the table's other lines a pipeline changes
 
 Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time and its
 stream as often as forward; they hand nothing on again. The last product of a part that is one layer
-is not needed again.
+is not needed again (of a layer with experts everything is counted again).
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from meshes.shape import MeshShape
 from models.accounting import forward_flops
+from models.accounting.matrices import n_dense_layers
 from scaling.program import CollectiveKind
 from scaling.run import Run
 from scaling.stages import recomputes, ticks_of
@@ -57,7 +58,7 @@ def matrices_again(step: "_Step", elements: float) -> tuple[float, float]:
         elements: of all matrices of a layer, W of the table.
     """
     spared = step.config.d_ff * step.config.d_model / step.shape.tensor * _is_one_layer(step)
-    calls = step.again * step.passes(step.config.n_layers)
+    calls = step.again * step.passes(n_dense_layers(step.config))
     return (elements - spared) * step.itemsize, calls
 
 
@@ -78,7 +79,7 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
         return groups
     forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
     ticks, again = ticks_of(run, shape), dict(forward.groups)
-    if run.model.n_layers == ticks.stages * ticks.rounds:
+    if run.model.n_layers == ticks.stages * ticks.rounds and "down" in forward.components:
         again["mlp"] -= forward.components["down"]
     twice = recomputes(run)
     in_ticks = lambda name, flops: ticks.overhead * (flops + again[name] * twice)

@@ -6,7 +6,7 @@ from typing import Any
 from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
 from scaling.optimizers import check_optimizer
-from scaling.run import Run, Train
+from scaling.run import Pipeline, Run, Train
 from scaling.stages import TRAINED
 
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
@@ -44,9 +44,16 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             f"use {', '.join(TRAINED[:-1])} or {TRAINED[-1]}",
         ),
         (
-            model.moe and mesh.stage > 1,
-            f"a mixture-of-experts model on mesh axis stage={mesh.stage}",
-            "use the axes data, fsdp, expert and tensor",
+            model.moe and mesh.stage > 1 and run.pipeline != Pipeline(),
+            f"a mixture-of-experts model with pipeline.schedule {run.pipeline.schedule!r}, "
+            f"virtual_stages {run.pipeline.virtual_stages}",
+            "use 1f1b and 1",
+        ),
+        (
+            model.moe and model.moe.first_dense_layers and mesh.stage > 1,
+            f"first_dense_layers {model.moe and model.moe.first_dense_layers} on mesh axis "
+            f"stage={mesh.stage}",
+            "use 0, or the axes data, fsdp, expert and tensor",
         ),
         (
             mesh.stage > 1 and run.optimizer in ("muon", "adafactor"),

@@ -105,12 +105,17 @@ def objective(
     """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
     logits_BSV, routing = params.routed(inputs_BS)
     with jax.named_scope("loss"):
-        value = total = cross_entropy(logits_BSV, targets_BS)
-        moe = params.config.moe
-        if routing is not None and moe is not None:
-            total = total + moe.aux_loss * routing.aux_loss.mean()
-            total = total + moe.z_loss * routing.z_loss.mean()
-    return total, Outcome(value, routing)
+        outcome = Outcome(cross_entropy(logits_BSV, targets_BS), routing)
+        return _weighted(params, outcome), outcome
+
+
+def _weighted(params: Transformer, outcome: Outcome) -> jax.Array:
+    """The loss and the balancing losses of one microbatch, or the means of several."""
+    total, routing, moe = outcome.loss, outcome.routing, params.config.moe
+    if routing is not None and moe is not None:
+        total = total + moe.aux_loss * routing.aux_loss.mean()
+        total = total + moe.z_loss * routing.z_loss.mean()
+    return total
 
 
 def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
@@ -146,8 +151,14 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
 
 def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
     """The same, the layers being cut over `stage`."""
-    value, gradients = jax.value_and_grad(pipeline_loss)(params, *tokens)
-    return Outcome(value, None), gradients
+
+    def of_all(params: Transformer) -> tuple[jax.Array, Outcome]:
+        value, routing = pipeline_loss(params, *tokens)
+        outcome = Outcome(value, mean_of_losses(routing, tokens.inputs.shape[0]))
+        return _weighted(params, outcome), outcome
+
+    (_, outcome), gradients = jax.value_and_grad(of_all, has_aux=True)(params)
+    return outcome, gradients
 
 
 def train_step(
@@ -179,7 +190,7 @@ def train_step(
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     if params.layout.rules.axes("layers"):
-        return pipeline_loss(params, *tokens)
+        return pipeline_loss(params, *tokens)[0]
     losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
     return losses.mean()
 

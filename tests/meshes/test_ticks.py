@@ -47,6 +47,8 @@ def test_every_microbatch_passes_all_parts_in_order_in_consecutive_ticks(ticks: 
 @given(TICKS)
 def test_a_stage_is_idle_in_stages_minus_one_ticks(ticks: Ticks) -> None:
     busy = [(tick, stage) for done in replayed(ticks).values() for tick, stage, _ in done]
+    every = [(t, s) for t in range(ticks.total) for s in range(ticks.stages)]
+    assert sorted(busy) == [(t, s) for t, s in every if ticks.works(t, s)]
     assert len(set(busy)) == len(busy)
     for stage in range(ticks.stages):
         assert sum(s == stage for _, s in busy) == ticks.total - (ticks.stages - 1)

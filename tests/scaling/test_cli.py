@@ -94,7 +94,6 @@ def check_refused(result, *words):
         (["deepseek-v3", "--mesh", "context=2"], ["context=2", "not yet"]),
         (["deepseek-v3", "--mesh", "stage=2"], ["stage=2", "not yet"]),
         (["tiny", "--mesh", "stage=3"], ["n_layers=2", "stage=3", "stage of 1, 2"]),
-        (["tiny-moe", "--mesh", "stage=2"], ["mixture-of-experts", "stage=2", "not yet"]),
         (["tiny-moe", "--mesh", "expert=3"], ["global_batch=8", "expert=3"]),
         (["tiny-moe", "--mesh", "context=2"], ["mixture-of-experts", "context=2", "not yet"]),
         (["tiny", "--mesh", "context=3"], ["seq_len=32", "context=3", "two chunks", "36"]),

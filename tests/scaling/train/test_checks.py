@@ -43,9 +43,15 @@ def test_optimisers_of_rows_and_columns_do_not_train_stages(optimizer):
     assert f"optimizer {optimizer!r} on mesh axis stage=2 is not yet trained" in said
 
 
-def test_experts_are_not_trained_in_stages():
-    said = refused(recipe("tiny-moe"), MeshShape(stage=2))
-    assert "mixture-of-experts model on mesh axis stage=2 is not yet trained" in said
+def test_experts_are_trained_in_stages_by_one_schedule_and_in_every_layer():
+    run, mesh = recipe("tiny-moe"), MeshShape(stage=2)
+    check_trainable(run, mesh)
+    said = refused(replace(run, pipeline=Pipeline("circular", 2)), mesh)
+    assert "model with pipeline.schedule 'circular', virtual_stages 2 is not yet" in said
+    assert "use 1f1b and 1" in said
+    moe = replace(run.model.moe, first_dense_layers=1)
+    said = refused(replace(run, model=replace(run.model, moe=moe)), mesh)
+    assert "first_dense_layers 1 on mesh axis stage=2 is not yet trained; use 0" in said
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adafactor"])
@@ -111,9 +117,9 @@ def test_any_mix_of_the_axes_is_trained(data, fsdp, stage, expert, context, tens
     check_trainable(TINY, MeshShape(data, fsdp, stage, expert, context, tensor))
 
 
-@given(*[st.integers(1, 64)] * 4)
-def test_any_mix_of_data_fsdp_expert_and_tensor_trains_experts(data, fsdp, expert, tensor):
-    mesh = MeshShape(data=data, fsdp=fsdp, expert=expert, tensor=tensor)
+@given(*[st.integers(1, 64)] * 5)
+def test_any_mix_of_the_axes_but_context_trains_experts(data, fsdp, stage, expert, tensor):
+    mesh = MeshShape(data, fsdp, stage, expert, tensor=tensor)
     check_trainable(recipe("tiny-moe"), mesh)
 
 
