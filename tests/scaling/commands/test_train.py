@@ -1,13 +1,18 @@
 """`scaling train`: what it leaves in a run folder beside what the loop writes."""
 
+import dataclasses
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from meshes import catalog
 from meshes.errors import InputError
 from meshes.shape import parse_mesh
+from scaling import cli
 from scaling.commands import train
 from scaling.commands.train import TrainArguments
 from scaling.cost.profile_file import profile_of
@@ -98,3 +103,45 @@ def test_several_processes_have_more_devices_than_each_is_told(tmp_path, unnamed
         train._check_asked(run, given, tmp_path)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     train._check_asked(run, given, tmp_path)
+
+
+# The command line of the process that trains, where another is beside it
+
+NAMES = st.text("abc/=:", min_size=1, max_size=6).map("x".__add__)
+GIVEN = st.builds(
+    TrainArguments,
+    run=NAMES,
+    mesh=st.none() | NAMES,
+    steps=st.none() | st.integers(0, 9**9),
+    run_dir=st.none() | NAMES.map(Path),
+    resume=st.booleans(),
+    devices=st.none() | st.integers(-1, 99),
+    record_profile=st.none() | NAMES,
+    restarts=st.just(0),
+    sinks=st.sampled_from([(), ("tensorboard",), ("wandb",), ("tensorboard", "wandb")]),
+    stopped_code=st.integers(0, 125),
+    init=st.none() | NAMES.map(Path),
+)
+
+
+def read_back(given):
+    """What the command line makes of the words of another."""
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "train_command", lambda again: found.append(again) or 0)
+        assert cli.main(train._words(given)) == 0
+    return found[0]
+
+
+@hypothesis.given(GIVEN)
+def test_the_process_that_trains_is_given_all_that_the_user_typed(given):
+    assert read_back(given) == given
+
+
+def test_every_option_is_tried_above():
+    fields = {field.name for field in dataclasses.fields(TrainArguments)}
+    tried = TrainArguments("x", *["a", 1, Path("a"), True, 2, "1:2", 0, ("wandb",), 3, Path("b")])
+    default = TrainArguments("y")
+    assert {f for f in fields if getattr(tried, f) != getattr(default, f)} == fields - {"restarts"}
+    assert read_back(tried) == tried
+    assert read_back(dataclasses.replace(tried, restarts=5)) == tried  # for the one beside it
