@@ -63,8 +63,9 @@ def have_rings(cluster: Cluster, groups: np.ndarray) -> bool:
 
 
 def _paired(cluster: Cluster, island: np.ndarray) -> Uplink:
-    """One ring over links between pairs of chips."""
-    joint, devices = _paired_joints(cluster)[0], np.arange(cluster.devices)
+    """One ring over links between pairs of chips; as fast as the slowest kind of them."""
+    joints, devices = _paired_joints(cluster), np.arange(cluster.devices)
+    joint = min(joints, key=lambda j: j.bandwidth.value)  # type: ignore[union-attr]
     used = cluster.devices_per_node
     assert joint.bandwidth is not None
     places = Places(devices, devices, island, island)
@@ -72,7 +73,7 @@ def _paired(cluster: Cluster, island: np.ndarray) -> Uplink:
         f"{NAMES[joint.kind]} of a chip",
         joint.kind,  # type: ignore[arg-type]
         joint.bandwidth.value,
-        latency_of(cluster, joint),
+        max(latency_of(cluster, j) for j in joints),
         places,
         innermost=True,
         paired=tuple(row[:used] for row in direct_links(cluster, FAST)[:used]),
