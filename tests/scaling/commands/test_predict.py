@@ -259,6 +259,20 @@ def test_a_calibration_file_of_another_machine_is_used_with_a_warning(cli, folde
     assert any("the calibration was measured on 2 x cpu" in text for text in found["warnings"])
 
 
+@pytest.mark.slow
+def test_a_pipeline_is_predicted_with_its_hops_and_its_bubble(cli, folder):
+    """Two stages, four microbatches: five ticks, in one of which a stage is idle."""
+    deep = SMALL | {"batch": {"global_batch": 16, "seq_len": 8, "microbatches": 4}}
+    (folder / "deep.json").write_text(json.dumps(deep))
+    found = document(cli("deep.json", "--mesh", "fsdp=2,stage=2", "--json"))
+    time, lines = found["time"], found["collectives"]
+    hops = [line for line in lines if (line["kind"], line["axis"]) == ("permute", "stage")]
+    assert sum(line["count"] for line in hops) == 2 * 5
+    assert 0 < time["bubble"] < time["compute"] / 4 * 1.001
+    five = ("compute", "optimizer", "exposed_communication", "bubble", "host")
+    assert sum(time[name] for name in five) == pytest.approx(found["step_time"])
+
+
 # --- many runs ----------------------------------------------------------------------------------
 
 
