@@ -5,16 +5,18 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from meshes.devices import host_mesh
 from scaling import cli
 from scaling.layouts import rules_for
-from scaling.run import load_run, run_dict, save_run
+from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import open_source
 from scaling.train.folder import Options
 from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state
+from scaling.train.stacking import stored_order
 from scaling.train.state import layout_for, to_dict
 from scaling.train.step import abstract_state, init_state
 from scaling.trained import newest_model
@@ -22,22 +24,33 @@ from scaling.trained import newest_model
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 
 
-@pytest.fixture(scope="module")
-def trained(toy, tmp_path_factory):
-    """Plan, programs without a step, and folder of a run on four devices, saved as it begins."""
-    run = toy(mesh={"fsdp": 2, "tensor": 2}, steps=2, seed=3)
+def planned(run):
+    """Plan of a run, and programs without a step."""
     rules = rules_for(run, run.mesh)
     mesh = host_mesh(run.mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
     plan = Plan(run, rules, layout_for(run, rules, "cpu"), mesh, source)
-    folder = tmp_path_factory.mktemp("export")
-    with jax.set_mesh(mesh), Checkpoints(folder / "checkpoints") as checkpoints:
+    with jax.set_mesh(mesh):
         like = abstract_state(run.model, plan.layout, run.train)
         init = jax.jit(lambda: init_state(run.model, plan.layout, run.train))
         init = init.lower().compile(compiler_options=QUICK)
-        checkpoints.save(2, to_dict(init()), {}, run_dict(run))
+    return plan, Programs(like, None, init, None, None)
+
+
+def saved(run, folder):
+    """Plan, programs and folder of a run, saved as it begins."""
+    plan, programs = planned(run)
+    with jax.set_mesh(plan.mesh), Checkpoints(folder / "checkpoints") as checkpoints:
+        checkpoints.save(2, to_dict(programs.init()), {}, run_dict(run))
     save_run(run, folder / "run.json")
-    return plan, Programs(like, None, init, None, None), folder
+    return plan, programs, folder
+
+
+@pytest.fixture(scope="module")
+def trained(toy, tmp_path_factory):
+    """A run on four devices."""
+    run = toy(mesh={"fsdp": 2, "tensor": 2}, steps=2, seed=3)
+    return saved(run, tmp_path_factory.mktemp("export"))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +73,26 @@ def test_a_run_begins_with_the_weights_of_another_bit_for_bit(trained, exported)
     for ours, theirs in zip(*map(jax.tree.leaves, (rest, expected)), strict=True):
         np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
         assert ours.sharding.is_equivalent_to(theirs.sharding, ours.ndim)
+
+
+@pytest.mark.slow
+def test_a_circular_pipeline_has_the_layers_of_the_files_in_its_own_order(toy, tmp_path):
+    """Saved from one, exported, and begun with again: the same rows on the same stages."""
+    run = toy(mesh={"data": 2, "stage": 2}, microbatches=2, seed=3)
+    run = replace(run, model=replace(run.model, n_layers=4), pipeline=Pipeline("circular", 2))
+    plan, programs, folder = saved(run, tmp_path / "run")
+    assert cli.main(["export", str(folder), "--output", str(tmp_path / "out")]) == 0
+    with jax.set_mesh(plan.mesh):
+        before, after = programs.init(), initial_state(plan, programs, tmp_path / "out")
+    for ours, theirs in zip(*map(jax.tree.leaves, (after, before)), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+        assert ours.sharding.is_equivalent_to(theirs.sharding, ours.ndim)
+    tensors = load_file(tmp_path / "out" / "model.safetensors")
+    stack = np.asarray(before.params.layers.mlp.up_DF[...])
+    for layer, row in enumerate(np.argsort(stored_order(run))):
+        tensor = tensors[f"model.layers.{layer}.mlp.up_proj.weight"]
+        np.testing.assert_array_equal(tensor.T, stack[row])
+    assert stored_order(run).tolist() != [0, 1, 2, 3]
 
 
 @pytest.mark.slow
