@@ -101,7 +101,7 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Parameters, away from their initial ones and zeros, and a text."""
     case = Case("data=1", model=model)
     with jax.set_mesh(host_mesh(MeshShape())):
-        params = init_state(MODELS[model], layout_of(case), Train()).params
+        params = jax.jit(lambda: init_state(MODELS[model], layout_of(case), Train()).params)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     leaves = [np.float32(x + 0.1 * noise.standard_normal(x.shape)) for x in leaves]

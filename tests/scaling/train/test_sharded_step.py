@@ -131,7 +131,7 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     scales differ from 1 and biases from 0, where a wrong gradient could hide."""
     with jax.set_mesh(host_mesh(SINGLE)):
         case = Case(1, 1, 1, model=model)
-        params = init_state(MODELS[model], layout_of(case), Train()).params
+        params = jax.jit(lambda: init_state(MODELS[model], layout_of(case), Train()).params)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     leaves = [np.float32(x + 0.1 * noise.standard_normal(x.shape)) for x in leaves]
