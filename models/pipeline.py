@@ -224,15 +224,19 @@ def _without(spec: Spec, dim: int) -> Spec:
 def _of_round(x_RL: jax.Array, number: jax.Array) -> jax.Array:
     """One stage's part of a round, [L, ...].
 
-    A product with ones and zeros: jax 0.10.2 cannot transpose a dynamic slice of a weight whose
-    gradient stays partial.
+    A sum of products with one and zeros: jax 0.10.2 cannot transpose a dynamic slice of a weight
+    whose gradient stays partial. Not one product that is reduced: XLA makes a `dot` of that, whose
+    results on CPU devices varied from one execution to the next.
     """
-    rounds = x_RL.shape[0]
-    if rounds == 1:
-        return x_RL[0]
-    chosen_R = (jnp.arange(rounds) == number).reshape(rounds, *[1] * (x_RL.ndim - 1))
     like = Spec(reduced=jax.typeof(x_RL).sharding.spec.reduced)
-    return (x_RL * reshard(chosen_R.astype(x_RL.dtype), like)).sum(0)
+    of_rank = [1] * (x_RL.ndim - 1)
+
+    def share(round_: int) -> jax.Array:
+        chosen = (number == round_).astype(x_RL.dtype).reshape(of_rank)
+        return x_RL[round_] * reshard(chosen, like)
+
+    rounds = x_RL.shape[0]
+    return x_RL[0] if rounds == 1 else functools.reduce(jnp.add, map(share, range(rounds)))
 
 
 def _stacked(layout: Layout, *stack: str | None) -> Spec:
