@@ -35,7 +35,6 @@ def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
     ("name", "state"),
     [
         ("adafactor", "fp32"),
-        ("muon", "bf16"),
         *(
             pytest.param(name, state, marks=pytest.mark.slow)
             for name in DEFAULTS

@@ -363,7 +363,11 @@ def on_gpus(mesh: str, remat: str, cluster: str, microbatches: int = 1) -> Progr
     return program_of(lowered.compile(compiler_options=options), place)
 
 
-CPU_CASES = [("data=1", "full", 1), ("fsdp=8", "none", 2), ("data=2,fsdp=2,tensor=2", "full", 1)]
+CPU_CASES = [
+    ("data=1", "full", 1),
+    pytest.param("fsdp=8", "none", 2, marks=pytest.mark.slow),
+    ("data=2,fsdp=2,tensor=2", "full", 1),
+]
 
 
 @pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)

@@ -385,7 +385,11 @@ def step_flops(mesh: str, remat: str, microbatches: int, gpu: bool) -> float:
 
 
 @pytest.mark.parametrize(
-    "mesh, remat, microbatches", [("fsdp=8", "full", 1), ("data=2,fsdp=2,tensor=2", "none", 2)]
+    "mesh, remat, microbatches",
+    [
+        pytest.param("fsdp=8", "full", 1, marks=pytest.mark.slow),
+        ("data=2,fsdp=2,tensor=2", "none", 2),
+    ],
 )
 def test_the_cpu_program_multiplies_what_the_accounting_says(mesh, remat, microbatches) -> None:
     model, batch = step_case(microbatches, gpu=False)

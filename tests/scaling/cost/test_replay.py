@@ -303,7 +303,7 @@ def busiest(result, uplink):
         ("all-reduce", RAILS[4], "tree"),
         ("all-gather", place("rtx3090-10", 1), "ring"),
         ("all-reduce", CARDS, "ring"),
-        ("all-gather", place("dgx-h100", 64, "data=64,tensor=8", "data"), "ring"),
+        ("all-gather", place("dgx-h100", 32, "data=32,tensor=8", "data"), "ring"),
     ],
 )
 def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm):

@@ -53,12 +53,9 @@ def gradients(model: ModelConfig, mesh: str, compute: str) -> dict[str, np.ndarr
         return dict(zip(names(found), map(np.asarray, jax.tree.leaves(found)), strict=True))
 
 
-@pytest.mark.parametrize(
-    "mesh", [pytest.param("data=1", marks=pytest.mark.slow), "data=2,fsdp=2,tensor=2"]
-)
-@pytest.mark.parametrize(
-    "model", [pytest.param(LLAMA, id="llama", marks=pytest.mark.slow), pytest.param(GPT, id="gpt")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", ["data=1", "data=2,fsdp=2,tensor=2"])
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])
 def test_bf16_gradients_are_the_fp32_ones_within_rounding(model, mesh):
     exact, rounded = gradients(model, "data=1", "fp32"), gradients(model, mesh, "bf16")
     errors = {

@@ -34,7 +34,8 @@ def on_one_device(toy, prepare, tmp_path_factory):
     return losses(folder)
 
 
-@pytest.mark.parametrize("method", ["ring", pytest.param("all-gather", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ring", "all-gather"])
 def test_every_loss_equals_that_of_one_device(toy, prepare, tmp_path, on_one_device, method):
     run = toy(mesh={"context": 2, "data": 2}, steps=STEPS, eval_every=2)
     train(*prepare(replace(run, context=Context(method))), Options(tmp_path))

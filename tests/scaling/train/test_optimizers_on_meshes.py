@@ -125,7 +125,7 @@ def test_steps_on_a_mesh_are_those_of_one_device(name: str, mesh: str) -> None:
 @pytest.mark.parametrize(
     ("name", "stochastic"),
     [
-        ("muon", False),
+        ("lion", False),
         *(
             pytest.param(name, stochastic, marks=pytest.mark.slow)
             for name in NAMES

@@ -169,7 +169,11 @@ def test_recomputing_more_needs_less_gpu_memory(mesh: str) -> None:
 
 @pytest.mark.parametrize(
     "mesh, remat",
-    [("fsdp=8", "full"), ("data=2,fsdp=4", "selective"), ("data=2,fsdp=2,tensor=2", "none")],
+    [
+        pytest.param("fsdp=8", "full", marks=pytest.mark.slow),
+        ("data=2,fsdp=4", "selective"),
+        ("data=2,fsdp=2,tensor=2", "none"),
+    ],
 )
 def test_the_cpu_program_moves_the_same(mesh: str, remat: str, collectives: Read) -> None:
     """XLA's CPU compiler makes no reduce-scatter of an all-reduce, and sums over `tensor` more

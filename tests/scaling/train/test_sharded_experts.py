@@ -103,14 +103,16 @@ class Case(NamedTuple):
 
 
 FAST = [
-    Case(1, 1, 8, 1, "mixtral", "full"),
     Case(1, 2, 2, 2, "mixtral", "selective", sequence_parallel=False),
-    Case(2, 1, 4, 1, "deepseek", "selective", 2),
     Case(2, 1, 2, 2, "padded", "none"),
     Case(2, 2, 1, 2, "padded", "full"),
     Case(2, 1, 2, 1, "dense", "none", 2),
     Case(1, 2, 2, 2, "latent", "selective"),
     Case(2, 1, 1, 4, "latent", "none", sequence_parallel=False),
+]
+MORE = [  # longer than ten seconds
+    Case(1, 1, 8, 1, "mixtral", "full"),
+    Case(2, 1, 4, 1, "deepseek", "selective", 2),
 ]
 SIZES = [s for s in itertools.product((1, 2, 4, 8), repeat=4) if np.prod(s) == 8]
 REMATS = ("none", "selective", "full")
@@ -186,7 +188,9 @@ def check(case: Case) -> None:
         np.testing.assert_allclose(value, expected[name], RTOL, atol, err_msg=name)
 
 
-@pytest.mark.parametrize("case", FAST, ids=str)
+@pytest.mark.parametrize(
+    "case", [*FAST, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)], ids=str
+)
 def test_loss_load_and_gradients_equal_those_of_one_device(case: Case) -> None:
     check(case)
 
@@ -236,7 +240,7 @@ def test_a_small_capacity_drops_and_says_how_much() -> None:
 
 
 def test_the_fast_cases_have_every_size_of_the_expert_axis() -> None:
-    assert {case.expert for case in FAST} == {1, 2, 4, 8}
+    assert {case.expert for case in [*FAST, *MORE]} == {1, 2, 4, 8}
     for axis in ("data", "fsdp", "tensor"):
         assert any(getattr(c, axis) > 1 and c.expert > 1 for c in FAST)
     assert len(GRID) > 100

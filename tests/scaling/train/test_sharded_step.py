@@ -207,6 +207,9 @@ def trained(case: Case, steps: int = 3) -> tuple[dict[str, np.ndarray], dict[str
         return by_name(state.params), {name: float(value) for name, value in metrics.items()}
 
 
+MORE_STEPS = [Case(8, 1, 1), Case(1, 8, 1, remat="full")]
+
+
 @functools.cache
 def trained_on_one_device() -> tuple[dict[str, np.ndarray], dict[str, float]]:
     return trained(Case(1, 1, 1))
@@ -225,7 +228,10 @@ def test_the_whole_grid_on_eight_devices_equals_one_device(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [Case(8, 1, 1), Case(1, 8, 1, remat="full"), Case(2, 2, 2, microbatches=2)],
+    [
+        *(pytest.param(case, marks=pytest.mark.slow) for case in MORE_STEPS),
+        Case(2, 2, 2, microbatches=2),
+    ],
     ids=str,
 )
 def test_adamw_steps_give_the_same_parameters_on_every_mesh(case: Case) -> None:

@@ -46,6 +46,7 @@ def test_two_steps_on_two_axes_log_the_load_of_every_expert(toy, prepare, tmp_pa
         assert list(line)[:3] == ["step", "loss", "tokens"]
 
 
+@pytest.mark.slow
 def test_a_dense_model_logs_nothing_of_experts(toy, prepare, tmp_path: Path) -> None:
     plan, programs = prepare(toy({"data": 2}, steps=1))
     train(plan, programs, Options(tmp_path))
