@@ -17,6 +17,7 @@ from flax import nnx
 from meshes.zigzag import positions
 from models.config import ModelConfig
 from models.layout import Layout
+from models.partial import differing
 from models.weights import matrix
 
 
@@ -98,12 +99,7 @@ class Embedding(nnx.Module):
         """
         table = table.astype(self.layout.dtype)
         axes = self.layout.rules.axes("embed")
-        replicas = [axis for axis in met if axis not in axes]
-        marked = tuple(
-            a for a in replicas if a in ("data", "context", "stage")
-        )  # so by accumulation
-        for together in filter(None, (marked, *((a,) for a in replicas if a not in marked))):
-            table = jax.lax.pcast(table, together, to="varying")
+        table = differing(table, [axis for axis in met if axis not in axes])
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 

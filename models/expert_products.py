@@ -22,6 +22,7 @@ from models.config import ModelConfig
 from models.dispatch import collect, expert_of_rows, sorted_places, spread, weights_of_rows
 from models.layout import Layout
 from models.mlp import ACTIVATIONS
+from models.partial import differing
 
 DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights, by name
     "router": ("embed", None),
@@ -114,9 +115,7 @@ def whole(layout: Layout, w: jax.Array, name: str, met: tuple[str, ...]) -> jax.
     rules, dims = layout.rules, DIMS[name]
     w = w if name == "router" else w.astype(layout.dtype)
     cuts = {axis for dim in dims for axis in rules.axes(dim)}
-    for axis in met:  # singly: accumulation has marked some in its own way
-        if axis not in cuts:
-            w = jax.lax.pcast(w, axis, to="varying")
+    w = differing(w, [axis for axis in met if axis not in cuts])
     gathered = rules.axes("embed")
     return jax.lax.all_gather(w, gathered, axis=dims.index("embed"), tiled=True) if gathered else w
 

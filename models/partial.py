@@ -13,8 +13,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
+from meshes.rules import REPLICAS
 from models.layout import axes_of
 from models.weights import is_matrix
+
+MARKED = (*REPLICAS, "stage")  # axes that `partial_over` is called with
 
 
 def partial_over(params: Any, axes: Iterable[str]) -> Any:
@@ -31,6 +34,16 @@ def partial_over(params: Any, axes: Iterable[str]) -> Any:
         return param.replace(reshard(param[...], P(*partitions, reduced=replicas)))
 
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+
+
+def differing(weight: jax.Array, axes: Iterable[str]) -> jax.Array:
+    """A weight inside a `shard_map`, declared different along `axes`: its gradient is summed over
+    them, in one sum over those that may be marked partial, whether they are or not."""
+    axes = tuple(axes)
+    marked = tuple(axis for axis in axes if axis in MARKED)
+    for together in filter(None, (marked, *((a,) for a in axes if a not in MARKED))):
+        weight = jax.lax.pcast(weight, together, to="varying")
+    return weight
 
 
 def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:
