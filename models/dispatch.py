@@ -7,7 +7,8 @@ by expert (with a capacity factor) or by device (dropless, sorted by expert insi
     collect  y     = sum over the K rows of a token, 0 for those that were dropped
 
 are each other's transposes, so both gradients are gathers and no row is added up twice.
-Where there is no room for all, a token's better choices go first, then earlier tokens.
+Where there is no room for all, a token's better choices go first, then earlier tokens
+(as the device holds them: `meshes.zigzag`).
 """
 
 # Dims: T tokens, K assignments of each, A = K * T (all first choices, then all second ones ...),

@@ -2,7 +2,7 @@
 
 One `shard_map` over all mesh axes; on each device
 
-    own tokens      router, k experts and weights of each         sequence cut over tensor
+    own tokens      router, k experts and weights of each         sequence cut over context, tensor
     all-gather      tokens, weights and choices over tensor       as the dense MLP does
     all-to-all      tokens to their experts' devices              fixed buffers (models/dispatch.py)
     experts         their part of the hidden units                models/expert_products.py

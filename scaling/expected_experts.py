@@ -8,8 +8,9 @@ exchange.py), L now the layers with experts.
     over          kind            elements               why
     fsdp          all-gather      M L 2 (A + G)          as any matrix; the router, D n, in float32
     fsdp          reduce-scatter  M L (A + G)            likewise
-    data, expert  all-reduce      L A / fsdp             A and the router are replicated over both
-    data          all-reduce      L G / fsdp             experts have seen the tokens of all devices
+    replicas      all-reduce      L A / fsdp             data, expert and context together: A and
+                                                         the router are replicated over all three
+    data+context  all-reduce      L G / fsdp             experts have seen the tokens of all devices
                                                          along expert already
     expert        all-to-all      M L 4 R D              tokens out, results back, and the gradients
                                                          of both
@@ -48,6 +49,7 @@ from scaling.stages import recomputes, ticks_of
 if TYPE_CHECKING:
     from scaling.expected import _Step
 
+OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
 FLOAT32 = INT32 = BYTES["fp32"]
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
 EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
@@ -79,7 +81,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     of_experts = (name for name in train if name.startswith("expert_"))
     experts = sum(train[name] + again * forward[name] for name in of_experts)
     experts *= ticks.overhead / shape.devices
-    tokens = batch.tokens // batch.microbatches // shape.batch_shards
+    tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token
     padding = exchange_rows(moe, tokens, shape.expert) / filled
     if moe.capacity_factor is not None:
@@ -97,7 +99,7 @@ def _weights(step: "_Step") -> Iterator[Fields]:
     for what, elements, itemsize, replicas, is_whole in (
         ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS, False),
         ("matrices of a layer that make latents", latent, step.itemsize, REPLICAS, True),
-        ("routed experts of a layer", experts / tensor / expert, step.itemsize, ("data",), False),
+        ("routed experts of a layer", experts / tensor / expert, step.itemsize, OF_EXPERTS, False),
         ("router of a layer", router, FLOAT32, REPLICAS, True),
     ):
         size = elements * itemsize
@@ -139,7 +141,7 @@ def _choices(step: "_Step") -> Iterator[Fields]:
         yield over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens"
     else:
         yield over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens"
-    cut = ("data", "fsdp", "expert", *(("tensor",) if step.sequence_parallel else ()))
+    cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
     yield step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
 

@@ -53,17 +53,12 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             model.moe and model.moe.first_dense_layers and mesh.stage > 1,
             f"first_dense_layers {model.moe and model.moe.first_dense_layers} on mesh axis "
             f"stage={mesh.stage}",
-            "use 0, or the axes data, fsdp, expert and tensor",
+            "use 0, or the axes data, fsdp, expert, context and tensor",
         ),
         (
             mesh.stage > 1 and run.optimizer in ("muon", "adafactor"),
             f"optimizer {run.optimizer!r} on mesh axis stage={mesh.stage}",
             "use adamw or lion",
-        ),
-        (
-            model.moe and mesh.context > 1,
-            f"a mixture-of-experts model on mesh axis context={mesh.context}",
-            "use the axes data, fsdp, expert and tensor",
         ),
         (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
         (

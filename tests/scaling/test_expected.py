@@ -165,6 +165,49 @@ def test_experts_exchange_what_goes_out_and_comes_back(
         assert line.bytes == tokens * k * run.model.d_model * itemsize
 
 
+@given(RUNS, SIZES, st.sampled_from([1, 2]), SIZES, st.sampled_from([None, 1.25]))
+def test_experts_on_cut_sequences_move_what_they_move_for_shorter_ones_on_data(
+    run: Run, expert: int, fsdp: int, tensor: int, factor: float | None
+) -> None:
+    """The tokens of a device go the same ways, and gradients are summed over as many; only the
+    keys and values are apart."""
+    moe = Moe(8, 2, 64, n_shared_experts=1, capacity_factor=factor)
+    model = replace(run.model, moe=moe, bias=False, positions="rope")
+    batch = run.batch
+    shorter = Batch(2 * batch.global_batch, batch.seq_len // 2, batch.microbatches)
+    cut = MeshShape(fsdp=fsdp, expert=expert, context=2, tensor=tensor)
+    on_data = replace(cut, data=2, context=1)
+
+    def named(batch: Batch, mesh: MeshShape) -> dict:
+        """Under the names of the mesh without `context`; no order among axes."""
+        table = expected(replace(run, model=model, batch=batch), mesh, smallest=0)
+        both = {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
+        hops = both.pop((frozenset(["context"]), "permute"), None)
+        assert (hops is not None) == (mesh.context > 1)
+        as_data = lambda axes: frozenset("data" if a == "context" else a for a in axes)
+        return {(as_data(axes), kind): n for (axes, kind), n in both.items()}
+
+    assert named(batch, cut) == close(named(shorter, on_data))
+
+
+def test_experts_on_data_and_context_by_hand() -> None:
+    # Two sequences of 512 on each device of data, half of each on those of context.
+    model = ModelConfig(1000, 128, 3, 4, 512, moe=Moe(4, 2, 256, n_shared_experts=1))
+    run = run_of(model, 8, 512)
+    table = expected(run, parse_mesh("data=2,expert=2,context=2"), smallest=0)
+    tokens = 2 * 256
+    rows = 2 * tokens * 2  # either device may get all of them, twice each
+    calls = 4 * BF16 * 128 + 2 * FLOAT32  # and how many rows are each expert's:
+    assert table["expert", "all-to-all"] == 3 * (rows * calls + 4 * FLOAT32)
+    attention, expert = 4 * 128 * 128, 3 * 128 * 256
+    assert table["data+context", "all-reduce"] == BF16 * 3 * 2 * expert
+    others = BF16 * (3 * (attention + expert) + 2 * 1000 * 128)
+    routers, norms = FLOAT32 * 3 * 128 * 4, FLOAT32 * (2 * 3 + 1) * 128
+    load = FLOAT32 * 3 * (2 * 4 + 3)
+    assert table["data+expert+context", "all-reduce"] == others + routers + norms + load
+    assert table["context", "permute"] == BF16 * 3 * 3 * tokens * 2 * 128
+
+
 @given(RUNS)
 def test_a_dense_model_takes_the_expert_axis_for_replicas(run: Run) -> None:
     over_data, over_expert = (

@@ -1,0 +1,210 @@
+"""Experts on sequences that are cut, alone and in stages: loss, load and gradients of one device.
+
+A capacity means an even load of what one device holds, however its tokens were cut off: so it drops
+on `context` what it drops on `data` when devices hold the same tokens.
+"""
+
+import functools
+from collections import Counter
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from meshes import catalog
+from meshes.devices import host_mesh
+from meshes.shape import MeshShape, parse_mesh
+from models.config import ModelConfig, Moe
+from models.experts import Experts
+from scaling.compiled.step import program_of_run
+from scaling.cost.profile_file import ideal
+from scaling.expected_experts import BUFFERS, EVERY_EXPERT
+from scaling.layouts import rules_for
+from scaling.price import price, running_collectives
+from scaling.run import Batch, Context, Precision, Run
+from scaling.surprises import ONCE, surprises
+from scaling.train.prepare import order
+from scaling.train.state import layout_for
+from scaling.train.step import Tokens, abstract_state, abstract_tokens, outcome_and_gradients
+
+RTOL, ATOL_OF_LARGEST = 1e-4, 1e-5  # the second for entries that cancel out, of the array's largest
+SEQUENCES, SEQ_LEN = 16, 16
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+H100, HOST = catalog.load("dgx-h100"), catalog.load("host")
+BALANCED = Moe(8, 3, 16, n_shared_experts=1, gate="sigmoid", aux_loss=0.1, z_loss=0.01)
+_toy = functools.partial(
+    ModelConfig, 64, d_model=32, n_layers=2, n_heads=8, n_kv_heads=4, head_dim=4, d_ff=64
+)
+MODELS = {
+    "least": _toy(mlp="gelu", positions="none", moe=Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)),
+    "mixtral": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)),
+    "padded": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, capacity_factor=4.0)),  # room for all
+    "balanced": _toy(moe=replace(BALANCED, selection_bias=True), qk_norm=True, sliding_window=5),
+    "deepseek": _toy(moe=replace(BALANCED, first_dense_layers=1)),
+}
+
+
+class Case(NamedTuple):
+    mesh: str
+    model: str
+    remat: str = "none"
+    microbatches: int = 1
+    method: str = "ring"
+
+    @property
+    def alone(self) -> "Case":
+        """On one device; losses are means over a microbatch, so it keeps their number."""
+        return Case("data=1", self.model, microbatches=self.microbatches)
+
+    @property
+    def run(self) -> Run:
+        batch, mesh = Batch(SEQUENCES, SEQ_LEN, self.microbatches), parse_mesh(self.mesh)
+        return Run(
+            "toy",
+            MODELS[self.model],
+            batch,
+            mesh,
+            context=Context(self.method),
+            precision=Precision("fp32"),
+            remat=self.remat,
+        )
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+FAST = [
+    Case("data=2,expert=2,context=2", "least", "selective"),
+    Case("expert=2,context=2,tensor=2", "least", "full", 1, "all-gather"),
+]
+MORE = [
+    Case("data=2,expert=2,context=2", "balanced", "none", 2, "all-gather"),
+    Case("expert=2,context=2,tensor=2", "balanced", "selective", 2),
+    Case("fsdp=2,expert=2,context=2", "deepseek", "none", 2),
+    Case("expert=2,context=4", "padded", "selective"),
+    Case("data=2,fsdp=2,context=2", "padded", "full", 2, "all-gather"),
+    Case("data=2,context=2,tensor=2", "mixtral", "none"),
+    Case("stage=2,expert=2,context=2", "balanced", "none", 2),
+    Case("data=2,stage=2,tensor=2", "balanced", "full", 2),
+]
+
+
+def layout_of(run: Run) -> Any:
+    return layout_for(run, rules_for(run, run.mesh), "cpu")
+
+
+def by_name(tree: Any) -> dict[str, np.ndarray]:
+    leaves, _ = tree_flatten_with_path(tree)
+    return {keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+def placed(run: Run) -> tuple[Any, Tokens]:
+    """Parameters without zeros and ones, and tokens as the trainer orders them; the same numbers on
+    every mesh."""
+    noise, layout = np.random.default_rng(0), layout_of(run)
+    flat, treedef = tree_flatten_with_path(abstract_state(run.model, layout, run.train).params)
+    leaves = []
+    for path, leaf in flat:
+        scale = keystr(path, simple=True, separator="/").endswith("scale/value")
+        x = np.float32(0.1 * noise.standard_normal(leaf.shape) + scale)
+        leaves.append(jax.device_put(x, leaf.sharding))
+    cut = abstract_tokens(run.batch, layout).inputs
+    text = noise.integers(64, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
+    zigzag = order(SEQ_LEN, run.mesh.context)
+    parts = (part[:, zigzag].reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
+    return treedef.unflatten(leaves), Tokens(*jax.device_put(tuple(parts), cut.sharding))
+
+
+def compiled(function: Any, *arguments: Any) -> jax.stages.Compiled:
+    return jax.jit(function).lower(*arguments).compile(compiler_options=QUICK)
+
+
+def computed(case: Case) -> dict[str, np.ndarray]:
+    """Loss, routing and gradients by name, as whole arrays on the host."""
+    with jax.set_mesh(host_mesh(case.run.mesh)):
+        arguments = placed(case.run)
+        outcome, gradients = compiled(outcome_and_gradients, *arguments)(*arguments)
+        both = zip(*map(jax.tree.leaves, (gradients, arguments[0])), strict=True)
+        assert all(g.sharding.is_equivalent_to(param.sharding, g.ndim) for g, param in both)
+        return by_name(outcome) | by_name(gradients)
+
+
+@functools.cache
+def on_one_device(case: Case) -> dict[str, np.ndarray]:
+    return computed(case)
+
+
+def check(case: Case) -> None:
+    found, expected = computed(case), on_one_device(case.alone)
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        atol = ATOL_OF_LARGEST * np.abs(expected[name]).max()
+        np.testing.assert_allclose(value, expected[name], RTOL, atol, err_msg=name)
+
+
+@pytest.mark.parametrize("case", FAST, ids=str)
+def test_experts_on_cut_sequences_compute_what_one_device_computes(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE, ids=str)
+def test_more_meshes_compute_what_one_device_computes(case: Case) -> None:
+    check(case)
+
+
+def fed_forward(mesh: MeshShape, x_BSD: np.ndarray) -> tuple[np.ndarray, float]:
+    """What a layer of experts with little room makes of a stream, and how much it drops."""
+    model = replace(MODELS["mixtral"], moe=Moe(8, 2, 32, capacity_factor=0.5))
+    run = Run("toy", model, Batch(*x_BSD.shape[:2]), mesh, precision=Precision("fp32"))
+    layout = layout_of(run)
+    with jax.set_mesh(host_mesh(mesh)):
+        spec = jax.NamedSharding(host_mesh(mesh), layout.spec("batch", "residual", None))
+
+        def layer(x_BSD: jax.Array) -> Any:
+            return Experts(model, layout, jax.random.key(0))(x_BSD)
+
+        x = jax.device_put(x_BSD, spec)
+        y_BSD, routing = compiled(layer, x)(x)
+        return np.asarray(y_BSD), float(routing.dropped)
+
+
+@pytest.mark.slow
+def test_a_device_drops_what_it_has_no_room_for_however_its_tokens_were_cut_off() -> None:
+    x_BSD = np.random.default_rng(0).standard_normal((4, 16, 32)).astype(np.float32)
+    halves = np.concatenate(np.split(x_BSD, 2, axis=1))  # what the devices of context hold
+    y_BSD, dropped = fed_forward(MeshShape(expert=2, context=2), x_BSD)
+    # Batches are cut over data first, so the devices of `expert` must hold the same sequences.
+    same, as_many = fed_forward(MeshShape(data=2, expert=2), halves)
+    np.testing.assert_allclose(np.concatenate(np.split(y_BSD, 2, axis=1)), same, RTOL, 1e-6)
+    assert dropped == as_many >= 0.5 * x_BSD.shape[0] * x_BSD.shape[1] * 2
+
+
+WIDE = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)  # calls of 64 KiB and more
+PROGRAMS = [
+    FAST[0],
+    Case("expert=2,context=2,tensor=2", "balanced", "selective", 2),
+    Case("stage=2,expert=2,context=2", "balanced", "none", 2),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PROGRAMS, ids=str)
+def test_the_cpu_program_moves_and_computes_what_the_table_says(
+    tmp_path, monkeypatch, case: Case
+) -> None:
+    """And nothing besides, but the experts' empty rows."""
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+    toy = case.run.model
+    assert toy.moe is not None
+    moe = replace(toy.moe, d_ff_expert=256)
+    model = replace(WIDE, moe=moe, qk_norm=toy.qk_norm, sliding_window=toy.sliding_window)
+    run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
+    priced = replace(price(program_of_run(run, run.mesh, HOST)[0], H100, ideal()), cluster=HOST)
+    found = surprises(priced, run, run.mesh)
+    assert {s.reason for s in found} <= {ONCE, BUFFERS, EVERY_EXPERT}
+    kinds = Counter((c.axes, c.kind) for c, _ in running_collectives(priced))
+    assert kinds[("expert",), "all-to-all"] and kinds[("context",), "permute"]
