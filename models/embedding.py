@@ -17,7 +17,7 @@ from flax import nnx
 from meshes.zigzag import positions
 from models.config import ModelConfig
 from models.layout import Layout
-from models.partial import differing
+from models.partial import MARKED, differing
 from models.weights import matrix
 
 
@@ -97,9 +97,10 @@ class Embedding(nnx.Module):
         different along them: so its gradient is reduced over them after the reduce-scatter, as a
         shard, not before it as a whole table.
         """
-        table = table.astype(self.layout.dtype)
-        axes = self.layout.rules.axes("embed")
-        table = differing(table, [axis for axis in met if axis not in axes])
+        layout = self.layout
+        axes = () if layout.gathers_once else layout.rules.axes("embed")
+        replicas = [axis for axis in met if axis not in axes]
+        table = differing(table.astype(layout.dtype), replicas, (*MARKED, "fsdp"))
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 

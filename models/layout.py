@@ -33,6 +33,7 @@ class Layout:
     context: Literal["ring", "all-gather"] = "ring"  # how attention sees a sequence that is cut
     rounds: int = 1  # of the pipeline over stages, see meshes.ticks
     recompute_stages: bool = False  # keep a stage's input only of each of its ticks
+    zero: int = 3  # stage of ZeRO on the fsdp axis, see `models.zero`
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -52,6 +53,11 @@ class Layout:
         stages = self.rules.axes("layers") and not self.recompute_stages
         return bool(stages and self.rules.axes("embed"))
 
+    @property
+    def gathers_once(self) -> bool:
+        """Whether blocks meet matrices that are whole over fsdp (`models.zero.gathered`)."""
+        return self.zero < 3 and bool(self.rules.axes("embed"))
+
     def spec(self, *dims: str | None) -> P:
         """The PartitionSpec of a tensor with these logical dimensions."""
         return P(*self.rules.spec(*dims))
@@ -64,15 +70,15 @@ class Layout:
         """A stored weight in compute format, whole along "embed", to meet sharded activations.
 
         Args:
-            w: the weight, stored with `spec(*dims)`.
+            w: the weight, stored with `spec(*dims)`; or whole already (`gathers_once`).
             dims: its logical dimensions.
             over: mesh axes that cut the activations it meets. The gradient arrives as one partial
                 sum per device of these axes; it is reduce-scattered over those that cut the stored
                 weight, then all-reduced over the others. Both steps are needed: one reshard alone
                 makes XLA all-reduce the whole weight (seen with jax 0.10.2).
         """
-        stored = self.rules.spec(*dims)
         used = self.rules.spec(*(None if dim == "embed" else dim for dim in dims))
+        stored = used if self.gathers_once else self.rules.spec(*dims)
         over = over - _axes(used)
         w = reshard(w.astype(self.dtype), P(*stored, reduced=over - _axes(stored)))
         return reshard(w, P(*used, reduced=over))

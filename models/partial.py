@@ -4,7 +4,7 @@ A weight that is declared `reduced` over some mesh axes gets a gradient that is 
 them: each device's own sum. `whole` adds these up.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -36,12 +36,12 @@ def partial_over(params: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
-def differing(weight: jax.Array, axes: Iterable[str]) -> jax.Array:
+def differing(weight: jax.Array, axes: Iterable[str], marked: Sequence[str] = MARKED) -> jax.Array:
     """A weight inside a `shard_map`, declared different along `axes`: its gradient is summed over
     them, in one sum over those that may be marked partial, whether they are or not."""
     axes = tuple(axes)
-    marked = tuple(axis for axis in axes if axis in MARKED)
-    for together in filter(None, (marked, *((a,) for a in axes if a not in MARKED))):
+    first = tuple(axis for axis in axes if axis in marked)
+    for together in filter(None, (first, *((a,) for a in axes if a not in marked))):
         weight = jax.lax.pcast(weight, together, to="varying")
     return weight
 

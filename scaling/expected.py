@@ -56,7 +56,8 @@ Variations:
   and scatters their gradient. The matrices that make them are whole over tensor and meet a
   sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
   the norms of latents.
-- Layers with experts: scaling/expected_experts.py. A pipeline: scaling/expected_stages.py.
+- Layers with experts: scaling/expected_experts.py. A pipeline: scaling/expected_stages.py. ZeRO
+  stages 1 and 2, which gather weights once per step: scaling/expected_zero.py.
 
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
   (`scaling.expected_optimizer`); AdamW and Lion move nothing.
@@ -84,6 +85,7 @@ from models.config import ModelConfig, with_positions
 from scaling.expected_experts import expert_lines
 from scaling.expected_optimizer import optimizer_calls
 from scaling.expected_stages import matrices_again, stage_lines, sums_again
+from scaling.expected_zero import HELD, held_lines
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind
 from scaling.run import Run
@@ -210,10 +212,14 @@ def _weights(step: _Step) -> Iterator[Line]:
         (TABLES, vocabulary, M + looked_up, 2 * M, copies, tables, own_tokens),
         ("position table", positions, looked_up, M, 1, tables, step.sequence_parallel),
     ):
-        size = elements * step.itemsize
+        size, shard = elements * step.itemsize, elements / step.shape.fsdp
+        if step.shape.fsdp > 1 and step.run.sharding.zero_stage in HELD:
+            held = held_lines(step, what, elements, sums, scatters, over_tensor)
+            yield from (Line(*fields) for fields in held)
+            yield from _shards(step, what, shard, sums, replicas, over_tensor=False)
+            continue
         yield Line(step.over("fsdp"), "all-gather", size, gathers, what)
         yield Line(step.over("fsdp"), "reduce-scatter", size, scatters, what)
-        shard = elements / step.shape.fsdp
         yield from _shards(step, what, shard, sums, replicas, over_tensor)
 
 

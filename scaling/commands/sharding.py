@@ -23,21 +23,32 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
     import jax
 
     from meshes.devices import abstract_mesh
-    from scaling.report.shardings import rows, state_bytes, state_line, table, warnings
+    from scaling.report.shardings import (
+        held_bytes,
+        held_line,
+        rows,
+        state_bytes,
+        state_line,
+        table,
+        warnings,
+    )
     from scaling.train.state import layout_for
     from scaling.train.step import abstract_state
 
     with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
         layout = layout_for(run, rules, "cpu")
         state = abstract_state(run.model, layout, run.train, optimizer_of(run))
+        held = held_bytes(state.params, layout, run.batch.microbatches)
     all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
     notices = notes(run, rules) + warnings(all_rows)
     if as_json:
         document = {"name": run.name, "mesh": str(shape), "devices": shape.devices}
         document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
+        document |= {"held": held} if held else {}
         document |= {"warnings": notices, **({"sequence": asdict(cut)} if cut else {})}
         print(json.dumps(document))
     else:
-        lines = [table(all_rows), state_line(kept, optimizer_of(run)), *([str(cut)] if cut else [])]
+        lines = [table(all_rows), state_line(kept, optimizer_of(run))]
+        lines += [*([held_line(held)] if held else []), *([str(cut)] if cut else [])]
         print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
     return 0

@@ -5,13 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from flax import nnx
 
 from meshes.rules import Rules
 from meshes.units import format_size
+from models.accounting.activations import BYTES
+from models.layout import Layout
+from models.weights import is_matrix
+from models.zero import gathered
 from scaling.optimizers import Optimizer
 from scaling.train.state import names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
+FLOAT32 = BYTES["fp32"]
 WORTH_A_LINE = 0.01  # share of all parameter bytes from which a whole tensor is named singly
 
 
@@ -70,6 +76,39 @@ def state_line(kept: dict[str, int], optimizer: Optimizer) -> str:
     return (
         f"optimizer state ({optimizer.name}, {optimizer.state}): {kept['bytes']:,} bytes, "
         f"{kept['device_bytes']:,} bytes/device"
+    )
+
+
+def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int] | None:
+    """What ZeRO stages 1 and 2 hold during a step beside what is stored: bytes on one device.
+
+    Args:
+        params: the model, of arrays or `ShapeDtypeStruct` with NamedSharding; call under its mesh.
+        layout: its own.
+        microbatches: whole gradients of several are summed in float32.
+
+    Returns:
+        None where weights are gathered where they are multiplied.
+    """
+    if not layout.gathers_once:
+        return None
+    whole = jax.eval_shape(lambda params: gathered(params, layout), params)
+    leaves = jax.tree.leaves(whole, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
+    elements = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in matrices)
+    summed = layout.dtype.itemsize if microbatches == 1 else FLOAT32
+    gradients = {"gradients": elements * summed} if layout.zero == 1 else {}
+    return {"zero_stage": layout.zero, "matrices": elements * layout.dtype.itemsize} | gradients
+
+
+def held_line(held: dict[str, int]) -> str:
+    """`held_bytes` in words."""
+    gradients = "gradients are cut like the parameters"
+    if "gradients" in held:
+        gradients = f"{held['gradients']:,} of their gradients"
+    return (
+        f"zero_stage {held['zero_stage']}: during a step also {held['matrices']:,} bytes/device of "
+        f"matrices whole over fsdp; {gradients}"
     )
 
 

@@ -70,11 +70,7 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
         (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
-        (
-            run.sharding.zero_stage != 3 and mesh.fsdp > 1,
-            f"sharding.zero_stage {run.sharding.zero_stage} over fsdp",
-            "use 3, or the data axis for plain replicas",
-        ),
+        *_zero_problems(run, mesh),
         (
             precision.compute in ("fp8", "fp16"),
             f"precision.compute {precision.compute!r}",
@@ -90,6 +86,25 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
         ),
     ]
     return [(what, fix) for wrong, what, fix in checks if wrong]
+
+
+def _zero_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
+    """Of ZeRO stages below 3 where fsdp is used: whether, what, and what to do instead."""
+    stage, model = run.sharding.zero_stage, run.model
+    if stage == 3 or mesh.fsdp == 1:
+        return []
+    name, instead = f"sharding.zero_stage {stage}", "use zero_stage 3"
+    return [
+        (stage == 0, f"{name} over fsdp", "use 1, 2 or 3, or the data axis for plain replicas"),
+        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", instead),
+        (model.moe, f"{name} with a mixture-of-experts model", instead),
+        (model.mla, f"{name} with multi-head latent attention", instead),
+        (
+            run.optimizer in ("muon", "adafactor"),
+            f"{name} with optimizer {run.optimizer!r}",
+            f"{instead}, adamw or lion",
+        ),
+    ]
 
 
 def _latent_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:

@@ -41,6 +41,7 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
         run.context.method,
         run.pipeline.virtual_stages,
         recomputes(run),
+        run.sharding.zero_stage,
     )
 
 

@@ -5,7 +5,8 @@
 
 With several microbatches the gradients are summed as partial sums per device of `data` and
 `context` (and `expert`, but for the experts' own) and reduced over these once, after the last one;
-over fsdp they are reduce-scattered each time, because each device has room for its shard only.
+over fsdp they are reduce-scattered each time, because each device has room for its shard only
+(under ZeRO stage 1 once, after the last one: models/zero.py).
 
 With experts the gradients are those of the loss plus the weighted balancing losses
 (scaling/train/balance.py).
@@ -13,6 +14,7 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +30,7 @@ from models.partial import partial_over, whole, zeros_like
 from models.pipeline_loss import pipeline_loss
 from models.routing import Routing
 from models.transformer import Transformer
+from models.zero import ends_held, gathered, scattered
 from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
 from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
@@ -100,10 +103,19 @@ def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> ja
 
 
 def objective(
-    params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
+    params: Transformer,
+    inputs_BS: jax.Array,
+    targets_BS: jax.Array,
+    held: Transformer | None = None,
 ) -> tuple[jax.Array, Outcome]:
-    """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
-    logits_BSV, routing = params.routed(inputs_BS)
+    """What is minimised: the loss and, weighted, the means over layers of the balancing losses.
+
+    Args:
+        held: the parameters as ZeRO stage 2 multiplies by them; gradients are those of `params`.
+    """
+    layers = None if held is None else held.layers
+    params = params if held is None else ends_held(params, held)
+    logits_BSV, routing = params.routed(inputs_BS, layers)
     with jax.named_scope("loss"):
         outcome = Outcome(cross_entropy(logits_BSV, targets_BS), routing)
         return _weighted(params, outcome), outcome
@@ -128,12 +140,31 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
     """Means (load and drops: sums) over all microbatches; gradients sharded like the parameters."""
     if params.layout.rules.axes("layers"):
         return _pipelined(params, tokens)
-    microbatches = tokens.inputs.shape[0]
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    layout, microbatches = params.layout, tokens.inputs.shape[0]
+    held = gathered(params, layout) if layout.gathers_once else None
+    if held is not None and layout.zero == 1:
+        outcome, gradients = _sums(held, tokens)
+        with jax.named_scope("gradients"):
+            gradients = scattered(gradients, params)
+    else:
+        own = params if microbatches == 1 else partial_over(params, REPLICAS)
+        outcome, gradients = _sums(own, tokens, held)
     if microbatches == 1:
+        return outcome, gradients
+    with jax.named_scope("gradients"):
+        mean = jax.tree.map(lambda g: whole(g) / microbatches, gradients)
+    routing = mean_of_losses(outcome.routing, microbatches)
+    return Outcome(outcome.loss / microbatches, routing), mean
+
+
+def _sums(
+    params: Transformer, tokens: Tokens, held: Transformer | None = None
+) -> tuple[Outcome, Transformer]:
+    """Sums over the microbatches; gradients in float32 where there are several."""
+    differentiate = jax.value_and_grad(functools.partial(objective, held=held), has_aux=True)
+    if tokens.inputs.shape[0] == 1:
         (_, outcome), gradients = differentiate(params, tokens.inputs[0], tokens.targets[0])
         return outcome, gradients
-    params = partial_over(params, REPLICAS)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         (_, outcome), gradients = differentiate(params, tokens.inputs, tokens.targets)
@@ -141,12 +172,9 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
             return jax.tree.map(jnp.add, total, (outcome, gradients)), None
 
     (_, shapes), like = jax.eval_shape(differentiate, params, tokens.inputs[0], tokens.targets[0])
+    like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
     zeros = jax.tree.map(zeros_like, (shapes, like))
-    (sums, gradients), _ = jax.lax.scan(accumulate, zeros, tokens)
-    with jax.named_scope("gradients"):
-        mean = jax.tree.map(lambda g: whole(g) / microbatches, gradients)
-    routing = mean_of_losses(sums.routing, microbatches)
-    return Outcome(sums.loss / microbatches, routing), mean
+    return jax.lax.scan(accumulate, zeros, tokens)[0]
 
 
 def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
@@ -191,6 +219,8 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     if params.layout.rules.axes("layers"):
         return pipeline_loss(params, *tokens)[0]
+    if params.layout.gathers_once:
+        params = gathered(params, params.layout)
     losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
     return losses.mean()
 

@@ -83,11 +83,34 @@ def test_features_that_are_not_trained_are_named_with_what_is(run, name, instead
     assert name in what and "not yet trained" in what and instead in fix
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_other_zero_stages_are_refused_only_where_fsdp_is_used(stage):
-    run = replace(TINY, sharding=Sharding(zero_stage=stage))
-    assert f"sharding.zero_stage {stage} over fsdp" in refused(run, MeshShape(fsdp=2))
+def test_plain_replicas_are_refused_over_fsdp_only():
+    run = replace(TINY, sharding=Sharding(zero_stage=0))
+    assert "sharding.zero_stage 0 over fsdp" in refused(run, MeshShape(fsdp=2))
     check_trainable(run, MeshShape(data=2))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("optimizer", ["adamw", "lion"])
+def test_zero_stages_below_3_are_trained_by_optimisers_of_single_numbers(stage, optimizer):
+    run = replace(TINY, sharding=Sharding(zero_stage=stage), optimizer=optimizer)
+    check_trainable(run, MeshShape(data=2, fsdp=2, expert=2, context=2, tensor=2))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize(
+    ("run", "shape", "what"),
+    [
+        (TINY, MeshShape(fsdp=2, stage=2), "on mesh axis stage=2"),
+        (recipe("tiny-moe"), MeshShape(fsdp=2), "with a mixture-of-experts model"),
+        (with_model(mla=MLA), MeshShape(fsdp=2), "with multi-head latent attention"),
+        (replace(TINY, optimizer="muon"), MeshShape(fsdp=2), "with optimizer 'muon'"),
+        (replace(TINY, optimizer="adafactor"), MeshShape(fsdp=2), "with optimizer 'adafactor'"),
+    ],
+)
+def test_zero_stages_below_3_name_what_they_do_not_train(stage, run, shape, what):
+    said = refused(replace(run, sharding=Sharding(zero_stage=stage)), shape)
+    assert f"sharding.zero_stage {stage} {what} is not yet trained; use zero_stage 3" in said
+    check_trainable(replace(run, sharding=Sharding(zero_stage=3)), MeshShape(fsdp=2))
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adafactor"])

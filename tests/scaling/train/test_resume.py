@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes.errors import InputError
-from scaling.run import Precision, run_dict
+from scaling.run import Precision, Sharding, run_dict
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.folder import Options
 from scaling.train.loop import train
@@ -241,6 +241,24 @@ def test_the_state_of_every_optimizer_goes_on_on_another_mesh(toy, prepare, tmp_
     expected, actual = losses(tmp_path / "whole"), losses(tmp_path / "half")
     for step in range(1, HALF + 1):
         assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 1)])
+def test_a_run_goes_on_under_another_zero_stage(toy, prepare, tmp_path, capsys, before, after):
+    on = lambda zero: prepare(
+        replace(
+            toy(mesh=CUBE, microbatches=2, checkpoint_every=2, eval_every=2, steps=HALF),
+            sharding=Sharding(zero_stage=zero),
+        )
+    )
+    train_until(on(3), tmp_path / "whole")
+    train_until(on(before), tmp_path / "half", 3)
+    train_until(on(after), tmp_path / "half", resume=True)
+    expected, actual = losses(tmp_path / "whole"), losses(tmp_path / "half")
+    for step in range(1, HALF + 1):
+        assert actual[step] == pytest.approx(expected[step], rel=RTOL)
+    assert f"sharding/zero_stage {after} ({before} before)" in capsys.readouterr().err
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused_by_name(toy, prepare, half):

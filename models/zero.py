@@ -1,0 +1,109 @@
+"""ZeRO stages 1 and 2 (arXiv 1910.02054, section 5): weights are gathered once per step.
+
+    stored between steps    float32 weights and the optimiser's state, cut over fsdp, as in stage 3
+    held during a step      every matrix whole, in compute format
+    gradients, stage 1      whole partial sums, scattered over fsdp after the last microbatch
+               stage 2      scattered layer by layer where they arise; shards are summed
+
+So what is stored, and a checkpoint with it, is the same in every stage.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
+from jax.tree_util import keystr, tree_map_with_path
+
+from meshes.rules import REPLICAS
+from models.layout import Layout
+from models.partial import partial_over
+from models.weights import is_matrix
+
+
+def gathered(params: Any, layout: Layout) -> Any:
+    """The parameters as a step holds them: matrices whole over fsdp, in compute format, their
+    gradients one partial sum per device; vectors as they are."""
+    axes = layout.rules.axes("embed")
+
+    def gather(param: nnx.Variable) -> nnx.Variable:
+        if not is_matrix(param):
+            return param
+        stored = jax.typeof(param[...]).sharding.spec.partitions
+        used = P(*(None if _names(entry) & set(axes) else entry for entry in stored))
+        return param.replace(reshard(param[...].astype(layout.dtype), used))
+
+    with jax.named_scope("gather"):
+        return partial_over(_map(gather, params), (*REPLICAS, *axes))
+
+
+def held(params: Any, whole: Any) -> Any:
+    """The weights of `whole` with the gradients of `params`: reduce-scattered at this place."""
+
+    def hold(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
+        return own.replace(_held(_spec(own), own[...], copy[...])) if is_matrix(own) else own
+
+    return _map(hold, params, whole)
+
+
+def ends_held(params: Any, whole: Any) -> Any:
+    """`held` for all but the layers, which the scan over them holds one at a time."""
+
+    def hold(path: tuple, own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
+        return own if "layers" in keystr(path[:1]) else held(own, copy)
+
+    return tree_map_with_path(hold, params, whole, is_leaf=_is_variable)
+
+
+def scattered(gradients: Any, params: Any) -> Any:
+    """Partial sums of whole gradients, as float32 shards like those of `params`."""
+    return _map(
+        lambda g, own: g.replace(_scattered(g[...], _spec(own)).astype(own[...].dtype)),
+        gradients,
+        params,
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _held(spec: P, own: jax.Array, whole: jax.Array) -> jax.Array:
+    return whole
+
+
+def _forward(spec: P, own: jax.Array, whole: jax.Array) -> tuple[jax.Array, None]:
+    return whole, None
+
+
+def _backward(spec: P, _: None, gradient: jax.Array) -> tuple[jax.Array, None]:
+    return _scattered(gradient, spec).astype(jnp.float32), None
+
+
+_held.defvjp(_forward, _backward)
+
+
+def _scattered(gradient: jax.Array, spec: P) -> jax.Array:
+    """A gradient like a stored weight of `spec`: first cut over fsdp, then the shard is summed over
+    the other replicas, but for those whose sum the weight leaves for later (`models.partial`)."""
+    partial = jax.typeof(gradient).sharding.spec.unreduced
+    cut = frozenset(axis for entry in spec.partitions for axis in _names(entry))
+    shard = reshard(gradient, P(*spec.partitions, unreduced=partial - cut))
+    return reshard(shard, P(*spec.partitions, unreduced=spec.reduced))
+
+
+def _spec(param: nnx.Variable) -> P:
+    return jax.typeof(param[...]).sharding.spec
+
+
+def _map(function: Any, *trees: Any) -> Any:
+    return jax.tree.map(function, *trees, is_leaf=_is_variable)
+
+
+def _is_variable(leaf: Any) -> bool:
+    return isinstance(leaf, nnx.Variable)
+
+
+def _names(entry: None | str | tuple[str, ...]) -> set[str]:
+    """Mesh axes of one entry of a spec."""
+    return {entry} if isinstance(entry, str) else set(entry or ())

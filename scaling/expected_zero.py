@@ -1,0 +1,47 @@
+"""What ZeRO stages 1 and 2 move over fsdp instead of what stage 3 does (`scaling.expected`).
+
+    W L + E + P: matrices of all layers, tables (a tied one once), positions; M microbatches
+
+    stage  kind             elements             why
+    1, 2   all-gather       W L + E + P          held whole for the step, in compute format
+    1      reduce-scatter   W L + E + P          after the last microbatch; float32 if it is a sum
+    2      reduce-scatter   M (W L + E + P)      each gradient where it arises
+
+A table that meets each tensor device's own tokens is summed over tensor before it is scattered:
+whole, in each microbatch, for each use. The shards of gradients are summed over the other replicas
+as in stage 3.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from models.accounting.activations import BYTES
+from scaling.program import CollectiveKind
+
+if TYPE_CHECKING:
+    from scaling.expected import _Step
+
+FLOAT32 = BYTES["fp32"]
+HELD = (1, 2)  # stages that hold whole matrices during a step
+
+Call = tuple[str, CollectiveKind, float, float, str]  # as `scaling.expected.Line` has them
+
+
+def held_lines(
+    step: "_Step", what: str, elements: float, stored: float, uses: float, over_tensor: bool
+) -> Iterator[Call]:
+    """The table above for `stored` equal weights.
+
+    Args:
+        elements: of one of them on one device, whole over fsdp.
+        uses: gradients of them per step, counted where they arise.
+        over_tensor: whether these are summed over tensor.
+    """
+    fsdp, size, M = step.over("fsdp"), elements * step.itemsize, step.microbatches
+    yield fsdp, "all-gather", size, stored, what
+    if over_tensor:
+        yield step.over("tensor"), "all-reduce", size, uses, what
+    if step.run.sharding.zero_stage == 2:
+        yield fsdp, "reduce-scatter", size, M * stored, what
+    else:
+        yield fsdp, "reduce-scatter", size if M == 1 else elements * FLOAT32, stored, what

@@ -1,0 +1,330 @@
+"""ZeRO stages 1, 2 and 3 are one training that holds and moves other things.
+
+The measure of all is one device: parameters and metrics after three steps of AdamW. What each step
+moves is the table of `scaling.expected`, what it stores is the same in every stage.
+"""
+
+import functools
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from meshes import catalog
+from meshes.devices import absent_mesh, host_mesh
+from meshes.shape import MeshShape, parse_mesh
+from models.config import ModelConfig
+from models.layout import Layout
+from scaling.commands.sharding import sharding_command
+from scaling.compiled.step import program_of_run
+from scaling.expected import expected
+from scaling.layouts import rules_for
+from scaling.memory import memory_use
+from scaling.recipes import recipe
+from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
+from scaling.train.options import compiler_options
+from scaling.train.state import layout_for
+from scaling.train.step import (
+    Tokens,
+    TrainState,
+    abstract_state,
+    abstract_tokens,
+    eval_step,
+    init_state,
+    jitted_step,
+)
+
+RTOL = 1e-4
+ROUNDING = 0.01  # norms that travel in the same instruction as matrices
+SMALLEST = {"fp32": 4096, "bf16": 64 * 1024}  # bytes; below are norms and statistics of the loss
+SEQUENCES, SEQ_LEN = 16, 16
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+# Epsilon: AdamW divides a gradient by its own size, and so makes rounding of the smallest visible.
+TRAIN = Train(steps=10, learning_rate=1e-2, warmup_steps=0, epsilon=1e-6)
+STEPS = 3
+WAY = STEPS * TRAIN.learning_rate  # about what AdamW moves a parameter by, however small its slope
+DGX = catalog.load("dgx-h100")
+
+_toy = functools.partial(ModelConfig, d_model=64, n_layers=2, n_heads=8, d_ff=128)
+MODELS = {
+    "llama": _toy(128, n_kv_heads=4),
+    "gpt": _toy(
+        128,
+        mlp="gelu",
+        norm="layernorm",
+        positions="learned",
+        max_positions=SEQ_LEN,
+        bias=True,
+        tied_embeddings=True,
+    ),
+    "odd": _toy(129, qk_norm=True),  # a vocabulary that tensor does not divide
+    "large": ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, d_ff=1024),
+}
+
+Read = Callable[[str, MeshShape], list]
+Table = dict[tuple[str, str], float]
+
+
+class Case(NamedTuple):
+    """One run."""
+
+    zero: int
+    mesh: str = "data=1"
+    microbatches: int = 1
+    model: str = "llama"
+    remat: str = "none"
+
+    @property
+    def run(self) -> Run:
+        return Run(
+            "toy",
+            MODELS[self.model],
+            Batch(SEQUENCES, SEQ_LEN, self.microbatches),
+            self.shape,
+            Sharding(zero_stage=self.zero),
+            precision=Precision("fp32"),
+            remat=self.remat,
+            train=TRAIN,
+        )
+
+    @property
+    def shape(self) -> MeshShape:
+        return parse_mesh(self.mesh)
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+GRID = [
+    Case(*case)
+    for case in itertools.product(
+        (1, 2, 3),
+        ("fsdp=2,data=2", "fsdp=2,tensor=2", "data=2,fsdp=2,tensor=2"),
+        (1, 2),
+        ("llama", "gpt", "odd"),
+        ("none", "selective"),
+    )
+]
+OTHERS = [Case(z, "fsdp=2,context=2,expert=2", 2, remat="full") for z in (1, 2)]
+
+
+def layout_of(run: Run, platform: str = "cpu") -> Layout:
+    assert run.mesh is not None
+    return layout_for(run, rules_for(run, run.mesh), platform)
+
+
+def tokens_of(run: Run) -> Tokens:
+    """The same text on every mesh; only where sequences are whole, as they are not reordered."""
+    text = np.random.default_rng(0).integers(128, size=(SEQUENCES, SEQ_LEN + 1), dtype=np.int32)
+    like = abstract_tokens(run.batch, layout_of(run)).inputs
+    parts = (part.reshape(like.shape) for part in (text[:, :-1], text[:, 1:]))
+    return Tokens(*jax.device_put(tuple(parts), like.sharding))
+
+
+@functools.cache
+def compiled(case: Case) -> jax.stages.Compiled:
+    run = case.run
+    with jax.set_mesh(host_mesh(case.shape)):
+        layout = layout_of(run)
+        arguments = abstract_state(run.model, layout, TRAIN), abstract_tokens(run.batch, layout)
+        return jitted_step(TRAIN).lower(*arguments).compile(compiler_options=QUICK)
+
+
+def by_name(tree: Any) -> dict[str, np.ndarray]:
+    leaves, _ = tree_flatten_with_path(tree)
+    return {keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+@functools.cache
+def initial(model: str) -> list[np.ndarray]:
+    """The state of one device before its first step, on the host."""
+    run = Case(3, model=model).run
+    with jax.set_mesh(host_mesh(MeshShape())):
+        return [np.asarray(x) for x in jax.tree.leaves(_init(run.model, layout_of(run), TRAIN))]
+
+
+def placed(case: Case) -> TrainState:
+    """The same on the mesh of a case, which is set."""
+    like, structure = jax.tree.flatten(abstract_state(case.run.model, layout_of(case.run), TRAIN))
+    leaves = zip(initial(case.model), like, strict=True)
+    return structure.unflatten([jax.device_put(x, leaf.sharding) for x, leaf in leaves])
+
+
+def trained(case: Case) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Parameters after some steps, and the last one's metrics."""
+    run = case.run
+    with jax.set_mesh(host_mesh(case.shape)):
+        state = placed(case)
+        for _ in range(STEPS):
+            state, metrics = compiled(case)(state, tokens_of(run))
+        return by_name(state.params), {name: float(value) for name, value in metrics.items()}
+
+
+_init = jax.jit(init_state, static_argnums=(0, 1, 2))
+on_one_device = functools.cache(lambda model: trained(Case(3, model=model)))
+
+
+def check_steps(case: Case) -> None:
+    """Three steps of a case are those of one device."""
+    parameters, metrics = trained(case)
+    expected_parameters, expected_metrics = on_one_device(case.model)
+    for name, values in parameters.items():
+        wanted = expected_parameters[name]
+        np.testing.assert_allclose(values, wanted, RTOL, 1e-3 * WAY, err_msg=name)
+    assert metrics == pytest.approx(expected_metrics, rel=RTOL)
+
+
+def moved(found: list, smallest: int) -> Table:
+    """Bytes by axes and kind of the large collectives."""
+    sums: Counter = Counter()
+    for c in found:
+        if c.size >= smallest and c.axes != ():
+            sums["+".join(c.axes or ("?",)), c.kind] += c.size * c.calls
+    return dict(sums)
+
+
+def without_tensor(table: Table) -> Table:
+    """Gathers, and sums of either kind, by axes: XLA's CPU compiler scatters by a sum and a cut."""
+    sums: Counter = Counter()
+    for (axes, kind), n in table.items():
+        if axes != "tensor":
+            sums[axes, "gathered" if kind == "all-gather" else "summed"] += n
+    return dict(sums)
+
+
+def check_moves(case: Case, collectives: Read) -> None:
+    """The compiled step moves what the table says."""
+    smallest = SMALLEST["fp32"]
+    found = moved(collectives(compiled(case).as_text(), case.shape), smallest)
+    table = expected(case.run, case.shape, smallest)
+    assert without_tensor(found) == pytest.approx(without_tensor(table), rel=ROUNDING)
+
+
+def test_three_steps_of_stage_2_are_those_of_one_device_and_move_the_table(collectives) -> None:
+    case = Case(2, "fsdp=2,tensor=2", 2)
+    check_steps(case)
+    check_moves(case, collectives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", GRID, ids=str)
+def test_the_grid_trains_like_one_device_and_moves_the_table(case, collectives) -> None:
+    check_steps(case)
+    check_moves(case, collectives)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OTHERS, ids=str)
+def test_all_that_cuts_tokens_is_summed_over_once(case, collectives) -> None:
+    check_moves(case, collectives)
+    third = trained(case._replace(zero=3))[0]
+    for name, values in trained(case)[0].items():
+        np.testing.assert_allclose(values, third[name], RTOL, 1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [1, 2])
+def test_evaluation_is_that_of_one_device(zero: int) -> None:
+    losses = []
+    for case in (Case(zero, "data=2,fsdp=2,tensor=2", 2), Case(3, microbatches=2)):
+        run = case.run
+        with jax.set_mesh(host_mesh(case.shape)):
+            losses.append(float(jax.jit(eval_step)(placed(case).params, tokens_of(run))))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+# --- what is stored and held --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mesh", ["data=2,fsdp=2", "fsdp=2,tensor=2"])
+def test_every_stage_stores_the_same_so_any_reads_anothers_checkpoint(mesh: str) -> None:
+    with jax.set_mesh(host_mesh(parse_mesh(mesh))):
+        states = [
+            jax.tree.leaves(abstract_state(case.run.model, layout_of(case.run), TRAIN))
+            for case in (Case(1, mesh), Case(2, mesh), Case(3, mesh))
+        ]
+    for first, second, third in zip(*states, strict=True):
+        assert first == second == third
+        assert first.sharding == second.sharding == third.sharding
+
+
+@pytest.mark.slow
+def test_each_stage_stores_the_same_and_needs_less_at_the_fullest_moment() -> None:
+    uses = []
+    for zero in (1, 2, 3):
+        tiny = replace(
+            recipe("tiny"), precision=Precision("fp32"), sharding=Sharding(zero_stage=zero)
+        )
+        run = replace(tiny, batch=replace(tiny.batch, microbatches=2))
+        program, _ = program_of_run(run, parse_mesh("fsdp=2,tensor=2"), catalog.load("host"))
+        uses.append(memory_use(program))
+    for owner in ("parameters", "optimizer_state"):
+        assert len({use.owners[owner] for use in uses}) == 1
+    assert uses[0].peak > uses[1].peak > uses[2].peak
+
+
+def shown(case: Case, tmp_path, capsys, as_json: bool = True) -> str:
+    """What `scaling sharding` prints."""
+    save_run(replace(case.run, precision=Precision("bf16")), tmp_path / "run.json")
+    assert sharding_command(str(tmp_path / "run.json"), case.mesh, None, as_json) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("microbatches, size", [(1, 2), (4, 4)])
+def test_sharding_shows_what_a_step_holds(microbatches: int, size: int, tmp_path, capsys) -> None:
+    case = Case(1, "fsdp=2,tensor=2", microbatches)
+    run = replace(case.run, precision=Precision("bf16"))
+    matrices = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128) + 2 * 128 * 64  # by hand
+    held = json.loads(shown(case, tmp_path, capsys))["held"]
+    assert held == {
+        "zero_stage": 1,
+        "matrices": 2 * matrices // 2,
+        "gradients": size * matrices // 2,
+    }
+    assert expected(run, case.shape, 0)["fsdp", "all-gather"] == held["matrices"]
+    assert expected(run, case.shape, 0)["fsdp", "reduce-scatter"] == held["gradients"]
+
+
+def test_sharding_says_it_in_words_and_nothing_where_there_is_nothing(tmp_path, capsys) -> None:
+    said = [shown(Case(z, "fsdp=2"), tmp_path, capsys, as_json=False) for z in (1, 2, 3)]
+    assert "\nzero_stage 1: during a step also 180,224 bytes/device of matrices" in said[0]
+    assert "180,224 of their gradients" in said[0]
+    assert "zero_stage 2:" in said[1] and "gradients are cut like the parameters" in said[1]
+    assert "zero_stage" not in said[2]
+    assert "zero_stage" not in shown(Case(1, "data=2"), tmp_path, capsys, as_json=False)
+
+
+# --- on GPUs that nobody has --------------------------------------------------------------------
+
+
+@functools.cache
+def on_gpus(zero: int, mesh: str, microbatches: int) -> tuple[Run, jax.stages.Compiled]:
+    """The step in bf16 for one DGX H100, without one."""
+    shape, batch = parse_mesh(mesh), Batch(8 * microbatches, 512, microbatches)
+    sharding = Sharding(zero_stage=zero)
+    run = Run("large", MODELS["large"], batch, shape, sharding, remat="full", train=TRAIN)
+    options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
+    with jax.set_mesh(absent_mesh(shape, DGX)):
+        layout = layout_of(run, "gpu")
+        arguments = abstract_state(run.model, layout, TRAIN), abstract_tokens(batch, layout)
+        return run, jitted_step(TRAIN).lower(*arguments).compile(compiler_options=options)
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize("mesh", ["fsdp=8", "data=2,fsdp=4", "data=2,fsdp=2,tensor=2"])
+@pytest.mark.parametrize("zero", [1, 2])
+def test_the_gpu_program_is_the_table(zero, mesh, microbatches, collectives) -> None:
+    run, step = on_gpus(zero, mesh, microbatches)
+    found = collectives(step.as_text(), run.mesh)
+    table = expected(run, run.mesh, SMALLEST["bf16"])
+    assert moved(found, SMALLEST["bf16"]) == pytest.approx(table, rel=ROUNDING)
+    gathers = [c for c in found if c.kind == "all-gather" and c.axes == ("fsdp",)]
+    assert gathers and all(c.loops == 0 for c in gathers)
