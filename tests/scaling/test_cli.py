@@ -95,7 +95,6 @@ def check_refused(result, *words):
         (["deepseek-v3", "--mesh", "stage=2"], ["stage=2", "not yet"]),
         (["tiny", "--mesh", "stage=3"], ["n_layers=2", "stage=3", "stage of 1, 2"]),
         (["tiny-moe", "--mesh", "expert=3"], ["global_batch=8", "expert=3"]),
-        (["tiny-moe", "--mesh", "context=2"], ["mixture-of-experts", "context=2", "not yet"]),
         (["tiny", "--mesh", "context=3"], ["seq_len=32", "context=3", "two chunks", "36"]),
         (["tiny", "--devices", "0"], ["--devices 0", "positive"]),
         (["tiny", "--devices", "-4"], ["--devices -4", "positive"]),
