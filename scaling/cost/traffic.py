@@ -59,6 +59,7 @@ class Load:
     transfers: int = 0  # of one piece by one member, one after another; 0: they all overlap
     least: float | None = None  # the share that no order of steps gets below; None: `share`
     hops: float | None = None  # on a torus, while bytes flow already; None: the algorithm's
+    legs: int = 1  # links in a row of each of the algorithm's hops
 
 
 def load(
@@ -133,8 +134,8 @@ def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float
 def _permute_load(groups: np.ndarray, uplink: Uplink) -> Load:
     """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
     if uplink.paired:
-        share, least = permuted_share(groups, uplink.paired)
-        return Load(share, int(share > 0), 1 + int(share > 0), least=least)
+        share, least, legs = permuted_share(groups, uplink.paired)
+        return Load(share, int(share > 0), 1 + int(share > 0), least=least, legs=legs)
     places = uplink.places
     source, target = pairs_of(groups)
     leaving = places.unit[source] != places.unit[target]

@@ -125,7 +125,8 @@ class _Use:
         """Seconds of all hops, those that bytes hide left out."""
         if self.load.hops is not None:
             return self.load.hops * self.fit.step
-        return self.hops * (self.fit.latency * self.uplink.latency + self.fit.step)
+        hops = self.hops * self.load.legs
+        return hops * (self.fit.latency * self.uplink.latency + self.fit.step)
 
     @property
     def filling(self) -> float:

@@ -64,8 +64,11 @@ def on_one_device(window: int | None) -> list[np.ndarray]:
 def check(mesh: str, method: str, window: int | None, remat: str = "none") -> None:
     shape = parse_mesh(mesh)
     found = computed(shape, layout_on(shape, method, remat), window)
-    for name, one, other in zip(("out", "q", "k", "v"), on_one_device(window), found, strict=True):
-        np.testing.assert_allclose(other, one, RTOL, 1e-5 * np.abs(one).max(), err_msg=name)
+    expected = on_one_device(window)
+    for name, one, other in zip(("out", "q", "k", "v"), expected, found, strict=True):
+        # Who sees itself only has no gradient of q and k: rounding remains of it.
+        largest = np.abs(one).max() or np.abs(expected[0]).max()
+        np.testing.assert_allclose(other, one, RTOL, 1e-5 * largest, err_msg=name)
 
 
 # Chunks of 8, 4 and 2 tokens: windows within a chunk, of a chunk and one more, of several, of all.

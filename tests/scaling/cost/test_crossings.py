@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshes import catalog
+from meshes.detours import straight_links
 from meshes.rings import direct_links, ring_count
 from meshes.shape import groups_along
 from scaling.cost.algorithms import ALGORITHMS, KINDS, shares, transfers
@@ -60,15 +61,16 @@ def alike(labels):
     return (labels[:, :, None] == labels[:, None, :]).sum(axis=2)
 
 
-def rings_of(groups, uplink):
-    """Of every member, the rings through those of its group in its node."""
+def rings_of(kind, groups, uplink):
+    """Of every member, the rings through those of its group in its node; straight, its links."""
+    count = straight_links if kind == "all-to-all" else ring_count
     chips, found = groups % len(uplink.paired), np.ones(groups.shape)
     homes = uplink.places.region[groups]
     for row in range(len(groups)):
         for column, home in enumerate(homes[row]):
             inside = tuple(sorted(set(chips[row][homes[row] == home].tolist())))
             if len(inside) > 1:
-                found[row, column] = max(1, ring_count(uplink.paired, inside))
+                found[row, column] = max(1, count(uplink.paired, inside))
     return found
 
 
@@ -80,7 +82,7 @@ def unfolded(kind, groups, uplink, algorithm):
     if uplink.peers:
         each = each * uplink.peers / np.maximum(within - inside, 1)
     if uplink.paired:
-        each = each / rings_of(groups, uplink)
+        each = each / rings_of(kind, groups, uplink)
     pools, crosses = places.pool[groups], inside < within
     totals = np.bincount(pools.ravel(), np.where(crosses, each, 0.0).ravel())
     users = [int((crosses & (pools == pool)).any(axis=1).sum()) for pool in range(len(totals))]

@@ -27,7 +27,7 @@ from scaling.cost.collectives import collective_time
 from scaling.cost.profile_file import ideal, profile_of
 from scaling.cost.replay import Call, replay
 from scaling.cost.sends import homes
-from scaling.cost.traffic import pairs_of
+from scaling.cost.traffic import STRAIGHT, pairs_of
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind
 
 IDEAL = ideal()
@@ -381,8 +381,10 @@ def test_nodes_under_the_same_leaves_can_change_places(case, profile):
 @MANY
 @given(cases(names=("dgx-h100", "mi300x-8")), PROFILES, st.data())
 def test_chips_of_a_node_that_are_alike_can_change_places(case, profile, data):
-    """The same exchange in every node, so that rails stay rails."""
+    """The same exchange in every node, so that rails stay rails. Chips that share a NIC are alike
+    as long as nothing goes from one chip to another through it."""
     n = case.cluster.devices_per_node
+    assume(case.kind not in STRAIGHT or case.cluster.nics == n or case.cluster.nodes == 1)
     order = np.array(data.draw(st.permutations(range(n))))
     again = replace(case, groups=case.groups // n * n + order[case.groups % n])
     assert price(again, profile) == pytest.approx(price(case, profile), rel=1e-12)
