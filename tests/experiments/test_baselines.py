@@ -45,8 +45,8 @@ def test_a_side_that_fails_is_kept_and_has_no_ratio():
 
 def test_a_python_without_torch_ends_in_a_line_that_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(alternate, "TINY", (CASE,))
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    words = ["--out", str(tmp_path), "--torch-python", "/nowhere/python", "--rounds", "1", "--tiny"]
+    monkeypatch.setattr(sys, "executable", "no-such-python")
+    words = ["--out", str(tmp_path), "--torch-python", "no-such-python", "--rounds", "1", "--tiny"]
     alternate.main(words)
     assert "jax failed, torch failed" in capsys.readouterr().out
     [path] = tmp_path.iterdir()
