@@ -26,7 +26,7 @@ help:  ## this list
 demo: $(READY_ALL)  ## calibrate, predict, train on 8 devices, compare, price the step on H100
 	$(BIN)/python -m experiments.demo $(DEMO_ARGS)
 
-test: $(READY)  ## the fast tests, about 9 minutes on 2 cores
+test: $(READY)  ## the fast tests, under 10 minutes on 2 cores
 	$(PYTEST) $(TEST_ARGS)
 
 test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, real installs

@@ -18,6 +18,7 @@ from meshes.cluster import Cluster
 
 Links = tuple[tuple[int, ...], ...]  # [chips, chips]: links side by side
 Walk = tuple[int, ...]  # chips in order, back to the first; one that is only passed comes twice
+FAST = ("nvlink", "xgmi")  # kinds of links that chips have to each other
 MOST_CHIPS = 8  # of a search in full: 2,520 walks
 
 

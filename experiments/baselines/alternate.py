@@ -43,7 +43,8 @@ class Case:
         ]
 
 
-# As the first two of experiments.gpu.cases, with what fits into 80 GB on both sides.
+# As the first two of experiments.gpu.cases; half the batch of the second, because PyTorch keeps all
+# activations. Not tried on a GPU yet: a side that runs out of memory says so.
 CASES = (Case("gpt2-124m", 32, 1024), Case("llama3-1b", 4, 2048))
 TINY = (Case("tiny-gpt", 4, 32), Case("tiny", 4, 32))
 

@@ -12,8 +12,6 @@ from torch import nn
 
 from models.config import ModelConfig
 
-EPSILON = 1e-5  # of norms; PyTorch's own default for RMSNorm depends on the format
-
 
 class Attention(nn.Module):
     """Causal self-attention, with grouped key/value heads and rotary positions or without."""
@@ -97,8 +95,8 @@ class Transformer(nn.Module):
 
 def norm(config: ModelConfig) -> nn.Module:
     if config.norm == "layernorm":
-        return nn.LayerNorm(config.d_model, EPSILON)
-    return nn.RMSNorm(config.d_model, EPSILON)
+        return nn.LayerNorm(config.d_model, config.norm_eps)
+    return nn.RMSNorm(config.d_model, config.norm_eps)
 
 
 def angles(S: int, config: ModelConfig, device: torch.device) -> torch.Tensor:

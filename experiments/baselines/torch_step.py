@@ -9,6 +9,7 @@ bf16, gradients clipped, one repeated batch of random tokens, windows of steps e
 import argparse
 import json
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -51,7 +52,9 @@ def main(arguments: list[str] | None = None) -> None:
     print(json.dumps(document))
 
 
-def training_step(config: ModelConfig, args: argparse.Namespace, device: str):  # type: ignore[no-untyped-def]
+def training_step(
+    config: ModelConfig, args: argparse.Namespace, device: str
+) -> tuple[Callable[[], torch.Tensor], int]:
     """A function that does one step and returns its loss; and the number of parameters."""
     model = Transformer(config).to(device)
     parameters = sum(p.numel() for p in model.parameters())

@@ -18,13 +18,11 @@ import numpy as np
 from meshes.cluster import Cluster
 from meshes.detours import shortest_ways
 from meshes.graph import chip_name
-from meshes.rings import direct_links, rings
+from meshes.rings import FAST, direct_links, rings
 
 Pair = tuple[int | str, int | str]
 Chips = tuple[int, ...]  # device numbers
 Detours = dict[Pair, tuple[Chips, ...]]  # what bytes between two go by, for each of their ways
-
-FAST = ("nvlink", "xgmi")  # links that chips have to each other
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from meshes.cluster import Cluster, Joint, torus_joint
-from meshes.rings import direct_links, ring_count
+from meshes.rings import FAST, direct_links, ring_count
 from meshes.torus import Torus
 from scaling.cost.crossings import Places, chip_sets, in_order
 from scaling.cost.network import network_uplinks
@@ -23,7 +23,6 @@ from scaling.cost.traffic import Uplink
 from scaling.cost.wiring import bandwidth_of, joint_of, latency_of, path_latency
 
 NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}  # links from chip to chip, or to a switch of chips
-FAST = tuple(NAMES)
 
 
 @lru_cache(maxsize=64)
