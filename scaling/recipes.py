@@ -68,12 +68,12 @@ def demo() -> Run:
         batch=Batch(global_batch=32, seq_len=128),
         precision=Precision(compute="fp32"),  # CPUs emulate bf16 slowly
         train=Train(
-            steps=300,
+            steps=200,
             learning_rate=3e-3,
             warmup_steps=30,
             eval_every=100,
             eval_batches=4,
-            checkpoint_every=150,
+            checkpoint_every=100,
         ),
     )
 

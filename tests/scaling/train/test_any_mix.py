@@ -1,12 +1,18 @@
-"""Experts on sequences that are cut, alone and in stages: loss, load and gradients of one device.
+"""Any three of the six axes, dense and with experts: loss, load and gradients of one device.
+
+Here are the meshes that no other file has: experts on sequences that are cut, alone and in stages,
+and `expert` as an axis of replicas. The last test counts those of all files.
 
 A capacity means an even load of what one device holds, however its tokens were cut off: so it drops
 on `context` what it drops on `data` when devices hold the same tokens.
 """
 
 import functools
+import importlib.util
+import itertools
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +22,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from meshes import catalog
 from meshes.devices import host_mesh
-from meshes.shape import MeshShape, parse_mesh
+from meshes.shape import AXES, MeshShape, parse_mesh
 from models.config import ModelConfig, Moe
 from models.experts import Experts
 from scaling.compiled.step import program_of_run
@@ -39,6 +45,7 @@ _toy = functools.partial(
     ModelConfig, 64, d_model=32, n_layers=2, n_heads=8, n_kv_heads=4, head_dim=4, d_ff=64
 )
 MODELS = {
+    "dense": _toy(qk_norm=True),
     "least": _toy(mlp="gelu", positions="none", moe=Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)),
     "mixtral": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)),
     "padded": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, capacity_factor=4.0)),  # room for all
@@ -80,15 +87,32 @@ FAST = [
     Case("data=2,expert=2,context=2", "least", "selective"),
     Case("expert=2,context=2,tensor=2", "least", "full", 1, "all-gather"),
 ]
-MORE = [
+EXPERTS = [
     Case("data=2,expert=2,context=2", "balanced", "none", 2, "all-gather"),
     Case("expert=2,context=2,tensor=2", "balanced", "selective", 2),
     Case("fsdp=2,expert=2,context=2", "deepseek", "none", 2),
     Case("expert=2,context=4", "padded", "selective"),
     Case("data=2,fsdp=2,context=2", "padded", "full", 2, "all-gather"),
     Case("data=2,context=2,tensor=2", "mixtral", "none"),
+    Case("fsdp=2,context=2,tensor=2", "deepseek", "selective", 1, "all-gather"),
+    Case("data=2,stage=2,context=2", "padded", "selective", 2),
+    Case("fsdp=2,stage=2,context=2", "mixtral", "full", 2, "all-gather"),
     Case("stage=2,expert=2,context=2", "balanced", "none", 2),
+    Case("stage=2,context=2,tensor=2", "mixtral", "selective", 2),
+    Case("data=2,fsdp=2,stage=2", "mixtral", "none", 2),
     Case("data=2,stage=2,tensor=2", "balanced", "full", 2),
+    Case("fsdp=2,stage=2,expert=2", "padded", "none", 2),
+]
+DENSE = [
+    Case("data=2,fsdp=2,expert=2", "dense", "full", 2),
+    Case("data=2,expert=2,context=2", "dense", "none"),
+    Case("data=2,expert=2,tensor=2", "dense", "selective", 2),
+    Case("fsdp=2,expert=2,context=2", "dense", "full", 2, "all-gather"),
+    Case("fsdp=2,expert=2,tensor=2", "dense", "none"),
+    Case("expert=2,context=2,tensor=2", "dense", "selective", 2),
+    Case("data=2,stage=2,expert=2", "dense", "none", 2),
+    Case("stage=2,expert=2,context=2", "dense", "full", 2),
+    Case("stage=2,expert=2,tensor=2", "dense", "selective", 2),
 ]
 
 
@@ -151,8 +175,8 @@ def test_experts_on_cut_sequences_compute_what_one_device_computes(case: Case) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", MORE, ids=str)
-def test_more_meshes_compute_what_one_device_computes(case: Case) -> None:
+@pytest.mark.parametrize("case", [*EXPERTS, *DENSE], ids=str)
+def test_every_other_mix_computes_what_one_device_computes(case: Case) -> None:
     check(case)
 
 
@@ -184,11 +208,7 @@ def test_a_device_drops_what_it_has_no_room_for_however_its_tokens_were_cut_off(
 
 
 WIDE = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)  # calls of 64 KiB and more
-PROGRAMS = [
-    FAST[0],
-    Case("expert=2,context=2,tensor=2", "balanced", "selective", 2),
-    Case("stage=2,expert=2,context=2", "balanced", "none", 2),
-]
+PROGRAMS = [*FAST, *EXPERTS, *DENSE]
 
 
 @pytest.mark.slow
@@ -196,15 +216,50 @@ PROGRAMS = [
 def test_the_cpu_program_moves_and_computes_what_the_table_says(
     tmp_path, monkeypatch, case: Case
 ) -> None:
-    """And nothing besides, but the experts' empty rows."""
+    """Over the axes of each case, and nothing besides; experts' empty rows are multiplied too."""
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
     toy = case.run.model
-    assert toy.moe is not None
-    moe = replace(toy.moe, d_ff_expert=256)
+    moe = toy.moe and replace(toy.moe, d_ff_expert=256)
     model = replace(WIDE, moe=moe, qk_norm=toy.qk_norm, sliding_window=toy.sliding_window)
     run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
     priced = replace(price(program_of_run(run, run.mesh, HOST)[0], H100, ideal()), cluster=HOST)
     found = surprises(priced, run, run.mesh)
     assert {s.reason for s in found} <= {ONCE, BUFFERS, EVERY_EXPERT}
     kinds = Counter((c.axes, c.kind) for c, _ in running_collectives(priced))
-    assert kinds[("expert",), "all-to-all"] and kinds[("context",), "permute"]
+    assert not moe or run.mesh.expert == 1 or kinds[("expert",), "all-to-all"]
+    hop = "permute" if case.method == "ring" else "all-gather"
+    assert run.mesh.context == 1 or kinds[("context",), hop]
+
+
+def cases_of(file: str, *names: str) -> list[Any]:
+    """The cases in the lists `names` of another test file."""
+    spec = importlib.util.spec_from_file_location(file, Path(__file__).with_name(f"{file}.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return [case for name in names for case in getattr(module, name)]
+
+
+def meshes_and_models() -> set[tuple[MeshShape, bool]]:
+    """Meshes of eight devices on which some file compares gradients with one device; with experts
+    or without."""
+    axes = cases_of("test_sharded_step", "FAST", "GRID")
+    experts = cases_of("test_sharded_experts", "FAST", "MORE", "GRID")
+    context = cases_of("test_context_step", "FAST", "MIXES", "GRID")
+    stages = cases_of("test_pipeline_step", "FAST", "MORE", "GRID")
+    both = cases_of("test_pipeline_experts", "CASES")
+    models = {"dense", "latent", "direct"}  # without experts
+    found = {(case.mesh, False) for case in axes}
+    found |= {(case.mesh, case.model not in models) for case in experts}
+    found |= {(parse_mesh(case.mesh), False) for case in (*context, *stages)}
+    found |= {(parse_mesh(case.mesh), True) for case in both}
+    found |= {(case.run.mesh, case.model != "dense") for case in PROGRAMS}
+    plain = {(replace(mesh, device_order=AXES), moe) for mesh, moe in found}
+    return {(mesh, moe) for mesh, moe in plain if mesh.devices == 8}
+
+
+def test_every_three_of_the_six_axes_are_compared_with_one_device_dense_and_with_experts() -> None:
+    found = meshes_and_models()
+    for three, moe in itertools.product(itertools.combinations(AXES, 3), (False, True)):
+        assert (MeshShape(**dict.fromkeys(three, 2)), moe) in found, (three, moe)
+    assert len({mesh for mesh, _ in found}) >= 40
