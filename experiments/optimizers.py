@@ -1,4 +1,4 @@
-"""Loss curves of the optimisers, schedules and formats of their state on the demo's data.
+"""Loss curves of the optimisers, schedules and number formats on the demo's data.
 
     python -m experiments.optimizers FOLDER        writes FOLDER/results.json, prints the table
 
@@ -35,7 +35,8 @@ BASE = Run(
 
 
 def cases() -> dict[str, Run]:
-    """Each optimiser; of AdamW also the other schedules and formats of its state."""
+    """Each optimiser with every format of its state; with AdamW also the other schedules and
+    formats of matrix products (parameters stay float32)."""
     found = {
         "adamw": BASE,
         "lion": _with(BASE, "lion", learning_rate=3e-4),
@@ -44,6 +45,8 @@ def cases() -> dict[str, Run]:
     }
     for schedule in ("linear", "constant", "wsd"):
         found[f"adamw, {schedule}"] = _with(BASE, "adamw", schedule=schedule)
+    for compute in ("bf16", "fp8"):
+        found[f"adamw, products {compute}"] = replace(BASE, precision=Precision(compute))
     for name in ("adamw", "lion", "adafactor", "muon"):
         for stochastic in (False, True):
             precision = Precision("fp32", optimizer_state="bf16", stochastic_rounding=stochastic)

@@ -89,6 +89,12 @@ def make_rules(mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = 
     return Rules(mesh, table)
 
 
+def named(spec: Iterable[Entry]) -> frozenset[str]:
+    """All mesh axes in the entries of a spec."""
+    entries = ((entry,) if isinstance(entry, str) else (entry or ()) for entry in spec)
+    return frozenset(axis for entry in entries for axis in entry)
+
+
 def check_divisible(what: str, size: int, axes: Iterable[str], mesh: MeshShape) -> None:
     """Raise InputError unless `size` is a multiple of the product of the sizes of `axes`.
 

@@ -139,6 +139,6 @@ def attend(
     )
     query = layout.spec("batch", "sequence", "heads", None)
     keys = layout.spec("batch", "sequence", "kv_heads", None)
-    mapped = stage_map(layout, core, (query, keys, keys), query, check_vma=False)
+    mapped = stage_map(layout.rules, core, (query, keys, keys), query, check_vma=False)
     with jax.default_matmul_precision(layout.precision.name.lower()):
         return mapped(q_BSNK, k_BSMK, v_BSMK)

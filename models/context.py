@@ -48,7 +48,7 @@ def attend_across(
 def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tuple:
     query, keys, kept = _specs(layout)
     mapped = stage_map(
-        layout,
+        layout.rules,
         functools.partial(_device_forward, layout, window),
         in_specs=(query, keys, keys),
         out_specs=(query, P(*query[:3]), kept),
@@ -63,7 +63,7 @@ def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tupl
 def _backward(layout: Layout, window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
     query, keys, kept = _specs(layout)
     mapped = stage_map(
-        layout,
+        layout.rules,
         functools.partial(_device_backward, layout, window),
         in_specs=(query, keys, keys, query, P(*query[:3]), kept, query),
         out_specs=(query, keys, keys),

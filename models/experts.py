@@ -69,7 +69,7 @@ class Experts(nnx.Module):
         weights = self._weights()
         specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
         mapped = stage_map(
-            self.layout,
+            self.layout.rules,
             functools.partial(_local, self.config, self.layout),
             in_specs=(residual, specs),
             out_specs=(residual, P()),  # the routing is the same on all devices of a stage

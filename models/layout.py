@@ -17,9 +17,16 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from meshes.rules import Rules
+from meshes.rules import Rules, named
+from models import float8
 
-DTYPES = {"bf16": jnp.bfloat16, "fp16": jnp.float16, "fp32": jnp.float32, "tf32": jnp.float32}
+DTYPES = {
+    "fp8": jnp.bfloat16,  # products only, see `models.float8`
+    "bf16": jnp.bfloat16,
+    "fp16": jnp.float16,
+    "fp32": jnp.float32,
+    "tf32": jnp.float32,
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Layout:
     """What every block needs besides its weights; hashable, so that jit can take it as static."""
 
     rules: Rules
-    compute: Literal["bf16", "fp16", "tf32", "fp32"] = "bf16"
+    compute: Literal["fp8", "bf16", "fp16", "tf32", "fp32"] = "bf16"
     remat: Literal["none", "selective", "full"] = "none"
     attention: Literal["cudnn", "xla"] = "xla"
     context: Literal["ring", "all-gather"] = "ring"  # how attention sees a sequence that is cut
@@ -79,8 +86,8 @@ class Layout:
         """
         used = self.rules.spec(*(None if dim == "embed" else dim for dim in dims))
         stored = used if self.gathers_once else self.rules.spec(*dims)
-        over = over - _axes(used)
-        w = reshard(w.astype(self.dtype), P(*stored, reduced=over - _axes(stored)))
+        over = over - named(used)
+        w = reshard(w.astype(self.dtype), P(*stored, reduced=over - named(stored)))
         return reshard(w, P(*used, reduced=over))
 
     def project(
@@ -114,10 +121,13 @@ class Layout:
 
         def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
             w = tied(w, x) if self.remat == "none" and self.gathers_in_ticks else w
+            whole = self.gather(w, dims, over)
+            if self.compute == "fp8":
+                return float8.product(self.rules, equation, target, x, whole)
             return jnp.einsum(
                 equation,
                 x,
-                self.gather(w, dims, over),
+                whole,
                 out_sharding=target,
                 precision=self.precision,
                 preferred_element_type=self.dtype,
@@ -144,10 +154,4 @@ tied.defvjp(lambda weights, x: (tied(weights, x), None), lambda _, gradient: (gr
 
 def axes_of(x: jax.Array) -> frozenset[str]:
     """Mesh axes that cut `x`."""
-    return _axes(jax.typeof(x).sharding.spec)
-
-
-def _axes(spec: P | tuple) -> frozenset[str]:
-    """Mesh axes named in a spec."""
-    entries = [(e,) if isinstance(e, str) else (e or ()) for e in spec]
-    return frozenset(axis for entry in entries for axis in entry)
+    return named(jax.typeof(x).sharding.spec.partitions)

@@ -13,13 +13,13 @@ import jax
 from jax.custom_batching import custom_vmap
 from jax.sharding import PartitionSpec as P
 
-from models.layout import Layout
+from meshes.rules import Rules
 
 AXIS = "stage"
 
 
 def stage_map(
-    layout: Layout,
+    rules: Rules,
     f: Callable,
     in_specs: Any,
     out_specs: Any,
@@ -29,7 +29,7 @@ def stage_map(
     """As `jax.shard_map` over all mesh axes; in a pipeline, for code that runs on each stage.
 
     Args:
-        layout: says whether there are stages.
+        rules: say whether there are stages.
         f: of one device's parts of arrays.
         in_specs: a spec for every array of the arguments, in trees like them, without `stage`.
         out_specs: of the results, likewise; a None stands for no array.
@@ -38,7 +38,7 @@ def stage_map(
             gradients stay partial.
     """
     plain = jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
-    if not layout.rules.axes("layers"):
+    if not rules.axes("layers"):
         return plain
 
     def on_stages(batched: Any, *args: Any) -> Any:

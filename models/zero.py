@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 from jax.tree_util import keystr, tree_map_with_path
 
-from meshes.rules import REPLICAS
+from meshes.rules import REPLICAS, named
 from models.layout import Layout
 from models.partial import partial_over
 from models.weights import is_matrix
@@ -33,7 +33,7 @@ def gathered(params: Any, layout: Layout) -> Any:
         if not is_matrix(param):
             return param
         stored = jax.typeof(param[...]).sharding.spec.partitions
-        used = P(*(None if _names(entry) & set(axes) else entry for entry in stored))
+        used = P(*(None if named([entry]) & set(axes) else entry for entry in stored))
         return param.replace(reshard(param[...].astype(layout.dtype), used))
 
     with jax.named_scope("gather"):
@@ -87,7 +87,7 @@ def _scattered(gradient: jax.Array, spec: P) -> jax.Array:
     """A gradient like a stored weight of `spec`: first cut over fsdp, then the shard is summed over
     the other replicas, but for those whose sum the weight leaves for later (`models.partial`)."""
     partial = jax.typeof(gradient).sharding.spec.unreduced
-    cut = frozenset(axis for entry in spec.partitions for axis in _names(entry))
+    cut = named(spec.partitions)
     shard = reshard(gradient, P(*spec.partitions, unreduced=partial - cut))
     return reshard(shard, P(*spec.partitions, unreduced=spec.reduced))
 
@@ -102,8 +102,3 @@ def _map(function: Any, *trees: Any) -> Any:
 
 def _is_variable(leaf: Any) -> bool:
     return isinstance(leaf, nnx.Variable)
-
-
-def _names(entry: None | str | tuple[str, ...]) -> set[str]:
-    """Mesh axes of one entry of a spec."""
-    return {entry} if isinstance(entry, str) else set(entry or ())

@@ -165,7 +165,7 @@ class _Step:
     @property
     def itemsize(self) -> int:
         """Bytes of an element in compute format."""
-        return BYTES[self.run.precision.compute]
+        return BYTES[self.run.precision.between]
 
     @property
     def microbatches(self) -> int:

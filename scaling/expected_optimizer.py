@@ -55,7 +55,7 @@ def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
     devices = shape.fsdp * shape.tensor
     layers = -(-config.n_layers // devices) * devices
     for name, columns in _columns(config).items():
-        part = layers * config.d_model * columns / devices * BYTES[run.precision.compute]
+        part = layers * config.d_model * columns / devices * BYTES[run.precision.between]
         for axis in ("tensor", "fsdp"):
             yield Call(_over(axis, shape), "all-to-all", part, 2, f"momentum of {name}")
 

@@ -44,7 +44,7 @@ class Optimizer:
 def optimizer_of(run: Run) -> Optimizer:
     """The optimiser of a run."""
     precision = run.precision
-    products = precision.compute if run.optimizer == "muon" else Optimizer.products
+    products = precision.between if run.optimizer == "muon" else Optimizer.products
     return Optimizer(
         run.optimizer, precision.optimizer_state, precision.stochastic_rounding, products
     )

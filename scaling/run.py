@@ -74,6 +74,11 @@ class Precision:
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
 
+    @property
+    def between(self) -> Dtype:
+        """Format of what matrix products take and make, and devices exchange: fp8's is bf16."""
+        return "bf16" if self.compute == "fp8" else self.compute
+
 
 @dataclass(frozen=True)
 class Train:

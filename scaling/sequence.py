@@ -46,7 +46,7 @@ def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
     chunk = batch.seq_len // (2 * mesh.context)
     sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
     of = sequences, batch.seq_len, mesh.context, mesh.tensor
-    size = exchanged_bytes(model, *of, run.precision.compute)
+    size = exchanged_bytes(model, *of, run.precision.between)
     others = sum(map(len, walks(mesh.context, window_reach(model.sliding_window, chunk))))
     return SequenceCut(run.context.method, mesh.context, chunk, others, size)
 

@@ -21,9 +21,10 @@ from meshes.shape import MeshShape
 from meshes.units import format_rate, format_size, format_time
 from models.accounting import scores_share, train_flops
 from models.accounting.activations import BYTES
+from models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
-from scaling.expected import FLOAT32, SMALLEST, TABLES, Table, expected, expected_lines
+from scaling.expected import FLOAT32, KEYS, SMALLEST, TABLES, Table, expected, expected_lines
 from scaling.expected_experts import buffer_flops
 from scaling.expected_stages import flops_in_ticks
 from scaling.layouts import is_sequence_parallel, rules_for
@@ -40,6 +41,7 @@ NOT_EXPLAINED = "not explained"
 NO_MEMORY = "XLA computes again what does not fit into memory"
 JOINED = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
 ONCE = "XLA does once per step what each microbatch asks for"
+ALONE = "XLA gathers once, for both passes, keys and values of a layer that is in no loop"
 UNNAMED = "these groups of devices are those of no mesh axes"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
@@ -92,14 +94,26 @@ def _is_joined(difference: _Difference) -> bool:
     lines = expected_lines(run, difference.shape) if run.model.tied_embeddings else ()
     here = [line for line in lines if (line.what, line.axes) == (TABLES, difference.axes)]
     asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
-    wider = FLOAT32 / BYTES[run.precision.compute] - 1
+    wider = FLOAT32 / BYTES[run.precision.between] - 1
     return abs(extra - asked * wider) <= ROUNDING * difference.expected
+
+
+def _is_alone(difference: _Difference) -> bool:
+    """Whether a gather of keys and values is missing for each stack of a single layer."""
+    run, missing = difference.run, difference.expected - difference.found
+    stacks = n_dense_layers(run.model), n_moe_layers(run.model)
+    lines = expected_lines(run, difference.shape) if 1 in stacks else ()
+    here = [line for line in lines if (line.what, line.axes) == (KEYS, difference.axes)]
+    asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
+    of_one = asked / (2 * run.model.n_layers)  # forward and backward
+    return missing > 0 and abs(missing - stacks.count(1) * of_one) <= ROUNDING * asked
 
 
 # The known reasons, the first that applies counts.
 REASONS: tuple[tuple[str, Callable[[_Difference], bool]], ...] = (
     (NO_MEMORY, lambda d: any(AGAIN in c.name for c, _ in d.calls)),
     (JOINED, _is_joined),
+    (ALONE, _is_alone),
     (ONCE, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
 )
 

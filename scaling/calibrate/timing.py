@@ -8,10 +8,13 @@ The barrier makes every iteration's inputs new to the compiler, which otherwise 
 operation once, before the loop. Interleaving lets a slow moment of the machine hit all cases alike.
 """
 
+import functools
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,12 +84,8 @@ def measure(
     ready: Iterable[Bench] = (),
 ) -> list[Point]:
     """The points of `cases` and of benches that are `ready`, in order, with their seconds."""
-    benches = []
-    for number, case in enumerate(cases, 1):
-        if number % 10 == 1:
-            progress(f"compiling {number} to {min(number + 9, len(cases))} of {len(cases)}")
-        benches.append(prepare(case, effort))
-    benches += [lasting(bench, effort) for bench in ready]
+    progress(f"compiling {len(cases)} operations")
+    benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
     found: list[list[float]] = [[] for _ in benches]
     order, draw = list(range(len(benches))), random.Random(seed)
     for repeat in range(effort.repeats):
@@ -97,14 +96,26 @@ def measure(
     return [replace(b.point, seconds=tuple(f)) for b, f in zip(benches, found, strict=True)]
 
 
-def prepare(case: Case, effort: Effort) -> Bench:
-    """A bench with enough iterations for `effort.call` and calls for `effort.window`."""
-    bench = _bench(case, PILOT)
-    each = window(bench)
-    needed = min(MOST, math.ceil(effort.call / each))
-    if needed > 2 * PILOT:
-        bench = _bench(case, needed)
-    return lasting(bench, effort)
+def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:
+    """Benches with enough iterations for `effort.call`."""
+    pilots = _compiled_all([(case, PILOT) for case in cases])
+    iterations = list(map(functools.partial(_iterations, effort), cases, pilots))
+    long = [(case, n) for case, n in zip(cases, iterations, strict=True) if n > PILOT]
+    longer = iter(_compiled_all(long))
+    programs = [next(longer) if n > PILOT else p for p, n in zip(pilots, iterations, strict=True)]
+    return list(map(_bench, cases, iterations, programs))
+
+
+def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
+    needed = math.ceil(effort.call / window(_bench(case, PILOT, pilot)))
+    return min(MOST, needed) if needed > 2 * PILOT else PILOT
+
+
+def _compiled_all(wanted: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
+    """On a CPU several at a time; compilers for GPUs time kernels, and do so alone."""
+    threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda one: compiled(*one), wanted))
 
 
 def lasting(bench: Bench, effort: Effort) -> Bench:
@@ -173,9 +184,8 @@ def _inputs(case: Case) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(shape, case.dtype, sharding=sharding) for shape in whole]
 
 
-def _bench(case: Case, iterations: int) -> Bench:
-    """Compiled, with its inputs in place, and warm."""
-    program = compiled(case, iterations)
+def _bench(case: Case, iterations: int, program: jax.stages.Compiled) -> Bench:
+    """With its inputs in place, and warm."""
     inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
     jax.block_until_ready(program(*inputs))
     return Bench(case.point, lambda: program(*inputs), iterations)

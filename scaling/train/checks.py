@@ -9,6 +9,7 @@ from scaling.optimizers import check_optimizer
 from scaling.run import Pipeline, Run, Train
 from scaling.stages import TRAINED
 
+ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
 
@@ -32,6 +33,20 @@ def check_settings(train: Train) -> None:
     check_range("train.seed", train.seed, 0, LARGEST_SEED)
     if not 0 < train.learning_rate < math.inf:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
+
+
+def check_device(run: Run, device: Any) -> None:
+    """Raise InputError for a number format that this `jax.Device` has no units for.
+
+    XLA multiplies 8-bit numbers as wider ones there: slower than "bf16", and less exact. A CPU,
+    where such a run is tried out, is let off.
+    """
+    capability = float(getattr(device, "compute_capability", None) or ADA)
+    if run.precision.compute == "fp8" and device.platform == "gpu" and capability < ADA:
+        raise InputError(
+            f"precision.compute='fp8': {device.device_kind} (compute capability {capability}) does "
+            f"not multiply 8-bit floating point, which begins with {ADA}; use bf16"
+        )
 
 
 def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
@@ -72,9 +87,14 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
         (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
         *_zero_problems(run, mesh),
         (
-            precision.compute in ("fp8", "fp16"),
-            f"precision.compute {precision.compute!r}",
-            "use bf16, tf32 or fp32",
+            precision.compute == "fp16",
+            "precision.compute 'fp16'",
+            "use bf16, fp8, tf32 or fp32",
+        ),
+        (
+            model.moe and precision.compute == "fp8",
+            "a mixture-of-experts model with precision.compute 'fp8'",
+            "use bf16",
         ),
         *(
             (

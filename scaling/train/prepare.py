@@ -18,7 +18,7 @@ from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
 from scaling.optimizers import optimizer_of
 from scaling.run import Run, run_dict
-from scaling.train.checks import check_settings, check_trainable
+from scaling.train.checks import check_device, check_settings, check_trainable
 from scaling.train.data import TokenSource, open_source
 from scaling.train.options import compiler_options
 from scaling.train.stacking import restacked
@@ -73,6 +73,7 @@ def plan(run: Run) -> Plan:
     rules = rules_for(run, mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
     _check_enough(run, source)
+    check_device(run, jax.devices()[0])
     layout = layout_for(run, rules, flash_platform(jax.devices()[0]))
     return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
 

@@ -26,16 +26,14 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
     flash = (
         run.attention == "flash"
         and platform in ("gpu", "cuda")
-        and run.precision.compute == "bf16"
+        and run.precision.between == "bf16"
         and not run.model.mla
         and head % 8 == 0
         and head <= 128
     )
-    compute = run.precision.compute
-    assert compute != "fp8"  # refused by check_trainable
     return Layout(
         rules,
-        compute,
+        run.precision.compute,
         run.remat,
         "cudnn" if flash else "xla",
         run.context.method,

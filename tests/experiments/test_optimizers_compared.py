@@ -10,7 +10,7 @@ from meshes.shape import MeshShape
 from scaling.optimizers import DEFAULTS
 from scaling.train.checks import check_settings, check_trainable
 
-RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "2026-11-21-optimizers"
+RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "2026-11-22-number-formats"
 DOCUMENT = json.loads((RESULTS / "results.json").read_text())
 
 
@@ -26,6 +26,7 @@ def test_every_optimizer_and_schedule_is_compared() -> None:
     assert {run.optimizer for run in runs} == set(DEFAULTS)
     assert {run.train.schedule for run in runs} == {"cosine", "linear", "constant", "wsd"}
     assert {run.precision.optimizer_state for run in runs} == {"fp32", "bf16"}
+    assert {run.precision.compute for run in runs} == {"fp32", "bf16", "fp8"}
 
 
 def test_the_page_shows_the_saved_results() -> None:
@@ -38,6 +39,13 @@ def test_every_case_learned(name: str) -> None:
     losses = DOCUMENT["cases"][name]["losses"]
     assert len(losses) == STEPS
     assert sum(losses[-10:]) / 10 < losses[0] - 1
+
+
+@pytest.mark.parametrize(("compute", "off"), [("bf16", 0.01), ("fp8", 0.03)])
+def test_narrow_products_end_near_float32(compute: str, off: float) -> None:
+    wide, narrow = (DOCUMENT["cases"][n]["losses"] for n in ("adamw", f"adamw, products {compute}"))
+    assert sum(narrow[-10:]) / 10 == pytest.approx(sum(wide[-10:]) / 10, abs=off)
+    assert narrow != wide
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

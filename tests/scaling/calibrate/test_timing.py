@@ -24,8 +24,9 @@ from scaling.calibrate.timing import (
     Case,
     Effort,
     compiled,
+    lasting,
     measure,
-    prepare,
+    prepared,
     repeated,
     window,
 )
@@ -146,8 +147,10 @@ def test_a_window_is_divided_by_everything_that_ran_in_it(monkeypatch):
 @pytest.mark.parametrize("effort", [timing.QUICK, timing.FULL])
 def test_calls_and_windows_are_long_enough_and_not_longer(monkeypatch, cost, effort):
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(timing, "_bench", lambda case, n: clock.bench(cost, 1e-6, iterations=n))
-    bench = prepare(Case(LEAST, None, None, ()), effort)
+    monkeypatch.setattr(timing, "compiled", lambda case, n: None)
+    fake = lambda case, n, program: clock.bench(cost, 1e-6, iterations=n)
+    monkeypatch.setattr(timing, "_bench", fake)
+    bench = lasting(*prepared([Case(LEAST, None, None, ())], effort), effort)
     call = cost * bench.iterations
     assert call >= effort.call / 2 or bench.iterations == timing.MOST
     assert call * bench.calls >= 0.9 * min(effort.window, cost * timing.MOST)
@@ -158,7 +161,7 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
     clock, costs, ran = Clock(monkeypatch), {8: 1e-3, 16: 2e-3, 32: 4e-3}, []
     cases = [Case(MatmulPoint("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
 
-    def fake(case, iterations):
+    def fake(case, iterations, program):
         bench = clock.bench(costs[case.point.m], iterations=iterations)
 
         def call():
@@ -167,6 +170,7 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 
         return Bench(case.point, call, iterations)
 
+    monkeypatch.setattr(timing, "compiled", lambda case, n: None)
     monkeypatch.setattr(timing, "_bench", fake)
     points = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
     assert [point.m for point in points] == list(costs)
@@ -182,7 +186,7 @@ def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     cases = list(matmul_cases(mesh, SMALL))[:1]
     (point,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
     assert len(point.seconds) == 2 and min(point.seconds) > 0
-    assert "compiling 1 to 1 of 1" in told and "repeat 2 of 2" in told[-1]
+    assert "compiling 1 operations" in told and "repeat 2 of 2" in told[-1]
 
 
 def test_one_device_alone_can_be_measured():

@@ -31,7 +31,7 @@ from scaling.expected_experts import BUFFERS, EVERY_EXPERT
 from scaling.layouts import rules_for
 from scaling.price import price, running_collectives
 from scaling.run import Batch, Context, Precision, Run
-from scaling.surprises import ONCE, surprises
+from scaling.surprises import ALONE, ONCE, surprises
 from scaling.train.prepare import order
 from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, outcome_and_gradients
@@ -224,11 +224,22 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
     run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
     priced = replace(price(program_of_run(run, run.mesh, HOST)[0], H100, ideal()), cluster=HOST)
     found = surprises(priced, run, run.mesh)
-    assert {s.reason for s in found} <= {ONCE, BUFFERS, EVERY_EXPERT}
+    assert {s.reason for s in found} <= {ONCE, ALONE, BUFFERS, EVERY_EXPERT}
     kinds = Counter((c.axes, c.kind) for c, _ in running_collectives(priced))
     assert not moe or run.mesh.expert == 1 or kinds[("expert",), "all-to-all"]
     hop = "permute" if case.method == "ring" else "all-gather"
     assert run.mesh.context == 1 or kinds[("context",), hop]
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("case", [*FAST, EXPERTS[2], EXPERTS[9], DENSE[3]], ids=str)
+def test_the_gpu_program_moves_and_computes_what_the_table_says(case: Case) -> None:
+    model, precision = replace(WIDE, moe=case.run.model.moe), Precision("bf16")
+    batch = Batch(16, 512, case.microbatches)
+    run = replace(case.run, model=model, batch=batch, precision=precision)
+    priced = price(program_of_run(run, run.mesh, H100)[0], H100, ideal())
+    assert {s.reason for s in surprises(priced, run, run.mesh)} <= {BUFFERS, EVERY_EXPERT}
+    assert running_collectives(priced)
 
 
 def cases_of(file: str, *names: str) -> list[Any]:

@@ -70,7 +70,7 @@ def test_experts_are_not_trained_by_optimisers_of_rows_and_columns(optimizer):
         (with_model(positions="alibi"), "'alibi'", "rope"),
         (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
         (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
-        (replace(TINY, precision=Precision("fp8")), "precision.compute 'fp8'", "bf16"),
+        (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
         (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
         *(
             (replace(TINY, precision=Precision(**{name: "bf16"})), f"{name} 'bf16'", "fp32")

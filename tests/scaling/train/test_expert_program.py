@@ -52,8 +52,6 @@ CASES = [
     ("fsdp=2,expert=2,tensor=2", "latent", "selective", 1, True),
     ("data=2,fsdp=2,tensor=2", "direct", "none", 2, True),
     ("data=2,tensor=4", "latent", "full", 1, False),
-    ("data=2,expert=2,context=2", "mixtral", "selective", 1, True),
-    ("expert=2,context=2,tensor=2", "capacity", "full", 2, True),
 ]
 Read = Callable[[str, MeshShape], list]
 

@@ -46,7 +46,7 @@ MISFITS = {
     "unknown optimizer 'sgd'; known: adamw, lion": {"optimizer": "sgd"},
     "dropout 0.1 is not yet trained": {"dropout": 0.1},
     "software 'megatron' is not yet trained": {"software": "megatron"},
-    "precision.compute 'fp8' is not yet": {"precision": Precision(compute="fp8")},
+    "precision.compute 'fp16' is not yet": {"precision": Precision(compute="fp16")},
     "precision.parameters 'bf16' is not yet": {"precision": Precision(parameters="bf16")},
 }
 

@@ -24,11 +24,14 @@ from models.config import ModelConfig
 from models.layout import Layout
 from scaling.commands.sharding import sharding_command
 from scaling.compiled.step import program_of_run
+from scaling.cost.profile_file import ideal
 from scaling.expected import expected
 from scaling.layouts import rules_for
 from scaling.memory import memory_use
+from scaling.price import price
 from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
+from scaling.surprises import ONCE, surprises
 from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
 from scaling.train.step import (
@@ -216,14 +219,21 @@ def test_three_steps_of_stage_2_are_those_of_one_device_and_move_the_table(colle
 @pytest.mark.slow
 @pytest.mark.parametrize("case", GRID, ids=str)
 def test_the_grid_trains_like_one_device_and_moves_the_table(case, collectives) -> None:
+    """The CPU's compiler gathers once for all microbatches, and joins sums of vectors with others:
+    its program is compared with the table where it does neither; that of GPUs everywhere, below."""
     check_steps(case)
-    check_moves(case, collectives)
+    if (case.model, case.microbatches) == ("llama", 1):
+        check_moves(case, collectives)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=str)
-def test_all_that_cuts_tokens_is_summed_over_once(case, collectives) -> None:
-    check_moves(case, collectives)
+def test_all_that_cuts_tokens_is_summed_over_once(case, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+    run = replace(case.run, model=MODELS["large"], batch=Batch(16, 512, 2))
+    program, _ = program_of_run(run, case.shape, catalog.load("host"))
+    priced = replace(price(program, DGX, ideal()), cluster=catalog.load("host"))
+    assert {s.reason for s in surprises(priced, run, case.shape)} <= {ONCE}
     third = trained(case._replace(zero=3))[0]
     for name, values in trained(case)[0].items():
         np.testing.assert_allclose(values, third[name], RTOL, 1e-5, err_msg=name)
