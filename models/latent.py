@@ -21,12 +21,15 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
+from meshes.zigzag import order
 from models.accounting.matrices import query_key_dim
 from models.config import ModelConfig
+from models.context import attend_across
 from models.layout import Layout
 from models.norm import Norm
 from models.past import Past
 from models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
+from models.staged import stage_map
 from models.unfused import attend_stored, seen_TU
 from models.weights import matrix, residual_std
 
@@ -166,22 +169,27 @@ class LatentAttention(nnx.Module):
         )
 
     def _rotated(self, x_BSNK: jax.Array) -> jax.Array:
-        """Queries or keys at their positions from 0 on."""
+        """Queries or keys of whole sequences at their positions."""
         if self.config.positions != "rope":
             return x_BSNK
-        return rotate(x_BSNK, frequencies(self.config), None, magnitude(self.config))
+        places = order(x_BSNK.shape[1], self.layout.rules.mesh.context)
+        return rotate(x_BSNK, frequencies(self.config), places, magnitude(self.config))
 
     def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
         """Each device on its own rows and heads; scores are stored, as values are of another
-        length than keys, which no kernel that jax offers takes."""
-        layout, seq = self.layout, q_BSNK.shape[1]
+        length than keys, which no kernel that jax offers takes. Over `context` zeros make them as
+        long, so that both travel together."""
+        layout, seq, window = self.layout, q_BSNK.shape[1], self.config.sliding_window
+        if layout.rules.axes("sequence"):
+            zeros = [(0, 0)] * 3 + [(0, q_BSNK.shape[-1] - v_BSNV.shape[-1])]
+            a_BSNK = attend_across(layout, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
+            return a_BSNK[..., : v_BSNV.shape[-1]]
 
         def core(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            seen = seen_TU(seq, seq, self.config.sliding_window)
-            return attend_stored(q, k, v, seen, layout.precision)
+            return attend_stored(q, k, v, seen_TU(seq, seq, window), layout.precision)
 
         spec = layout.spec(*HEADS)
-        return jax.shard_map(core, in_specs=(spec,) * 3, out_specs=spec)(q_BSNK, k_BSNK, v_BSNV)
+        return stage_map(layout.rules, core, (spec,) * 3, spec)(q_BSNK, k_BSNK, v_BSNV)
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
         out = ("batch", "residual", None)

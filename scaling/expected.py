@@ -74,6 +74,7 @@ from meshes.shape import MeshShape
 from meshes.ticks import Ticks
 from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
+from models.accounting.context import exchanged_width
 from models.accounting.matrices import (
     attention_matrices,
     compressing_matrices,
@@ -202,21 +203,22 @@ def _weights(step: _Step) -> Iterator[Line]:
     layers, M = n_dense_layers(step.config), step.microbatches
     matrices, latent, vocabulary, positions = _elements(step)
     copies = 1 if step.config.tied_embeddings else 2
-    own_tokens = step.sequence_parallel and not step.cut_vocabulary
+    parallel = step.sequence_parallel
+    own_tokens = parallel and not step.cut_vocabulary
     passes, stored = step.passes(layers), layers / step.shape.stage
     tables, looked_up = (*REPLICAS, "stage"), 1 if step.shape.stage > 1 else M
-    yield Line(step.over("fsdp"), "all-gather", *matrices_again(step, matrices), MATRICES)
+    yield Line(step.over("fsdp"), "all-gather", *matrices_again(step, matrices + latent), MATRICES)
     for what, elements, gathers, scatters, sums, replicas, over_tensor in (
-        (MATRICES, matrices, 2 * passes, passes, stored, REPLICAS, False),
-        (LATENT, latent, 2 * passes, passes, stored, REPLICAS, step.sequence_parallel),
-        (TABLES, vocabulary, M + looked_up, 2 * M, copies, tables, own_tokens),
-        ("position table", positions, looked_up, M, 1, tables, step.sequence_parallel),
+        (MATRICES, matrices, 2 * passes, passes, stored, REPLICAS, 0),
+        (LATENT, latent, 2 * passes, passes, stored, REPLICAS, parallel * passes),
+        (TABLES, vocabulary, M + looked_up, 2 * M, copies, tables, own_tokens * M * copies),
+        ("position table", positions, looked_up, M, 1, tables, parallel * M),
     ):
         size, shard = elements * step.itemsize, elements / step.shape.fsdp
         if step.shape.fsdp > 1 and step.run.sharding.zero_stage in HELD:
-            held = held_lines(step, what, elements, sums, scatters, over_tensor)
+            held = held_lines(step, what, elements, sums, scatters, bool(over_tensor))
             yield from (Line(*fields) for fields in held)
-            yield from _shards(step, what, shard, sums, replicas, over_tensor=False)
+            yield from _shards(step, what, shard, sums, replicas, 0)
             continue
         yield Line(step.over("fsdp"), "all-gather", size, gathers, what)
         yield Line(step.over("fsdp"), "reduce-scatter", size, scatters, what)
@@ -229,17 +231,17 @@ def _shards(
     elements: float,
     stored: float,
     replicas: tuple[str, ...],
-    over_tensor: bool,
+    over_tensor: float,
 ) -> Iterator[Line]:
-    """Shards of gradients, summed over replicas once per step; perhaps over tensor."""
-    size, M = elements * step.itemsize, step.microbatches
-    if M == 1 and step.shape.stage == 1:
+    """Shards of gradients, summed over replicas once per step; `over_tensor` times over tensor."""
+    size = elements * step.itemsize
+    if step.microbatches == 1 and step.shape.stage == 1:
         axes = step.over(*replicas, "tensor") if over_tensor else step.over(*replicas)
         yield Line(axes, "all-reduce", size, stored, what)
         return
     yield Line(step.over(*replicas), "all-reduce", elements * FLOAT32, stored, what)
     if over_tensor:
-        yield Line(step.over("tensor"), "all-reduce", size, M * stored, what)
+        yield Line(step.over("tensor"), "all-reduce", size, over_tensor, what)
 
 
 def _stream(step: _Step) -> Iterator[Line]:
@@ -251,11 +253,12 @@ def _stream(step: _Step) -> Iterator[Line]:
     taken = gathered_width(step.config)
     own = 1 if taken == step.config.d_model else 0  # the attention takes the stream itself
     summed = 3 + own + again + sums_again(step)  # in a layer
-    gathered = 3 + own + (1 + own) * again + 2 * step.again
+    gathered = 3 + own + (1 + own) * (again + step.again)
     latents = (1 - own) * step.tokens * taken * step.itemsize
     lines: tuple[tuple[str, float, float, float], ...] = (
         ("residual stream", size, passes * summed, passes * gathered),
-        ("latents", latents, passes, passes * (1 + again)),
+        ("latents", latents, passes, passes * (1 + step.again)),
+        ("latents again", latents * (1 - _kept(step) / taken), 0, passes * again),
         ("stream of the embedding", size, ends, ends),
         ("stream of the head", size / step.shape.stage, ends, ends),
     )
@@ -267,6 +270,13 @@ def _stream(step: _Step) -> Iterator[Line]:
             yield Line(step.over("tensor"), kind, bytes_, calls, what)
 
 
+def _kept(step: _Step) -> int:
+    """Of a token's latents those that are not gathered to recompute a layer: the rotated part of
+    its keys, which are kept."""
+    mla = step.config.mla
+    return mla.qk_rope_head_dim if mla and step.run.remat == "selective" else 0
+
+
 def _keys(step: _Step) -> Iterator[Line]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
@@ -274,7 +284,7 @@ def _keys(step: _Step) -> Iterator[Line]:
     ways = walks(C, window_reach(config.sliding_window, chunk))
     hops = sum(map(len, ways))
     rows = step.tokens * seen_rows(config.sliding_window, chunk) / chunk
-    kv = rows * 2 * config.n_kv_heads / step.shape.tensor * config.head_dim * step.itemsize
+    kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
     calls, axes = step.passes(config.n_layers), step.over("context")
     if run.context.method == "ring":
         again = hops - sum(map(bool, ways)) if run.remat == "full" else 0

@@ -1,6 +1,7 @@
 """What the optimiser itself has to move between devices.
 
-    L layers; a matrix of D = d_model rows and C columns; C' its columns on one tensor device
+    L layers of one stage, times the experts of one device for theirs; a matrix of D = d_model rows
+    (or of a latent) and C columns; C' its columns on one tensor device
 
     optimiser   over     kind         elements per matrix       why
     muon        tensor   all-to-all   2 x L' D C / (fsdp tensor)    whole matrices for the products,
@@ -9,7 +10,8 @@
     adafactor   fsdp     all-reduce   L C'                          float32: means of columns
 
 L' is L rounded up to a multiple of fsdp x tensor. Muon moves the format of its products
-(`precision.compute`) and no table; Adafactor's tables are matrices as well, of one layer.
+(`precision.compute`) and no table; Adafactor's tables are matrices as well, of one layer. Routers
+and matrices that make latents are not cut over tensor, nor moved over it.
 The sizes of Adafactor's steps, a number per matrix, are left out.
 """
 
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 from meshes.shape import MeshShape
 from models.accounting.activations import BYTES
-from models.accounting.matrices import attention_matrices, mlp_matrices
+from models.accounting.stacks import Stack, stacks
 from models.config import ModelConfig
 from scaling.layouts import rules_for
 from scaling.program import CollectiveKind
@@ -52,34 +54,43 @@ def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator
 
 
 def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
-    devices = shape.fsdp * shape.tensor
-    layers = -(-config.n_layers // devices) * devices
-    for name, columns in _columns(config).items():
-        part = layers * config.d_model * columns / devices * BYTES[run.precision.between]
-        for axis in ("tensor", "fsdp"):
-            yield Call(_over(axis, shape), "all-to-all", part, 2, f"momentum of {name}")
+    for stack in stacks(config):
+        axes = ("tensor", "fsdp") if stack.cut else ("fsdp",)
+        devices = shape.size(axes)
+        layers = -(-stack.layers // (shape.stage * devices)) * devices
+        part = layers * _experts(stack, shape) * stack.rows * stack.columns / devices
+        for axis in axes:
+            size = part * BYTES[run.precision.between]
+            yield Call(_over(axis, shape), "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
 def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
     vocab = bool(rules_for(run, shape).axes("vocab"))
-    matrices = {n: (config.n_layers, columns, True) for n, columns in _columns(config).items()}
-    matrices["token table"] = 1, config.vocab_size, vocab
+    table = lambda name, rows, cut: Stack(name, 1, None, config.d_model, rows, cut)
+    tables = [table("token table", config.vocab_size, vocab)]
     if not config.tied_embeddings:
-        matrices["output head"] = 1, config.vocab_size, vocab
+        tables.append(table("output head", config.vocab_size, vocab))
     if config.positions == "learned":
-        matrices["position table"] = 1, config.max_positions, False
-    for name, (layers, columns, cut) in matrices.items():
-        rows = layers * config.d_model / shape.fsdp * FLOAT32
-        over = _over("tensor", shape) if cut else ""
-        yield Call(over, "all-reduce", rows, 1, f"rows of {name}")
-        sums = layers * columns / (shape.tensor if cut else 1) * FLOAT32
-        yield Call(_over("fsdp", shape), "all-reduce", sums, 1, f"columns of {name}")
+        tables.append(table("position table", config.max_positions, False))
+    for stack in stacks(config):
+        yield from _means(stack, stack.layers / shape.stage, shape)
+    for stack in tables:
+        yield from _means(stack, 1, shape)
 
 
-def _columns(config: ModelConfig) -> dict[str, int]:
-    """Of each matrix of a layer: its length across d_model."""
-    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
-    return {name: a * b // config.d_model for name, (a, b) in matrices.items()}
+def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Call]:
+    """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
+    matrices = layers * _experts(stack, shape)
+    rows, columns = stack.rows / shape.fsdp, stack.columns / (shape.tensor if stack.cut else 1)
+    over = _over("tensor", shape) if stack.cut else ""
+    yield Call(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
+    over = _over("fsdp", shape)
+    yield Call(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")
+
+
+def _experts(stack: Stack, shape: MeshShape) -> float:
+    """Matrices of a layer on one device."""
+    return stack.experts / shape.expert if stack.experts else 1
 
 
 def _over(axis: str, shape: MeshShape) -> str:

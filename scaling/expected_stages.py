@@ -13,6 +13,7 @@ over tensor too, if sequence-parallel.
 In the table's other lines a pipeline changes
 
 - M L, the times that a device passes through a layer, to T L / (S R): in idle ticks as well;
+- the sums over tensor of gradients of matrices that make latents, to one per pass as well;
 - the layers whose gradients a device sums over data, L, to L / S; in float32, a sum over ticks;
 - tables and final norm meet tokens that are cut over stage too (or copied for it), so their
   gradients are summed over data and stage;

@@ -19,7 +19,7 @@ import numpy as np
 
 from meshes.shape import MeshShape
 from meshes.units import format_rate, format_size, format_time
-from models.accounting import scores_share, train_flops
+from models.accounting import padding, scores_share, train_flops
 from models.accounting.activations import BYTES
 from models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
@@ -202,7 +202,8 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
         groups["attention"] = forward * (1 + (run.remat == "full") + backward)
     groups = flops_in_ticks(run, shape, groups)
-    groups["attention"] *= scores_share(run.model, run.batch.seq_len, shape.context)
+    share = scores_share(run.model, run.batch.seq_len, shape.context)
+    groups["attention"] *= share * padding(run.model, shape.context)
     return float(sum(groups.values())) / shape.devices
 
 

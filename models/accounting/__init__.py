@@ -1,7 +1,7 @@
 """Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
 
 from models.accounting.activations import activation_bytes, activation_tensors, kv_cache_bytes
-from models.accounting.context import buffer_bytes, exchanged_bytes, scores_share
+from models.accounting.context import buffer_bytes, exchanged_bytes, padding, scores_share
 from models.accounting.flops import (
     Flops,
     forward_flops,
@@ -24,6 +24,7 @@ __all__ = [
     "hardware_flops",
     "kv_cache_bytes",
     "model_flops",
+    "padding",
     "scores_share",
     "train_flops",
 ]

@@ -14,6 +14,7 @@ from typing import Literal
 
 from meshes.zigzag import seen_rows, walks, window_reach
 from models.accounting.activations import BYTES
+from models.accounting.matrices import query_key_dim, value_dim
 from models.config import ModelConfig
 
 RING_BUFFERS = 2  # those that are worked on, and the next ones, which arrive meanwhile
@@ -42,15 +43,27 @@ def exchanged_bytes(
     """Bytes of one device's keys and values that others see, of one layer.
 
     Args:
-        config: the model; only the heads of keys and values count, not those of the queries.
+        config: the model.
         batch: sequences on a device.
         seq: tokens of a whole sequence.
         context, tensor: sizes of these axes.
         dtype: of the computation.
     """
     _, rows, _ = _exchange(config, seq, context)
-    heads = 2 * config.n_kv_heads / tensor
-    return batch * 2 * rows * heads * config.head_dim * BYTES[dtype]
+    return batch * 2 * rows * exchanged_width(config) / tensor * BYTES[dtype]
+
+
+def exchanged_width(config: ModelConfig) -> int:
+    """Elements of a token's keys and values of all heads, as they travel: those of latent
+    attention, whose values may be shorter, both as long as keys (`models.latent`)."""
+    heads = config.n_heads if config.mla else config.n_kv_heads
+    return 2 * heads * query_key_dim(config)
+
+
+def padding(config: ModelConfig, context: int) -> float:
+    """FLOPs of attention over `context` that are computed, per one that is needed."""
+    key, value = query_key_dim(config), value_dim(config)
+    return 1.0 if context == 1 else 2 * key / (key + value)
 
 
 def buffer_bytes(

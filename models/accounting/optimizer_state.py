@@ -9,43 +9,34 @@ Counters of steps are left out. On a mesh each is cut like the parameters.
 """
 
 from meshes.errors import InputError, nearest
-from models.accounting.matrices import attention_matrices, mlp_matrices
 from models.accounting.parameters import count_parameters
+from models.accounting.stacks import stacks
 from models.config import ModelConfig
 
 OPTIMIZERS = ("adamw", "lion", "adafactor", "muon")
 
 
 def optimizer_numbers(config: ModelConfig, optimizer: str) -> int:
-    """Numbers in the state of `optimizer`, for a dense model.
+    """Numbers in the state of `optimizer`.
 
     Raises:
-        InputError: an optimiser that is not in the table above, a model with experts or MLA.
+        InputError: an optimiser that is not in the table above.
     """
     if optimizer not in OPTIMIZERS:
         raise InputError(f"unknown optimizer {optimizer!r}; {nearest(optimizer, OPTIMIZERS)}")
-    if config.moe or config.mla:
-        raise InputError("optimizer state is counted for models without moe and mla")
     parameters = count_parameters(config).total
     if optimizer == "adamw":
         return 2 * parameters
     if optimizer == "lion":
         return parameters
-    layers, tables = _layer_matrices(config), _tables(config)
+    tables = _tables(config)
+    layers = [(s.rows, s.columns) for s in stacks(config) for _ in range(s.matrices)]
     inner = sum(rows * columns for rows, columns in layers)
     if optimizer == "muon":
         return inner + 2 * (parameters - inner)
     matrices = layers + tables
     vectors = parameters - sum(rows * columns for rows, columns in matrices)
     return vectors + sum(rows + columns for rows, columns in matrices)
-
-
-def _layer_matrices(config: ModelConfig) -> list[tuple[int, int]]:
-    """Of all layers: d_model by the length across it."""
-    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
-    return config.n_layers * [
-        (config.d_model, a * b // config.d_model) for a, b in matrices.values()
-    ]
 
 
 def _tables(config: ModelConfig) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from meshes.errors import InputError, check_range
 from meshes.shape import MeshShape
+from models.accounting.matrices import query_key_dim, value_dim
 from scaling.optimizers import check_optimizer
 from scaling.run import Pipeline, Run, Train
 from scaling.stages import TRAINED
@@ -70,17 +71,7 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
             f"stage={mesh.stage}",
             "use 0, or the axes data, fsdp, expert, context and tensor",
         ),
-        (
-            mesh.stage > 1 and run.optimizer in ("muon", "adafactor"),
-            f"optimizer {run.optimizer!r} on mesh axis stage={mesh.stage}",
-            "use adamw or lion",
-        ),
         (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
-        (
-            model.moe and run.optimizer in ("muon", "adafactor"),
-            f"a mixture-of-experts model with optimizer {run.optimizer!r}",
-            "use adamw or lion",
-        ),
         *_latent_problems(run, mesh),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
@@ -134,18 +125,17 @@ def _latent_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
         return []
     odd = model.positions == "rope" and model.mla.qk_rope_head_dim % 2
     return [
-        (mesh.context > 1, f"{name} on mesh axis context={mesh.context}", "use the other axes"),
-        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", "use the other axes"),
+        (
+            mesh.context > 1 and value_dim(model) > query_key_dim(model),
+            f"{name} with values longer than keys ({value_dim(model)} > {query_key_dim(model)}) on "
+            f"mesh axis context={mesh.context}",
+            "use the other axes",
+        ),
         (model.bias, f"{name} with biases", "set bias to false"),
         (model.qk_norm, f"{name} with qk_norm", "set qk_norm to false"),
         (
             odd,
             f"{name} with rotary positions on mla.qk_rope_head_dim={model.mla.qk_rope_head_dim}",
             "use an even qk_rope_head_dim",
-        ),
-        (
-            run.optimizer in ("muon", "adafactor"),
-            f"{name} with optimizer {run.optimizer!r}",
-            "use adamw or lion",
         ),
     ]

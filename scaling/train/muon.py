@@ -8,9 +8,10 @@ arXiv 2502.16982 for its size).
 It is for the matrices of the layers; token table, positions, head and vectors have AdamW.
 
 On a mesh a product X X^T would sum over cut columns in each of five iterations. Instead the stack
-of L matrices is dealt out: one all-to-all over each axis that cuts the matrices gives every device
-L / (fsdp x tensor) whole ones (rounded up: where there are more devices than layers some have only
-zeros), and another one brings the steps back. Elements, in the format of the products:
+of L matrices (of one stage, and of each expert) is dealt out: one all-to-all over each axis that
+cuts the matrices gives every device L / (fsdp x tensor) whole ones (rounded up: where devices are
+more than layers some have only zeros), and another one brings the steps back. Elements, in the
+format of the products:
 
     all-to-all   tensor, fsdp    2 x each, of the parameter's part on one device (L rounded up)
 
@@ -18,7 +19,7 @@ Devices along `data` all do the same. `optax.contrib.muon` computes the same on 
 multiplies the matrices where they lie, which explicit axes refuse.
 """
 
-# Dims: L layers (and experts), R rows, C columns; R <= C while iterating
+# Dims: S stages, L layers (and experts), R rows, C columns; R <= C while iterating
 
 import math
 from typing import Any, NamedTuple
@@ -119,27 +120,31 @@ def _step(param: nnx.Variable, x: jax.Array, epsilon: float, products: str) -> j
 
 
 def _where_whole(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
-    """`orthogonalized`, with the stack dealt out over the axes that cut the matrices."""
-    path = _path(jax.typeof(x_LRC).sharding.spec)
+    """`orthogonalized`, with each stage's stack dealt out over the axes that cut the matrices."""
+    first, *rest = jax.typeof(x_LRC).sharding.spec.partitions
+    path = _path(P(first, None, *rest))
     if len(path) == 1:
         return orthogonalized(x_LRC, epsilon, products)
-    layers, parts = x_LRC.shape[0], _size(path[-1][0])
-    x_LRC = jnp.pad(x_LRC, [(0, -layers % parts)] + [(0, 0)] * (x_LRC.ndim - 1))
+    shape, stages = x_LRC.shape, _size(first)
+    x_SLRC = jax.lax.reshape(x_LRC, (stages, shape[0] // stages, *shape[1:]), out_sharding=path[0])
+    layers, parts = x_SLRC.shape[1], _size(path[-1][1])
+    x_SLRC = jnp.pad(x_SLRC, [(0, 0), (0, -layers % parts)] + [(0, 0)] * (x_SLRC.ndim - 2))
     for spec in path[1:]:
-        x_LRC = reshard(x_LRC, spec)
-    x_LRC = orthogonalized(x_LRC, epsilon, products)
+        x_SLRC = reshard(x_SLRC, spec)
+    x_SLRC = orthogonalized(x_SLRC, epsilon, products)
     for spec in reversed(path[:-1]):
-        x_LRC = reshard(x_LRC, spec)
-    return x_LRC[:layers]
+        x_SLRC = reshard(x_SLRC, spec)
+    return jax.lax.reshape(x_SLRC[:, :layers], shape, out_sharding=P(first, *rest))
 
 
 def _path(spec: P) -> list[P]:
-    """Specs from cut matrices to whole ones; each step moves one dimension's axes to the stack."""
+    """Specs from cut matrices to whole ones; each step moves one dimension's axes to the layers of
+    a stage, the second dimension."""
     entries = [_axes(entry) for entry in spec]
     path = [P(*entries)]
     for dim in (-1, -2):
         if entries[dim]:
-            entries[0], entries[dim] = entries[0] + entries[dim], ()
+            entries[1], entries[dim] = entries[1] + entries[dim], ()
             path.append(P(*entries))
     return path
 

@@ -23,7 +23,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from meshes import catalog
 from meshes.devices import host_mesh
 from meshes.shape import AXES, MeshShape, parse_mesh
-from models.config import ModelConfig, Moe
+from models.config import Mla, ModelConfig, Moe
 from models.experts import Experts
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
@@ -50,6 +50,8 @@ MODELS = {
     "mixtral": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)),
     "padded": _toy(moe=Moe(8, 2, 32, aux_loss=0.1, capacity_factor=4.0)),  # room for all
     "balanced": _toy(moe=replace(BALANCED, selection_bias=True), qk_norm=True, sliding_window=5),
+    "latent": _toy(mla=Mla(8, 8, 4, 4, 6)),
+    "deepseek-v3": _toy(mla=Mla(8, 8, 4, 4, 6), moe=replace(BALANCED, selection_bias=True)),
     "deepseek": _toy(moe=replace(BALANCED, first_dense_layers=1)),
 }
 
@@ -114,6 +116,14 @@ DENSE = [
     Case("stage=2,expert=2,context=2", "dense", "full", 2),
     Case("stage=2,expert=2,tensor=2", "dense", "selective", 2),
 ]
+LATENT = [
+    Case("data=2,context=2,tensor=2", "latent", "selective", 2),
+    Case("fsdp=2,context=4", "latent", "full", 1, "all-gather"),
+    Case("fsdp=2,stage=2,tensor=2", "latent", "none", 2),
+    Case("stage=2,context=2,tensor=2", "latent", "selective", 2),
+    Case("data=2,expert=2,context=2", "deepseek-v3", "none"),
+    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", "selective", 2),
+]
 
 
 def layout_of(run: Run) -> Any:
@@ -175,7 +185,7 @@ def test_experts_on_cut_sequences_compute_what_one_device_computes(case: Case) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*EXPERTS, *DENSE], ids=str)
+@pytest.mark.parametrize("case", [*EXPERTS, *DENSE, *LATENT], ids=str)
 def test_every_other_mix_computes_what_one_device_computes(case: Case) -> None:
     check(case)
 
@@ -208,7 +218,7 @@ def test_a_device_drops_what_it_has_no_room_for_however_its_tokens_were_cut_off(
 
 
 WIDE = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)  # calls of 64 KiB and more
-PROGRAMS = [*FAST, *EXPERTS, *DENSE]
+PROGRAMS = [*FAST, *EXPERTS, *DENSE, *LATENT]
 
 
 @pytest.mark.slow
@@ -220,7 +230,8 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
     toy = case.run.model
     moe = toy.moe and replace(toy.moe, d_ff_expert=256)
-    model = replace(WIDE, moe=moe, qk_norm=toy.qk_norm, sliding_window=toy.sliding_window)
+    mla = toy.mla and Mla(128, 128, 64, 32, 48)
+    model = replace(WIDE, moe=moe, mla=mla, qk_norm=toy.qk_norm, sliding_window=toy.sliding_window)
     run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
     priced = replace(price(program_of_run(run, run.mesh, HOST)[0], H100, ideal()), cluster=HOST)
     found = surprises(priced, run, run.mesh)
@@ -232,9 +243,10 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize("case", [*FAST, EXPERTS[2], EXPERTS[9], DENSE[3]], ids=str)
+@pytest.mark.parametrize("case", [*FAST, EXPERTS[2], EXPERTS[9], DENSE[3], *LATENT[2:5]], ids=str)
 def test_the_gpu_program_moves_and_computes_what_the_table_says(case: Case) -> None:
-    model, precision = replace(WIDE, moe=case.run.model.moe), Precision("bf16")
+    toy, precision = case.run.model, Precision("bf16")
+    model = replace(WIDE, moe=toy.moe, mla=toy.mla and Mla(128, 128, 64, 32, 48))
     batch = Batch(16, 512, case.microbatches)
     run = replace(case.run, model=model, batch=batch, precision=precision)
     priced = price(program_of_run(run, run.mesh, H100)[0], H100, ideal())

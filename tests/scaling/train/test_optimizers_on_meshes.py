@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from meshes.devices import host_mesh
 from meshes.shape import MeshShape, parse_mesh
-from models.config import ModelConfig
+from models.config import Mla, ModelConfig, Moe
 from models.layout import Layout
 from scaling.expected_optimizer import optimizer_calls
 from scaling.layouts import rules_for
@@ -50,12 +50,22 @@ MODELS = {
         bias=True,
         tied_embeddings=True,
     ),
+    "deepseek": ModelConfig(
+        64,
+        d_model=32,
+        n_layers=3,
+        n_heads=8,
+        d_ff=64,
+        mla=Mla(8, 16, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=4),
+        moe=Moe(4, 2, 16, n_shared_experts=1, first_dense_layers=1, selection_bias=True),
+    ),
 }
 CUBE = "data=2,fsdp=2,tensor=2"
 FAST = {CUBE: "gpt"}
 SLOW = {
     **{"data=8": "llama", "fsdp=8": "gpt", "tensor=4": "llama", "data=2,fsdp=4": "gpt"},
     **{"fsdp=2,tensor=4": "llama", "fsdp=4,tensor=2": "gpt"},
+    **{"fsdp=2,expert=2,tensor=2": "deepseek", "fsdp=2,stage=2,tensor=2": "llama"},
 }
 MESHES = FAST | SLOW
 CASES = [
@@ -213,10 +223,12 @@ def abstract_of(name: str) -> TrainState:
 # --- what they move -----------------------------------------------------------------------------
 
 
-def moved_by(name: str, mesh: str, collectives) -> dict[tuple[str, str], float]:
+def moved_by(
+    name: str, mesh: str, collectives, model: str = "llama"
+) -> dict[tuple[str, str], float]:
     """Bytes by axes and kind that one update moves; gradients are given, clipping is off."""
     shape, train = parse_mesh(mesh), Train(clip_norm=0)
-    run, optimizer = run_of("llama"), Optimizer(name)
+    run, optimizer = run_of(model), Optimizer(name)
     with jax.set_mesh(host_mesh(shape)):
         layout = Layout(rules_for(run, shape), "fp32")
         like = abstract_state(run.model, layout, train, optimizer)
@@ -230,9 +242,9 @@ def moved_by(name: str, mesh: str, collectives) -> dict[tuple[str, str], float]:
     return dict(sums)
 
 
-def table_of(name: str, mesh: str) -> dict[tuple[str, str], float]:
+def table_of(name: str, mesh: str, model: str = "llama") -> dict[tuple[str, str], float]:
     """The same as derived by hand."""
-    run = replace(run_of("llama"), optimizer=name, precision=Precision("fp32"))
+    run = replace(run_of(model), optimizer=name, precision=Precision("fp32"))
     sums: Counter = Counter()
     for call in optimizer_calls(run, parse_mesh(mesh), run.model):
         if call.axes:
@@ -252,6 +264,21 @@ def test_muon_deals_out_the_layers_and_moves_nothing_else(mesh: str, collectives
     found = moved_by("muon", mesh, collectives)
     assert found == pytest.approx(table_of("muon", mesh))
     assert {kind for _, kind in found} <= {"all-to-all"}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "model"),
+    [
+        pytest.param("fsdp=2,expert=2,tensor=2", "deepseek", marks=pytest.mark.slow),
+        ("fsdp=2,stage=2,tensor=2", "llama"),
+    ],
+)
+def test_muon_deals_out_the_layers_of_a_stage_and_of_each_expert(
+    mesh: str, model: str, collectives
+) -> None:
+    found = moved_by("muon", mesh, collectives, model)
+    assert found == pytest.approx(table_of("muon", mesh, model))
+    assert {kind for _, kind in found} == {"all-to-all"}
 
 
 @pytest.mark.parametrize("mesh", ["fsdp=2,tensor=2", "data=8"])
