@@ -106,7 +106,8 @@ def shared_experts(
 
 
 def whole(layout: Layout, w: jax.Array, name: str, met: tuple[str, ...]) -> jax.Array:
-    """A stored weight in compute format (the router: float32), gathered over fsdp.
+    """A stored weight in compute format (the router: float32), gathered over fsdp; or one that is
+    whole already (`Layout.gathers_once`).
 
     `met` are the mesh axes that cut the tokens it meets. Before the gather it is declared different
     along those that do not cut the weight itself, so that its gradient is summed over them as a
@@ -114,9 +115,9 @@ def whole(layout: Layout, w: jax.Array, name: str, met: tuple[str, ...]) -> jax.
     """
     rules, dims = layout.rules, DIMS[name]
     w = w if name == "router" else w.astype(layout.dtype)
-    cuts = {axis for dim in dims for axis in rules.axes(dim)}
+    gathered = () if layout.gathers_once else rules.axes("embed")
+    cuts = {*gathered, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
     w = differing(w, [axis for axis in met if axis not in cuts])
-    gathered = rules.axes("embed")
     return jax.lax.all_gather(w, gathered, axis=dims.index("embed"), tiled=True) if gathered else w
 
 

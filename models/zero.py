@@ -25,19 +25,22 @@ from models.weights import is_matrix
 
 
 def gathered(params: Any, layout: Layout) -> Any:
-    """The parameters as a step holds them: matrices whole over fsdp, in compute format, their
-    gradients one partial sum per device; vectors as they are."""
+    """The parameters as a step holds them: matrices whole over fsdp, in compute format (routers in
+    float32), their gradients one partial sum per device; vectors as they are."""
     axes = layout.rules.axes("embed")
 
-    def gather(param: nnx.Variable) -> nnx.Variable:
+    def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
         if not is_matrix(param):
             return param
         stored = jax.typeof(param[...]).sharding.spec.partitions
         used = P(*(None if named([entry]) & set(axes) else entry for entry in stored))
-        return param.replace(reshard(param[...].astype(layout.dtype), used))
+        exact = keystr(path, simple=True, separator="/").endswith("router_DE")
+        weight = param[...] if exact else param[...].astype(layout.dtype)
+        return param.replace(reshard(weight, used))
 
     with jax.named_scope("gather"):
-        return partial_over(_map(gather, params), (*REPLICAS, *axes))
+        whole = tree_map_with_path(gather, params, is_leaf=_is_variable)
+        return partial_over(whole, (*REPLICAS, *axes))
 
 
 def held(params: Any, whole: Any) -> Any:
@@ -50,10 +53,11 @@ def held(params: Any, whole: Any) -> Any:
 
 
 def ends_held(params: Any, whole: Any) -> Any:
-    """`held` for all but the layers, which the scan over them holds one at a time."""
+    """`held` for all but the layers, which the scan over them holds one at a time (leading dense
+    ones of a mixture of experts are few, and held here)."""
 
     def hold(path: tuple, own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-        return own if "layers" in keystr(path[:1]) else held(own, copy)
+        return own if keystr(path[:1], simple=True) == "layers" else held(own, copy)
 
     return tree_map_with_path(hold, params, whole, is_leaf=_is_variable)
 

@@ -86,7 +86,7 @@ from models.config import ModelConfig, with_positions
 from scaling.expected_experts import expert_lines
 from scaling.expected_optimizer import optimizer_calls
 from scaling.expected_stages import matrices_again, stage_lines, sums_again
-from scaling.expected_zero import HELD, held_lines
+from scaling.expected_zero import held_lines, holds
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.program import CollectiveKind
 from scaling.run import Run
@@ -215,7 +215,7 @@ def _weights(step: _Step) -> Iterator[Line]:
         ("position table", positions, looked_up, M, 1, tables, parallel * M),
     ):
         size, shard = elements * step.itemsize, elements / step.shape.fsdp
-        if step.shape.fsdp > 1 and step.run.sharding.zero_stage in HELD:
+        if holds(step):
             held = held_lines(step, what, elements, sums, scatters, bool(over_tensor))
             yield from (Line(*fields) for fields in held)
             yield from _shards(step, what, shard, sums, replicas, 0)

@@ -42,6 +42,7 @@ from models.accounting.matrices import (
     n_moe_layers,
 )
 from models.config import ModelConfig
+from scaling.expected_zero import held_lines, holds
 from scaling.program import CollectiveKind
 from scaling.run import Run
 from scaling.stages import recomputes, ticks_of
@@ -103,9 +104,14 @@ def _weights(step: "_Step") -> Iterator[Fields]:
         ("router of a layer", router, FLOAT32, REPLICAS, True),
     ):
         size = elements * itemsize
-        yield step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what
-        yield step.over("fsdp"), "reduce-scatter", size, passes, what
         over_tensor = ("tensor",) if is_whole and step.sequence_parallel else ()
+        if holds(step):
+            whole = bool(over_tensor), itemsize
+            yield from held_lines(step, what, elements, layers, passes, *whole)
+            over_tensor = ()
+        else:
+            yield step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what
+            yield step.over("fsdp"), "reduce-scatter", size, passes, what
         if M == 1 and step.shape.stage == 1:
             axes = step.over(*replicas, *over_tensor)
             yield axes, "all-reduce", size / fsdp, layers, what

@@ -27,8 +27,19 @@ HELD = (1, 2)  # stages that hold whole matrices during a step
 Call = tuple[str, CollectiveKind, float, float, str]  # as `scaling.expected.Line` has them
 
 
+def holds(step: "_Step") -> bool:
+    """Whether a step holds matrices that are whole over fsdp."""
+    return step.shape.fsdp > 1 and step.run.sharding.zero_stage in HELD
+
+
 def held_lines(
-    step: "_Step", what: str, elements: float, stored: float, uses: float, over_tensor: bool
+    step: "_Step",
+    what: str,
+    elements: float,
+    stored: float,
+    uses: float,
+    over_tensor: bool,
+    itemsize: int | None = None,
 ) -> Iterator[Call]:
     """The table above for `stored` equal weights.
 
@@ -36,8 +47,9 @@ def held_lines(
         elements: of one of them on one device, whole over fsdp.
         uses: gradients of them per step, counted where they arise.
         over_tensor: whether these are summed over tensor.
+        itemsize: bytes of an element; None: those of the compute format.
     """
-    fsdp, size, M = step.over("fsdp"), elements * step.itemsize, step.microbatches
+    fsdp, size, M = step.over("fsdp"), elements * (itemsize or step.itemsize), step.microbatches
     yield fsdp, "all-gather", size, stored, what
     if over_tensor:
         yield step.over("tensor"), "all-reduce", size, uses, what

@@ -101,20 +101,13 @@ def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
 
 def _zero_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
     """Of ZeRO stages below 3 where fsdp is used: whether, what, and what to do instead."""
-    stage, model = run.sharding.zero_stage, run.model
-    if stage == 3 or mesh.fsdp == 1:
+    zero = run.sharding.zero_stage
+    if zero == 3 or mesh.fsdp == 1:
         return []
-    name, instead = f"sharding.zero_stage {stage}", "use zero_stage 3"
+    name, replicas = f"sharding.zero_stage {zero}", "or the data axis for plain replicas"
     return [
-        (stage == 0, f"{name} over fsdp", "use 1, 2 or 3, or the data axis for plain replicas"),
-        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", instead),
-        (model.moe, f"{name} with a mixture-of-experts model", instead),
-        (model.mla, f"{name} with multi-head latent attention", instead),
-        (
-            run.optimizer in ("muon", "adafactor"),
-            f"{name} with optimizer {run.optimizer!r}",
-            f"{instead}, adamw or lion",
-        ),
+        (zero == 0, f"{name} over fsdp", f"use 1, 2 or 3, {replicas}"),
+        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", "use zero_stage 3"),
     ]
 
 

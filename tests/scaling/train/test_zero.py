@@ -20,14 +20,16 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from meshes import catalog
 from meshes.devices import absent_mesh, host_mesh
 from meshes.shape import MeshShape, parse_mesh
-from models.config import ModelConfig
+from models.config import Mla, ModelConfig, Moe
 from models.layout import Layout
 from scaling.commands.sharding import sharding_command
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
 from scaling.expected import expected
+from scaling.expected_experts import EVERY_EXPERT
 from scaling.layouts import rules_for
 from scaling.memory import memory_use
+from scaling.optimizers import Optimizer, optimizer_of
 from scaling.price import price
 from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
@@ -55,6 +57,7 @@ STEPS = 3
 WAY = STEPS * TRAIN.learning_rate  # about what AdamW moves a parameter by, however small its slope
 DGX = catalog.load("dgx-h100")
 
+LARGE = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, d_ff=1024)
 _toy = functools.partial(ModelConfig, d_model=64, n_layers=2, n_heads=8, d_ff=128)
 MODELS = {
     "llama": _toy(128, n_kv_heads=4),
@@ -68,7 +71,16 @@ MODELS = {
         tied_embeddings=True,
     ),
     "odd": _toy(129, qk_norm=True),  # a vocabulary that tensor does not divide
-    "large": ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, d_ff=1024),
+    "latent": _toy(128, mla=Mla(16, 16, 8, 4, 8)),
+    "moe": _toy(128, moe=Moe(4, 2, 32, n_shared_experts=1, aux_loss=0.1, z_loss=0.01)),
+    "deepseek": _toy(
+        128,
+        mla=Mla(16, 16, 8, 4, 8),
+        moe=Moe(4, 2, 32, n_shared_experts=1, first_dense_layers=1, gate="sigmoid"),
+    ),
+    "large": LARGE,
+    "large latent": replace(LARGE, mla=Mla(128, 128, 64, 32, 48)),
+    "large moe": replace(LARGE, moe=Moe(8, 2, 256, n_shared_experts=1, aux_loss=0.1)),
 }
 
 Read = Callable[[str, MeshShape], list]
@@ -83,6 +95,7 @@ class Case(NamedTuple):
     microbatches: int = 1
     model: str = "llama"
     remat: str = "none"
+    optimizer: str = "adamw"
 
     @property
     def run(self) -> Run:
@@ -94,8 +107,13 @@ class Case(NamedTuple):
             Sharding(zero_stage=self.zero),
             precision=Precision("fp32"),
             remat=self.remat,
+            optimizer=self.optimizer,
             train=TRAIN,
         )
+
+    @property
+    def made(self) -> Optimizer:
+        return optimizer_of(self.run)
 
     @property
     def shape(self) -> MeshShape:
@@ -116,6 +134,16 @@ GRID = [
     )
 ]
 OTHERS = [Case(z, "fsdp=2,context=2,expert=2", 2, remat="full") for z in (1, 2)]
+MODELS_AND_OPTIMIZERS = [
+    Case(1, "fsdp=2,tensor=2", 2, "latent", "selective"),
+    Case(2, "data=2,fsdp=2", 1, "moe"),
+    Case(1, "fsdp=2,expert=2,tensor=2", 1, "deepseek", "full"),
+    Case(2, "fsdp=2,expert=2,context=2", 2, "deepseek"),
+    Case(1, "fsdp=2,tensor=2", 1, optimizer="muon"),
+    Case(2, "data=2,fsdp=4", 2, optimizer="muon"),
+    Case(1, "data=2,fsdp=4", 2, optimizer="adafactor"),
+    Case(2, "fsdp=2,expert=2", 1, "moe", "full", "muon"),
+]
 
 
 def layout_of(run: Run, platform: str = "cpu") -> Layout:
@@ -136,8 +164,9 @@ def compiled(case: Case) -> jax.stages.Compiled:
     run = case.run
     with jax.set_mesh(host_mesh(case.shape)):
         layout = layout_of(run)
-        arguments = abstract_state(run.model, layout, TRAIN), abstract_tokens(run.batch, layout)
-        return jitted_step(TRAIN).lower(*arguments).compile(compiler_options=QUICK)
+        state = abstract_state(run.model, layout, TRAIN, case.made)
+        lowered = jitted_step(TRAIN, case.made).lower(state, abstract_tokens(run.batch, layout))
+        return lowered.compile(compiler_options=QUICK)
 
 
 def by_name(tree: Any) -> dict[str, np.ndarray]:
@@ -146,17 +175,19 @@ def by_name(tree: Any) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def initial(model: str) -> list[np.ndarray]:
+def initial(model: str, optimizer: str) -> list[np.ndarray]:
     """The state of one device before its first step, on the host."""
-    run = Case(3, model=model).run
+    case = Case(3, model=model, optimizer=optimizer)
     with jax.set_mesh(host_mesh(MeshShape())):
-        return [np.asarray(x) for x in jax.tree.leaves(_init(run.model, layout_of(run), TRAIN))]
+        state = _init(case.run.model, layout_of(case.run), TRAIN, case.made)
+        return [np.asarray(x) for x in jax.tree.leaves(state)]
 
 
 def placed(case: Case) -> TrainState:
     """The same on the mesh of a case, which is set."""
-    like, structure = jax.tree.flatten(abstract_state(case.run.model, layout_of(case.run), TRAIN))
-    leaves = zip(initial(case.model), like, strict=True)
+    state = abstract_state(case.run.model, layout_of(case.run), TRAIN, case.made)
+    like, structure = jax.tree.flatten(state)
+    leaves = zip(initial(case.model, case.optimizer), like, strict=True)
     return structure.unflatten([jax.device_put(x, leaf.sharding) for x, leaf in leaves])
 
 
@@ -167,10 +198,11 @@ def trained(case: Case) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         state = placed(case)
         for _ in range(STEPS):
             state, metrics = compiled(case)(state, tokens_of(run))
-        return by_name(state.params), {name: float(value) for name, value in metrics.items()}
+        numbers = {name: float(np.mean(value)) for name, value in metrics.items()}
+        return by_name(state.params), numbers
 
 
-_init = jax.jit(init_state, static_argnums=(0, 1, 2))
+_init = jax.jit(init_state, static_argnums=(0, 1, 2, 3))
 on_one_device = functools.cache(lambda model: trained(Case(3, model=model)))
 
 
@@ -237,6 +269,16 @@ def test_all_that_cuts_tokens_is_summed_over_once(case, tmp_path, monkeypatch) -
     third = trained(case._replace(zero=3))[0]
     for name, values in trained(case)[0].items():
         np.testing.assert_allclose(values, third[name], RTOL, 1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MODELS_AND_OPTIMIZERS, ids=str)
+def test_experts_latents_and_other_optimizers_train_as_in_stage_3(case) -> None:
+    parameters, metrics = trained(case)
+    third, expected_metrics = trained(case._replace(zero=3))
+    for name, values in parameters.items():
+        np.testing.assert_allclose(values, third[name], RTOL, 1e-3 * WAY, err_msg=name)
+    assert metrics == pytest.approx(expected_metrics, rel=RTOL)
 
 
 @pytest.mark.slow
@@ -312,6 +354,24 @@ def test_sharding_says_it_in_words_and_nothing_where_there_is_nothing(tmp_path, 
 
 
 # --- on GPUs that nobody has --------------------------------------------------------------------
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(1, "fsdp=4,tensor=2", 1, "large latent", "full"),
+        Case(1, "data=2,fsdp=2,expert=2", 2, "large moe", "full"),
+        Case(2, "data=2,fsdp=2,expert=2", 2, "large moe", "full"),
+    ],
+    ids=str,
+)
+def test_the_gpu_program_of_latents_and_experts_is_the_table(case) -> None:
+    batch = Batch(16 * case.microbatches, 512, case.microbatches)
+    run = replace(case.run, batch=batch, precision=Precision("bf16"))
+    program, _ = program_of_run(run, case.shape, DGX)
+    found = surprises(price(program, DGX, ideal()), run, case.shape)
+    assert {s.reason for s in found} <= {EVERY_EXPERT}
 
 
 @functools.cache
