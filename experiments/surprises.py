@@ -26,7 +26,7 @@ from meshes.units import format_time
 from scaling.compiled.step import program_of_run
 from scaling.compiled.versions import versions
 from scaling.cost.profile_file import profile_of
-from scaling.expected import SMALLEST, expected
+from scaling.expected.table import SMALLEST, expected
 from scaling.price import price
 from scaling.program import Program, collectives
 from scaling.recipes import recipe
@@ -186,7 +186,7 @@ def page(results: Sequence[Result], words: str) -> str:
         "",
         "Made by `python -m experiments.surprises`: each pair is compiled without a GPU, and its",
         "bytes per (axes, kind), over calls of 64 KiB and more, are held against a table derived",
-        "by hand (`scaling/expected.py`), within 1 %. `surprises.json` has all sums, and the HLO",
+        "by hand (`scaling/expected/`), within 1 %. `surprises.json` has all sums, and the HLO",
         "lines of what differs. `step`: as priced. Pairs with other products than asked are named,",
         "but count as matching where their bytes are those of the table.",
         "",

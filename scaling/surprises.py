@@ -24,9 +24,12 @@ from models.accounting.activations import BYTES
 from models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
-from scaling.expected import FLOAT32, KEYS, SMALLEST, TABLES, Table, expected, expected_lines
-from scaling.expected_experts import buffer_flops
-from scaling.expected_stages import flops_in_ticks
+from scaling.expected.experts import buffer_flops
+from scaling.expected.lines import FLOAT32
+from scaling.expected.stages import flops_in_ticks
+from scaling.expected.stream import KEYS
+from scaling.expected.table import SMALLEST, Table, expected, expected_lines
+from scaling.expected.weights import TABLES
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.price import Priced, running_collectives, running_kernels
 from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind

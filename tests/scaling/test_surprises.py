@@ -17,8 +17,8 @@ from models.accounting import train_flops
 from models.config import ModelConfig, Moe
 from models.presets import preset
 from scaling.cost.profile_file import ideal
-from scaling.expected import SMALLEST, Table, expected
-from scaling.expected_experts import BUFFERS, EVERY_EXPERT, buffer_flops
+from scaling.expected.experts import BUFFERS, EVERY_EXPERT, buffer_flops
+from scaling.expected.table import SMALLEST, Table, expected
 from scaling.price import Priced, price
 from scaling.program import Branch, Collective, Kernel, Program, Step
 from scaling.run import Batch, Precision, Run, Sharding

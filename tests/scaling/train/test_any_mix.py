@@ -27,7 +27,7 @@ from models.config import Mla, ModelConfig, Moe
 from models.experts import Experts
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
-from scaling.expected_experts import BUFFERS, EVERY_EXPERT
+from scaling.expected.experts import BUFFERS, EVERY_EXPERT
 from scaling.layouts import rules_for
 from scaling.price import price, running_collectives
 from scaling.run import Batch, Context, Precision, Run

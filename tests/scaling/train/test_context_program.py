@@ -15,7 +15,7 @@ from meshes.shape import parse_mesh
 from models.config import ModelConfig
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
-from scaling.expected import SMALLEST, expected
+from scaling.expected.table import SMALLEST, expected
 from scaling.price import Priced, price, running_collectives, running_kernels
 from scaling.run import Batch, Context, Precision, Run
 from scaling.surprises import surprises

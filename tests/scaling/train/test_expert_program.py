@@ -14,7 +14,7 @@ from meshes.devices import absent_mesh, host_mesh
 from meshes.shape import MeshShape, parse_mesh
 from models.config import Mla, ModelConfig, Moe
 from models.layout import Layout
-from scaling.expected import SMALLEST, expected
+from scaling.expected.table import SMALLEST, expected
 from scaling.layouts import rules_for
 from scaling.run import Batch, Precision, Run, Sharding, Train
 from scaling.train.options import compiler_options

@@ -22,7 +22,7 @@ from models.accounting import train_flops
 from models.config import Mla, ModelConfig, Moe
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
-from scaling.expected_stages import flops_in_ticks
+from scaling.expected.stages import flops_in_ticks
 from scaling.layouts import rules_for
 from scaling.price import price
 from scaling.program import kernels

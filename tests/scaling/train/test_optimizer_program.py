@@ -8,7 +8,7 @@ from meshes import catalog
 from meshes.shape import parse_mesh
 from models.config import ModelConfig
 from scaling.compiled.step import program_of_run
-from scaling.expected import SMALLEST, expected
+from scaling.expected.table import SMALLEST, expected
 from scaling.program import collectives
 from scaling.run import Batch, Run
 

@@ -15,7 +15,7 @@ from meshes.devices import host_mesh
 from meshes.shape import MeshShape, parse_mesh
 from models.config import Mla, ModelConfig, Moe
 from models.layout import Layout
-from scaling.expected_optimizer import optimizer_calls
+from scaling.expected.optimizer import optimizer_calls
 from scaling.layouts import rules_for
 from scaling.optimizers import DEFAULTS, Optimizer
 from scaling.run import Batch, Precision, Run, Train

@@ -16,8 +16,8 @@ from meshes.shape import MeshShape, parse_mesh
 from models.config import ModelConfig, Moe
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
-from scaling.expected import SMALLEST, expected
-from scaling.expected_experts import BUFFERS, EVERY_EXPERT
+from scaling.expected.experts import BUFFERS, EVERY_EXPERT
+from scaling.expected.table import SMALLEST, expected
 from scaling.layouts import rules_for
 from scaling.price import price, running_collectives
 from scaling.run import Batch, Precision, Run, Train

@@ -25,8 +25,8 @@ from models.layout import Layout
 from scaling.commands.sharding import sharding_command
 from scaling.compiled.step import program_of_run
 from scaling.cost.profile_file import ideal
-from scaling.expected import expected
-from scaling.expected_experts import EVERY_EXPERT
+from scaling.expected.experts import EVERY_EXPERT
+from scaling.expected.table import expected
 from scaling.layouts import rules_for
 from scaling.memory import memory_use
 from scaling.optimizers import Optimizer, optimizer_of

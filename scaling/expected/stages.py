@@ -1,4 +1,4 @@
-"""What a pipeline has to move between stages: the rest of the table of `expected`.
+"""What a pipeline has to move between stages, beyond `scaling.expected.table`.
 
 Beyond its letters: S stages, R rounds (pipeline.virtual_stages), T = M R + S - 1 ticks; X here cut
 over tensor too, if sequence-parallel.
@@ -26,33 +26,27 @@ is not needed again (of a layer with experts everything is counted again).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from meshes.shape import MeshShape
 from models.accounting import forward_flops
 from models.accounting.matrices import n_dense_layers
-from scaling.program import CollectiveKind
+from scaling.expected.lines import Asked, Line
 from scaling.run import Run
 from scaling.stages import recomputes, ticks_of
 
-if TYPE_CHECKING:
-    from scaling.expected import _Step
 
-Fields = tuple[str, CollectiveKind, float, float, str]  # of a Line
-
-
-def stage_lines(step: "_Step") -> Iterator[Fields]:
+def stage_lines(step: Asked) -> Iterator[Line]:
     """Lines of the pipeline; without one they move nothing."""
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream /= step.shape.tensor if step.sequence_parallel else 1
-    yield over, "permute", stream, 2 * step.ticks.total, "stream between stages"
+    yield Line(over, "permute", stream, 2 * step.ticks.total, "stream between stages")
     all_ = step.microbatches * stream
-    yield over, "reduce-scatter", all_, 1, "stream of the last stage"
-    yield over, "all-gather", all_, 1, "stream of the last stage"
+    yield Line(over, "reduce-scatter", all_, 1, "stream of the last stage")
+    yield Line(over, "all-gather", all_, 1, "stream of the last stage")
 
 
-def matrices_again(step: "_Step", elements: float) -> tuple[float, float]:
+def matrices_again(step: Asked, elements: float) -> tuple[float, float]:
     """Bytes and calls of the gathers of a layer's matrices in ticks that are computed again.
 
     Args:
@@ -63,7 +57,7 @@ def matrices_again(step: "_Step", elements: float) -> tuple[float, float]:
     return (elements - spared) * step.itemsize, calls
 
 
-def sums_again(step: "_Step") -> int:
+def sums_again(step: Asked) -> int:
     """Sums over tensor of a layer in a tick that is computed again: of attention and MLP."""
     return step.again * (2 - _is_one_layer(step))
 
@@ -87,6 +81,6 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
 
 
-def _is_one_layer(step: "_Step") -> bool:
+def _is_one_layer(step: Asked) -> bool:
     """Whether a part is a single layer."""
     return step.config.n_layers == step.ticks.stages * step.ticks.rounds

@@ -11,7 +11,7 @@ from meshes.shape import AXES, MeshShape, parse_mesh
 from models.accounting import count_parameters
 from models.config import Mla, ModelConfig, Moe
 from models.presets import preset
-from scaling.expected import SMALLEST, expected, expected_lines
+from scaling.expected.table import SMALLEST, expected, expected_lines
 from scaling.run import Batch, Precision, Run, Sharding
 
 BF16, FLOAT32 = 2, 4

@@ -1,4 +1,4 @@
-"""What layers with experts have to move between devices: the rest of the table of `expected`.
+"""What layers with experts have to move between devices, beyond `scaling.expected.table`.
 
 Beyond its letters: A matrices of the attention and of shared experts of one layer over tensor,
 G those of the routed experts of one device (n / expert of them, over tensor), n experts, k of them
@@ -27,12 +27,10 @@ choices are not gathered, and the gradients of weights are summed over tensor in
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from meshes.rules import REPLICAS
 from meshes.shape import MeshShape
 from models.accounting import forward_flops, train_flops
-from models.accounting.activations import BYTES
 from models.accounting.exchange import exchange_rows
 from models.accounting.matrices import (
     attention_matrices,
@@ -42,22 +40,17 @@ from models.accounting.matrices import (
     n_moe_layers,
 )
 from models.config import ModelConfig
-from scaling.expected_zero import held_lines, holds
-from scaling.program import CollectiveKind
+from scaling.expected.lines import FLOAT32, INT32, Asked, Line
+from scaling.expected.zero import held_lines, holds
 from scaling.run import Run
 from scaling.stages import recomputes, ticks_of
 
-if TYPE_CHECKING:
-    from scaling.expected import _Step
-
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
-FLOAT32 = INT32 = BYTES["fp32"]
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
 EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
-Fields = tuple[str, CollectiveKind, float, float, str]  # of a Line
 
 
-def expert_lines(step: "_Step") -> Iterator[Fields]:
+def expert_lines(step: Asked) -> Iterator[Line]:
     """Lines of the layers with experts; none for a dense model."""
     if n_moe_layers(step.config):
         yield from _weights(step)
@@ -91,7 +84,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
 
 
-def _weights(step: "_Step") -> Iterator[Fields]:
+def _weights(step: Asked) -> Iterator[Line]:
     """Matrices: gathered twice, their gradients scattered and summed."""
     config, M, layers = step.config, step.microbatches, n_moe_layers(step.config)
     dense, latent, experts, router = _elements(config)
@@ -110,18 +103,18 @@ def _weights(step: "_Step") -> Iterator[Fields]:
             yield from held_lines(step, what, elements, layers, passes, *whole)
             over_tensor = ()
         else:
-            yield step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what
-            yield step.over("fsdp"), "reduce-scatter", size, passes, what
+            yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
+            yield Line(step.over("fsdp"), "reduce-scatter", size, passes, what)
         if M == 1 and step.shape.stage == 1:
             axes = step.over(*replicas, *over_tensor)
-            yield axes, "all-reduce", size / fsdp, layers, what
+            yield Line(axes, "all-reduce", size / fsdp, layers, what)
         else:
             summed = elements * FLOAT32 / fsdp
-            yield step.over(*replicas), "all-reduce", summed, stored, what
-            yield step.over(*over_tensor), "all-reduce", size / fsdp, passes, what
+            yield Line(step.over(*replicas), "all-reduce", summed, stored, what)
+            yield Line(step.over(*over_tensor), "all-reduce", size / fsdp, passes, what)
 
 
-def _exchange(step: "_Step") -> Iterator[Fields]:
+def _exchange(step: Asked) -> Iterator[Line]:
     """Tokens to their experts and back."""
     moe, D = step.config.moe, step.config.d_model
     assert moe is not None
@@ -129,30 +122,34 @@ def _exchange(step: "_Step") -> Iterator[Fields]:
     calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over = step.over("expert")
     sent = 4 + _recomputed(step) + 2 * step.again  # out and back again, in a tick
-    yield over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts"
-    yield over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows"
+    yield Line(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
+    yield Line(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
     if moe.capacity_factor is None:
-        yield over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
+        yield Line(
+            over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
+        )
 
 
-def _choices(step: "_Step") -> Iterator[Fields]:
+def _choices(step: Asked) -> Iterator[Line]:
     """What the router says of each token, and of all of them."""
     moe = step.config.moe
     assert moe is not None
     calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
     if step.sequence_parallel:
-        yield over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens"
-        yield over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens"
-        yield over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens"
+        yield Line(over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens")
+        yield Line(over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens")
+        yield Line(over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens")
     else:
-        yield over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens"
+        yield Line(over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens")
     cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    yield step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
+    yield Line(
+        step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
+    )
 
 
-def _recomputed(step: "_Step") -> int:
+def _recomputed(step: Asked) -> int:
     """How often a layer's exchange is computed again, by its remat."""
     return int(step.run.remat != "none")
 

@@ -6,8 +6,8 @@ import pytest
 
 from meshes.shape import MeshShape
 from models.presets import preset
-from scaling.expected import expected
-from scaling.expected_optimizer import optimizer_calls
+from scaling.expected.optimizer import optimizer_calls
+from scaling.expected.table import expected
 from scaling.run import Batch, Run
 
 LLAMA = Run("toy", preset("llama3-8b"), Batch(64, 8192))

@@ -10,8 +10,8 @@ from meshes.shape import MeshShape
 from models.accounting import train_flops
 from models.config import ModelConfig
 from models.presets import preset
-from scaling.expected import Table, expected
-from scaling.expected_stages import flops_in_ticks
+from scaling.expected.stages import flops_in_ticks
+from scaling.expected.table import Table, expected
 from scaling.run import Batch, Pipeline, Precision, Run
 
 BF16, FP32 = 2, 4

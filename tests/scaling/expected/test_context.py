@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from meshes.shape import MeshShape
 from models.config import ModelConfig
 from models.presets import preset
-from scaling.expected import Table, expected
+from scaling.expected.table import Table, expected
 from scaling.run import Batch, Context, Precision, Run
 
 BF16 = 2

@@ -1,4 +1,4 @@
-"""What ZeRO stages 1 and 2 move over fsdp instead of what stage 3 does (`scaling.expected`).
+"""What ZeRO stages 1 and 2 move over fsdp instead of what stage 3 does (`scaling.expected.table`).
 
     W L + E + P: matrices of all layers, tables (a tied one once), positions; M microbatches
 
@@ -13,34 +13,26 @@ as in stage 3.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from models.accounting.activations import BYTES
-from scaling.program import CollectiveKind
+from scaling.expected.lines import FLOAT32, Asked, Line
 
-if TYPE_CHECKING:
-    from scaling.expected import _Step
-
-FLOAT32 = BYTES["fp32"]
 HELD = (1, 2)  # stages that hold whole matrices during a step
 
-Call = tuple[str, CollectiveKind, float, float, str]  # as `scaling.expected.Line` has them
 
-
-def holds(step: "_Step") -> bool:
+def holds(step: Asked) -> bool:
     """Whether a step holds matrices that are whole over fsdp."""
     return step.shape.fsdp > 1 and step.run.sharding.zero_stage in HELD
 
 
 def held_lines(
-    step: "_Step",
+    step: Asked,
     what: str,
     elements: float,
     stored: float,
     uses: float,
     over_tensor: bool,
     itemsize: int | None = None,
-) -> Iterator[Call]:
+) -> Iterator[Line]:
     """The table above for `stored` equal weights.
 
     Args:
@@ -50,10 +42,10 @@ def held_lines(
         itemsize: bytes of an element; None: those of the compute format.
     """
     fsdp, size, M = step.over("fsdp"), elements * (itemsize or step.itemsize), step.microbatches
-    yield fsdp, "all-gather", size, stored, what
+    yield Line(fsdp, "all-gather", size, stored, what)
     if over_tensor:
-        yield step.over("tensor"), "all-reduce", size, uses, what
+        yield Line(step.over("tensor"), "all-reduce", size, uses, what)
     if step.run.sharding.zero_stage == 2:
-        yield fsdp, "reduce-scatter", size, M * stored, what
+        yield Line(fsdp, "reduce-scatter", size, M * stored, what)
     else:
-        yield fsdp, "reduce-scatter", size if M == 1 else elements * FLOAT32, stored, what
+        yield Line(fsdp, "reduce-scatter", size if M == 1 else elements * FLOAT32, stored, what)

@@ -16,30 +16,22 @@ The sizes of Adafactor's steps, a number per matrix, are left out.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from meshes.shape import MeshShape
 from models.accounting.activations import BYTES
 from models.accounting.stacks import Stack, stacks
 from models.config import ModelConfig
+from scaling.expected.lines import FLOAT32, Asked, Line
 from scaling.layouts import rules_for
-from scaling.program import CollectiveKind
 from scaling.run import Run
 
-FLOAT32 = BYTES["fp32"]
+
+def optimizer_lines(step: Asked) -> Iterator[Line]:
+    """Lines of the optimiser."""
+    return optimizer_calls(step.run, step.shape, step.config)
 
 
-class Call(NamedTuple):
-    """Equal calls, as `scaling.expected.Line` has them."""
-
-    axes: str  # "" for an axis of one device
-    kind: CollectiveKind
-    bytes: float
-    calls: float
-    what: str
-
-
-def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
+def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
     """The table above, line by line.
 
     Args:
@@ -53,7 +45,7 @@ def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator
         yield from _adafactor(run, shape, config)
 
 
-def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
+def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
     for stack in stacks(config):
         axes = ("tensor", "fsdp") if stack.cut else ("fsdp",)
         devices = shape.size(axes)
@@ -61,10 +53,10 @@ def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
         part = layers * _experts(stack, shape) * stack.rows * stack.columns / devices
         for axis in axes:
             size = part * BYTES[run.precision.between]
-            yield Call(_over(axis, shape), "all-to-all", size, 2, f"momentum of {stack.name}")
+            yield Line(_over(axis, shape), "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
-def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call]:
+def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
     vocab = bool(rules_for(run, shape).axes("vocab"))
     table = lambda name, rows, cut: Stack(name, 1, None, config.d_model, rows, cut)
     tables = [table("token table", config.vocab_size, vocab)]
@@ -78,14 +70,14 @@ def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Call
         yield from _means(stack, 1, shape)
 
 
-def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Call]:
+def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Line]:
     """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
     matrices = layers * _experts(stack, shape)
     rows, columns = stack.rows / shape.fsdp, stack.columns / (shape.tensor if stack.cut else 1)
     over = _over("tensor", shape) if stack.cut else ""
-    yield Call(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
+    yield Line(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
     over = _over("fsdp", shape)
-    yield Call(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")
+    yield Line(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")
 
 
 def _experts(stack: Stack, shape: MeshShape) -> float:
