@@ -44,7 +44,7 @@ NOT_EXPLAINED = "not explained"
 NO_MEMORY = "XLA computes again what does not fit into memory"
 JOINED = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
 ONCE = "XLA does once per step what each microbatch asks for"
-ALONE = "XLA gathers once, for both passes, keys and values of a layer that is in no loop"
+ALONE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
 UNNAMED = "these groups of devices are those of no mesh axes"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
@@ -102,13 +102,14 @@ def _is_joined(difference: _Difference) -> bool:
 
 
 def _is_alone(difference: _Difference) -> bool:
-    """Whether a gather of keys and values is missing for each stack of a single layer."""
+    """Whether keys and values are fetched once less for each stack of a single layer."""
     run, missing = difference.run, difference.expected - difference.found
     stacks = n_dense_layers(run.model), n_moe_layers(run.model)
     lines = expected_lines(run, difference.shape) if 1 in stacks else ()
     here = [line for line in lines if (line.what, line.axes) == (KEYS, difference.axes)]
     asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
-    of_one = asked / (2 * run.model.n_layers)  # forward and backward
+    ways = 3 if difference.kind == "permute" else 2  # forward and backward; gradients come home
+    of_one = asked / (ways * run.model.n_layers)
     return missing > 0 and abs(missing - stacks.count(1) * of_one) <= ROUNDING * asked
 
 

@@ -1,7 +1,8 @@
 """The links that bytes take between two nodes of a cluster's graph: the fewest, its own rail first.
 
     same rail     chip3 - pcie_switch3 - nic3 - leaf0.3 - nic3 - pcie_switch3 - chip3
-    other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN
+    other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN: by
+                  the chip of the target's number
     no peers      chip0 - pcie_switch - socket - memory | memory - .. - chip1      two legs
     four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four ways
 
@@ -82,15 +83,20 @@ class Router:
         """By one of the NICs of the two chips.
 
         On rails by those of the target's, which NVLink leads to; behind PCIe, of the source's.
+        An NVSwitch leads to the chip that has the target's place in the source's node.
         """
         ends = [end for end in (source, target) if self._kinds[end] == "chip"]
         nics = [self._own_nic(end) + one for end in ends]
+        first = [source]
         if len(ends) == 2 and self.cluster.fabric is not None and self.cluster.fabric.rails:
+            if "nvswitch" in self.cluster.parts and nics[0] != nics[1]:
+                first.append(f"{_host(source)}/chip{_number(target)}")
             nics = [nics[1 if has_nvlink(self.cluster) else 0]] * 2
-        return (source, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
+        return (*first, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
 
     def _shortest(self, source: str, target: str) -> tuple[int, ...]:
-        leaves = _host(source) != _host(target) or self._kinds.get(target) == "nic"
+        nic = "nic" in (self._kinds.get(source), self._kinds.get(target))
+        leaves = nic or _host(source) != _host(target)
         came = self._tree(source, leaves)
         if target not in came and target != source:
             raise InputError(f"{self.cluster.name}: no links lead from {source} to {target}")
