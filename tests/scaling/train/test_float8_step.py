@@ -70,8 +70,9 @@ class Case(NamedTuple):
         return "-".join(map(str, self[:-1]))
 
 
-FAST = [Case("data=2,fsdp=2,tensor=2"), Case("stage=2,fsdp=2,tensor=2", "gpt", "selective", 2)]
+FAST = [Case("data=2,fsdp=2,tensor=2")]
 MORE = [
+    Case("stage=2,fsdp=2,tensor=2", "gpt", "selective", 2),
     Case("data=1"),
     Case("data=2,fsdp=2,tensor=2", "gpt", "full", 2),
     Case("fsdp=2,context=2,tensor=2", "llama", "selective"),
