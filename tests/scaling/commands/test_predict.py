@@ -347,8 +347,8 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
         (["small.json", "--dump-hlo", "."], ["--dump-hlo . is a folder"]),
         (["two.jsonl", "--trace", "t.json"], ["--trace writes one file", "many runs"]),
         (
-            ["deepseek-v3", "--cluster", "dgx-h100", "--mesh", "context=2"],
-            ["on mesh axis context=2 is not yet trained"],
+            ["deepseek-v3", "--cluster", "dgx-h100", "--mesh", "stage=2"],
+            ["first_dense_layers 3 on mesh axis stage=2 is not yet trained"],
         ),
     ],
 )

@@ -87,9 +87,9 @@ class Case(NamedTuple):
 
 FAST = [
     Case("data=2,expert=2,context=2", "least", "selective"),
-    Case("expert=2,context=2,tensor=2", "least", "full", 1, "all-gather"),
 ]
 EXPERTS = [
+    Case("expert=2,context=2,tensor=2", "least", "full", 1, "all-gather"),
     Case("data=2,expert=2,context=2", "balanced", "none", 2, "all-gather"),
     Case("expert=2,context=2,tensor=2", "balanced", "selective", 2),
     Case("fsdp=2,expert=2,context=2", "deepseek", "none", 2),
@@ -219,6 +219,7 @@ def test_a_device_drops_what_it_has_no_room_for_however_its_tokens_were_cut_off(
 
 WIDE = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)  # calls of 64 KiB and more
 PROGRAMS = [*FAST, *EXPERTS, *DENSE, *LATENT]
+GPU_PROGRAMS = [*FAST, EXPERTS[0], EXPERTS[3], EXPERTS[10], DENSE[3], *LATENT[2:5]]
 
 
 @pytest.mark.slow
@@ -243,7 +244,9 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize("case", [*FAST, EXPERTS[2], EXPERTS[9], DENSE[3], *LATENT[2:5]], ids=str)
+@pytest.mark.parametrize(
+    "case", [*FAST, EXPERTS[0], EXPERTS[3], EXPERTS[10], DENSE[3], *LATENT[2:5]], ids=str
+)
 def test_the_gpu_program_moves_and_computes_what_the_table_says(case: Case) -> None:
     toy, precision = case.run.model, Precision("bf16")
     model = replace(WIDE, moe=toy.moe, mla=toy.mla and Mla(128, 128, 64, 32, 48))

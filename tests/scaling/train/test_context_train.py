@@ -54,6 +54,7 @@ def test_a_checkpoint_goes_on_without_context(toy, prepare, tmp_path, on_one_dev
     assert found[STEPS, "loss"] < found[1, "loss"]
 
 
+@pytest.mark.slow
 def test_the_command_trains_on_context_2_data_2_and_says_how_sequences_lie(tmp_path):
     folder = tmp_path / "run"
     words = ["train", "tiny", "--mesh", "context=2,data=2", "--devices", "4", "--steps", "2"]

@@ -93,6 +93,7 @@ def test_the_gpu_program_is_the_table(
     assert not [c.line for c in found if c.axes is None]
 
 
+@pytest.mark.slow
 def test_the_host_program_exchanges_what_the_table_says(collectives: Read) -> None:
     """XLA's CPU compiler sums in its own way; all-to-alls it leaves as they are."""
     shape = parse_mesh("data=2,expert=2,tensor=2")

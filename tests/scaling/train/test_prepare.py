@@ -147,7 +147,6 @@ def test_data_that_cannot_be_used_is_exit_code_2_before_any_compile(
         (["demo", "--devices", "4"], "already runs with 8"),
         (["demo", "--record-profile", "7"], "FROM:TO"),
         (["demo", "--restarts", "-1"], "--restarts -1"),
-        (["deepseek-v3", "--mesh", "context=8"], "on mesh axis context=8"),
         (["nowhere/run.json"], "cannot read nowhere/run.json"),
         (["nowhere.py:run"], "no file nowhere.py"),
     ],

@@ -107,10 +107,10 @@ FAST = [
     Case(2, 1, 2, 2, "padded", "none"),
     Case(2, 2, 1, 2, "padded", "full"),
     Case(2, 1, 2, 1, "dense", "none", 2),
-    Case(1, 2, 2, 2, "latent", "selective"),
     Case(2, 1, 1, 4, "latent", "none", sequence_parallel=False),
 ]
 MORE = [  # longer than ten seconds
+    Case(1, 2, 2, 2, "latent", "selective"),
     Case(1, 1, 8, 1, "mixtral", "full"),
     Case(2, 1, 4, 1, "deepseek", "selective", 2),
 ]
@@ -230,6 +230,7 @@ def test_steps_move_parameters_and_biases_alike_on_every_mesh() -> None:
     assert np.abs(steps).max() == 2 and metrics["expert_load"].shape == (1, 8)
 
 
+@pytest.mark.slow
 def test_a_small_capacity_drops_and_says_how_much() -> None:
     """The gradient still exists; what is dropped depends on the mesh, its share is reported."""
     moe = replace(MODELS["padded"].moe, capacity_factor=0.5)

@@ -33,6 +33,7 @@ def with_experts(run: Run) -> Run:
     return replace(run, model=replace(run.model, moe=DEEPSEEK))
 
 
+@pytest.mark.slow
 def test_two_steps_on_two_axes_log_the_load_of_every_expert(toy, prepare, tmp_path: Path) -> None:
     plan, programs = prepare(with_experts(toy({"data": 2, "expert": 2}, steps=2)))
     outcome = train(plan, programs, Options(tmp_path))

@@ -242,6 +242,7 @@ def check_moves(case: Case, collectives: Read) -> None:
     assert without_tensor(found) == pytest.approx(without_tensor(table), rel=ROUNDING)
 
 
+@pytest.mark.slow
 def test_three_steps_of_stage_2_are_those_of_one_device_and_move_the_table(collectives) -> None:
     case = Case(2, "fsdp=2,tensor=2", 2)
     check_steps(case)
