@@ -244,9 +244,7 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize(
-    "case", [*FAST, EXPERTS[0], EXPERTS[3], EXPERTS[10], DENSE[3], *LATENT[2:5]], ids=str
-)
+@pytest.mark.parametrize("case", GPU_PROGRAMS, ids=str)
 def test_the_gpu_program_moves_and_computes_what_the_table_says(case: Case) -> None:
     toy, precision = case.run.model, Precision("bf16")
     model = replace(WIDE, moe=toy.moe, mla=toy.mla and Mla(128, 128, 64, 32, 48))
