@@ -56,7 +56,7 @@ class Attention(nnx.Module):
         q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
         v_BSMK = checkpoint_name(v_BSMK, "value")
         a_BSNK = attend(q_BSNK, k_BSMK, v_BSMK, layout, self.config.sliding_window)
-        return self._output(checkpoint_name(a_BSNK, "attention"))
+        return self._output(a_BSNK)
 
     def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
         """Attention of tokens from position `start` on, to those before and to themselves.
@@ -141,4 +141,4 @@ def attend(
     keys = layout.spec("batch", "sequence", "kv_heads", None)
     mapped = stage_map(layout.rules, core, (query, keys, keys), query, check_vma=False)
     with jax.default_matmul_precision(layout.precision.name.lower()):
-        return mapped(q_BSNK, k_BSMK, v_BSMK)
+        return checkpoint_name(mapped(q_BSNK, k_BSMK, v_BSMK), "attention")

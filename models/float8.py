@@ -6,8 +6,9 @@
     gradients  E5M2, up to 57344: two bits, and the range that gradients need
 
 Each device scales by the largest number that it holds of a tensor at that moment ("current
-scaling"): nothing is remembered from step to step, and nothing exchanged. What is stored, gathered
-and summed between devices stays in bf16, products are added up in float32.
+scaling"): nothing is remembered from step to step, and nothing exchanged. Activations and gathered
+weights stay bf16, parameters and sums of gradients are what they are with bf16; products are added
+up in float32.
 """
 
 import functools

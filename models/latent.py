@@ -67,7 +67,7 @@ class LatentAttention(nnx.Module):
         q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD)
         q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
         v_BSNV = checkpoint_name(v_BSNV, "value")
-        return self._output(checkpoint_name(self._attend(q_BSNK, k_BSNK, v_BSNV), "attention"))
+        return self._output(self._attend(q_BSNK, k_BSNK, v_BSNV))
 
     def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
         """As `models.attention.Attention.extended`; the past holds norm(c) [B, U, 1, R] and rotated
@@ -189,7 +189,8 @@ class LatentAttention(nnx.Module):
             return attend_stored(q, k, v, seen_TU(seq, seq, window), layout.precision)
 
         spec = layout.spec(*HEADS)
-        return stage_map(layout.rules, core, (spec,) * 3, spec)(q_BSNK, k_BSNK, v_BSNV)
+        mapped = stage_map(layout.rules, core, (spec,) * 3, spec)
+        return checkpoint_name(mapped(q_BSNK, k_BSNK, v_BSNV), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
         out = ("batch", "residual", None)

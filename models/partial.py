@@ -17,7 +17,7 @@ from meshes.rules import REPLICAS
 from models.layout import axes_of
 from models.weights import is_matrix
 
-MARKED = (*REPLICAS, "stage")  # axes that `partial_over` is called with
+MARKED = (*REPLICAS, "stage")  # of the axes that `partial_over` is called with, those of every run
 
 
 def partial_over(params: Any, axes: Iterable[str]) -> Any:

@@ -38,7 +38,7 @@ class Optimizer:
     name: str = "adamw"
     state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of a state in bf16
-    products: str = "fp32"  # format of Muon's matrix products, as precision.compute
+    products: str = "fp32"  # format of Muon's matrix products, as precision.between
 
 
 def optimizer_of(run: Run) -> Optimizer:

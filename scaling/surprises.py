@@ -34,6 +34,7 @@ from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.price import Priced, running_collectives, running_kernels
 from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind
 from scaling.run import Run
+from scaling.sequence import sequence_cut
 
 ROUNDING = 0.01  # scalars that travel with matrices, padding
 AGAIN = ".remat"  # in the name of what XLA's own rematerialisation adds
@@ -104,13 +105,15 @@ def _is_joined(difference: _Difference) -> bool:
 def _is_alone(difference: _Difference) -> bool:
     """Whether keys and values are fetched once less for each stack of a single layer."""
     run, missing = difference.run, difference.expected - difference.found
-    stacks = n_dense_layers(run.model), n_moe_layers(run.model)
-    lines = expected_lines(run, difference.shape) if 1 in stacks else ()
-    here = [line for line in lines if (line.what, line.axes) == (KEYS, difference.axes)]
-    asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
-    ways = 3 if difference.kind == "permute" else 2  # forward and backward; gradients come home
-    of_one = asked / (ways * run.model.n_layers)
-    return missing > 0 and abs(missing - stacks.count(1) * of_one) <= ROUNDING * asked
+    alone = [n_dense_layers(run.model), n_moe_layers(run.model)].count(1)
+    cut = sequence_cut(run, difference.shape)
+    if not alone or cut is None or difference.axes != "context":
+        return False
+    lines = expected_lines(run, difference.shape)
+    calls = [c.bytes for c in lines if c.what == KEYS and c.kind == difference.kind]
+    hops = cut.others if difference.kind == "permute" else 1
+    once = sum(calls[:1]) * hops * run.batch.microbatches * alone
+    return missing > 0 and abs(missing - once) <= ROUNDING * difference.expected
 
 
 # The known reasons, the first that applies counts.

@@ -84,7 +84,7 @@ def measure(
     ready: Iterable[Bench] = (),
 ) -> list[Point]:
     """The points of `cases` and of benches that are `ready`, in order, with their seconds."""
-    progress(f"compiling {len(cases)} operations")
+    progress(f"compiling {len(cases)} operations, most of them twice")
     benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
     found: list[list[float]] = [[] for _ in benches]
     order, draw = list(range(len(benches))), random.Random(seed)
@@ -112,8 +112,9 @@ def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
 
 
 def _compiled_all(wanted: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
-    """On a CPU several at a time; compilers for GPUs time kernels, and do so alone."""
-    threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
+    """Programs, on a CPU compiled several at a time; compilers for GPUs time kernels, alone."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = usable if jax.default_backend() == "cpu" else 1
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda one: compiled(*one), wanted))
 

@@ -10,8 +10,8 @@ Without peer access a transfer has several legs, one after another: written to h
 the other host's, read from there. Where every chip has several NICs it goes by all of them, in as
 many ways. Each leg of each way is one flow of `scaling.cost.flows`. Of paths of equal length the
 one is taken whose first step comes first in the cluster's file: NVLink, where there is; of several
-NICs as near, each chip takes its own. Inside a node no chip passes on what is for another, but by
-the stops that a schedule names (`meshes.detours`).
+NICs as near, each chip takes its own. Inside a node a chip passes on what is for its rail, and what
+a schedule sends by it (`meshes.detours`); nothing else.
 """
 
 from collections.abc import Iterable

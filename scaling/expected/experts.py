@@ -22,8 +22,8 @@ exchange.py), L now the layers with experts.
 A layer that is recomputed sends its tokens out once more (results are only added up, so they are
 not needed), with their weights, and gathers the choices again. The router meets the tokens of a
 sequence-parallel stream, so its gradient is summed over tensor too (and so are those of matrices
-that make latents: not in A). Without sequence parallelism
-choices are not gathered, and the gradients of weights are summed over tensor instead.
+that make latents: not in A). Without sequence parallelism choices are not gathered, and the
+gradients of weights are summed over tensor instead.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """What the optimiser itself has to move between devices.
 
-    L layers of one stage, times the experts of one device for theirs; a matrix of D = d_model rows
-    (or of a latent) and C columns; C' its columns on one tensor device
+    L layers of one stage, for experts times those of one device; a matrix of D = d_model rows (or
+    of a latent) and C columns; C' its columns on one tensor device
 
     optimiser   over     kind         elements per matrix       why
     muon        tensor   all-to-all   2 x L' D C / (fsdp tensor)    whole matrices for the products,
@@ -9,10 +9,11 @@
     adafactor   tensor   all-reduce   L D / fsdp                    float32: means of rows
     adafactor   fsdp     all-reduce   L C'                          float32: means of columns
 
-L' is L rounded up to a multiple of fsdp x tensor. Muon moves the format of its products
-(`precision.compute`) and no table; Adafactor's tables are matrices as well, of one layer. Routers
-and matrices that make latents are not cut over tensor, nor moved over it.
-The sizes of Adafactor's steps, a number per matrix, are left out.
+L': the layers are rounded up to a multiple of fsdp x tensor before they are multiplied by experts.
+Muon moves the format of its products (`precision.between`) and no table; Adafactor's tables are
+matrices as well, of one layer. Routers and matrices that make latents are not cut over tensor, nor
+moved over it: their layers are rounded up to a multiple of fsdp alone. The sizes of Adafactor's
+steps, a number per matrix, are left out.
 """
 
 from collections.abc import Iterator

@@ -58,7 +58,6 @@ Variations:
   the norms of latents.
 - Layers with experts: scaling/expected/experts.py. A pipeline: scaling/expected/stages.py. ZeRO
   stages 1 and 2, which gather weights once per step: scaling/expected/zero.py.
-
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
   (`scaling.expected.optimizer`); AdamW and Lion move nothing.
 

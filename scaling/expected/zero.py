@@ -7,9 +7,9 @@
     1      reduce-scatter   W L + E + P          after the last microbatch; float32 if it is a sum
     2      reduce-scatter   M (W L + E + P)      each gradient where it arises
 
-A table that meets each tensor device's own tokens is summed over tensor before it is scattered:
-whole, in each microbatch, for each use. The shards of gradients are summed over the other replicas
-as in stage 3.
+What meets each tensor device's own tokens (a table, positions, routers, matrices of latents) is
+summed over tensor before it is scattered: whole, in each microbatch, for each use. Routers are held
+in float32. The shards of gradients are summed over the other replicas as in stage 3.
 """
 
 from collections.abc import Iterator

@@ -95,10 +95,11 @@ def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int]
     whole = jax.eval_shape(lambda params: gathered(params, layout), params)
     leaves = jax.tree.leaves(whole, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
     matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
-    elements = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in matrices)
-    summed = layout.dtype.itemsize if microbatches == 1 else FLOAT32
-    gradients = {"gradients": elements * summed} if layout.zero == 1 else {}
-    return {"zero_stage": layout.zero, "matrices": elements * layout.dtype.itemsize} | gradients
+    parts = [(math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype) for leaf in matrices]
+    held = sum(elements * dtype.itemsize for elements, dtype in parts)
+    summed = held if microbatches == 1 else sum(elements for elements, _ in parts) * FLOAT32
+    gradients = {"gradients": summed} if layout.zero == 1 else {}
+    return {"zero_stage": layout.zero, "matrices": held} | gradients
 
 
 def held_line(held: dict[str, int]) -> str:

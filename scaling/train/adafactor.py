@@ -6,10 +6,11 @@ those of its rows and of its columns, so that the state is as good as none.
     u     =  g / sqrt(row column / mean(row))
     step  =  u / max(1, rms(u))
 
-A matrix is d_model by all else, one for each layer. `optax.scale_by_factored_rms` is the same on
-one matrix; of a stack it would take the two longest dimensions for rows and columns, whatever they
-are (heads apart from head_dim), and does not factor what is shorter than 128. There is no momentum,
-and the rate is not relative to the size of a parameter, so that it means what it does in AdamW.
+A matrix is d_model (or a latent) by all else, one for each layer and expert. The same on one matrix
+is `optax.scale_by_factored_rms`; of a stack it would take the two longest dimensions for rows and
+columns, whatever they are (heads apart from head_dim), and does not factor what is shorter than
+128. There is no momentum, and the rate is not relative to the size of a parameter, so that it means
+what it does in AdamW.
 
 On a mesh rows are cut like d_model and columns like the other dimension. The means of rows are one
 all-reduce over `tensor`, of [L, D/fsdp]; those of columns one over fsdp, of [L, F/tensor].

@@ -1,6 +1,7 @@
 """What the trainer cannot run (yet), refused by name before any device work."""
 
 import math
+import re
 from typing import Any
 
 from meshes.errors import InputError, check_range
@@ -11,6 +12,7 @@ from scaling.run import Pipeline, Run, Train
 from scaling.stages import TRAINED
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
+NUMBER = re.compile(r"\d+\.\d+")
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
 
@@ -40,10 +42,12 @@ def check_device(run: Run, device: Any) -> None:
     """Raise InputError for a number format that this `jax.Device` has no units for.
 
     XLA multiplies 8-bit numbers as wider ones there: slower than "bf16", and less exact. A CPU,
-    where such a run is tried out, is let off.
+    where such a run is tried out, is let off, and so are GPUs that name no number (AMD's: gfx942).
     """
-    capability = float(getattr(device, "compute_capability", None) or ADA)
-    if run.precision.compute == "fp8" and device.platform == "gpu" and capability < ADA:
+    if run.precision.compute != "fp8" or device.platform != "gpu":
+        return
+    capability = getattr(device, "compute_capability", "")
+    if NUMBER.fullmatch(capability) and float(capability) < ADA:
         raise InputError(
             f"precision.compute='fp8': {device.device_kind} (compute capability {capability}) does "
             f"not multiply 8-bit floating point, which begins with {ADA}; use bf16"

@@ -17,7 +17,7 @@ STACKED = ("expert", "experts")  # logical dimensions that number matrices
 
 
 class Axes(NamedTuple):
-    """Positions of a parameter's dimensions. Rows run along d_model."""
+    """Positions of a parameter's dimensions. Rows run along d_model, or a latent."""
 
     stack: tuple[int, ...]
     rows: tuple[int, ...]  # (): a vector

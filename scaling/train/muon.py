@@ -62,7 +62,7 @@ def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientT
     Args:
         beta: of the momentum.
         epsilon: added to the norm that a matrix is divided by.
-        products: format of the matrix products, as `precision.compute`.
+        products: format of the matrix products, as `precision.between`.
     """
 
     def init(params: Any) -> MuonState:

@@ -186,7 +186,7 @@ def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     cases = list(matmul_cases(mesh, SMALL))[:1]
     (point,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
     assert len(point.seconds) == 2 and min(point.seconds) > 0
-    assert "compiling 1 operations" in told and "repeat 2 of 2" in told[-1]
+    assert "compiling 1 operations, most of them twice" in told and "repeat 2 of 2" in told[-1]
 
 
 def test_one_device_alone_can_be_measured():

@@ -185,6 +185,6 @@ def test_a_gpu_without_8_bit_units_is_refused_before_anything_is_compiled() -> N
     run = Case("data=1").run
     with pytest.raises(InputError, match=r"A100 \(compute capability 8.0\).*begins with 8.9; use"):
         check_device(run, Gpu("8.0"))
-    for fine in (Gpu("8.9"), Gpu("9.0"), jax.devices()[0]):
+    for fine in (Gpu("8.9"), Gpu("9.0"), Gpu("gfx942"), jax.devices()[0]):
         check_device(run, fine)
     check_device(replace(run, precision=Precision("bf16")), Gpu("8.0"))

@@ -340,6 +340,15 @@ def test_sharding_shows_what_a_step_holds(microbatches: int, size: int, tmp_path
     assert expected(run, case.shape, 0)["fsdp", "reduce-scatter"] == held["gradients"]
 
 
+@pytest.mark.parametrize("model", ["moe", "latent"])
+def test_sharding_shows_what_the_table_gathers_and_scatters(model, tmp_path, capsys) -> None:
+    case = Case(1, "fsdp=2,tensor=2", 1, model)  # a router is held in float32
+    held = json.loads(shown(case, tmp_path, capsys))["held"]
+    table = expected(replace(case.run, precision=Precision("bf16")), case.shape, 0)
+    assert held["matrices"] == table["fsdp", "all-gather"]
+    assert held["gradients"] == table["fsdp", "reduce-scatter"]
+
+
 def test_sharding_says_it_in_words_and_nothing_where_there_is_nothing(tmp_path, capsys) -> None:
     said = [shown(Case(z, "fsdp=2"), tmp_path, capsys, as_json=False) for z in (1, 2, 3)]
     assert "\nzero_stage 1: during a step also 180,224 bytes/device of matrices" in said[0]
