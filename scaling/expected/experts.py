@@ -41,6 +41,7 @@ from models.accounting.matrices import (
 )
 from models.config import ModelConfig
 from scaling.expected.lines import FLOAT32, INT32, Asked, Line
+from scaling.expected.weights import shards
 from scaling.expected.zero import held_lines, holds
 from scaling.run import Run
 from scaling.stages import recomputes, ticks_of
@@ -86,7 +87,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
 
 def _weights(step: Asked) -> Iterator[Line]:
     """Matrices: gathered twice, their gradients scattered and summed."""
-    config, M, layers = step.config, step.microbatches, n_moe_layers(step.config)
+    config, layers = step.config, n_moe_layers(step.config)
     dense, latent, experts, router = _elements(config)
     passes, stored = step.passes(layers), layers / step.shape.stage
     tensor, fsdp, expert = step.shape.tensor, step.shape.fsdp, step.shape.expert
@@ -96,22 +97,15 @@ def _weights(step: Asked) -> Iterator[Line]:
         ("routed experts of a layer", experts / tensor / expert, step.itemsize, OF_EXPERTS, False),
         ("router of a layer", router, FLOAT32, REPLICAS, True),
     ):
-        size = elements * itemsize
-        over_tensor = ("tensor",) if is_whole and step.sequence_parallel else ()
+        size, shard = elements * itemsize, (elements / fsdp, stored, replicas)
+        over_tensor = is_whole and step.sequence_parallel
         if holds(step):
-            whole = bool(over_tensor), itemsize
-            yield from held_lines(step, what, elements, layers, passes, *whole)
-            over_tensor = ()
-        else:
-            yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
-            yield Line(step.over("fsdp"), "reduce-scatter", size, passes, what)
-        if M == 1 and step.shape.stage == 1:
-            axes = step.over(*replicas, *over_tensor)
-            yield Line(axes, "all-reduce", size / fsdp, layers, what)
-        else:
-            summed = elements * FLOAT32 / fsdp
-            yield Line(step.over(*replicas), "all-reduce", summed, stored, what)
-            yield Line(step.over(*over_tensor), "all-reduce", size / fsdp, passes, what)
+            yield from held_lines(step, what, elements, layers, passes, over_tensor, itemsize)
+            yield from shards(step, what, *shard, 0, itemsize)
+            continue
+        yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
+        yield Line(step.over("fsdp"), "reduce-scatter", size, passes, what)
+        yield from shards(step, what, *shard, over_tensor * passes, itemsize)
 
 
 def _exchange(step: Asked) -> Iterator[Line]:

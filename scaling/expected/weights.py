@@ -37,23 +37,30 @@ def weight_lines(step: Asked) -> Iterator[Line]:
         size, shard = elements * step.itemsize, elements / step.shape.fsdp
         if holds(step):
             yield from held_lines(step, what, elements, sums, scatters, bool(over_tensor))
-            yield from _shards(step, what, shard, sums, replicas, 0)
+            yield from shards(step, what, shard, sums, replicas, 0)
             continue
         yield Line(step.over("fsdp"), "all-gather", size, gathers, what)
         yield Line(step.over("fsdp"), "reduce-scatter", size, scatters, what)
-        yield from _shards(step, what, shard, sums, replicas, over_tensor)
+        yield from shards(step, what, shard, sums, replicas, over_tensor)
 
 
-def _shards(
+def shards(
     step: Asked,
     what: str,
     elements: float,
     stored: float,
     replicas: tuple[str, ...],
     over_tensor: float,
+    itemsize: int | None = None,
 ) -> Iterator[Line]:
-    """Shards of gradients, summed over replicas once per step; `over_tensor` times over tensor."""
-    size = elements * step.itemsize
+    """Shards of the gradients of `stored` equal weights, summed over replicas once per step.
+
+    Args:
+        elements: of one shard.
+        over_tensor: times per step that they are summed over tensor as well; 0: they are not.
+        itemsize: bytes of an element; None: those of the compute format.
+    """
+    size = elements * (itemsize or step.itemsize)
     if step.microbatches == 1 and step.shape.stage == 1:
         axes = step.over(*replicas, "tensor") if over_tensor else step.over(*replicas)
         yield Line(axes, "all-reduce", size, stored, what)
