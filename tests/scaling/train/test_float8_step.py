@@ -34,6 +34,9 @@ from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, loss_and_gradients
 
 SEQUENCES, SEQ_LEN = 8, 32
+# A wrong scale or a missing part moves these by far more; the worst of three cases, seen with jax
+# 0.10.2 on CPU: 0.976 (queries of latent attention) and 4.8 % (a norm's scale).
+LEAST_COSINE, LENGTH = 0.97, 0.1
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 H100 = catalog.load("dgx-h100")
 _toy = functools.partial(ModelConfig, 64, d_model=64, n_layers=2, n_heads=4, head_dim=16, d_ff=128)
@@ -123,8 +126,8 @@ def check(case: Case) -> None:
             continue  # zero without rotation, see test_sharded_step
         g, w = gradient.ravel().astype(np.float64), wanted[name].ravel().astype(np.float64)
         lengths = np.linalg.norm(g), np.linalg.norm(w)
-        assert g @ w / np.prod(lengths) > 0.97, name
-        assert lengths[0] == pytest.approx(lengths[1], rel=0.1), name
+        assert g @ w / np.prod(lengths) > LEAST_COSINE, name
+        assert lengths[0] == pytest.approx(lengths[1], rel=LENGTH), name
 
 
 @pytest.mark.parametrize("case", FAST, ids=str)
