@@ -55,7 +55,8 @@ def xla_target_text(
     if accelerator.vendor != "NVIDIA" or capability is None or capability < FIRST_CAPABILITY:
         raise InputError(
             f"{accelerator.name} cannot be compiled for without the device: XLA does so for NVIDIA "
-            f"chips of compute capability {FIRST_CAPABILITY} or newer; use --source analytic"
+            f"chips of compute capability {FIRST_CAPABILITY} or newer; choose a cluster of "
+            "such chips, or host"
         )
     chip = {field: int(accelerator.required(ours)) for field, ours in CHIP_FIELDS.items()}
     lines = [f"  {field}: {value}" for field, value in {**CUDA_LIMITS, **chip}.items()]

@@ -25,7 +25,7 @@ def matrix(
 
     Raises:
         ShardingTypeError: an axis does not divide its dimension (checked earlier, in user's words,
-            by `scaling.train.checks`).
+            by `scaling.layouts`).
     """
     sample = jax.random.normal(key, shape, jnp.float32, out_sharding=layout.spec(*dims))
     return nnx.Param(sample * std, dims=dims)

@@ -1,6 +1,6 @@
 """One run as plain data: model, batch, mesh, precision, training. `run.json` is this, written down.
 
-Every default is the one that the contract of run.json states; unknown keys are errors.
+The defaults of `run.json` are those below; a key that is not known is an error.
 """
 
 import json

@@ -33,7 +33,7 @@ def predict(
         run: recipe name, file.py:function, run.json, or a .jsonl with one run per line.
         cluster: catalogue name or TOML file (default: the run's, else host, this machine).
         nodes: number of hosts (default: the run's, else 1).
-        mesh: axis sizes; without them, all devices as fsdp.
+        mesh: axis sizes; replaces the run's mesh. Without either, all devices are fsdp.
         device_order: axes joined by commas, outermost first; the last has neighbouring devices.
         override: key=value on top of the cluster's figures, repeatable.
         source: where the program comes from; analytic is not there yet.

@@ -28,8 +28,8 @@ def train(
 
     Args:
         run: recipe name, file.py:function, or run.json.
-        mesh: axis sizes such as data=2,fsdp=4; replaces the run's mesh. Without one, all devices
-            are fsdp.
+        mesh: axis sizes such as data=2,fsdp=4; replaces the run's mesh. Without either, all
+            devices are fsdp.
         steps: train to this step instead of the run's.
         run_dir: where everything is written (default: runs/NAME).
         resume: continue from the newest checkpoint in the run folder.
@@ -102,7 +102,7 @@ def sharding(
 
     Args:
         run: recipe name, file.py:function, or run.json.
-        mesh: axis sizes; without them, `devices` as fsdp.
+        mesh: axis sizes; replaces the run's mesh. Without either, `devices` are fsdp.
         devices: number of devices; must be the mesh's, where one is given (default: 1).
         json: print one JSON document instead of a table.
     """

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from experiments import host_check
-from experiments.host_check import CASES, Result, check, naive_time, save, summary, table, verdict
+from experiments.host_cases import CASES, DEVICES
+from experiments.host_check import check, naive_time
+from experiments.host_results import GOAL, Result, save, summary, table, verdict
 from meshes.shape import MeshShape
 from models.accounting import count_parameters, hardware_flops
 from scaling.cost.points import MatmulPoint, Points
@@ -44,7 +46,7 @@ def test_there_are_twelve_cases_or_more_and_they_differ_in_everything():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_case_uses_eight_devices_and_has_1_to_50_million_parameters(case):
-    assert case.mesh.devices == host_check.DEVICES
+    assert case.mesh.devices == DEVICES
     assert 1e6 < count_parameters(case.run.model).total < 50e6
     assert case.sequences % (case.microbatches * case.mesh.data * case.mesh.fsdp) == 0
 
@@ -67,7 +69,7 @@ def test_the_summary_counts_absolute_errors():
     assert found["mean_error"] == approx(0.8 / 3)
     assert (found["median_error"], found["worst_error"]) == (approx(0.1), approx(0.6))
     assert found["mean_naive_error"] == approx(0.5)
-    assert found["goal"] == host_check.GOAL
+    assert found["goal"] == GOAL
     assert "missed" in verdict(found)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pytest import approx
 
-from experiments.host_check import CASES
+from experiments.host_cases import CASES
 from meshes.errors import InputError
 from scaling.calibrate import steps as module
 from scaling.calibrate.steps import Steps, priced_alone, reference_runs, step_benches
