@@ -71,7 +71,7 @@ def _written(
     data |= {key: config.bias for key in family.bias_keys}
     data |= _fixed(config, family)
     if family.rope_theta is not None:
-        data |= _rope(config) | {"max_position_embeddings": seq_len}
+        data |= _rope(config) | {"max_position_embeddings": _longest(config, seq_len)}
     if family.window != "none":
         data["sliding_window"] = config.sliding_window
     if family.window == "switched":
@@ -96,6 +96,14 @@ def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
         if ACTIVATIONS[config.mlp] in family.only.get(key, ()):
             keys[key] = ACTIVATIONS[config.mlp]
     return keys
+
+
+def _longest(config: ModelConfig, seq_len: int) -> int:
+    """Tokens that the written model is for. Releases of transformers before 5 divide it by YaRN's
+    original length and take that for its factor, so there it follows from the two."""
+    if config.yarn is None:
+        return seq_len
+    return round(config.yarn.factor * config.yarn.original_max_positions)
 
 
 def _rope(config: ModelConfig) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import tyro
 
 from meshes.errors import InputError, nearest
 from scaling.train.launch import avoid_absent_gpus
+from scaling.train.output import let_go
 from scaling.verbs.machines import cluster, collective, testbed
 from scaling.verbs.pricing import calibrate, compare, predict
 from scaling.verbs.training import export, sample, sharding, train
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(STOPPED, file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go(sys.stdout)
         return 0
 
 

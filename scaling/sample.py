@@ -15,7 +15,7 @@ from meshes.errors import InputError
 from models.decode import Cache, empty_cache, extend
 from models.transformer import Transformer
 from scaling.run import Run
-from scaling.train.data import BYTE_VOCABULARY, decode, encode
+from scaling.train.tokens import BYTE_VOCABULARY, decode, encode
 from scaling.trained import newest_model, run_of_folder
 
 TINY = 1e-6  # temperature that is greedy already

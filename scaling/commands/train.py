@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are aske
 
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
+OTHER_CODES = {1: "failed", 2: "was given bad input"}  # of `scaling.cli`
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,18 @@ class TrainArguments:
 def train_command(given: TrainArguments) -> int:
     """Train the run that is named; returns the exit code."""
     from scaling.train.launch import job_kind
+    from scaling.train.output import outlives_its_readers
     from scaling.train.restarts import end_with_parent, is_beside_another, run_with_restarts
 
     run = with_mesh(with_steps(resolve(given.run), given.steps), given.mesh)
     folder = given.run_dir or Path("runs") / _as_folder(run.name)
-    if given.restarts or (job_kind(os.environ) and not is_beside_another()):
-        return run_with_restarts(_words(given), given.restarts, folder)
-    if is_beside_another():
-        end_with_parent()
-    return _train(run, given, folder)
+    with outlives_its_readers():
+        if given.restarts or (job_kind(os.environ) and not is_beside_another()):
+            words, code = _words(given), given.stopped_code
+            return run_with_restarts(words, given.restarts, folder, stopped_code=code)
+        if is_beside_another():
+            end_with_parent()
+        return _train(run, given, folder)
 
 
 def _as_folder(name: str) -> str:
@@ -77,7 +81,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from scaling.train.stopping import NotFinite
     from scaling.weights.imported import open_weights
 
-    check_range("--stopped-code", given.stopped_code, 0, MOST_CODE)
+    _check_stopped_code(given.stopped_code)
     profile = parse_range(given.record_profile, run.train.steps) if given.record_profile else None
     options = Options(folder, given.resume, profile, given.sinks, began=began(), initial=given.init)
     check_sinks(given.sinks)
@@ -107,6 +111,16 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
         return 1
     _say(_ending(outcome, folder), sys.stdout)
     return given.stopped_code if outcome.stopped_by else 0
+
+
+def _check_stopped_code(code: int) -> None:
+    """Refuse a code that the shell has, or that says something else."""
+    check_range("--stopped-code", code, 0, MOST_CODE)
+    if code in OTHER_CODES:
+        raise InputError(
+            f"--stopped-code {code} also says that a run {OTHER_CODES[code]}; choose 0, or 3 to "
+            f"{MOST_CODE}"
+        )
 
 
 def _check_asked(run: Run, given: TrainArguments, folder: Path) -> None:

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import textwrap
+import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,18 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
 from meshes.errors import InputError
 from scaling.train import checksums
+from scaling.train.agreement import found_by_all, said_by_first
+from scaling.train.matching import State, check_match, placed
 
 STEP_FOLDER = re.compile(r"step_(\d{8,})")
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
+POLL = 0.1  # s between looks at a shared folder
 
-State = Any  # a pytree of jax arrays: nested dicts, tuples, optax states
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
 
 
@@ -46,8 +46,8 @@ class Checkpoints:
     """The checkpoints of one run folder: at most one being written, the `keep` newest kept.
 
     Every process of a job makes one on the same shared folder and calls it at the same steps;
-    process 0 writes the commit mark and deletes. Use it as a context manager, or close it: what is
-    still being written when Python exits is lost.
+    process 0 writes the commit mark, for which the others wait, and deletes. Use it as a context
+    manager, or close it: what is still being written when Python exits is lost.
     """
 
     def __init__(self, folder: Path | str, keep: int = 2):
@@ -184,8 +184,8 @@ class Checkpoints:
         """State, place in the data and run description of a checkpoint known to be whole."""
         path = self._path(step)
         metadata = ocp.metadata(path, checkpointable_name="state")
-        _check_match(metadata.metadata, abstract_state, path)
-        state = ocp.load(path, _placed(abstract_state), checkpointable_name="state")
+        check_match(metadata.metadata, abstract_state, path)
+        state = ocp.load(path, placed(abstract_state), checkpointable_name="state")
         return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
@@ -194,12 +194,23 @@ class Checkpoints:
             response.result()
             if jax.process_index() == 0:
                 checksums.write(self._path(step))
+            else:
+                self._wait_for_mark(step)
         except Exception as error:
             self._delete_unfinished()
             raise self._failure(step, _reason(error)) from error
         self._damaged.discard(step)
         self._delete_unfinished()
         self._delete_old(step)
+
+    def _wait_for_mark(self, step: int) -> None:
+        """Return when process 0 has read all files again: minutes, for a large model.
+
+        Going on before it would mean waiting in jax for process 0, with a deadline: at the end of
+        the run, or in the next save. Where process 0 fails instead, this process ends with it.
+        """
+        while not (self._path(step) / checksums.FILE).exists():
+            time.sleep(POLL)
 
     def _delete_unfinished(self) -> None:
         """Delete what interrupted saves left behind."""
@@ -219,7 +230,7 @@ class Checkpoints:
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if self._free_bytes() < needed:
+        if not said_by_first(self._free_bytes() >= needed):
             raise self._failure(step, f"it needs {needed:,} bytes")
 
     def _free_bytes(self) -> int:
@@ -246,44 +257,5 @@ def _reason(error: Exception) -> str:
 def _damage(path: Path) -> str | None:
     """What is wrong with the files of a checkpoint; all processes come to the same conclusion."""
     damage = checksums.damage(path, jax.process_index(), jax.process_count())
-    if jax.process_count() == 1:
-        return damage
-    sound = multihost_utils.process_allgather(np.array(damage is None))
-    return damage if sound.all() else damage or "another process found a damaged file"
-
-
-def _check_match(saved: State, wanted: State, path: Path) -> None:
-    """Raise InputError with the first leaf in which a checkpoint differs from the run."""
-    there, here = _leaves(saved), _leaves(wanted)
-    for name in {**here, **there}:
-        if here.get(name) != there.get(name):
-            raise InputError(
-                f"checkpoint {path} belongs to another run: {name} is "
-                f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here. "
-                "Resume with the model and optimizer it was saved with (run.json beside it), or "
-                "start in another --run-dir."
-            )
-
-
-def _leaves(tree: State) -> dict[str, str]:
-    """Name -> type of each array of a tree, such as {"params/wq": "float32[64, 32]"}."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in flat
-    }
-
-
-def _placed(abstract_state: State) -> State:
-    """The same tree with a sharding on every leaf: replicated where none is given."""
-    shardings = [leaf.sharding for leaf in jax.tree.leaves(abstract_state)]
-    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
-    replicated = (
-        NamedSharding(meshes[0], PartitionSpec())
-        if meshes
-        else jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    )
-    place = lambda leaf: jax.ShapeDtypeStruct(
-        leaf.shape, leaf.dtype, sharding=leaf.sharding or replicated
-    )
-    return jax.tree.map(place, abstract_state)
+    sound = found_by_all(damage is None)
+    return None if sound else damage or "another process found a damaged file"

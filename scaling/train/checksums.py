@@ -9,16 +9,23 @@ A CRC-32 misses one damaged file in 2**32; it guards against accidents, not agai
 import json
 import os
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 FILE = "checksums.json"
 READ_BYTES = 1 << 24  # 16 MiB at a time: large reads, little memory
+READERS = 8  # files read at once: zlib lets other threads run while it computes
 
 
 def write(folder: Path) -> None:
     """Record every file of `folder`, and by that mark the folder as finished."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != FILE)
-    sums = {str(file.relative_to(folder)): [file.stat().st_size, _crc32(file)] for file in files}
+    with ThreadPoolExecutor(READERS) as readers:
+        crcs = readers.map(_crc32, files)
+    sums = {
+        str(file.relative_to(folder)): [file.stat().st_size, crc32]
+        for file, crc32 in zip(files, crcs, strict=True)
+    }
     unfinished = folder / f"{FILE}.unfinished"
     with unfinished.open("w") as out:
         json.dump(sums, out, indent=1)
@@ -38,7 +45,8 @@ def damage(folder: Path, share: int = 0, shares: int = 1) -> str | None:
     try:
         recorded = json.loads((folder / FILE).read_text())
         files = [(folder / name, size, crc32) for name, (size, crc32) in recorded.items()]
-        found = (_difference(*file) for file in files[share::shares])
+        with ThreadPoolExecutor(READERS) as readers:
+            found = readers.map(lambda file: _difference(*file), files[share::shares])
         return next((words for words in found if words), None)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return f"{FILE} or a file that it lists cannot be read ({error})"

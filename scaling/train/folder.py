@@ -1,17 +1,23 @@
 """The run folder: who may write there, what it already holds, and what a full disk means."""
 
 import errno
+import fcntl
+import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 
 from meshes.errors import InputError
+from scaling.train.agreement import said_by_first
 from scaling.train.checkpoint import Checkpoints
+
+LOCK = ".lock"  # in the run folder; names the process that writes there
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,39 @@ def own_folder(folder: Path) -> Path:
     """Where this process keeps its metrics: the run folder for the first one."""
     index = jax.process_index()
     return folder / f"process_{index}" if index else folder
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Hold an existing run folder for this job; a process that ends in any way lets go of it.
+
+    Raises:
+        InputError: another job writes there. On all processes.
+    """
+    with ExitStack() as stack:
+        holder = _lock(folder, stack) if jax.process_index() == 0 else None
+        if not said_by_first(holder is None):
+            raise InputError(
+                f"{folder} is being written by {holder or 'another run'}; wait until that has "
+                "ended, or choose another --run-dir"
+            )
+        yield
+
+
+def _lock(folder: Path, stack: ExitStack) -> str | None:
+    """Lock the folder until the stack ends; who holds it, where somebody else does."""
+    file = stack.enter_context((folder / LOCK).open("a+"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        return file.read().strip() or "another process"
+    except OSError:  # a file system without locks
+        return None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+    return None
 
 
 @contextmanager

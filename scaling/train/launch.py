@@ -44,16 +44,19 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
     try:
         if found == "explicit":
             address, count, index = (_explicit(env)[name] for name in EXPLICIT)
-            local = [int(env[name]) for name in LOCAL_RANK if env.get(name)]
             jax.distributed.initialize(
                 address,
                 int(count),
                 int(index),
-                local[:1] or None,
+                local_devices(env),
+                cluster_detection_method="deactivate",  # would take one device where we say all
                 heartbeat_timeout_seconds=HEARTBEAT,
             )
         else:
-            jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT)
+            jax.distributed.initialize(
+                local_device_ids=local_devices(env) or _visible_gpus(env),
+                heartbeat_timeout_seconds=HEARTBEAT,
+            )
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"could not join the {found} job: {error} Give every process the address of the first "
@@ -78,6 +81,27 @@ def job_kind(env: Mapping[str, str]) -> str | None:
     if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
         return "Slurm"
     return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
+
+
+def local_devices(env: Mapping[str, str]) -> list[int] | None:
+    """The one accelerator of a process that shares its host with others of its job; None for all.
+
+    Open MPI says how many there are on this host. Slurm says on how many nodes they are: with more
+    processes than nodes each is taken to have one accelerator.
+    """
+    several = (
+        _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
+        _count(env, "SLURM_STEP_NUM_TASKS") > _count(env, "SLURM_STEP_NUM_NODES"),
+    )
+    ranks = zip(LOCAL_RANK, several, strict=True)
+    found = [env[name] for name, shared in ranks if shared and env.get(name)]
+    return [int(found[0])] if found else None
+
+
+def _visible_gpus(env: Mapping[str, str]) -> list[int] | None:
+    """All of them by number, as far as the launcher says; without it jax takes one in such jobs."""
+    named = [name for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return list(range(len(named))) or None
 
 
 def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:

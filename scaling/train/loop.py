@@ -22,7 +22,7 @@ import numpy as np
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
-from scaling.train.folder import Options, full_disk_explained, own_folder
+from scaling.train.folder import Options, full_disk_explained, own_folder, sole_writer
 from scaling.train.goodput import Clock, started_clock
 from scaling.train.hosts import EVERY, Hosts, host_words
 from scaling.train.measured import MEASURED, peak_memory, save_measured
@@ -71,11 +71,13 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
 
     Raises:
         NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
-        InputError: the checkpoint to resume from does not fit, or the disk is full.
+        InputError: the checkpoint to resume from does not fit, another job writes to the folder, or
+            the disk is full.
     """
     run, folder = plan.run, options.folder
     folder.mkdir(parents=True, exist_ok=True)
     with full_disk_explained(folder), ExitStack() as stack:
+        stack.enter_context(sole_writer(folder))
         stack.enter_context(jax.set_mesh(plan.mesh))
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)

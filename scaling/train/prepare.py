@@ -18,8 +18,8 @@ from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
 from scaling.optimizers import optimizer_of
 from scaling.run import Run, run_dict
+from scaling.train.agreement import different
 from scaling.train.checks import check_device, check_settings, check_trainable
-from scaling.train.data import TokenSource, open_source
 from scaling.train.options import compiler_options
 from scaling.train.stacking import restacked
 from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
@@ -33,6 +33,7 @@ from scaling.train.step import (
     jitted_step,
     state_of,
 )
+from scaling.train.tokens import TokenSource, fingerprint, open_source
 from scaling.weights.imported import import_weights
 
 
@@ -73,6 +74,7 @@ def plan(run: Run) -> Plan:
     rules = rules_for(run, mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
     _check_enough(run, source)
+    _check_same(source)
     check_device(run, jax.devices()[0])
     layout = layout_for(run, rules, flash_platform(jax.devices()[0]))
     return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
@@ -85,6 +87,17 @@ def _check_enough(run: Run, source: TokenSource) -> None:
             f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
             f"is more than the data's {windows} ({source.description}); use at most {windows}, or "
             "more data"
+        )
+
+
+def _check_same(source: TokenSource) -> None:
+    """Refuse to train where processes would draw their rows from different data."""
+    others = different(fingerprint(source))
+    if others:
+        raise InputError(
+            f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
+            f'{source.description}. Name the same files on every host ("stdlib" differs from one '
+            "version of Python to the next)."
         )
 
 

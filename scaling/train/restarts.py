@@ -31,19 +31,25 @@ ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are go
 SIGNALS = {number.value: number.name for number in signal.Signals}
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 BEGAN = "SCALING_TRAIN_BEGAN"  # environment variable: unix time at which the first attempt began
+RECORD = "--record-profile"  # FROM:TO
 SETTLE = 2.0  # s until the others have seen that the coordinator is gone
 LONGEST_END = HEARTBEAT + 10.0  # s until the old processes of a job have ended
 POLL = 0.2  # s
 
 
 def run_with_restarts(
-    arguments: list[str], restarts: int, folder: Path, env: Mapping[str, str] = os.environ
+    arguments: list[str],
+    restarts: int,
+    folder: Path,
+    env: Mapping[str, str] = os.environ,
+    stopped_code: int = 0,
 ) -> int:
     """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
 
     A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
     (exit code 2) and a stop on NaN are not retried: they would happen again. SIGTERM and SIGINT
-    are passed on to the child, and nothing is retried after one.
+    are passed on to the child, and nothing is retried after one, nor after one that another process
+    of the job was sent: all of them end with `stopped_code`.
 
     Returns:
         The exit code of the last attempt.
@@ -61,7 +67,7 @@ def run_with_restarts(
             code = LOST
         # What was good input once is so later: then a job of several could not come together.
         bad_input = code == BAD_INPUT and not (several and attempt)
-        if code == 0 or bad_input or told_to_stop or attempt == restarts:
+        if code in (0, stopped_code) or bad_input or told_to_stop or attempt == restarts:
             break
         if several:
             _let_the_others_end(env)
@@ -111,8 +117,9 @@ def _last_words(code: int, who: str, saved: int | None) -> str:
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 
 
-def _stops_on_nan(folder: Path) -> set[Path]:
-    return set(folder.glob("nan_step_*.npz"))
+def _stops_on_nan(folder: Path) -> set[tuple[Path, int]]:
+    """Their files, with the times at which they were written: the same step may stop again."""
+    return {(path, path.stat().st_mtime_ns) for path in folder.glob("nan_step_*.npz")}
 
 
 def _let_the_others_end(env: Mapping[str, str]) -> None:
@@ -160,10 +167,21 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
 
 def _continued(arguments: list[str], folder: Path) -> list[str]:
     """The arguments of a restart; what a crash before the first checkpoint wrote is dropped."""
-    if _saved(folder) is not None:
-        return [*arguments, *(["--resume"] if "--resume" not in arguments else [])]
-    (folder / "metrics.jsonl").unlink(missing_ok=True)
-    return arguments
+    saved = _saved(folder)
+    if saved is None:
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
+        return arguments
+    words = _still_to_record(arguments, saved)
+    return [*words, *(["--resume"] if "--resume" not in words else [])]
+
+
+def _still_to_record(arguments: list[str], saved: int) -> list[str]:
+    """The arguments without a profile whose first step is done."""
+    if RECORD not in arguments:
+        return arguments
+    place = arguments.index(RECORD)
+    first = int(arguments[place + 1].partition(":")[0])
+    return arguments if first > saved else arguments[:place] + arguments[place + 2 :]
 
 
 def _saved(folder: Path) -> int | None:

@@ -200,6 +200,16 @@ def test_a_pod_trains_and_goes_on_where_there_is_a_checkpoint(
     assert given.stopped_code != 0  # else a pod that is moved would count as done
 
 
+def test_pods_that_were_stopped_do_not_count_as_failed(objects, launched, understood, tmp_path):
+    settings = {k: v for k, v in variables(objects).items() if v} | {"RUN_DIR": str(tmp_path)}
+    words, _ = launched(*container(objects)["command"], **settings)
+    (rule,) = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
+    asked = rule["onExitCodes"]
+    assert (rule["action"], asked["operator"]) == ("Ignore", "In")
+    assert asked["values"] == [understood(["scaling", *words]).stopped_code]
+    assert asked["containerName"] == container(objects)["name"]
+
+
 def test_every_volume_that_is_mounted_is_there(objects):
     pod = objects["Job"]["spec"]["template"]["spec"]
     mounted = {mount["name"] for mount in container(objects)["volumeMounts"]}

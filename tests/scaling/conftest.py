@@ -52,9 +52,9 @@ def prepare():
 
     from meshes.devices import present_mesh
     from scaling.layouts import rules_for
-    from scaling.train.data import open_source
     from scaling.train.prepare import Plan, compile_programs
     from scaling.train.state import layout_for
+    from scaling.train.tokens import open_source
 
     def plan(run: Run) -> Plan:
         rules = rules_for(run, run.mesh)

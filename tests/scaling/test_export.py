@@ -12,13 +12,13 @@ from scaling import cli
 from scaling.layouts import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
-from scaling.train.data import open_source
 from scaling.train.folder import Options
 from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.stacking import stored_order
 from scaling.train.state import layout_for, to_dict
 from scaling.train.step import abstract_state, init_state
+from scaling.train.tokens import open_source
 from scaling.trained import newest_model
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program

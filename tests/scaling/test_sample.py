@@ -14,10 +14,10 @@ from scaling import cli
 from scaling.run import Batch, Run, save_run
 from scaling.sample import generate, load_model
 from scaling.train.checkpoint import Checkpoints
-from scaling.train.data import decode, encode
 from scaling.train.folder import Options
 from scaling.train.loop import train
 from scaling.train.state import to_dict
+from scaling.train.tokens import decode, encode
 
 STEPS, SEQ_LEN = 8, 16
 

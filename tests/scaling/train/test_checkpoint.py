@@ -4,6 +4,8 @@ import errno
 import resource
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -239,6 +241,21 @@ def test_each_process_checks_its_share_of_the_files(tmp_path):
     (tmp_path / "b").write_text("x")
     findings = [checksums.damage(tmp_path, share, 2) for share in range(2)]
     assert findings[0] is None and "b differs" in findings[1]
+
+
+def test_a_process_that_is_not_the_first_waits_for_the_mark(checkpoints, mesh, monkeypatch):
+    """The first one reads all files again; to go on before that meets jax's deadlines."""
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    mark = checkpoints.folder / "step_00000001" / checksums.FILE
+    contents = mark.read_text()
+    mark.unlink()
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with ThreadPoolExecutor() as other:
+        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
+        assert not wait([done], timeout=0.5).done
+        mark.write_text(contents)
+        assert done.result(timeout=10) is None
 
 
 def test_if_every_checkpoint_is_damaged_the_message_lists_them(checkpoints, mesh):

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from scaling.train.folder import Options
 from scaling.train.launch import (
     avoid_absent_gpus,
     job_kind,
+    local_devices,
     start_distributed,
 )
 from scaling.train.loop import train
@@ -103,6 +105,49 @@ def test_an_address_without_a_port_is_bad_input_before_anything_is_started(addre
 
 def test_a_single_process_starts_nothing():
     assert start_distributed({}) is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices"),
+    [
+        ({}, None),
+        (EXPLICIT, None),
+        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "1", "SLURM_LOCALID": "5"}, [5]),
+        ({"SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}, [0]),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "4", "SLURM_LOCALID": "0"}, None),
+        ({**EXPLICIT, "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, None),  # by hand, in a batch
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "7"}, [7]),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, None),
+    ],
+)
+def test_a_process_has_one_device_only_where_it_shares_its_host(environment, devices):
+    assert local_devices(environment) == devices
+
+
+@pytest.mark.parametrize(
+    ("environment", "given"),
+    [
+        (EXPLICIT, None),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}, None),
+        (
+            {
+                **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"},
+                "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+            },
+            [0, 1, 2, 3],
+        ),
+    ],
+)
+def test_jax_is_told_of_all_gpus_of_a_process_alone_on_its_host(monkeypatch, environment, given):
+    told = {}
+
+    def initialize(*words, **more):
+        told.update(more, local_device_ids=words[3] if words else more["local_device_ids"])
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    assert start_distributed(environment) == job_kind(environment)
+    assert told["local_device_ids"] == given
+    assert ("cluster_detection_method" in told) == (environment is EXPLICIT)
 
 
 # Signals
@@ -202,6 +247,32 @@ def test_the_nan_of_an_earlier_attempt_does_not_forbid_restarts(child, tmp_path)
     assert len(calls()) == 2
 
 
+def test_the_same_step_may_stop_on_nan_twice(child, tmp_path):
+    mark = tmp_path / "nan_step_7.npz"
+    mark.write_text("")
+    os.utime(mark, (1, 1))
+    calls = child(f"touch {mark}; exit 1")
+    assert run_with_restarts(["train"], 3, tmp_path) == 1
+    assert len(calls()) == 1
+
+
+@pytest.mark.parametrize(("saved", "recorded"), [(19, True), (20, False), (100, False)])
+def test_a_profile_that_has_been_passed_does_not_stop_a_restart(child, tmp_path, saved, recorded):
+    calls = child("[ $n -ge 2 ] || exit 1")
+    save_a_checkpoint(tmp_path, saved)
+    words = ["train", "toy", "--record-profile", "20:22", "--steps", "200"]
+    assert run_with_restarts(words, 1, tmp_path) == 0
+    assert calls()[0].endswith(" ".join(words))
+    again = " --record-profile 20:22" if recorded else ""
+    assert calls()[1].endswith(f"train toy{again} --steps 200 --resume")
+
+
+def test_a_stop_that_another_process_was_told_of_is_not_repeated(child, tmp_path):
+    calls = child("exit 75")
+    assert run_with_restarts(["train"], 3, tmp_path, stopped_code=75) == 75
+    assert len(calls()) == 1
+
+
 def test_a_negative_number_of_restarts_is_bad_input(tmp_path):
     with pytest.raises(InputError, match="--restarts -1"):
         run_with_restarts(["train"], -1, tmp_path)
@@ -276,7 +347,7 @@ def scaling(words, environment, **options):
     )
 
 
-def start_two(run, folder, cache):
+def start_two(run, folder, cache, working_in=(None, None)):
     """Two processes with two devices each, joined over the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -287,7 +358,10 @@ def start_two(run, folder, cache):
         "SCALING_CACHE": str(cache),
     }
     words = ["train", run, "--run-dir", folder, "--devices", 2]
-    return [scaling(words, {**common, "JAX_PROCESS_ID": str(index)}) for index in range(2)]
+    return [
+        scaling(words, {**common, "JAX_PROCESS_ID": str(index)}, cwd=place)
+        for index, place in enumerate(working_in)
+    ]
 
 
 def end_all(processes, seconds=DEADLINE):
@@ -317,6 +391,35 @@ def test_two_processes_train_like_one(toy, prepare, tmp_path):
     first, second = ((out, err) for out, err in outputs)
     assert "trained to step 8" in first[0] and "step 8/8" in first[1]
     assert "trained to step" not in second[0] and "step 8/8" not in second[1]
+
+
+@pytest.mark.slow
+def test_a_run_outlives_who_reads_its_lines(toy, tmp_path):
+    save_run(toy(steps=300), tmp_path / "run.json")
+    words = ["train", tmp_path / "run.json", "--run-dir", tmp_path / "run", "--devices", 1]
+    process = scaling(words, {"SCALING_CACHE": str(tmp_path / "cache")})
+    process.stderr.readline()
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(DEADLINE) == 0
+    assert len(losses(tmp_path / "run")) == 300
+    assert (tmp_path / "run" / "checkpoints" / "step_00000300" / "checksums.json").exists()
+
+
+@pytest.mark.slow
+def test_processes_with_other_data_do_not_train(toy, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder, word in zip(folders, ["one ", "two "], strict=True):
+        folder.mkdir()
+        (folder / "text.txt").write_text(word * 3000)
+    run = toy(mesh={"fsdp": 4}, data="text.txt")
+    save_run(run, tmp_path / "run.json")
+    processes = start_two(
+        tmp_path / "run.json", tmp_path / "run", tmp_path / "cache", working_in=folders
+    )
+    outputs = end_all(processes)
+    assert [process.returncode for process in processes] == [2, 2], outputs
+    assert all("the data of processes 1 are not those of process 0" in err for _, err in outputs)
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_measured_json_leaves_the_first_steps_out(finished):
 def test_nothing_else_is_written(finished):
     names = {path.name for path in finished[0].iterdir()}
     files = {"run.json", "metrics.jsonl", "measured.json", "environment.json"}
-    assert names == files | {"checkpoints"}
+    assert names == files | {"checkpoints", ".lock"}
 
 
 def dispatches_and_reads(toy, prepare, folder, **settings):
@@ -537,6 +537,8 @@ def test_resuming_nothing_is_exit_code_2(command, toy, capsys):
         ["--wandb"],
         ["--stopped-code", "126"],
         ["--stopped-code", "-1"],
+        ["--stopped-code", "1"],  # which says that a run failed
+        ["--stopped-code", "2"],
     ],
 )
 def test_bad_options_are_found_before_anything_is_compiled(command, toy, monkeypatch, words):

@@ -220,6 +220,18 @@ def test_a_written_config_is_the_model_again(name: str, tmp_path: Path) -> None:
     assert again == config
 
 
+@pytest.mark.parametrize("seq_len", [128, 4096, 1 << 20])
+def test_releases_that_work_out_the_factor_of_yarn_find_that_of_the_model(seq_len: int) -> None:
+    """transformers before 5 has max_position_embeddings / original_max_position_embeddings."""
+    yarn = Yarn(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
+    written = to_huggingface(replace(preset("deepseek-v3"), yarn=yarn), seq_len)
+    scaling = written["rope_scaling"]
+    factor = written["max_position_embeddings"] / scaling["original_max_position_embeddings"]
+    assert factor == scaling["factor"] == 40.0
+    plain = to_huggingface(preset("deepseek-v3"), seq_len)
+    assert plain["max_position_embeddings"] == seq_len
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

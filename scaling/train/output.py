@@ -1,0 +1,54 @@
+"""What a run prints, where the reader may end before it: the run itself is more than its lines.
+
+scaling train big 2>&1 | tee log     tee dies; the steps, checkpoints and metrics go on
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+
+@contextmanager
+def outlives_its_readers() -> Iterator[None]:
+    """Within it a pipe whose reader has gone takes what is printed, and nobody sees it."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Patient(stream) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stdout, sys.stderr = before
+
+
+def let_go(stream: TextIO) -> None:
+    """Have a stream whose reader has gone write to nowhere from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+class _Patient:
+    """A text stream that no missing reader breaks."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, if anybody reads."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            let_go(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, if anybody reads."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            let_go(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
