@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import sync_global_devices
 
 from experiments.testbed_case import Point, case
 from scaling.calibrate.timing import compiled, over_all
@@ -20,6 +21,14 @@ def counted() -> list[int]:
     return [int((COUNTERS / name).read_text()) for name in ("tx_bytes", "rx_bytes")]
 
 
+def counted_while_all_wait() -> list[int]:
+    """Nobody sends before everybody has read: a fast host's first bytes would count as earlier."""
+    sync_global_devices("done")
+    found = counted()
+    sync_global_devices("read")
+    return found
+
+
 def main(hosts: int, devices: int, size: int) -> None:
     start_distributed()
     for kind in KINDS:
@@ -29,15 +38,12 @@ def main(hosts: int, devices: int, size: int) -> None:
         zeros = np.zeros(made.mesh.size * made.shapes[0][0], np.float32)
         values = jax.make_array_from_callback(zeros.shape, sharding, zeros.__getitem__)
         jax.block_until_ready(program(values))
-        jax.experimental.multihost_utils.sync_global_devices("before")
-        before = counted()
+        before = counted_while_all_wait()
         jax.block_until_ready(program(values))
-        jax.experimental.multihost_utils.sync_global_devices("after")
-        moved = [(late - early) / TIMES for early, late in zip(before, counted(), strict=True)]
+        after = counted_while_all_wait()
+        moved = [(late - early) / TIMES for early, late in zip(before, after, strict=True)]
         print(json.dumps([kind, jax.process_index(), *moved]))
 
 
 if __name__ == "__main__":
-    import jax.experimental.multihost_utils
-
     main(*map(int, sys.argv[1:]))
