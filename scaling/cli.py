@@ -11,6 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -90,7 +91,8 @@ def _warn(message: Warning | str, *where: object, **more: object) -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    os.write(sys.stderr.fileno(), f"{STOPPED}\n".encode())
+    with suppress(OSError):  # Ctrl-C may have ended who reads it too
+        os.write(sys.stderr.fileno(), f"{STOPPED}\n".encode())
     _end()
 
 

@@ -17,6 +17,7 @@ from scaling.sequence import sequence_cut
 from scaling.stages import pipeline_line
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
+    from scaling.train.folder import Options
     from scaling.train.loop import Outcome
     from scaling.train.prepare import Plan, Programs
 
@@ -44,9 +45,9 @@ class TrainArguments:
 
 def train_command(given: TrainArguments) -> int:
     """Train the run that is named; returns the exit code."""
-    from scaling.train.launch import job_kind
+    from scaling.train.launch import NotJoined, job_kind
     from scaling.train.output import outlives_its_readers
-    from scaling.train.restarts import end_with_parent, is_beside_another, run_with_restarts
+    from scaling.train.restarts import LOST, end_with_parent, is_beside_another, run_with_restarts
 
     run = with_mesh(with_steps(resolve(given.run), given.steps), given.mesh)
     folder = given.run_dir or Path("runs") / _as_folder(run.name)
@@ -56,7 +57,11 @@ def train_command(given: TrainArguments) -> int:
             return run_with_restarts(words, given.restarts, folder, stopped_code=code)
         if is_beside_another():
             end_with_parent()
-        return _train(run, given, folder)
+        try:
+            return _train(run, given, folder)
+        except NotJoined as error:
+            print(f"error: {error}", file=sys.stderr)
+            return LOST
 
 
 def _as_folder(name: str) -> str:
@@ -70,15 +75,14 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     import jax
 
     from meshes.devices import use_host_devices
-    from scaling.train.folder import Options, check_folder, finished_step
+    from scaling.train.folder import Options, check_folder, finished_step, sole_writer
     from scaling.train.goodput import began
     from scaling.train.launch import start_distributed
-    from scaling.train.loop import Outcome, train
+    from scaling.train.loop import Outcome
     from scaling.train.metrics import check_sinks
     from scaling.train.options import use_compilation_cache
-    from scaling.train.prepare import compile_programs, plan
+    from scaling.train.prepare import plan
     from scaling.train.profile import parse_range
-    from scaling.train.stopping import NotFinite
     from scaling.weights.imported import open_weights
 
     _check_stopped_code(given.stopped_code)
@@ -101,16 +105,28 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     _say(changed)
     planned = plan(run)
     _say(_header(planned))
+    with sole_writer(folder):
+        return _run(planned, options, given.stopped_code)
+
+
+def _run(planned: "Plan", options: "Options", stopped_code: int) -> int:
+    """Compile, predict, train, and say how it went."""
+    from scaling.train.loop import train
+    from scaling.train.prepare import compile_programs
+    from scaling.train.stopping import NotFinite
+
+    folder = options.folder
     programs = compile_programs(planned)
     _say(_sharding(planned, programs))
-    options = replace(options, predicted=_predict(planned, programs, folder))
     try:
-        outcome = train(planned, programs, options)
+        outcome = train(
+            planned, programs, replace(options, predicted=_predict(planned, programs, folder))
+        )
     except NotFinite as error:
         _say([f"stopped: {error}"])
         return 1
     _say(_ending(outcome, folder), sys.stdout)
-    return given.stopped_code if outcome.stopped_by else 0
+    return stopped_code if outcome.stopped_by else 0
 
 
 def _check_stopped_code(code: int) -> None:

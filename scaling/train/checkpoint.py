@@ -207,9 +207,17 @@ class Checkpoints:
         """Return when process 0 has read all files again: minutes, for a large model.
 
         Going on before it would mean waiting in jax for process 0, with a deadline: at the end of
-        the run, or in the next save. Where process 0 fails instead, this process ends with it.
+        the run, or in the next save.
+
+        Raises:
+            OSError: process 0 has given up, and deleted the folder.
         """
-        while not (self._path(step) / checksums.FILE).exists():
+        path, seen = self._path(step), False
+        while not os.path.exists(path / checksums.FILE):  # no error while a server is away
+            there = os.path.exists(path)
+            if seen and not there:
+                raise OSError("process 0 could not finish it")
+            seen = there
             time.sleep(POLL)
 
     def _delete_unfinished(self) -> None:

@@ -5,11 +5,14 @@ import fcntl
 import os
 import shutil
 import socket
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import jax
 
@@ -18,6 +21,10 @@ from scaling.train.agreement import said_by_first
 from scaling.train.checkpoint import Checkpoints
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
+HELD = "is being written by another run"
+NEAR = 10.0  # s, for a process of this host to end once it is told to
+FAR = 120.0  # s, for a file server to forget a host that is gone (the lease of Linux's NFS: 90 s)
+POLL = 0.2  # s
 
 
 @dataclass(frozen=True)
@@ -80,35 +87,64 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def sole_writer(folder: Path) -> Iterator[None]:
-    """Hold an existing run folder for this job; a process that ends in any way lets go of it.
+    """Make the run folder and hold it for this job; a process that ends in any way lets go of it.
 
     Raises:
-        InputError: another job writes there. On all processes.
+        InputError: another job writes there and does not end soon. On all processes.
     """
     with ExitStack() as stack:
-        holder = _lock(folder, stack) if jax.process_index() == 0 else None
-        if not said_by_first(holder is None):
-            raise InputError(
-                f"{folder} is being written by {holder or 'another run'}; wait until that has "
-                "ended, or choose another --run-dir"
-            )
+        wrong = _lock(folder, stack) if jax.process_index() == 0 else ""
+        if not said_by_first(not wrong):
+            raise InputError(f"{folder} {wrong or HELD}; choose another --run-dir")
         yield
 
 
-def _lock(folder: Path, stack: ExitStack) -> str | None:
-    """Lock the folder until the stack ends; who holds it, where somebody else does."""
-    file = stack.enter_context((folder / LOCK).open("a+"))
+def _lock(folder: Path, stack: ExitStack) -> str:
+    """Lock the folder until the stack ends; what is in the way, if anything is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = stack.enter_context((folder / LOCK).open("a+"))
+    except OSError as error:
+        return f"cannot be written to ({error.strerror})"
+    holder = _locked(file)
+    if holder:
+        print(f"waiting for {holder}, which writes to {folder}", file=sys.stderr, flush=True)
+        deadline = time.monotonic() + (NEAR if _is_here(holder) else FAR)
+        while (holder := _locked(file)) and time.monotonic() < deadline:
+            time.sleep(POLL)
+    if holder:
+        return f"{HELD}, {holder}: wait until it has ended, or delete {LOCK} if its host is gone"
+    with suppress(OSError):  # who holds it is a courtesy
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+    return ""
+
+
+def _locked(file: TextIO) -> str:
+    """Who else has the lock; nobody where it is ours now, or cannot be had on this file system."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
         return file.read().strip() or "another process"
-    except OSError:  # a file system without locks
-        return None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    file.flush()
-    return None
+    except OSError:
+        return ""
+    return ""
+
+
+def _is_here(holder: str) -> bool:
+    """Whether it is a process of this host that has not ended."""
+    _, number, _, host = (*holder.split(), "", "", "", "")[:4]
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

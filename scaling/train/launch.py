@@ -23,7 +23,12 @@ GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the addres
     "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
     "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
 }
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # this process among its host's
+
+
+class NotJoined(InputError):
+    """The other processes did not come; another time they may."""
 
 
 def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
@@ -33,7 +38,8 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
         How the job was found ("explicit", "Slurm", "Open MPI"), or None for a single process.
 
     Raises:
-        InputError: the environment is incomplete, or the coordinator cannot be reached.
+        InputError: the environment is incomplete, or not understood.
+        NotJoined: the coordinator cannot be reached, or not all came in time.
     """
     found = job_kind(env)
     if found is None:
@@ -54,11 +60,12 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
             )
         else:
             jax.distributed.initialize(
-                local_device_ids=local_devices(env) or _visible_gpus(env),
+                local_device_ids=local_devices(env) or _all_visible(env),
                 heartbeat_timeout_seconds=HEARTBEAT,
             )
     except (RuntimeError, ValueError) as error:
-        raise InputError(
+        kind = NotJoined if isinstance(error, RuntimeError) else InputError
+        raise kind(
             f"could not join the {found} job: {error} Give every process the address of the first "
             "one: JAX_COORDINATOR_ADDRESS=host:port (mpirun -x JAX_COORDINATOR_ADDRESS=...)"
         ) from None
@@ -87,21 +94,31 @@ def local_devices(env: Mapping[str, str]) -> list[int] | None:
     """The one accelerator of a process that shares its host with others of its job; None for all.
 
     Open MPI says how many there are on this host. Slurm says on how many nodes they are: with more
-    processes than nodes each is taken to have one accelerator.
+    processes than nodes each is taken to have one accelerator, which is the only one that it sees
+    where Slurm bound it. JAX_LOCAL_DEVICE_IDS, which jax reads, goes before.
     """
+    if env.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
     several = (
         _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
         _count(env, "SLURM_STEP_NUM_TASKS") > _count(env, "SLURM_STEP_NUM_NODES"),
     )
     ranks = zip(LOCAL_RANK, several, strict=True)
     found = [env[name] for name, shared in ranks if shared and env.get(name)]
-    return [int(found[0])] if found else None
+    alone = len(_visible(env)) == 1
+    return [0 if alone else int(found[0])] if found else None
 
 
-def _visible_gpus(env: Mapping[str, str]) -> list[int] | None:
-    """All of them by number, as far as the launcher says; without it jax takes one in such jobs."""
-    named = [name for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return list(range(len(named))) or None
+def _all_visible(env: Mapping[str, str]) -> list[int] | None:
+    """All by number, as far as the launcher names them; otherwise jax takes one in such jobs."""
+    asked = bool(env.get("JAX_LOCAL_DEVICE_IDS"))
+    return None if asked else list(range(len(_visible(env)))) or None
+
+
+def _visible(env: Mapping[str, str]) -> list[str]:
+    """The GPUs that a launcher lets this process see."""
+    named = next((env[name] for name in VISIBLE if env.get(name)), "")
+    return [name for name in named.split(",") if name]
 
 
 def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:

@@ -22,7 +22,7 @@ import numpy as np
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
 from scaling.train.data import TrainingBatches, held_out_batches, training_batches
-from scaling.train.folder import Options, full_disk_explained, own_folder, sole_writer
+from scaling.train.folder import Options, full_disk_explained, own_folder
 from scaling.train.goodput import Clock, started_clock
 from scaling.train.hosts import EVERY, Hosts, host_words
 from scaling.train.measured import MEASURED, peak_memory, save_measured
@@ -71,17 +71,17 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
 
     Raises:
         NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
-        InputError: the checkpoint to resume from does not fit, another job writes to the folder, or
-            the disk is full.
+        InputError: the checkpoint to resume from does not fit, or the disk is full.
     """
     run, folder = plan.run, options.folder
     folder.mkdir(parents=True, exist_ok=True)
-    with full_disk_explained(folder), ExitStack() as stack:
-        stack.enter_context(sole_writer(folder))
+    with ExitStack() as stack:
         stack.enter_context(jax.set_mesh(plan.mesh))
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
         )
+        stack.enter_context(ends_with_its_peers(checkpoints))
+        stack.enter_context(full_disk_explained(folder))
         batches = training_batches(
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
@@ -105,8 +105,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
         loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop, clock)
-        with ends_with_its_peers(checkpoints), full_disk_explained(folder):
-            return loop.run(state)
+        return loop.run(state)
 
 
 class _Loop:

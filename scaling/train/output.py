@@ -18,8 +18,10 @@ def outlives_its_readers() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stdout, sys.stderr = before
+        try:
+            sys.stdout.flush()
+        finally:
+            sys.stdout, sys.stderr = before
 
 
 def let_go(stream: TextIO) -> None:

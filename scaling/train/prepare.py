@@ -18,7 +18,7 @@ from models.layout import Layout
 from scaling.layouts import resolved_mesh, rules_for
 from scaling.optimizers import optimizer_of
 from scaling.run import Run, run_dict
-from scaling.train.agreement import different
+from scaling.train.agreement import different, found_by_all
 from scaling.train.checks import check_device, check_settings, check_trainable
 from scaling.train.options import compiler_options
 from scaling.train.stacking import restacked
@@ -72,12 +72,25 @@ def plan(run: Run) -> Plan:
         rules_for(run, mesh)
     mesh = resolved_mesh(run, jax.device_count())
     rules = rules_for(run, mesh)
-    source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-    _check_enough(run, source)
-    _check_same(source)
+    source = _same_source(run)
     check_device(run, jax.devices()[0])
     layout = layout_for(run, rules, flash_platform(jax.devices()[0]))
     return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
+
+
+def _same_source(run: Run) -> TokenSource:
+    """The run's data, where every process can use the same; an error on all of them otherwise."""
+    source, wrong = None, None
+    try:
+        source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
+        _check_enough(run, source)
+    except InputError as error:
+        wrong = error
+    if not found_by_all(wrong is None):
+        raise wrong or InputError("another process cannot use the data it finds, and says why")
+    assert source is not None
+    _check_same(source)
+    return source
 
 
 def _check_enough(run: Run, source: TokenSource) -> None:

@@ -258,6 +258,22 @@ def test_a_process_that_is_not_the_first_waits_for_the_mark(checkpoints, mesh, m
         assert done.result(timeout=10) is None
 
 
+def test_a_process_that_is_not_the_first_ends_where_that_has_given_up(
+    checkpoints, mesh, monkeypatch
+):
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    folder = checkpoints.folder / "step_00000001"
+    (folder / checksums.FILE).unlink()
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with ThreadPoolExecutor() as other:
+        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
+        assert not wait([done], timeout=0.5).done
+        shutil.rmtree(folder)
+        with pytest.raises(CheckpointError, match="step 1 not saved .* process 0 could not finish"):
+            done.result(timeout=10)
+
+
 def test_if_every_checkpoint_is_damaged_the_message_lists_them(checkpoints, mesh):
     state = make_state(mesh)
     for step in (1, 2):

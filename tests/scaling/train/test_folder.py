@@ -1,9 +1,11 @@
 """One job at a time writes to a run folder."""
 
 import os
+import socket
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 
 import jax
 import pytest
@@ -23,16 +25,54 @@ with sole_writer(Path(sys.argv[1])):
 """
 
 
-def test_a_second_writer_is_told_who_the_first_is(tmp_path):
-    with sole_writer(tmp_path):
-        with pytest.raises(InputError, match=f"being written by process {os.getpid()} on .*wait"):
-            with sole_writer(tmp_path):
+@pytest.fixture
+def hasty(monkeypatch):
+    """Nobody waits long for another to end."""
+    monkeypatch.setattr(module, "NEAR", 0.3)
+    monkeypatch.setattr(module, "FAR", 0.6)
+
+
+def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
+    folder = tmp_path / "runs" / "new"
+    with sole_writer(folder):
+        with pytest.raises(InputError, match=f"another run, process {os.getpid()} on .*wait until"):
+            with sole_writer(folder):
                 raise AssertionError("both write")
-    with sole_writer(tmp_path):
+    assert f"waiting for process {os.getpid()}" in capsys.readouterr().err
+    with sole_writer(folder):
         pass
 
 
-def test_a_writer_that_was_killed_holds_nothing(tmp_path):
+def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
+    with ExitStack() as first, ThreadPoolExecutor() as other:
+        first.enter_context(sole_writer(tmp_path))
+
+        def second():
+            with sole_writer(tmp_path):
+                return "wrote"
+
+        waiting = other.submit(second)
+        assert not wait([waiting], timeout=0.5).done
+        first.close()
+        assert waiting.result(timeout=5) == "wrote"
+
+
+@pytest.mark.parametrize(
+    ("holder", "here"),
+    [
+        (f"process {os.getpid()} on {socket.gethostname()}", True),
+        (f"process {2**22 + 1} on {socket.gethostname()}", False),  # beyond Linux's largest
+        (f"process {os.getpid()} on another-host", False),
+        (f"process x on {socket.gethostname()}", False),
+        ("another process", False),
+        ("", False),
+    ],
+)
+def test_who_has_ended_or_is_elsewhere_is_known(holder, here):
+    assert module._is_here(holder) is here
+
+
+def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
     writer = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -43,14 +83,8 @@ def test_a_writer_that_was_killed_holds_nothing(tmp_path):
     finally:
         writer.kill()
         writer.communicate()
-    deadline = time.monotonic() + 10
-    while True:  # the kernel lets go soon after the process is gone
-        try:
-            with sole_writer(tmp_path):
-                break
-        except InputError:
-            assert time.monotonic() < deadline
-    assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
+    with sole_writer(tmp_path):
+        assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
 
 
 def test_where_files_cannot_be_locked_everybody_may_write(tmp_path, monkeypatch):
@@ -68,6 +102,12 @@ def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="being written by another run"):
         sole_writer(tmp_path).__enter__()
     assert not (tmp_path / LOCK).exists()
+
+
+def test_a_lock_that_cannot_be_made_is_bad_input(tmp_path):
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(InputError, match="cannot be written to .*Is a directory"):
+        sole_writer(tmp_path).__enter__()
 
 
 @pytest.mark.parametrize("verdict", [True, False])

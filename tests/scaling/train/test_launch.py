@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from meshes.errors import InputError
 from meshes.shape import MeshShape
+from scaling.cli import main
 from scaling.run import run_dict, save_run
 from scaling.train import launch
 from scaling.train.folder import Options
@@ -29,7 +30,7 @@ from scaling.train.launch import (
 )
 from scaling.train.loop import train
 from scaling.train.metrics import read_metrics
-from scaling.train.restarts import run_with_restarts
+from scaling.train.restarts import BEGAN, run_with_restarts
 from scaling.train.stopping import StopSignal
 
 DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
@@ -38,6 +39,8 @@ EXPLICIT = {
     "JAX_NUM_PROCESSES": "4",
     "JAX_PROCESS_ID": "3",
 }
+OF_EIGHT = {"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "1", "SLURM_LOCALID": "5"}
+ALONE = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}
 
 
 # What started this process
@@ -112,12 +115,16 @@ def test_a_single_process_starts_nothing():
     [
         ({}, None),
         (EXPLICIT, None),
-        ({"SLURM_STEP_NUM_TASKS": "8", "SLURM_STEP_NUM_NODES": "1", "SLURM_LOCALID": "5"}, [5]),
         ({"SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}, [0]),
         ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "4", "SLURM_LOCALID": "0"}, None),
         ({**EXPLICIT, "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, None),  # by hand, in a batch
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "7"}, [7]),
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}, None),
+        (OF_EIGHT, [5]),
+        ({**OF_EIGHT, "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}, [5]),
+        ({**OF_EIGHT, "CUDA_VISIBLE_DEVICES": "5"}, [0]),  # srun --gpus-per-task=1
+        ({**OF_EIGHT, "ROCR_VISIBLE_DEVICES": "5"}, [0]),
+        ({**OF_EIGHT, "JAX_LOCAL_DEVICE_IDS": "2,3"}, None),  # which jax reads itself
     ],
 )
 def test_a_process_has_one_device_only_where_it_shares_its_host(environment, devices):
@@ -128,17 +135,15 @@ def test_a_process_has_one_device_only_where_it_shares_its_host(environment, dev
     ("environment", "given"),
     [
         (EXPLICIT, None),
-        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}, None),
-        (
-            {
-                **{"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"},
-                "CUDA_VISIBLE_DEVICES": "0,1,2,3",
-            },
-            [0, 1, 2, 3],
-        ),
+        ({**ALONE, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [0, 1, 2, 3]),
+        ({**ALONE, "HIP_VISIBLE_DEVICES": "4,5"}, [0, 1]),
+        ({**ALONE, "CUDA_VISIBLE_DEVICES": "0,1", "JAX_LOCAL_DEVICE_IDS": "1"}, None),
+        (ALONE, None),  # nobody names them: jax takes the first
     ],
 )
-def test_jax_is_told_of_all_gpus_of_a_process_alone_on_its_host(monkeypatch, environment, given):
+def test_jax_is_told_of_all_gpus_that_are_named_to_a_process_alone_on_its_host(
+    monkeypatch, environment, given
+):
     told = {}
 
     def initialize(*words, **more):
@@ -147,7 +152,23 @@ def test_jax_is_told_of_all_gpus_of_a_process_alone_on_its_host(monkeypatch, env
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     assert start_distributed(environment) == job_kind(environment)
     assert told["local_device_ids"] == given
-    assert ("cluster_detection_method" in told) == (environment is EXPLICIT)
+    asked = "deactivate" if environment is EXPLICIT else None
+    assert told.get("cluster_detection_method") == asked
+
+
+def test_processes_that_do_not_come_are_no_bad_input(monkeypatch, tmp_path, capsys):
+    """Code 2 would say that another try is of no use."""
+
+    def initialize(*words, **more):
+        raise RuntimeError("DEADLINE_EXCEEDED: Barrier timed out.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(launch.NotJoined, match="could not join the explicit job: DEADLINE_EXC"):
+        start_distributed(EXPLICIT)
+    for name, value in {**EXPLICIT, BEGAN: "0.0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["train", "tiny", "--run-dir", str(tmp_path / "new")]) == 1
+    assert "error: could not join the explicit job" in capsys.readouterr().err
 
 
 # Signals
@@ -420,6 +441,45 @@ def test_processes_with_other_data_do_not_train(toy, tmp_path):
     outputs = end_all(processes)
     assert [process.returncode for process in processes] == [2, 2], outputs
     assert all("the data of processes 1 are not those of process 0" in err for _, err in outputs)
+
+
+@pytest.mark.slow
+def test_data_that_one_process_lacks_end_all_of_them(toy, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    (folders[0] / "text.txt").write_text("words " * 3000)
+    save_run(toy(mesh={"fsdp": 4}, data="text.txt"), tmp_path / "run.json")
+    processes = start_two(
+        tmp_path / "run.json", tmp_path / "run", tmp_path / "cache", working_in=folders
+    )
+    outputs = end_all(processes)
+    assert [process.returncode for process in processes] == [2, 2], outputs
+    assert "another process cannot use the data" in outputs[0][1]
+    assert "no such file or folder" in outputs[1][1]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_begun_twice_is_written_once(toy, tmp_path):
+    """The second one leaves everything that the first one wrote, its prediction too."""
+    save_run(toy(steps=10_000, checkpoint_every=1), tmp_path / "run.json")
+    words = ["train", tmp_path / "run.json", "--run-dir", tmp_path / "run", "--devices", 1]
+    cache = {"SCALING_CACHE": str(tmp_path / "cache")}
+    first = scaling(words, cache)
+    try:
+        while not list((tmp_path / "run").glob("checkpoints/step_*/checksums.json")):
+            assert first.poll() is None
+            time.sleep(0.1)
+        second = scaling([*words, "--resume", "--steps", "20000"], cache)
+        (_, said), before = second.communicate(timeout=DEADLINE), first.poll()
+        assert second.returncode == 2 and before is None
+        assert f"another run, process {first.pid} on" in said
+        assert "predicted:" not in said and "step 1/" not in said
+    finally:
+        first.terminate()
+        first.communicate()
+    assert first.returncode == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["train"]["steps"] == 10_000
 
 
 @pytest.mark.slow

@@ -168,7 +168,7 @@ def test_measured_json_leaves_the_first_steps_out(finished):
 def test_nothing_else_is_written(finished):
     names = {path.name for path in finished[0].iterdir()}
     files = {"run.json", "metrics.jsonl", "measured.json", "environment.json"}
-    assert names == files | {"checkpoints", ".lock"}
+    assert names == files | {"checkpoints"}
 
 
 def dispatches_and_reads(toy, prepare, folder, **settings):
