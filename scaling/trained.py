@@ -29,13 +29,18 @@ def run_of_folder(folder: Path) -> Run:
     return replace(load_run(folder / "run.json"), mesh=MeshShape())
 
 
-def newest_model(run: Run, folder: Path) -> Transformer:
-    """The parameters of a run's newest whole checkpoint, on the first device.
+def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Transformer:
+    """The parameters of a run's newest whole checkpoint.
+
+    Args:
+        run: without a mesh of its own.
+        folder: where it was trained.
+        device: where they go; None for the first of this process.
 
     Raises:
         InputError: there is none.
     """
-    device = jax.local_devices()[0]
+    device = device or jax.local_devices()[0]
     layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
         like = abstract_state(run.model, layout, run.train, optimizer_of(run))

@@ -1,5 +1,6 @@
 """A run's weights leave it as safetensors, and another run begins with them."""
 
+import sys
 from dataclasses import replace
 
 import jax
@@ -9,6 +10,7 @@ from safetensors.numpy import load_file
 
 from meshes.devices import host_mesh
 from scaling import cli
+from scaling.commands import export
 from scaling.layouts import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint import Checkpoints
@@ -111,6 +113,22 @@ def test_training_goes_on_from_the_weights(toy, prepare, tmp_path):
         losses[name] = (options.folder / "metrics.jsonl").read_text().splitlines()[0]
     first = {name: float(line.split('"loss": ')[1].split(",")[0]) for name, line in losses.items()}
     assert first["from weights"] < first["random"] - 0.1
+
+
+def test_weights_go_through_the_memory_of_the_host(monkeypatch):
+    class Accelerators:
+        def devices(self, platform):
+            assert platform == "cpu"
+            return ["the host", "another"]
+
+    monkeypatch.setitem(sys.modules, "jax", Accelerators())
+    assert export._host() == "the host"
+
+    def absent(platform):
+        raise RuntimeError("Unknown backend cpu")
+
+    monkeypatch.setattr(Accelerators, "devices", lambda self, platform: absent(platform))
+    assert export._host() is None
 
 
 def test_what_was_written_is_said(trained, tmp_path, capsys):

@@ -148,11 +148,11 @@ def test_a_host_without_its_network_ends_all_the_same(make, machine, command, tm
     assert [child.returncode for child in children] == [1, 1]
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("hosts", "victim"), [(2, 0), (2, 1), (4, 2)])
 def test_restarts_go_on_by_themselves_from_the_last_checkpoint(
-    make, machine, command, alone, tmp_path, victim, capfd
+    make, machine, command, alone, tmp_path, hosts, victim, capfd
 ):
-    bed, codes = make(hosts=2, devices=2), []
+    bed, codes = make(hosts=hosts, devices=4 // hosts), []
     words = command("fsdp=4", "--restarts", "3")
     job = threading.Thread(target=lambda: codes.append(run_job(bed, machine, words, os.environ)))
     job.start()

@@ -192,6 +192,17 @@ def test_over_context_each_device_gets_an_early_and_a_late_chunk_of_inputs_and_t
             assert (np.asarray(shard.data) == np.concatenate(chunks) + ahead).all()
 
 
+def test_a_step_takes_the_place_of_the_state_that_it_is_given(toy, prepare):
+    plan, programs = prepare(toy(mesh={"fsdp": 4}))
+    zeros = np.zeros((8, 16), np.int32)
+    with jax.set_mesh(plan.mesh):
+        given = programs.init()
+        made, _ = programs.step(given, place_tokens(programs, (zeros, zeros)))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(given))
+    held = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(made))
+    assert programs.step.memory_analysis().alias_size_in_bytes >= held
+
+
 def abstract_programs(run):
     """Programs without the programs: the shapes that the step would take."""
     from meshes.devices import present_mesh
