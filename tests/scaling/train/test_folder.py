@@ -60,16 +60,17 @@ def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
 @pytest.mark.parametrize(
     ("holder", "here"),
     [
-        (f"process {os.getpid()} on {socket.gethostname()}", True),
-        (f"process {2**22 + 1} on {socket.gethostname()}", False),  # beyond Linux's largest
-        (f"process {os.getpid()} on another-host", False),
-        (f"process x on {socket.gethostname()}", False),
+        ("process {ours} on {here}", True),
+        ("process 4194305 on {here}", False),  # one beyond Linux's largest, 2**22
+        ("process {ours} on another-host", False),
+        ("process x on {here}", False),
         ("another process", False),
         ("", False),
     ],
 )
 def test_who_has_ended_or_is_elsewhere_is_known(holder, here):
-    assert module._is_here(holder) is here
+    named = holder.format(ours=os.getpid(), here=socket.gethostname())
+    assert module._is_here(named) is here
 
 
 def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
