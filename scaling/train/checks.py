@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from meshes.errors import InputError, check_range
@@ -14,6 +15,8 @@ from scaling.stages import TRAINED
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 NUMBER = re.compile(r"\d+\.\d+")
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
+
+Problem = tuple[Any, str, str]  # whether there is one, what it is, what to do instead
 
 
 def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
@@ -54,57 +57,71 @@ def check_device(run: Run, device: Any) -> None:
         )
 
 
-def _problems(run: Run, mesh: MeshShape) -> list[tuple[str, str]]:
+def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     """Pairs of what is not trained and what to do instead."""
-    model, precision = run.model, run.precision
-    checks = [
+    for wrong, what, fix in (
+        *_stage_problems(run, mesh),
+        *_expert_problems(run),
+        *_latent_problems(run, mesh),
+        *_zero_problems(run, mesh),
+        *_number_problems(run),
+        (run.model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
+        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
+        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
+    ):
+        if wrong:
+            yield what, fix
+
+
+def _stage_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of pipelines."""
+    if mesh.stage == 1:
+        return []
+    moe, pipeline = run.model.moe, run.pipeline
+    first_dense = moe.first_dense_layers if moe else 0
+    return [
         (
-            mesh.stage > 1 and run.pipeline.schedule not in TRAINED,
-            f"pipeline.schedule {run.pipeline.schedule!r}",
+            pipeline.schedule not in TRAINED,
+            f"pipeline.schedule {pipeline.schedule!r}",
             f"use {', '.join(TRAINED[:-1])} or {TRAINED[-1]}",
         ),
         (
-            model.moe and mesh.stage > 1 and run.pipeline != Pipeline(),
-            f"a mixture-of-experts model with pipeline.schedule {run.pipeline.schedule!r}, "
-            f"virtual_stages {run.pipeline.virtual_stages}",
+            moe and pipeline != Pipeline(),
+            f"a mixture-of-experts model with pipeline.schedule {pipeline.schedule!r}, "
+            f"virtual_stages {pipeline.virtual_stages}",
             "use 1f1b and 1",
         ),
         (
-            model.moe and model.moe.first_dense_layers and mesh.stage > 1,
-            f"first_dense_layers {model.moe and model.moe.first_dense_layers} on mesh axis "
-            f"stage={mesh.stage}",
+            first_dense,
+            f"first_dense_layers {first_dense} on mesh axis stage={mesh.stage}",
             "use 0, or the axes data, fsdp, expert, context and tensor",
         ),
-        (model.moe and model.bias, "a mixture of experts with biases", "set bias to false"),
-        *_latent_problems(run, mesh),
-        (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
-        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
-        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
-        *_zero_problems(run, mesh),
-        (
-            precision.compute == "fp16",
-            "precision.compute 'fp16'",
-            "use bf16, fp8, tf32 or fp32",
-        ),
-        (
-            model.moe and precision.compute == "fp8",
-            "a mixture-of-experts model with precision.compute 'fp8'",
-            "use bf16",
-        ),
-        *(
-            (
-                getattr(precision, name) != "fp32",
-                f"precision.{name} {getattr(precision, name)!r}",
-                "use fp32",
-            )
-            for name in ("parameters", "gradients")
-        ),
     ]
-    return [(what, fix) for wrong, what, fix in checks if wrong]
 
 
-def _zero_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
-    """Of ZeRO stages below 3 where fsdp is used: whether, what, and what to do instead."""
+def _expert_problems(run: Run) -> list[Problem]:
+    """Of mixtures of experts."""
+    if run.model.moe is None:
+        return []
+    fp8 = "a mixture-of-experts model with precision.compute 'fp8'"
+    return [
+        (run.model.bias, "a mixture of experts with biases", "set bias to false"),
+        (run.precision.compute == "fp8", fp8, "use bf16"),
+    ]
+
+
+def _number_problems(run: Run) -> list[Problem]:
+    """Of number formats."""
+    given = run.precision
+    formats = {"parameters": given.parameters, "gradients": given.gradients}
+    return [
+        (given.compute == "fp16", "precision.compute 'fp16'", "use bf16, fp8, tf32 or fp32"),
+        *((x != "fp32", f"precision.{name} {x!r}", "use fp32") for name, x in formats.items()),
+    ]
+
+
+def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of ZeRO stages below 3 where fsdp is used."""
     zero = run.sharding.zero_stage
     if zero == 3 or mesh.fsdp == 1:
         return []
@@ -115,8 +132,8 @@ def _zero_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
     ]
 
 
-def _latent_problems(run: Run, mesh: MeshShape) -> list[tuple[Any, str, str]]:
-    """Of multi-head latent attention: whether, what, and what to do instead."""
+def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of multi-head latent attention."""
     model, name = run.model, "multi-head latent attention"
     if model.mla is None:
         return []
