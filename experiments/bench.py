@@ -130,10 +130,10 @@ BENCHMARKS = {
 }
 
 
-def demo(**changes: object) -> Run:
+def demo(**changes: Any) -> Run:
     """The demo's model on one device with a small batch, with some fields replaced."""
     run = replace(recipe("demo"), batch=BATCH, mesh=MeshShape())
-    return replace(run, **changes)  # type: ignore[arg-type]
+    return replace(run, **changes)
 
 
 def save(results: list[Ratio], path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import optax
@@ -87,8 +88,8 @@ def main(folder: Path) -> None:
     print(table(document))
 
 
-def _with(run: Run, optimizer: str, **changes: float | str) -> Run:
-    return replace(run, optimizer=optimizer, train=replace(run.train, **changes))  # type: ignore[arg-type]
+def _with(run: Run, optimizer: str, **changes: Any) -> Run:
+    return replace(run, optimizer=optimizer, train=replace(run.train, **changes))
 
 
 if __name__ == "__main__":

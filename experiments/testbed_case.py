@@ -11,8 +11,10 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -98,7 +100,7 @@ def measure(point: Point, repeats: int) -> Point:
     return Point(**{**asdict(point), "seconds": tuple(seconds[1:])})
 
 
-def _zeros(shape: tuple[int]):  # type: ignore[no-untyped-def]
+def _zeros(shape: tuple[int]) -> Callable[[Any], np.ndarray]:
     """What each device's part is made of."""
     return lambda index: np.zeros(len(range(*index[0].indices(shape[0]))), np.float32)
 

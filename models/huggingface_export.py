@@ -23,7 +23,12 @@ ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
-TRAINING = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0}  # not in files
+TRAINING: dict[str, Any] = {
+    "capacity_factor": None,
+    "skew": 1.0,
+    "z_loss": 0.0,
+    "aux_loss": 0.0,
+}  # not in files
 
 
 def family_of(config: ModelConfig) -> str:
@@ -131,7 +136,7 @@ def _function(config: ModelConfig) -> ModelConfig:
     moe = config.moe
     if moe is not None:
         width = moe.d_ff_expert or config.d_ff
-        moe = replace(moe, bias_update_rate=0.0, d_ff_expert=width, **TRAINING)  # type: ignore[arg-type]
+        moe = replace(moe, bias_update_rate=0.0, d_ff_expert=width, **TRAINING)
         if not moe.first_dense_layers:
             config = replace(config, d_ff=width)  # no layer has the dense MLP
     return replace(config, moe=moe, head_dim=0 if config.mla else config.head_dim)

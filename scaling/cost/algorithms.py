@@ -22,14 +22,14 @@ Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, re
 
 from collections.abc import Sequence
 from math import log2, prod
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from scaling.program import CollectiveKind
 
 Algorithm = Literal["ring", "tree", "nvls", "nvls-tree", "sharp", "hierarchical", "pairwise", "pat"]
-ALGORITHMS: tuple[Algorithm, ...] = Algorithm.__args__  # type: ignore[attr-defined]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 REDUCTIONS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter")
 KINDS: dict[Algorithm, tuple[CollectiveKind, ...]] = {
     "ring": (*REDUCTIONS, "broadcast", "permute"),

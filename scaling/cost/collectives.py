@@ -11,7 +11,7 @@ calibrate`), the measured line is taken instead.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from scaling.cost.ways import Way, bottleneck, ways_of
 from scaling.program import COLLECTIVE_KINDS, CollectiveKind, Number
 
 Choice = Literal["fastest", "nccl"]
-CHOICES: tuple[Choice, ...] = Choice.__args__  # type: ignore[attr-defined]
+CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
 @dataclass(frozen=True)

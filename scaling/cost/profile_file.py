@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from meshes import catalog
 from meshes.accelerator import Accelerator
@@ -33,7 +33,7 @@ from scaling.cost.profile_checks import check_figures
 FOLDER, LINK_FOLDER = "profiles", "links"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
-LINKS: tuple[LinkKind, ...] = LinkKind.__args__  # type: ignore[attr-defined]  # of the Literal
+LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
 # An all-gather over 16 TPU v5e reaches 42.3 of 45 GB/s of a link (read from a figure, within 1 %);
 # a small one over 4 takes about 8 us, 3 of them its hops of 1 us. Hops and bytes add up in what was
 # measured: the larger of the two alone would be 12 % too fast at 4 MiB. Assumed of all TPUs.

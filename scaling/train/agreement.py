@@ -20,7 +20,7 @@ def found_by_all(verdict: bool) -> bool:
 
 
 def different(numbers: np.ndarray) -> list[int]:
-    """Processes whose numbers are not those of process 0."""
+    """Processes whose numbers, [n] on each, are not those of process 0."""
     if jax.process_count() == 1:
         return []
     everybody = multihost_utils.process_allgather(numbers)

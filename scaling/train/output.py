@@ -1,6 +1,8 @@
 """What a run prints, where the reader may end before it: the run itself is more than its lines.
 
-scaling train big 2>&1 | tee log     tee dies; the steps, checkpoints and metrics go on
+    scaling train big 2>&1 | tee log     tee dies; the steps, checkpoints and metrics go on
+
+A live line on a terminal needs none of this: a terminal that goes ends the run with SIGHUP.
 """
 
 import os

@@ -87,7 +87,10 @@ def _same_source(run: Run) -> TokenSource:
     except InputError as error:
         wrong = error
     if not found_by_all(wrong is None):
-        raise wrong or InputError("another process cannot use the data it finds, and says why")
+        raise wrong or InputError(
+            f"another process cannot use the data {run.train.data!r} on its host, and says why: "
+            "put the same files on every host"
+        )
     assert source is not None
     _check_same(source)
     return source

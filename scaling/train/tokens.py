@@ -1,9 +1,11 @@
 """A stream of token ids: bytes of text, or a file of ids; the same on every process.
 
-"stdlib"    the running Python's own standard-library sources, byte by byte: no download
-a folder    every file below it that is UTF-8 text, byte by byte (a single text file works too)
-FILE.bin    token ids, memory-mapped: uint16 if vocab_size <= 65536, else uint32
-            (FILE.uint16.bin and FILE.uint32.bin say it themselves)
+    "stdlib"    the running Python's own standard-library sources, byte by byte: no download
+    a folder    every file below it that is UTF-8 text, byte by byte (a single text file works too)
+    FILE.bin    token ids, memory-mapped: uint16 if vocab_size <= 65536, else uint32
+                (FILE.uint16.bin and FILE.uint32.bin say it themselves)
+
+The last twentieth of it is held out.
 """
 
 import difflib

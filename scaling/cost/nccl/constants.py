@@ -8,12 +8,12 @@ src/graph/topo.h, src/graph/search.cc, src/transport/nvls.cc, src/include/device
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from scaling.cost.algorithms import Algorithm
 
 Protocol = Literal["LL", "LL128", "Simple"]
-PROTOCOLS: tuple[Protocol, ...] = Protocol.__args__  # type: ignore[attr-defined]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 # In NCCL's order: of equal estimates the first is taken.
 TUNED: tuple[Algorithm, ...] = ("tree", "ring", "nvls", "nvls-tree", "pat")
 
