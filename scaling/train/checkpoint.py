@@ -34,6 +34,7 @@ from scaling.train.matching import State, check_match, placed
 STEP_FOLDER = re.compile(r"step_(\d{8,})")
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
 POLL = 0.1  # s between looks at a shared folder
+LATE = 1.0  # s in which writes end that were under way as another failed (measured: under 0.1 s)
 
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
 
@@ -197,7 +198,7 @@ class Checkpoints:
             else:
                 self._wait_for_mark(step)
         except Exception as error:
-            self._delete_unfinished()
+            self._delete_failed()
             raise self._failure(step, _reason(error)) from error
         self._damaged.discard(step)
         self._delete_unfinished()
@@ -219,6 +220,18 @@ class Checkpoints:
                 raise OSError("process 0 could not finish it")
             seen = there
             time.sleep(POLL)
+
+    def _delete_failed(self) -> None:
+        """Delete what a failed save wrote, also what its other writes, not told, make anew.
+
+        Orbax reports the first failure and has no way to wait for the rest. What is later still is
+        ignored as unfinished, and deleted after the next save.
+        """
+        until = time.monotonic() + LATE
+        self._delete_unfinished()
+        while time.monotonic() < until:
+            time.sleep(POLL)
+            self._delete_unfinished()
 
     def _delete_unfinished(self) -> None:
         """Delete what interrupted saves left behind."""

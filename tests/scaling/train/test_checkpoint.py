@@ -340,8 +340,34 @@ def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(c
             checkpoints.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert [path.name for path in checkpoints.folder.iterdir()] == ["step_00000001"]
+    assert checkpoints.steps() == [1]
     assert_same_bits(checkpoints.restore(abstract(state))[0], state)
+    checkpoints.save(3, state, PLACE, RUN)
+    checkpoints.wait()
+    names = sorted(path.name for path in checkpoints.folder.iterdir())
+    assert names == ["step_00000001", "step_00000003"]
+
+
+def test_what_is_written_after_a_failure_is_deleted_too(checkpoints, mesh, monkeypatch):
+    """Orbax tells of the first write that fails; others end later and make the folder anew."""
+    remove, late = shutil.rmtree, []
+
+    def remove_while_another_writes(path, **options):
+        remove(path, **options)
+        if not late:
+            late.append(path)
+            (path / "state").mkdir(parents=True)
+
+    def refuse(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checksums, "write", refuse)
+    monkeypatch.setattr(shutil, "rmtree", remove_while_another_writes)
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    with pytest.raises(CheckpointError, match="step 1 not saved.*Input/output error"):
+        checkpoints.wait()
+    assert late
+    assert list(checkpoints.folder.iterdir()) == []
 
 
 def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
