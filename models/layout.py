@@ -58,7 +58,7 @@ class Layout:
         """Whether weights are gathered in a scan over ticks that jax differentiates: it would
         gather all of them before the scan, as they are the same in every tick, see `tied`."""
         stages = self.rules.axes("layers") and not self.recompute_stages
-        return bool(stages and self.rules.axes("embed"))
+        return bool(stages and self.rules.axes("embed") and not self.gathers_once)
 
     @property
     def gathers_once(self) -> bool:

@@ -29,8 +29,8 @@ from jax.sharding import PartitionSpec, reshard
 from meshes.rules import REPLICAS
 from meshes.ticks import Ticks, layer_order
 from models.layout import Layout
-from models.partial import partial_over
 from models.staged import AXIS, spelled_out, with_stages
+from models.zero import met
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
 Spec = PartitionSpec
@@ -97,7 +97,8 @@ def run(
 
     Args:
         layer: one layer, for a scan over those of a part.
-        layers: the stored stack (`meshes.ticks.layer_order`), cut over `stage`.
+        layers: the stored stack (`meshes.ticks.layer_order`), cut over `stage`; and the same as
+            `models.zero.gathered` made it, or None.
         x_TPBSD: what enters, of stage 0.
     """
     parts = jax.tree.map(lambda x: _parts(ticks, x), layers)
@@ -109,8 +110,8 @@ def run(
 def _stage(
     layout: Layout, ticks: Ticks, layer: Layer, stage: jax.Array, parts: Any, x_TBSD: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """What one stage makes; `parts` is its stack [R, L, ...]."""
-    parts = partial_over(parts, REPLICAS)
+    """What one stage makes; `parts` are its stacks [R, L, ...]."""
+    parts = met(layout, REPLICAS, *parts)
 
     def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
         number = ticks.round_of(tick, stage)

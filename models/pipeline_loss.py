@@ -18,66 +18,86 @@ from meshes.rules import REPLICAS
 from meshes.ticks import Ticks
 from models.head import cross_entropy, logits, sequence_dim
 from models.layout import Layout, tied
-from models.partial import partial_over, zeros_like
+from models.partial import zeros_like
 from models.pipeline import as_stored, entered, entry_layout, exit_layout, left, left_targets, run
 from models.remat import rematerialized
 from models.routing import Routing
 from models.staged import AXIS
 from models.transformer import Block, Transformer
+from models.zero import held, met
 
-Head = tuple[nnx.Module, jax.Array]  # final norm, head_VD
+Head = tuple[nnx.Module, nnx.Variable]  # final norm, head_VD
+Whole = nnx.Variable | None  # head_VD as `models.zero.gathered` holds it
 
 
 def pipeline_loss(
-    params: Transformer, inputs_MBS: jax.Array, targets_MBS: jax.Array
+    params: Transformer,
+    inputs_MBS: jax.Array,
+    targets_MBS: jax.Array,
+    whole: Transformer | None = None,
 ) -> tuple[jax.Array, Routing | None]:
     """Mean cross-entropy per token in nats, float32 scalar; the layers are cut over `stage`.
 
     And how experts were used, if there are any: sums over microbatches, stacked over the layers.
+
+    Args:
+        whole: the parameters as `models.zero.gathered` made them; gradients are those of `params`.
     """
     layout, entry = params.layout, entry_layout(params.layout)
     ticks = Ticks(layout.rules.mesh.stage, layout.rounds, inputs_MBS.shape[0])
     everywhere = *REPLICAS, AXIS
     with jax.named_scope("embed"):
-        embedding = partial_over(params.embedding, everywhere)
-        embed = lambda tokens_BS: embedding(tokens_BS, entry)
+        embedding = met(layout, everywhere, params.embedding, whole and whole.embedding)
+        embed = lambda tokens_BS: held(*embedding)(tokens_BS, entry)
         x_TPBSD = entered(layout, ticks, embed, inputs_MBS)
     with jax.named_scope("layers"):
         layer = rematerialized(functools.partial(_layer, layout), layout)
-        y_TPBSD, routing = run(layout, ticks, layer, params.layers, x_TPBSD)
+        layers = params.layers, whole and whole.layers
+        y_TPBSD, routing = run(layout, ticks, layer, layers, x_TPBSD)
     with jax.named_scope("head"):
         x_MBSD = left(layout, ticks, y_TPBSD)
-        table = params.embedding.table_VD if params.head_VD is None else params.head_VD
-        head = params.final_norm, partial_over(table, everywhere)[...]
-        tokens = left_targets(layout, targets_MBS)
-        value = _mean_loss(exit_layout(layout), head, x_MBSD, tokens)
+        if params.head_VD is None:  # tied: one sum of the gradients of both uses
+            own, copy = (tables and tables.table_VD for tables in embedding)
+        else:
+            own, copy = met(layout, everywhere, params.head_VD, whole and whole.head_VD)
+        head, tokens = (params.final_norm, own), left_targets(layout, targets_MBS)
+        value = _mean_loss(exit_layout(layout), copy, head, x_MBSD, tokens)
     return value, jax.tree.map(as_stored, routing)
 
 
-def _layer(layout: Layout, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
+def _layer(
+    layout: Layout, x_BSD: jax.Array, weights: tuple[Block, Block | None]
+) -> tuple[jax.Array, Any]:
     """One layer of a part."""
+    block = held(*weights)
     tie = layout.remat != "none" and layout.gathers_in_ticks
     return (tied(block, x_BSD) if tie else block)(x_BSD)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _mean_loss(layout: Layout, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array) -> jax.Array:
-    losses = jax.lax.map(lambda one: _loss(layout, head, *one), (x_MBSD, targets_MBS))
+def _mean_loss(
+    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+) -> jax.Array:
+    losses = jax.lax.map(lambda one: _loss(layout, whole, head, *one), (x_MBSD, targets_MBS))
     return losses.mean()
 
 
-def _loss(layout: Layout, head: Head, x_BSD: jax.Array, targets_BS: jax.Array) -> jax.Array:
+def _loss(
+    layout: Layout, whole: Whole, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
+) -> jax.Array:
     """Of one microbatch."""
-    norm, head_VD = head
+    norm, head_VD = head[0], held(head[1], whole)[...]
     x_BSD = layout.place(norm(x_BSD), "batch", sequence_dim(layout), None)
     logits_BSV = logits(layout, x_BSD, head_VD)
     with jax.named_scope("loss"):
         return cross_entropy(logits_BSV, targets_BS)
 
 
-def _forward(layout: Layout, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array) -> tuple:
+def _forward(
+    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+) -> tuple:
     microbatches = x_MBSD.shape[0]
-    share = lambda *one: _loss(layout, *one) / microbatches
+    share = lambda *one: _loss(layout, whole, *one) / microbatches
     differentiate = jax.value_and_grad(share, argnums=(0, 1))
 
     def add(total: Any, one: tuple) -> tuple[Any, jax.Array]:
@@ -93,7 +113,7 @@ def _forward(layout: Layout, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Arr
 
 def _backward(layout: Layout, gradients: Any, of_loss: jax.Array) -> tuple:
     to_head, to_x_MBSD = jax.tree.map(lambda g: _scaled(g, of_loss), gradients)
-    return to_head, to_x_MBSD, None
+    return None, to_head, to_x_MBSD, None
 
 
 def _scaled(gradient: jax.Array, factor: jax.Array) -> jax.Array:

@@ -5,10 +5,14 @@
     gradients, stage 1      whole partial sums, scattered over fsdp after the last microbatch
                stage 2      scattered layer by layer where they arise; shards are summed
 
+In a pipeline all microbatches are one function: its weights are `met` before its loops, where the
+gradients of all ticks are summed, in float32.
+
 So what is stored, and a checkpoint with it, is the same in every stage.
 """
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -18,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 from jax.tree_util import keystr, tree_map_with_path
 
-from meshes.rules import REPLICAS, named
+from meshes.rules import named
 from models.layout import Layout
 from models.partial import partial_over
 from models.weights import is_matrix
@@ -26,7 +30,7 @@ from models.weights import is_matrix
 
 def gathered(params: Any, layout: Layout) -> Any:
     """The parameters as a step holds them: matrices whole over fsdp, in compute format (routers in
-    float32), their gradients one partial sum per device; vectors as they are."""
+    float32); vectors as they are."""
     axes = layout.rules.axes("embed")
 
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
@@ -39,17 +43,36 @@ def gathered(params: Any, layout: Layout) -> Any:
         return param.replace(reshard(weight, used))
 
     with jax.named_scope("gather"):
-        whole = tree_map_with_path(gather, params, is_leaf=_is_variable)
-        return partial_over(whole, (*REPLICAS, *axes))
+        return tree_map_with_path(gather, params, is_leaf=_is_variable)
 
 
-def held(params: Any, whole: Any) -> Any:
-    """The weights of `whole` with the gradients of `params`: reduce-scattered at this place."""
+def held(params: Any, whole: Any | None) -> Any:
+    """The weights of `whole` with the gradients of `params`: reduce-scattered at this place.
+
+    None stands for `params` themselves.
+    """
+    if whole is None:
+        return params
 
     def hold(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
         return own.replace(_held(_spec(own), own[...], copy[...])) if is_matrix(own) else own
 
     return _map(hold, params, whole)
+
+
+def met(layout: Layout, axes: Iterable[str], params: Any, whole: Any | None) -> tuple[Any, Any]:
+    """Both arguments of `held` for weights that a loop uses, whose gradients are partial sums until
+    here: over `axes`, and under stage 1 over fsdp as well.
+
+    Args:
+        axes: see `partial_over`.
+        whole: as `gathered` made them; None: weights are gathered where they are multiplied.
+    """
+    params = partial_over(params, axes)
+    if whole is None:
+        return params, None
+    whole = partial_over(whole, (*axes, *layout.rules.axes("embed")))
+    return _map(_summed, params, whole) if layout.zero == 1 else params, whole
 
 
 def ends_held(params: Any, whole: Any) -> Any:
@@ -85,6 +108,24 @@ def _backward(spec: P, _: None, gradient: jax.Array) -> tuple[jax.Array, None]:
 
 
 _held.defvjp(_forward, _backward)
+
+
+def _summed(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
+    """What adds up whole gradients for `own`, in float32; nobody reads its values, so XLA keeps
+    none."""
+    return own.replace(_sums(_spec(own), own[...], copy[...])) if is_matrix(own) else own
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sums(spec: P, own: jax.Array, whole: jax.Array) -> jax.Array:
+    return whole.astype(jnp.float32)
+
+
+def _sums_forward(spec: P, own: jax.Array, whole: jax.Array) -> tuple[jax.Array, None]:
+    return whole.astype(jnp.float32), None
+
+
+_sums.defvjp(_sums_forward, _backward)
 
 
 def _scattered(gradient: jax.Array, spec: P) -> jax.Array:

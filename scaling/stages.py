@@ -23,6 +23,13 @@ def recomputes(run: Run) -> bool:
     return run.pipeline.schedule != "gpipe"
 
 
+def computes_again(run: Run, shape: MeshShape) -> bool:
+    """Whether that is more than `remat` computes again anyway: not where a part is one layer, which
+    remat recomputes whole from the same input."""
+    one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
+    return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")
+
+
 def ticks_of(run: Run, shape: MeshShape) -> Ticks:
     """The schedule of a step of `run`; of one tick per microbatch without stages."""
     rounds = run.pipeline.virtual_stages if shape.stage > 1 else 1

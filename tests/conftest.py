@@ -18,12 +18,14 @@ DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
 # LLVM's code is not optimised, which takes most of the time of a compile for CPUs. XLA's program,
 # its kernels and their order are the same.
 QUICK = "--xla_backend_optimization_level=0"
+# XLA ends a process whose devices do not all come to a collective within 40 s: a paused machine.
+PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 MAPS = Path("/proc/self/maps")  # Linux
 MOST_MAPS = 20_000  # memory maps of a process; Linux ends it at 65,530 (vm.max_map_count)
 
 # The fast tests draw the same examples every time; the long tier looks for new ones.
 settings.register_profile("fast", deadline=None, max_examples=50, derandomize=True)
-settings.register_profile("thorough", deadline=None, max_examples=500)
+settings.register_profile("thorough", deadline=None, max_examples=500, derandomize=False)
 settings.load_profile("fast")
 
 
@@ -34,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK} {PATIENT}".strip()
 
 
 @pytest.fixture(autouse=True, scope="session")

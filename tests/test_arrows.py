@@ -244,7 +244,7 @@ def text_files() -> list[Path]:
     """What is published: the folders of the project and the files beside them."""
     folders = [ROOT / name for name in (*OURS, "tests", "tools", "docs", ".ci")]
     found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    found += [path for path in ROOT.iterdir() if path.is_file()]
+    found += [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     return [p for p in found if p.suffix in TEXT and "__pycache__" not in p.parts]
 
 

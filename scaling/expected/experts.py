@@ -44,7 +44,7 @@ from scaling.expected.lines import FLOAT32, INT32, Asked, Line
 from scaling.expected.weights import shards
 from scaling.expected.zero import held_lines, holds
 from scaling.run import Run
-from scaling.stages import recomputes, ticks_of
+from scaling.stages import computes_again, ticks_of
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
@@ -72,7 +72,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     executed = (batch.global_batch, batch.seq_len)
     train = train_flops(run.model, *executed, run.remat).components
     forward, ticks = forward_flops(run.model, *executed).components, ticks_of(run, shape)
-    again = shape.stage > 1 and recomputes(run)
+    again = computes_again(run, shape)
     of_experts = (name for name in train if name.startswith("expert_"))
     experts = sum(train[name] + again * forward[name] for name in of_experts)
     experts *= ticks.overhead / shape.devices
@@ -100,7 +100,7 @@ def _weights(step: Asked) -> Iterator[Line]:
         size, shard = elements * itemsize, (elements / fsdp, stored, replicas)
         over_tensor = is_whole and step.sequence_parallel
         if holds(step):
-            yield from held_lines(step, what, elements, layers, passes, over_tensor, itemsize)
+            yield from held_lines(step, what, elements, stored, passes, over_tensor, itemsize)
             yield from shards(step, what, *shard, 0, itemsize)
             continue
         yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)

@@ -8,7 +8,7 @@ from models.accounting.activations import BYTES
 from models.config import ModelConfig
 from scaling.program import CollectiveKind
 from scaling.run import Run
-from scaling.stages import recomputes, ticks_of
+from scaling.stages import computes_again, ticks_of
 
 FLOAT32 = INT32 = BYTES["fp32"]
 
@@ -51,8 +51,9 @@ class Asked:
 
     @property
     def again(self) -> int:
-        """How often the backward pass computes a whole tick of a pipeline again: 0 or 1."""
-        return int(self.shape.stage > 1 and recomputes(self.run))
+        """How often the backward pass computes a whole tick of a pipeline again, beside what remat
+        does: 0 or 1."""
+        return int(computes_again(self.run, self.shape))
 
     def passes(self, layers: int) -> float:
         """Times that a device passes through one of `layers` layers, M L of the table."""

@@ -22,7 +22,8 @@ In the table's other lines a pipeline changes
 
 Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time and its
 stream as often as forward; they hand nothing on again. The last product of a part that is one layer
-is not needed again (of a layer with experts everything is counted again).
+is not needed again (of a layer with experts everything is counted again); and nothing of it, if
+remat "full" recomputes that layer anyway.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ from models.accounting import forward_flops
 from models.accounting.matrices import n_dense_layers
 from scaling.expected.lines import Asked, Line
 from scaling.run import Run
-from scaling.stages import recomputes, ticks_of
+from scaling.stages import computes_again, ticks_of
 
 
 def stage_lines(step: Asked) -> Iterator[Line]:
@@ -76,7 +77,7 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
     ticks, again = ticks_of(run, shape), dict(forward.groups)
     if run.model.n_layers == ticks.stages * ticks.rounds and "down" in forward.components:
         again["mlp"] -= forward.components["down"]
-    twice = recomputes(run)
+    twice = computes_again(run, shape)
     in_ticks = lambda name, flops: ticks.overhead * (flops + again[name] * twice)
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
 

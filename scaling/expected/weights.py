@@ -27,7 +27,9 @@ def weight_lines(step: Asked) -> Iterator[Line]:
     own_tokens = parallel and not step.cut_vocabulary
     passes, stored = step.passes(layers), layers / step.shape.stage
     tables, looked_up = (*REPLICAS, "stage"), 1 if step.shape.stage > 1 else M
-    yield Line(step.over("fsdp"), "all-gather", *matrices_again(step, matrices + latent), MATRICES)
+    if not holds(step):
+        again = matrices_again(step, matrices + latent)
+        yield Line(step.over("fsdp"), "all-gather", *again, MATRICES)
     for what, elements, gathers, scatters, sums, replicas, over_tensor in (
         (MATRICES, matrices, 2 * passes, passes, stored, REPLICAS, 0),
         (LATENT, latent, 2 * passes, passes, stored, REPLICAS, parallel * passes),

@@ -7,6 +7,9 @@
     1      reduce-scatter   W L + E + P          after the last microbatch; float32 if it is a sum
     2      reduce-scatter   M (W L + E + P)      each gradient where it arises
 
+In a pipeline a device holds the layers of its stage, L / S; stage 2 scatters their gradients in
+each tick, and those of a tied table in each microbatch twice, for input and head.
+
 What meets each tensor device's own tokens (a table, positions, routers, matrices of latents) is
 summed over tensor before it is scattered: whole, in each microbatch, for each use. Routers are held
 in float32. The shards of gradients are summed over the other replicas as in stage 3.
@@ -37,7 +40,7 @@ def held_lines(
 
     Args:
         elements: of one of them on one device, whole over fsdp.
-        uses: gradients of them per step, counted where they arise.
+        uses: gradients of them per step, counted where they arise; in a pipeline in each tick.
         over_tensor: whether these are summed over tensor.
         itemsize: bytes of an element; None: those of the compute format.
     """
@@ -45,7 +48,9 @@ def held_lines(
     yield Line(fsdp, "all-gather", size, stored, what)
     if over_tensor:
         yield Line(step.over("tensor"), "all-reduce", size, uses, what)
+    stages = step.shape.stage > 1
     if step.run.sharding.zero_stage == 2:
-        yield Line(fsdp, "reduce-scatter", size, M * stored, what)
+        yield Line(fsdp, "reduce-scatter", size, uses if stages else M * stored, what)
     else:
-        yield Line(fsdp, "reduce-scatter", size if M == 1 else elements * FLOAT32, stored, what)
+        summed = elements * FLOAT32 if stages or M > 1 else size
+        yield Line(fsdp, "reduce-scatter", summed, stored, what)

@@ -85,7 +85,7 @@ def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int]
     Args:
         params: the model, of arrays or `ShapeDtypeStruct` with NamedSharding; call under its mesh.
         layout: its own.
-        microbatches: whole gradients of several are summed in float32.
+        microbatches: whole gradients of several are summed in float32, and in a pipeline always.
 
     Returns:
         None where weights are gathered where they are multiplied.
@@ -97,7 +97,8 @@ def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int]
     matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
     parts = [(math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype) for leaf in matrices]
     held = sum(elements * dtype.itemsize for elements, dtype in parts)
-    summed = held if microbatches == 1 else sum(elements for elements, _ in parts) * FLOAT32
+    one = microbatches == 1 and not layout.rules.axes("layers")
+    summed = held if one else sum(elements for elements, _ in parts) * FLOAT32
     gradients = {"gradients": summed} if layout.zero == 1 else {}
     return {"zero_stage": layout.zero, "matrices": held} | gradients
 

@@ -126,10 +126,7 @@ def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
     if zero == 3 or mesh.fsdp == 1:
         return []
     name, replicas = f"sharding.zero_stage {zero}", "or the data axis for plain replicas"
-    return [
-        (zero == 0, f"{name} over fsdp", f"use 1, 2 or 3, {replicas}"),
-        (mesh.stage > 1, f"{name} on mesh axis stage={mesh.stage}", "use zero_stage 3"),
-    ]
+    return [(zero == 0, f"{name} over fsdp", f"use 1, 2 or 3, {replicas}")]
 
 
 def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:

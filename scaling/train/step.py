@@ -141,7 +141,9 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
     if params.layout.rules.axes("layers"):
         return _pipelined(params, tokens)
     layout, microbatches = params.layout, tokens.inputs.shape[0]
-    held = gathered(params, layout) if layout.gathers_once else None
+    held = None
+    if layout.gathers_once:
+        held = partial_over(gathered(params, layout), (*REPLICAS, *layout.rules.axes("embed")))
     if held is not None and layout.zero == 1:
         outcome, gradients = _sums(held, tokens)
         with jax.named_scope("gradients"):
@@ -181,10 +183,11 @@ def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transforme
     """The same, the layers being cut over `stage`."""
 
     def of_all(params: Transformer) -> tuple[jax.Array, Outcome]:
-        value, routing = pipeline_loss(params, *tokens)
+        value, routing = pipeline_loss(params, *tokens, held)
         outcome = Outcome(value, mean_of_losses(routing, tokens.inputs.shape[0]))
         return _weighted(params, outcome), outcome
 
+    held = gathered(params, params.layout) if params.layout.gathers_once else None
     (_, outcome), gradients = jax.value_and_grad(of_all, has_aux=True)(params)
     return outcome, gradients
 
@@ -217,10 +220,10 @@ def train_step(
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
+    held = gathered(params, params.layout) if params.layout.gathers_once else None
     if params.layout.rules.axes("layers"):
-        return pipeline_loss(params, *tokens)[0]
-    if params.layout.gathers_once:
-        params = gathered(params, params.layout)
+        return pipeline_loss(params, *tokens, held)[0]
+    params = held or params
     losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
     return losses.mean()
 

@@ -134,10 +134,10 @@ def test_level_of_two_devices_among_16384(a, b, level):
 
 def test_levels_of_16384_gpus_cost_nothing():
     cluster = catalog.load("dgx-h100", 2048)
-    start = time.perf_counter()
+    start = time.process_time()
     for device in range(0, 16384, 16):
         level_of(cluster, 0, device)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 @settings(max_examples=25, deadline=None)

@@ -13,7 +13,7 @@ from meshes.shape import MeshShape
 from models.config import ModelConfig
 from scaling.layouts import rules_for
 from scaling.run import Batch, Pipeline, Run, Sharding
-from scaling.stages import pipeline_line, recomputes, ticks_of
+from scaling.stages import computes_again, pipeline_line, recomputes, ticks_of
 
 MODEL = ModelConfig(64, d_model=64, n_layers=12, n_heads=8, d_ff=64)
 RUN = Run("toy", MODEL, Batch(64, 64, 8), pipeline=Pipeline("gpipe"))
@@ -122,3 +122,21 @@ def test_more_rounds_are_idle_for_less():
 def test_all_but_gpipe_compute_their_ticks_again():
     assert not recomputes(RUN)
     assert all(recomputes(replace(RUN, pipeline=Pipeline(s))) for s in ("1f1b", "circular"))
+
+
+@pytest.mark.parametrize(
+    ("stage", "rounds", "remat", "again"),
+    [
+        (1, 1, "none", False),  # no pipeline
+        (4, 1, "full", True),  # 3 layers in each part
+        (12, 1, "full", False),
+        (12, 1, "selective", True),
+        (4, 3, "full", False),
+        (2, 3, "full", True),
+    ],
+)
+def test_a_tick_of_one_layer_that_is_recomputed_whole_is_not_computed_a_third_time(
+    stage, rounds, remat, again
+):
+    run = replace(circular(rounds), remat=remat)
+    assert computes_again(run, MeshShape(stage=stage)) == again

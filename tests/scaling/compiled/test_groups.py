@@ -206,9 +206,9 @@ def test_axes_of_16384_devices_are_found_at_once(axes):
     names = ",".join(f"'{axis}'" for axis in axes)
     sizes = ",".join(f"'{axis}'={size}" for axis, size in SIX.items())
     groups = groups_in(f"mesh[{sizes}] {{{names}}}", 16384)
-    began = time.perf_counter()
+    began = time.process_time()
     assert axes_of(groups, SIX) == axes
-    assert time.perf_counter() - began < 0.5  # measured: 2 ms
+    assert time.process_time() - began < 0.5  # measured: 2 ms
 
 
 def pairs(text: str, devices: int = 8) -> np.ndarray:

@@ -390,9 +390,9 @@ def test_sixteen_thousand_devices_are_priced_in_a_blink():
     mesh, cluster = parse_mesh("data=16,fsdp=128,tensor=8"), h100(2048)
     groups = mesh.groups(["fsdp"])
     collective_time("all-gather", 1e9, groups, cluster, IDEAL)
-    start = time.perf_counter()
+    start = time.process_time()
     collective_time("all-gather", 1e9, groups, cluster, IDEAL)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 # What a price rests on

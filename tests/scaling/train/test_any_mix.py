@@ -30,7 +30,7 @@ from scaling.cost.profile_file import ideal
 from scaling.expected.experts import BUFFERS, EVERY_EXPERT
 from scaling.layouts import rules_for
 from scaling.price import price, running_collectives
-from scaling.run import Batch, Context, Precision, Run
+from scaling.run import Batch, Context, Precision, Run, Sharding
 from scaling.surprises import ALONE, ONCE, surprises
 from scaling.train.prepare import order
 from scaling.train.state import layout_for
@@ -62,6 +62,7 @@ class Case(NamedTuple):
     remat: str = "none"
     microbatches: int = 1
     method: str = "ring"
+    zero: int = 3
 
     @property
     def alone(self) -> "Case":
@@ -76,6 +77,7 @@ class Case(NamedTuple):
             MODELS[self.model],
             batch,
             mesh,
+            sharding=Sharding(zero_stage=self.zero),
             context=Context(self.method),
             precision=Precision("fp32"),
             remat=self.remat,
@@ -143,7 +145,19 @@ LATENT = [
     Case("data=2,expert=2,context=2", "deepseek-v3", "none"),
     Case("fsdp=2,stage=2,expert=2", "deepseek-v3", "selective", 2),
 ]
-SLOW = [*EXPERTS, *DENSE, *LATENT]
+ZERO = [  # stages 1 and 2 of ZeRO in a pipeline, with each of the other axes
+    Case("data=2,fsdp=2,stage=2", "dense", "none", 2, zero=1),
+    Case("fsdp=2,stage=2,expert=2", "dense", "selective", 2, zero=2),
+    Case("fsdp=2,stage=2,context=2", "dense", "full", 2, zero=1),
+    Case("fsdp=2,stage=2,tensor=2", "dense", "selective", 2, zero=2),
+    Case("data=2,fsdp=2,stage=2", "mixtral", "full", 2, zero=2),
+    Case("fsdp=2,stage=2,expert=2", "balanced", "none", 2, zero=1),
+    Case("fsdp=2,stage=2,context=2", "mixtral", "selective", 2, "all-gather", 2),
+    Case("fsdp=2,stage=2,tensor=2", "padded", "none", 2, zero=1),
+    Case("fsdp=2,stage=2,tensor=2", "latent", "none", 2, zero=1),
+    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", "selective", 2, zero=2),
+]
+SLOW = [*EXPERTS, *DENSE, *LATENT, *ZERO]
 WITHOUT_EXPERTS = {name for name, model in MODELS.items() if model.moe is None}
 
 
@@ -239,7 +253,7 @@ def test_a_device_drops_what_it_has_no_room_for_however_its_tokens_were_cut_off(
 
 
 WIDE = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)  # calls of 64 KiB and more
-GPU_PROGRAMS = [*EXPERTS[:2], EXPERTS[4], EXPERTS[11], DENSE[3], *LATENT[2:5]]
+GPU_PROGRAMS = [*EXPERTS[:2], EXPERTS[4], EXPERTS[11], DENSE[3], *LATENT[2:5], *ZERO[2:6]]
 
 
 @pytest.mark.parametrize(

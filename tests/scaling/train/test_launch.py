@@ -33,7 +33,7 @@ from scaling.train.metrics import read_metrics
 from scaling.train.restarts import BEGAN, run_with_restarts
 from scaling.train.stopping import StopSignal
 
-DEADLINE = 150  # seconds for processes to come up, compile and end on a busy machine
+DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine
 EXPLICIT = {
     "JAX_COORDINATOR_ADDRESS": "localhost:1234",
     "JAX_NUM_PROCESSES": "4",
@@ -385,10 +385,10 @@ def start_two(run, folder, cache, working_in=(None, None)):
     ]
 
 
-def end_all(processes, seconds=DEADLINE):
+def end_all(processes):
     """What each printed, (stdout, stderr); none outlives the test."""
     try:
-        return [process.communicate(timeout=seconds) for process in processes]
+        return [process.communicate(timeout=DEADLINE) for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -496,7 +496,7 @@ def test_a_signal_to_any_process_saves_one_checkpoint_of_all(toy, tmp_path, told
     for index in told:
         processes[index].terminate()
         time.sleep(0.05)
-    outputs = end_all(processes, seconds=40)
+    outputs = end_all(processes)
     assert [process.returncode for process in processes] == [0, 0], outputs
     (saved,) = (folder / "checkpoints").iterdir()
     assert int(saved.name.removeprefix("step_")) == len(losses(folder))

@@ -18,7 +18,7 @@ from scaling.cost.profile_file import ideal
 from scaling.expected.table import SMALLEST, expected
 from scaling.price import Priced, price, running_collectives
 from scaling.program import Collective, Loop
-from scaling.run import Batch, Pipeline, Precision, Run
+from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 from scaling.stages import ticks_of
 from scaling.surprises import ONCE, surprises
 
@@ -40,13 +40,16 @@ def compiled(tmp_path, monkeypatch):
     return compile_
 
 
-def run_on(mesh: str, schedule: str, remat: str, microbatches: int, rounds: int = 1) -> Run:
+def run_on(
+    mesh: str, schedule: str, remat: str, microbatches: int, rounds: int = 1, zero: int = 3
+) -> Run:
     batch = Batch(8 * microbatches, 512, microbatches)
     return Run(
         "deep",
         MODEL,
         batch,
         parse_mesh(mesh),
+        Sharding(zero_stage=zero),
         pipeline=Pipeline(schedule, rounds),
         remat=remat,
     )
@@ -58,6 +61,11 @@ CASES = {
     "gpipe-recomputed": run_on("fsdp=4,stage=2", "gpipe", "selective", 3),
     "1f1b": run_on("fsdp=2,stage=2,tensor=2", "1f1b", "full", 2),
     "1f1b-of-one-layer": run_on("data=2,stage=4", "1f1b", "none", 4),
+    "1f1b-of-one-layer-recomputed": run_on("fsdp=2,stage=4", "1f1b", "full", 4),
+    "zero-1": run_on("data=2,fsdp=2,stage=2", "1f1b", "none", 4, zero=1),
+    "zero-1-gpipe": run_on("fsdp=2,stage=2,tensor=2", "gpipe", "full", 2, zero=1),
+    "zero-2": run_on("fsdp=4,stage=2", "1f1b", "full", 3, zero=2),
+    "zero-2-circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "none", 4, 2, zero=2),
     "circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "selective", 4, 2),
     "context": run_on("stage=2,context=2,tensor=2", "gpipe", "selective", 2),
 }
@@ -102,6 +110,19 @@ def test_keeping_only_a_stages_input_needs_less_memory_the_more_microbatches_the
     )
     few, many = (peak("gpipe", n) - peak("1f1b", n) for n in (2, 8))
     assert 0 < few < many
+
+
+@pytest.mark.deviceless
+def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(compiled) -> None:
+    """Stage 2 whole matrices of a stage in bf16, stage 1 their gradients in float32 besides."""
+    third, second, first = (
+        compiled(run_on("fsdp=4,stage=2", "1f1b", "full", 4, zero=zero)).memory.peak
+        for zero in (3, 2, 1)
+    )
+    layer, table = 4 * 512 * 512 + 3 * 512 * 1024, 2048 * 512
+    elements = 2 * layer + 2 * table
+    assert 0 < second - third <= 2 * elements
+    assert 4 * elements * 3 // 4 < first - second < 4 * elements * 5 // 4
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from meshes.shape import MeshShape, parse_mesh
 from models.config import ModelConfig
 from models.layout import Layout
 from scaling.layouts import rules_for
-from scaling.run import Batch, Pipeline, Run, Train
+from scaling.run import Batch, Pipeline, Run, Sharding, Train
 from scaling.stages import recomputes
 from scaling.train.prepare import order
 from scaling.train.stacking import stored_order
@@ -56,6 +56,7 @@ class Case(NamedTuple):
     model: str = "llama"
     microbatches: int = 4
     layers: int = 4
+    zero: int = 3
 
     @property
     def shape(self) -> MeshShape:
@@ -72,6 +73,7 @@ class Case(NamedTuple):
             MODELS[self.model](n_layers=self.layers),
             Batch(SEQUENCES, SEQ_LEN, self.microbatches),
             self.shape,
+            Sharding(zero_stage=self.zero),
             pipeline=Pipeline(self.schedule, 2 if self.schedule == "circular" else 1),
         )
 
@@ -79,7 +81,8 @@ class Case(NamedTuple):
     def layout(self) -> Layout:
         run, rules = self.run, rules_for(self.run, self.shape)
         rounds = run.pipeline.virtual_stages
-        return Layout(rules, "fp32", self.remat, "xla", "ring", rounds, recomputes(run))
+        again = recomputes(run)
+        return Layout(rules, "fp32", self.remat, "xla", "ring", rounds, again, self.zero)
 
     def __str__(self) -> str:
         return "-".join(map(str, self))
@@ -89,6 +92,7 @@ FAST = [
     Case("stage=2,fsdp=2,tensor=2", "1f1b", "selective"),
     Case("stage=4,data=2", "gpipe", "full", microbatches=2),
     Case("stage=2,data=2", "circular"),
+    Case("stage=2,fsdp=2,data=2", "1f1b", zero=1),
 ]
 MORE = [
     Case("stage=2", "gpipe", microbatches=1),
@@ -96,6 +100,15 @@ MORE = [
     Case("stage=2,context=2,tensor=2", "1f1b", "none", "odd", 1),
     Case("stage=2,fsdp=2", "gpipe", "none", "gpt", 2),
     Case("stage=2,fsdp=2,expert=2", "gpipe", "selective"),  # an axis of replicas
+]
+ZERO = [  # stages 1 and 2 of ZeRO
+    Case("stage=2,fsdp=2,tensor=2", "gpipe", "none", "gpt", 2, zero=1),
+    Case("stage=2,fsdp=4", "circular", "selective", "odd", zero=1),
+    Case("stage=4,fsdp=2", "1f1b", "full", "gpt", zero=1),
+    Case("stage=2,fsdp=2,context=2", "circular", "full", "odd", zero=2),
+    Case("stage=2,fsdp=2,data=2", "gpipe", "selective", "llama", zero=2),
+    Case("stage=4,fsdp=2", "1f1b", "none", "odd", zero=2),
+    Case("stage=2,fsdp=2", "1f1b", "none", "gpt", 1, zero=2),
 ]
 MESHES = [
     ",".join(f"{axis}={n}" for axis, n in zip(axes, sizes, strict=True) if n > 1)
@@ -199,13 +212,15 @@ def test_loss_and_gradients_equal_those_of_one_device(case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*MORE, *GRID], ids=str)
+@pytest.mark.parametrize("case", [*MORE, *ZERO, *GRID], ids=str)
 def test_every_mesh_with_stages_equals_one_device(case: Case) -> None:
     check(case)
 
 
-def test_the_held_out_loss_is_the_same_through_the_pipeline() -> None:
-    case = Case("stage=2,data=2", "circular")
+@pytest.mark.parametrize(
+    "case", [Case("stage=2,data=2", "circular"), Case("stage=2,fsdp=2", zero=1)], ids=str
+)
+def test_the_held_out_loss_is_the_same_through_the_pipeline(case: Case) -> None:
     with jax.set_mesh(host_mesh(case.shape)):
         arguments = placed(case)
         value = compiled(jax.jit(eval_step), *arguments)(*arguments)

@@ -98,6 +98,9 @@ def test_experts_that_do_not_divide_are_named_with_what_would(toy, moe, mesh, me
 
 @pytest.fixture
 def never_compiled(monkeypatch):
+    """jax is started first: else `--devices 4` would leave this test process with four devices."""
+    assert jax.device_count() == DEVICES
+
     def refuse(planned):
         raise AssertionError("compiled")
 

@@ -291,7 +291,7 @@ def test_evaluation_is_that_of_one_device(zero: int) -> None:
 # --- what is stored and held --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mesh", ["data=2,fsdp=2", "fsdp=2,tensor=2"])
+@pytest.mark.parametrize("mesh", ["data=2,fsdp=2", "fsdp=2,tensor=2", "fsdp=2,stage=2"])
 def test_every_stage_stores_the_same_so_any_reads_anothers_checkpoint(mesh: str) -> None:
     with jax.set_mesh(host_mesh(parse_mesh(mesh))):
         states = [
@@ -347,6 +347,19 @@ def test_sharding_shows_what_the_table_gathers_and_scatters(model, tmp_path, cap
     table = expected(replace(case.run, precision=Precision("bf16")), case.shape, 0)
     assert held["matrices"] == table["fsdp", "all-gather"]
     assert held["gradients"] == table["fsdp", "reduce-scatter"]
+
+
+def test_sharding_shows_the_layers_and_sums_of_one_pipeline_stage(tmp_path, capsys) -> None:
+    case = Case(1, "fsdp=2,stage=2")
+    layer = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128  # by hand; one on each stage
+    elements = layer + 2 * 128 * 64
+    held = json.loads(shown(case, tmp_path, capsys))["held"]
+    assert held == {"zero_stage": 1, "matrices": 2 * elements, "gradients": 4 * elements}
+    table = expected(replace(case.run, precision=Precision("bf16")), case.shape, 0)
+    assert (table["fsdp", "all-gather"], table["fsdp", "reduce-scatter"]) == (
+        held["matrices"],
+        held["gradients"],
+    )
 
 
 def test_sharding_says_it_in_words_and_nothing_where_there_is_nothing(tmp_path, capsys) -> None:
