@@ -30,7 +30,7 @@ from meshes.rules import REPLICAS
 from meshes.ticks import Ticks, layer_order
 from models.layout import Layout
 from models.staged import AXIS, spelled_out, with_stages
-from models.zero import met
+from models.zero import held, met
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
 Spec = PartitionSpec
@@ -116,6 +116,8 @@ def _stage(
     def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
         number = ticks.round_of(tick, stage)
         part = jax.tree.map(lambda x: _of_round(x, number), parts)
+        if layout.zero == 1:  # here, not layer by layer, or a part's gradients are float32 twice
+            part = held(*part), None
         return jax.lax.scan(layer, x_BSD, part)
 
     if layout.recompute_stages:

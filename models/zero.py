@@ -5,10 +5,10 @@
     gradients, stage 1      whole partial sums, scattered over fsdp after the last microbatch
                stage 2      scattered layer by layer where they arise; shards are summed
 
+So what is stored, and a checkpoint with it, is the same in every stage.
+
 In a pipeline all microbatches are one function: its weights are `met` before its loops, where the
 gradients of all ticks are summed, in float32.
-
-So what is stored, and a checkpoint with it, is the same in every stage.
 """
 
 import functools

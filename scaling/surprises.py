@@ -20,35 +20,29 @@ import numpy as np
 from meshes.shape import MeshShape
 from meshes.units import format_rate, format_size, format_time
 from models.accounting import padding, scores_share, train_flops
-from models.accounting.activations import BYTES
-from models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.compiled.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.cost.collectives import collective_time
 from scaling.expected.experts import buffer_flops
-from scaling.expected.lines import FLOAT32
 from scaling.expected.stages import flops_in_ticks
-from scaling.expected.stream import KEYS
-from scaling.expected.table import SMALLEST, Table, expected, expected_lines
-from scaling.expected.weights import TABLES
+from scaling.expected.table import SMALLEST, Table, expected
 from scaling.layouts import is_sequence_parallel, rules_for
 from scaling.price import Priced, running_collectives, running_kernels
 from scaling.program import COLLECTIVE_KINDS, Collective, CollectiveKind
+from scaling.reasons import (
+    AGAIN,
+    NO_MEMORY,
+    NOT_EXPLAINED,
+    ROUNDING,
+    UNNAMED,
+    Calls,
+    Difference,
+    reason_of,
+)
 from scaling.run import Run
-from scaling.sequence import sequence_cut
 
-ROUNDING = 0.01  # scalars that travel with matrices, padding
-AGAIN = ".remat"  # in the name of what XLA's own rematerialisation adds
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
 PRODUCTS = "matrix products"
 
-NOT_EXPLAINED = "not explained"
-NO_MEMORY = "XLA computes again what does not fit into memory"
-JOINED = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
-ONCE = "XLA does once per step what each microbatch asks for"
-ALONE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
-UNNAMED = "these groups of devices are those of no mesh axes"
-
-Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
 Key = tuple[str, str]  # axes joined by +, kind
 
 
@@ -77,52 +71,6 @@ class Surprise:
 
     def _amount(self, number: float) -> str:
         return format_rate(number, "FLOP") if self.kind == PRODUCTS else format_size(number)
-
-
-@dataclass(frozen=True)
-class _Difference:
-    """What the reasons are told from."""
-
-    run: Run
-    shape: MeshShape
-    axes: str
-    kind: str
-    expected: float
-    found: float
-    calls: Calls
-
-
-def _is_joined(difference: _Difference) -> bool:
-    """Whether the sum of a tied table is found in float32 instead of the compute format."""
-    run, extra = difference.run, difference.found - difference.expected
-    lines = expected_lines(run, difference.shape) if run.model.tied_embeddings else ()
-    here = [line for line in lines if (line.what, line.axes) == (TABLES, difference.axes)]
-    asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
-    wider = FLOAT32 / BYTES[run.precision.between] - 1
-    return abs(extra - asked * wider) <= ROUNDING * difference.expected
-
-
-def _is_alone(difference: _Difference) -> bool:
-    """Whether keys and values are fetched once less for each stack of a single layer."""
-    run, missing = difference.run, difference.expected - difference.found
-    alone = [n_dense_layers(run.model), n_moe_layers(run.model)].count(1)
-    cut = sequence_cut(run, difference.shape)
-    if not alone or cut is None or difference.axes != "context":
-        return False
-    lines = expected_lines(run, difference.shape)
-    calls = [c.bytes for c in lines if c.what == KEYS and c.kind == difference.kind]
-    hops = cut.others if difference.kind == "permute" else 1
-    once = sum(calls[:1]) * hops * run.batch.microbatches * alone
-    return missing > 0 and abs(missing - once) <= ROUNDING * difference.expected
-
-
-# The known reasons, the first that applies counts.
-REASONS: tuple[tuple[str, Callable[[_Difference], bool]], ...] = (
-    (NO_MEMORY, lambda d: any(AGAIN in c.name for c, _ in d.calls)),
-    (JOINED, _is_joined),
-    (ALONE, _is_alone),
-    (ONCE, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
-)
 
 
 def surprises(priced: Priced, run: Run, shape: MeshShape) -> list[Surprise]:
@@ -154,7 +102,7 @@ def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
     for key in dict.fromkeys([*large, *calls]):
         of_key = calls.get(key, [])
         big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= SMALLEST]
-        difference = _Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
+        difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
         in_all = every.get(key, 0.0), _bytes(of_key)
         if _differ(difference.expected, difference.found) and _differ(*in_all):
             yield _surprise(difference, _seconds(difference, priced))
@@ -214,13 +162,12 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     return float(sum(groups.values())) / shape.devices
 
 
-def _surprise(difference: _Difference, seconds: float) -> Surprise:
-    reason = next((words for words, holds in REASONS if holds(difference)), NOT_EXPLAINED)
-    d = difference
+def _surprise(difference: Difference, seconds: float) -> Surprise:
+    d, reason = difference, reason_of(difference)
     return Surprise(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
 
 
-def _seconds(difference: _Difference, priced: Priced) -> float:
+def _seconds(difference: Difference, priced: Priced) -> float:
     """Of the difference: its share of the calls' time, or what the missing ones would take."""
     d = difference
     if d.found:

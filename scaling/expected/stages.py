@@ -20,10 +20,10 @@ In the table's other lines a pipeline changes
 - the tokens of the head and of the loss, to those of one stage, 1 / S;
 - the token table is gathered once to look up all microbatches, and so is the position table.
 
-Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time and its
-stream as often as forward; they hand nothing on again. The last product of a part that is one layer
-is not needed again (of a layer with experts everything is counted again); and nothing of it, if
-remat "full" recomputes that layer anyway.
+Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time (but for
+ZeRO stages 1 and 2) and its stream as often as forward; they hand nothing on again. Of a part that
+is one layer nothing is computed again beside remat "full", and without that not its last product
+(of a layer with experts this is counted).
 """
 
 from collections.abc import Iterator

@@ -7,8 +7,9 @@
     1      reduce-scatter   W L + E + P          after the last microbatch; float32 if it is a sum
     2      reduce-scatter   M (W L + E + P)      each gradient where it arises
 
-In a pipeline a device holds the layers of its stage, L / S; stage 2 scatters their gradients in
-each tick, and those of a tied table in each microbatch twice, for input and head.
+In a pipeline a device holds the layers of its stage, L / S. Gradients of stage 1 are sums over
+ticks, so float32 always; stage 2 scatters them in each tick, and those of a tied table in each
+microbatch twice, for input and head.
 
 What meets each tensor device's own tokens (a table, positions, routers, matrices of latents) is
 summed over tensor before it is scattered: whole, in each microbatch, for each use. Routers are held

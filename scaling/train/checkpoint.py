@@ -229,7 +229,7 @@ class Checkpoints:
         """
         until = time.monotonic() + LATE
         self._delete_unfinished()
-        while time.monotonic() < until:
+        while jax.process_index() == 0 and time.monotonic() < until:
             time.sleep(POLL)
             self._delete_unfinished()
 

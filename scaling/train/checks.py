@@ -121,12 +121,10 @@ def _number_problems(run: Run) -> list[Problem]:
 
 
 def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Of ZeRO stages below 3 where fsdp is used."""
-    zero = run.sharding.zero_stage
-    if zero == 3 or mesh.fsdp == 1:
-        return []
-    name, replicas = f"sharding.zero_stage {zero}", "or the data axis for plain replicas"
-    return [(zero == 0, f"{name} over fsdp", f"use 1, 2 or 3, {replicas}")]
+    """Of plain replicas over fsdp."""
+    replicated = run.sharding.zero_stage == 0 and mesh.fsdp > 1
+    instead = "use 1, 2 or 3, or the data axis for plain replicas"
+    return [(replicated, "sharding.zero_stage 0 over fsdp", instead)]
 
 
 def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:

@@ -223,7 +223,7 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     held = gathered(params, params.layout) if params.layout.gathers_once else None
     if params.layout.rules.axes("layers"):
         return pipeline_loss(params, *tokens, held)[0]
-    params = held or params
+    params = params if held is None else held
     losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
     return losses.mean()
 

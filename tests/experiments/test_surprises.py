@@ -6,7 +6,8 @@ import pytest
 
 from experiments.surprises import PAIRS, Pair, Result, described, save
 from meshes.placement import check_fits
-from scaling.surprises import ONCE, PRODUCTS, Surprise
+from scaling.reasons import ONCE
+from scaling.surprises import PRODUCTS, Surprise
 from scaling.train.checks import check_trainable
 
 SAVED = Surprise("data", "all-reduce", 2e6, 1e6, 3.0, ("%ar = all-reduce()",), ONCE, -1e-3)

@@ -30,8 +30,9 @@ from scaling.cost.profile_file import ideal
 from scaling.expected.experts import BUFFERS, EVERY_EXPERT
 from scaling.layouts import rules_for
 from scaling.price import price, running_collectives
+from scaling.reasons import ALONE, ONCE
 from scaling.run import Batch, Context, Precision, Run, Sharding
-from scaling.surprises import ALONE, ONCE, surprises
+from scaling.surprises import surprises
 from scaling.train.prepare import order
 from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, outcome_and_gradients

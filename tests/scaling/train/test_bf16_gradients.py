@@ -5,6 +5,8 @@ A sum held in bfloat16 stands still once it is 256 times what is added. So whate
 every third is the same one.
 """
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -38,15 +40,18 @@ TOLERANCE = 0.02  # of a gradient's norm; bf16 keeps 8 bits, the worst seen is 0
 ZERO = "layers/attention/key_bias_MK"  # softmax does not see it: its gradient is rounding only
 
 
-def gradients(model: ModelConfig, mesh: str, compute: str) -> dict[str, np.ndarray]:
-    shape = parse_mesh(mesh)
-    layout = Layout(make_rules(shape, True, ("vocab",) if model.vocab_size % 2 else ()), compute)
+def gradients(
+    model: ModelConfig, mesh: str, compute: str, zero: int = 3, microbatches: int = 1
+) -> dict[str, np.ndarray]:
+    shape, batch = parse_mesh(mesh), replace(BATCH, microbatches=microbatches)
+    rules = make_rules(shape, True, ("vocab",) if model.vocab_size % 2 else ())
+    layout = Layout(rules, compute, zero=zero)
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, model.vocab_size, (1, 32, 129)).astype(np.int32)
     tokens[..., ::3] = 7
     with jax.set_mesh(host_mesh(shape)):
-        like = abstract_tokens(BATCH, layout)
-        parts = (tokens[..., :-1], tokens[..., 1:])
+        like = abstract_tokens(batch, layout)
+        parts = (x.reshape(like.inputs.shape) for x in (tokens[..., :-1], tokens[..., 1:]))
         placed = Tokens(*(jax.device_put(p, t.sharding) for p, t in zip(parts, like, strict=True)))
         params = jax.jit(lambda: Transformer(model, layout, jax.random.key(0)))()
         _, found = jax.jit(loss_and_gradients)(params, placed)
@@ -54,10 +59,21 @@ def gradients(model: ModelConfig, mesh: str, compute: str) -> dict[str, np.ndarr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", ["data=1", "data=2,fsdp=2,tensor=2"])
+@pytest.mark.parametrize(
+    ("mesh", "zero", "microbatches"),
+    [
+        ("data=1", 3, 1),
+        ("data=2,fsdp=2,tensor=2", 3, 1),
+        ("data=2,fsdp=2,tensor=2", 1, 8),
+        ("fsdp=2,stage=2,tensor=2", 3, 8),
+        ("fsdp=2,stage=2,tensor=2", 1, 8),
+        ("data=2,fsdp=2,stage=2", 2, 8),
+    ],
+)
 @pytest.mark.parametrize("model", [LLAMA, GPT], ids=["llama", "gpt"])
-def test_bf16_gradients_are_the_fp32_ones_within_rounding(model, mesh):
-    exact, rounded = gradients(model, "data=1", "fp32"), gradients(model, mesh, "bf16")
+def test_bf16_gradients_are_the_fp32_ones_within_rounding(model, mesh, zero, microbatches):
+    exact = gradients(model, "data=1", "fp32")
+    rounded = gradients(model, mesh, "bf16", zero, microbatches)
     errors = {
         name: np.linalg.norm(rounded[name] - exact[name]) / np.linalg.norm(exact[name])
         for name in exact

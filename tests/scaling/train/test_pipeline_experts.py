@@ -154,6 +154,7 @@ PADDED = replace(GPU_MODEL, moe=Moe(8, 2, 512, capacity_factor=2.0))
     [
         ("data=2,stage=2,expert=2", "none", GPU_MODEL, EVERY_EXPERT),
         ("stage=2,expert=2,tensor=2", "selective", PADDED, BUFFERS),
+        ("stage=4,expert=2", "full", GPU_MODEL, EVERY_EXPERT),
     ],
 )
 def test_the_gpu_program_moves_what_the_table_says(

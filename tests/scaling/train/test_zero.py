@@ -31,9 +31,10 @@ from scaling.layouts import rules_for
 from scaling.memory import memory_use
 from scaling.optimizers import Optimizer, optimizer_of
 from scaling.price import price
+from scaling.reasons import ONCE, WHOLE
 from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
-from scaling.surprises import ONCE, surprises
+from scaling.surprises import surprises
 from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
 from scaling.train.step import (
@@ -80,6 +81,8 @@ MODELS = {
     ),
     "large": LARGE,
     "large latent": replace(LARGE, mla=Mla(128, 128, 64, 32, 48)),
+    "large odd": replace(LARGE, vocab_size=2049),  # a whole table
+    "large positions": replace(LARGE, positions="learned", max_positions=512),
     "large moe": replace(LARGE, moe=Moe(8, 2, 256, n_shared_experts=1, aux_loss=0.1)),
 }
 
@@ -138,6 +141,9 @@ MODELS_AND_OPTIMIZERS = [
     Case(2, "data=2,fsdp=4", 2, optimizer="muon"),
     Case(1, "data=2,fsdp=4", 2, optimizer="adafactor"),
     Case(2, "fsdp=2,expert=2", 1, "moe", "full", "muon"),
+    Case(1, "fsdp=2,stage=2,tensor=2", 2, "odd", "selective", "muon"),
+    Case(2, "data=2,fsdp=2,stage=2", 2, "gpt", "full", "adafactor"),
+    Case(2, "fsdp=2,stage=2,tensor=2", 2, "latent"),
 ]
 
 
@@ -390,6 +396,22 @@ def test_the_gpu_program_of_latents_and_experts_is_the_table(case) -> None:
     program, _ = program_of_run(run, case.shape, DGX)
     found = surprises(price(program, DGX, ideal()), run, case.shape)
     assert {s.reason for s in found} <= {EVERY_EXPERT}
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("mesh", ["fsdp=2,tensor=2", "fsdp=2,stage=2,tensor=2"])
+@pytest.mark.parametrize("model", ["large latent", "large odd", "large positions"])
+def test_what_meets_each_tensor_devices_own_tokens_is_summed_whole_in_stage_2(model, mesh) -> None:
+    """Over fsdp and tensor at once: more than the table asks for, and said to be so."""
+    run = replace(Case(2, mesh, 2, model, "full").run, batch=Batch(16, 512, 2))
+    run = replace(run, precision=Precision("bf16"))
+    program, _ = program_of_run(run, run.mesh, DGX)
+    found = surprises(price(program, DGX, ideal()), run, run.mesh)
+    assert {s.reason for s in found} == {WHOLE, ONCE}
+    (whole,) = (s for s in found if s.reason == WHOLE)
+    assert whole.found == pytest.approx(
+        expected(run, run.mesh)["tensor", "all-reduce"], rel=ROUNDING
+    )
 
 
 @functools.cache
