@@ -218,7 +218,12 @@ def test_every_mesh_with_stages_equals_one_device(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [Case("stage=2,data=2", "circular"), Case("stage=2,fsdp=2", zero=1)], ids=str
+    "case",
+    [
+        Case("stage=2,data=2", "circular"),
+        pytest.param(Case("stage=2,fsdp=2", zero=1), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_the_held_out_loss_is_the_same_through_the_pipeline(case: Case) -> None:
     with jax.set_mesh(host_mesh(case.shape)):
