@@ -23,12 +23,8 @@ ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
-TRAINING: dict[str, Any] = {
-    "capacity_factor": None,
-    "skew": 1.0,
-    "z_loss": 0.0,
-    "aux_loss": 0.0,
-}  # not in files
+# Not in files.
+TRAINING: dict[str, Any] = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0}
 
 
 def family_of(config: ModelConfig) -> str:

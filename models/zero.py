@@ -28,9 +28,11 @@ from models.partial import partial_over
 from models.weights import is_matrix
 
 
-def gathered(params: Any, layout: Layout) -> Any:
+def gathered(params: Any, layout: Layout) -> Any | None:
     """The parameters as a step holds them: matrices whole over fsdp, in compute format (routers in
-    float32); vectors as they are."""
+    float32); vectors as they are. None if weights are gathered where they are multiplied."""
+    if not layout.gathers_once:
+        return None
     axes = layout.rules.axes("embed")
 
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:

@@ -6,14 +6,14 @@ peak      = parameters + gradients + optimizer_state + activations + temporary +
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from scaling.program import Collective, Number
 
 Grade = Literal["measured", "calibrated", "extrapolated", "datasheet"]
-GRADES: tuple[Grade, ...] = Grade.__args__  # type: ignore[attr-defined]  # best first
+GRADES: tuple[Grade, ...] = get_args(Grade)  # best first
 
 
 @dataclass(frozen=True)

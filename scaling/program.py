@@ -13,7 +13,7 @@ broadcasts.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -28,8 +28,8 @@ KernelKind = Literal["matmul", "attention", "fusion", "copy", "custom"]
 CollectiveKind = Literal[
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute", "broadcast"
 ]
-OWNERS: tuple[Owner, ...] = Owner.__args__  # type: ignore[attr-defined]  # of the Literal, once
-COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = CollectiveKind.__args__  # type: ignore[attr-defined]
+OWNERS: tuple[Owner, ...] = get_args(Owner)
+COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 @dataclass(frozen=True)

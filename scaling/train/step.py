@@ -141,9 +141,7 @@ def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome,
     if params.layout.rules.axes("layers"):
         return _pipelined(params, tokens)
     layout, microbatches = params.layout, tokens.inputs.shape[0]
-    held = None
-    if layout.gathers_once:
-        held = partial_over(gathered(params, layout), (*REPLICAS, *layout.rules.axes("embed")))
+    held = partial_over(gathered(params, layout), (*REPLICAS, *layout.rules.axes("embed")))
     if held is not None and layout.zero == 1:
         outcome, gradients = _sums(held, tokens)
         with jax.named_scope("gradients"):
@@ -187,7 +185,7 @@ def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transforme
         outcome = Outcome(value, mean_of_losses(routing, tokens.inputs.shape[0]))
         return _weighted(params, outcome), outcome
 
-    held = gathered(params, params.layout) if params.layout.gathers_once else None
+    held = gathered(params, params.layout)
     (_, outcome), gradients = jax.value_and_grad(of_all, has_aux=True)(params)
     return outcome, gradients
 
@@ -220,7 +218,7 @@ def train_step(
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
-    held = gathered(params, params.layout) if params.layout.gathers_once else None
+    held = gathered(params, params.layout)
     if params.layout.rules.axes("layers"):
         return pipeline_loss(params, *tokens, held)[0]
     params = params if held is None else held

@@ -115,12 +115,12 @@ def test_keeping_only_a_stages_input_needs_less_memory_the_more_microbatches_the
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize(("schedule", "more"), [("1f1b", 0.05), ("gpipe", 0.2)])
+@pytest.mark.parametrize(("schedule", "apart"), [("1f1b", 0.05), ("gpipe", 0.15)])
 def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(
-    compiled, schedule: str, more: float
+    compiled, schedule: str, apart: float
 ) -> None:
     """Stage 2 whole matrices of a stage in bf16; stage 1 also their gradients in float32, of which
-    stage 2 has a quarter. `more` is of the two loops over ticks that gpipe keeps values between."""
+    stage 2 has a quarter. Measured: 2 % less for 1f1b, 14 % more for gpipe (not explained)."""
     third, second, first = (
         compiled(run_on("fsdp=4,stage=2", schedule, "full", 4, zero=zero)).memory.peak
         for zero in (3, 2, 1)
@@ -128,7 +128,7 @@ def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(
     layer, table = 4 * 512 * 512 + 3 * 512 * 1024, 2048 * 512
     elements = 2 * layer + 2 * table
     assert 0 < second - third <= 2 * elements
-    assert first - second == pytest.approx(4 * elements * 3 / 4, rel=more)
+    assert first - second == pytest.approx(4 * elements * 3 / 4, rel=apart)
 
 
 @pytest.mark.slow
