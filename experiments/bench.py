@@ -29,20 +29,20 @@ from experiments.gpu.cases import label
 from experiments.gpu.machine import git_commit, versions
 from experiments.gpu.measure import Program, Trainer, random_tokens, trainer
 from experiments.ratios import Ratio, Timer, compare, python, seconds, table
-from meshes.devices import use_host_devices
-from meshes.shape import MeshShape
+from scaling.meshes.devices import use_host_devices
+from scaling.meshes.shape import MeshShape
 from scaling.recipes import recipe
 from scaling.run import Batch, Run, Train
 from scaling.train import prepare
-from scaling.train.folder import Options
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
 
 DEVICES = 8  # fake ones, as many as the tests use
 BATCH = Batch(global_batch=DEVICES, seq_len=128)
 STEPS = 5  # in one timing
 LOOP_STEPS, WARM_UP = 15, 5  # of the trainer; the first ones are not counted
-PLANNING = "import meshes.catalog.library, models.accounting, scaling.run"
+PLANNING = "import scaling.meshes.catalog.load, scaling.models.accounting, scaling.run"
 
 
 def import_time(rounds: int) -> Iterator[Ratio]:

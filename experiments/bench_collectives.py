@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from experiments.ratios import Ratio, Timer, compare, python, table
-from meshes import catalog
-from meshes.cluster import Cluster
-from meshes.shape import MeshShape
-from scaling.ask import groups_of
-from scaling.cost.batch import Axes, Call, collective_times
-from scaling.cost.collectives import CollectiveCost
-from scaling.cost.collectives import collective_time as price
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import profile_of
-from scaling.program import COLLECTIVE_KINDS
+from scaling.collectives.batch import Axes, Call, collective_times
+from scaling.collectives.cost import CollectiveCost
+from scaling.collectives.cost import collective_time as price
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.io import profile_of
+from scaling.profiles.profile import Profile
+from scaling.program.ir import COLLECTIVE_KINDS
+from scaling.simulate.collective import groups_of
 
 NAME, GPUS = "dgx-h100", 8  # of a node
 NODES = (128, 2048)
@@ -52,7 +52,7 @@ def collective_time(rounds: int) -> Iterator[Ratio]:
     at_once, singly = (_own_process(how, BATCH_NODES) for how in ("batch", "singly"))
     yield compare(f"collective {BATCH:,} at once", what, at_once, singly, rounds)
     what = f"scaling {' '.join(COMMAND)} / python -c pass"
-    command = python("-m", "scaling.cli", *COMMAND)
+    command = python("-m", "scaling.cli.main", *COMMAND)
     yield compare("collective command", what, command, python("-c", "pass"), rounds)
 
 

@@ -15,14 +15,14 @@ import sys
 import time
 from pathlib import Path
 
-from meshes.errors import InputError
-from scaling.cli import main as scaling
-from scaling.commands.calibrate import calibrate_here
+from scaling.cli.calibrate import calibrate_here
+from scaling.cli.main import main as scaling
+from scaling.meshes.errors import InputError
 from scaling.recipes import recipe
 from scaling.report.plots import plot_loss
-from scaling.targets import HOST, profile_for, target
-from scaling.train.launch import avoid_absent_gpus
-from scaling.train.metrics import read_metrics
+from scaling.simulate.resolve import HOST, profile_for, target
+from scaling.train.launch.distributed import avoid_absent_gpus
+from scaling.train.monitor.metrics import read_metrics
 
 HOST_DEVICES = 8
 RECORDED = "20:22"  # steps whose profile is recorded, once caches are warm
@@ -68,7 +68,7 @@ def _announce(title: str, words: list[str]) -> None:
 def _predict_elsewhere() -> None:
     """In a process of its own: jax compiles for absent GPUs only where it uses no present ones."""
     _announce("the same step on eight H100, which are not here", ON_H100)
-    if subprocess.run([sys.executable, "-m", "scaling.cli", *ON_H100]).returncode:
+    if subprocess.run([sys.executable, "-m", "scaling.cli.main", *ON_H100]).returncode:
         print("left out: this machine cannot compile for them, as said above", flush=True)
 
 
@@ -101,7 +101,7 @@ def _mesh() -> list[str]:
     """Arguments that name the mesh: 2 x 2 x 2 on eight devices, all as fsdp on another number."""
     import jax
 
-    from meshes.devices import use_host_devices
+    from scaling.meshes.devices import use_host_devices
 
     use_host_devices(HOST_DEVICES)
     count = jax.device_count()

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from meshes.shape import MeshShape
-from models.accounting.flops import Remat
-from models.config import ModelConfig
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.flops import Remat
+from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
 
 DEVICES = 8

@@ -26,16 +26,16 @@ import numpy as np
 
 from experiments.host_cases import CASES, DEVICES, Case
 from experiments.host_results import Result, save, summary, table, verdict
-from meshes.devices import use_host_devices
-from models.accounting import count_parameters, hardware_flops
 from scaling.calibrate.calibrate import calibrate
-from scaling.calibrate.machine import busy
 from scaling.calibrate.steps import Steps
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import read_profile
-from scaling.price import price
+from scaling.meshes.devices import use_host_devices
+from scaling.models.accounting import count_parameters, hardware_flops
+from scaling.profiles.io import read_profile
+from scaling.profiles.machine import busy
+from scaling.profiles.profile import Profile
 from scaling.run import Run
-from scaling.targets import HOST, target
+from scaling.simulate.resolve import HOST, target
+from scaling.simulate.step import price
 
 REPEATS = 5
 WINDOW = 1.0  # s, the least time of a window

@@ -9,9 +9,9 @@ from statistics import mean, median, quantiles
 from typing import Any
 
 from experiments.gpu.machine import git_commit
-from scaling.calibrate.machine import machine, versions
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import write_profile
+from scaling.profiles.io import write_profile
+from scaling.profiles.machine import machine, versions
+from scaling.profiles.profile import Profile
 from scaling.report.columns import columns
 
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2

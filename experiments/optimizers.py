@@ -17,12 +17,12 @@ from typing import Any
 import jax
 import optax
 
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
-from scaling.train.folder import Options
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
+from scaling.train.monitor.metrics import read_metrics
 from scaling.train.prepare import compile_programs, plan
+from scaling.train.run_folder import Options
 
 STEPS, MEAN = 100, 10  # steps of a run; losses averaged in the table
 MODEL = ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=192)

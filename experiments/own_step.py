@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meshes import catalog
-from scaling import compiled
-from scaling.cost.profile_file import profile_of
-from scaling.predict import predict
-from scaling.price import price
-from scaling.program import Program
+from scaling.compile import jitted as compiled
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Program
 from scaling.report.prediction import page
+from scaling.simulate.predict import predict
+from scaling.simulate.step import price
 
 BATCH, WIDTH, HIDDEN = 65_536, 8192, 32_768
 RATE = 1e-3

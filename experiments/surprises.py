@@ -1,4 +1,5 @@
-"""Is what was asked for what runs? Compiled steps held against the table of `scaling.expected`.
+"""Is what was asked for what runs? Compiled steps held against the table of
+`analytic.communication`.
 
     python -m experiments.surprises --out experiments/results        about 8 minutes, no GPU
 
@@ -19,20 +20,20 @@ from typing import Any
 import jax
 
 from experiments.gpu.machine import git_commit
-from meshes import catalog
-from meshes.cluster import Cluster
-from meshes.shape import AXES, MeshShape, parse_mesh
-from meshes.units import format_time
-from scaling.compiled.step import program_of_run
-from scaling.compiled.versions import versions
-from scaling.cost.profile_file import profile_of
-from scaling.expected.table import SMALLEST, expected
-from scaling.price import price
-from scaling.program import Program, collectives
+from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.compare.audit import PRODUCTS, Surprise, surprises
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.meshes.units import format_time
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Program, collectives
+from scaling.program.versions import versions
 from scaling.recipes import recipe
 from scaling.report.columns import columns
 from scaling.run import Batch, Precision, Run, Sharding
-from scaling.surprises import PRODUCTS, Surprise, surprises
+from scaling.simulate.step import price
+from scaling.train.program import program_of_run
 
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2
 TENSOR_OUTERMOST = ("tensor", *AXES[:-1])

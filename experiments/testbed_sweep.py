@@ -4,7 +4,8 @@
 
 Makes one testbed after the other, measures on it (`experiments.testbed_case`), removes it, and
 writes raw data and a page to experiments/results/DATE-testbed. Predicted is with what gloo does
-(`scaling.testbed.gloo`) and one latency for each number of hosts and devices, measured with 1 KiB.
+(`experiments.gloo.messages`) and one latency for each number of hosts and devices, measured with 1
+KiB.
 """
 
 import argparse
@@ -21,13 +22,13 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from experiments.gloo.messages import groups_over, link_bytes, payload_bound
+from experiments.gloo.time import predicted_time
 from experiments.gpu.machine import git_commit
 from experiments.testbed_case import REPEATS, SIZES, SMALL, Point
-from scaling.calibrate.machine import busy, cores, cpu_model, versions
+from scaling.profiles.machine import busy, cores, cpu_model, versions
 from scaling.report.columns import columns
 from scaling.testbed.build import down, up
-from scaling.testbed.gloo import groups_over, link_bytes, payload_bound
-from scaling.testbed.gloo_time import predicted_time
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import present_machine
 from scaling.testbed.plan import format_bandwidth, new_bed
@@ -204,10 +205,10 @@ def page(results: Sequence[Result], document: dict[str, Any]) -> str:
         "Made by `sudo python -m experiments.testbed_sweep`. All hosts share this machine's cores;",
         f"TCP congestion control {document['congestion_control']}.",
         "Error: predicted / median of the repeats - 1, its absolute value averaged. Predicted with",
-        "what gloo sends (`scaling/testbed/gloo.py`, `gloo_time.py`) and a latency for each number",
-        "of hosts and devices, the least measured with 1 KiB. No other figure is fitted, but the",
-        "model was changed after such data had been seen: NOTES.md says how. Payload bound: the",
-        "same bytes over the line rate, without headers and latency.",
+        "what gloo sends (`experiments/gloo/`) and a latency for each number of hosts and devices,",
+        "the least measured with 1 KiB. No other figure is fitted, but the model was changed after",
+        "such data had been seen: NOTES.md says how. Payload bound: the same bytes over the line",
+        "rate, without headers and latency.",
         "",
         "```",
         *tables(results),

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from meshes.errors import InputError
-from meshes.figures import Figure
+from scaling.meshes.errors import InputError
+from scaling.meshes.provenance import Figure
 
 
 @dataclass(frozen=True)

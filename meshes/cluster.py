@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from meshes.accelerator import Accelerator
-from meshes.errors import InputError
-from meshes.figures import Figure
-from meshes.torus import Torus, slice_shape
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError
+from scaling.meshes.provenance import Figure
+from scaling.meshes.torus import Torus, slice_shape
 
 Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
 LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")

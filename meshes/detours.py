@@ -15,7 +15,7 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
-from meshes.rings import Links
+from scaling.meshes.rings import Links
 
 Ways = tuple[tuple[int, ...], ...]  # chips from the first to the last
 

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from meshes.cluster import Cluster
-from meshes.errors import InputError
-from meshes.placement import check_fits
-from meshes.shape import MeshShape, check_devices
-from meshes.xla_target import xla_target_text
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.placement import check_fits
+from scaling.meshes.shape import MeshShape, check_devices
+from scaling.meshes.xla_target import xla_target_text
 
 
 def present_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:

@@ -7,7 +7,7 @@ node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rai
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshes.cluster import (
+from scaling.meshes.cluster import (
     Cluster,
     Fabric,
     Joint,
@@ -16,8 +16,8 @@ from meshes.cluster import (
     torus_shape,
     whole_domains,
 )
-from meshes.errors import InputError
-from meshes.torus import Torus, torus_links
+from scaling.meshes.errors import InputError
+from scaling.meshes.torus import Torus, torus_links
 
 
 @dataclass(frozen=True)

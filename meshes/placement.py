@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from meshes.cluster import Cluster, Level, level_nodes, torus_shape
-from meshes.errors import InputError
-from meshes.shape import MeshShape
-from meshes.torus import coordinates
+from scaling.meshes.cluster import Cluster, Level, level_nodes, torus_shape
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.meshes.torus import coordinates
 
 
 def check_fits(mesh: MeshShape, cluster: Cluster) -> None:

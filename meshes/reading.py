@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
-from meshes.errors import InputError, check_keys, nearest
+from scaling.meshes.errors import InputError, check_keys, nearest
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out

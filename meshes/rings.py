@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import permutations
 
-from meshes.cluster import Cluster
+from scaling.meshes.cluster import Cluster
 
 Links = tuple[tuple[int, ...], ...]  # [chips, chips]: links side by side
 Walk = tuple[int, ...]  # chips in order, back to the first; one that is only passed comes twice

@@ -11,8 +11,8 @@ of experts also over `expert`, each device holding some of them.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from meshes.errors import InputError, check_keys
-from meshes.shape import MeshShape
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.shape import MeshShape
 
 Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in a PartitionSpec
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshes.errors import InputError, check_keys, is_count
+from scaling.meshes.errors import InputError, check_keys, is_count
 
 AXES = ("data", "fsdp", "stage", "expert", "context", "tensor")
 STAGES_OUTERMOST = ("stage", "data", "fsdp", "expert", "context", "tensor")

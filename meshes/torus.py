@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from meshes.errors import InputError
-from meshes.figures import Figure
+from scaling.meshes.errors import InputError
+from scaling.meshes.provenance import Figure
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ MB = 1e6 bytes, MiB = 2**20 bytes. A small b would mean bits and is refused.
 import math
 import re
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

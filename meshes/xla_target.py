@@ -5,8 +5,8 @@ The message is `stream_executor.GpuTargetConfigProto` of openxla/xla
 xla/backends/gpu/target_config/specs. Sizes are bytes, the clock is in GHz.
 """
 
-from meshes.accelerator import Accelerator
-from meshes.errors import InputError
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError
 
 # Equal for every compute capability from 7.0 on: CUDA C++ Programming Guide 12.9 (2025),
 # table "Technical Specifications per Compute Capability".

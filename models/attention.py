@@ -2,7 +2,7 @@
 
 The attention core runs inside a `shard_map`, on whole sequences and the device's own heads: cuDNN's
 flash kernel has no rule of its own for explicit shardings, and needs none there. Sequences that are
-cut over `context` are told in `models.context`.
+cut over `context` are told in `scaling.models.attention_kernels.context`.
 """
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
@@ -15,16 +15,16 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
-from meshes.zigzag import order
-from models.config import ModelConfig
-from models.context import attend_across
-from models.layout import Layout
-from models.norm import Norm
-from models.past import Past
-from models.positions import frequencies, magnitude, rotate, rotate_from
-from models.staged import stage_map
-from models.unfused import attend_stored, seen_TU
-from models.weights import add_bias, matrix, residual_std, zeros
+from scaling.models.attention_kernels.context import attend_across
+from scaling.models.attention_kernels.kv_cache import Past
+from scaling.models.attention_kernels.reference import attend_stored, seen_TU
+from scaling.models.attention_kernels.zigzag import order
+from scaling.models.config import ModelConfig
+from scaling.models.initializers import add_bias, matrix, residual_std, zeros
+from scaling.models.norm import Norm
+from scaling.models.pipeline.shard_map import stage_map
+from scaling.models.positions import frequencies, magnitude, rotate, rotate_from
+from scaling.models.sharding import Layout
 
 HEADS = ("batch", "sequence", "heads", None)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_range
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Moe:
     bias_update_rate: float = 0.0  # of that bias per step, against the sign of the excess load
     n_groups: int = 1  # experts in groups, of which a token chooses some first
     groups_per_token: int = 1
-    aux_loss: float = 0.0  # weight of the load-balancing loss (models/routing.py)
+    aux_loss: float = 0.0  # weight of the load-balancing loss (models/moe/routing.py)
     z_loss: float = 0.0  # weight of the router's z-loss (likewise)
 
     def __post_init__(self) -> None:

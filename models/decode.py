@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from meshes.errors import InputError
-from models.accounting.matrices import n_dense_layers, n_moe_layers
-from models.config import ModelConfig
-from models.layout import Layout
-from models.past import Past
-from models.transformer import Transformer
+from scaling.meshes.errors import InputError
+from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.attention_kernels.kv_cache import Past
+from scaling.models.config import ModelConfig
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 
 
 class Cache(NamedTuple):

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from meshes.zigzag import positions
-from models.config import ModelConfig
-from models.layout import Layout
-from models.partial import MARKED, differing
-from models.weights import matrix
+from scaling.models.attention_kernels.zigzag import positions
+from scaling.models.config import ModelConfig
+from scaling.models.initializers import matrix
+from scaling.models.partial_sums import MARKED, differing
+from scaling.models.sharding import Layout
 
 
 class Embedding(nnx.Module):

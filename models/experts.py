@@ -4,9 +4,9 @@ One `shard_map` over all mesh axes; on each device
 
     own tokens      router, k experts and weights of each         sequence cut over context, tensor
     all-gather      tokens, weights and choices over tensor       as the dense MLP does
-    all-to-all      tokens to their experts' devices              fixed buffers (models/dispatch.py)
-    experts         their part of the hidden units                models/expert_products.py
-    all-to-all      results back; the sum of each token's k
+    all-to-all      tokens to their experts' devices              fixed buffers
+    (models/moe/dispatch.py) experts         their part of the hidden units
+    models/moe/expert_mlps.py all-to-all      results back; the sum of each token's k
     reduce-scatter  partial sums over tensor
 
 Experts are stored cut over expert, their embed dimension over fsdp, their hidden units over tensor.
@@ -23,11 +23,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from models.accounting.exchange import capacity
-from models.accounting.matrices import expert_width
-from models.config import ModelConfig
-from models.dispatch import collect, exchange, places, spread, weights_of_rows
-from models.expert_products import (
+from scaling.models.accounting.expert_buffers import capacity
+from scaling.models.accounting.matrices import expert_width
+from scaling.models.config import ModelConfig
+from scaling.models.initializers import constant, matrix, residual_std
+from scaling.models.moe.dispatch import collect, exchange, places, spread, weights_of_rows
+from scaling.models.moe.expert_mlps import (
     DIMS,
     Weights,
     gathered_again,
@@ -36,10 +37,9 @@ from models.expert_products import (
     shared_experts,
     whole,
 )
-from models.layout import Layout
-from models.routing import Routing, choose, no_routing, statistics
-from models.staged import stage_map
-from models.weights import constant, matrix, residual_std
+from scaling.models.moe.routing import Routing, choose, no_routing, statistics
+from scaling.models.pipeline.shard_map import stage_map
+from scaling.models.sharding import Layout
 
 
 class Experts(nnx.Module):

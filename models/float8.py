@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from meshes.rules import Rules, named
-from models.staged import stage_map
+from scaling.meshes.rules import Rules, named
+from scaling.models.pipeline.shard_map import stage_map
 
 VALUES, GRADIENTS = jnp.float8_e4m3fn, jnp.float8_e5m2
 TINY = 1e-30  # stands for the largest of zeros; its scale is still a normal float32

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from models.layout import Layout, axes_of
+from scaling.models.sharding import Layout, axes_of
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 

@@ -11,9 +11,9 @@ import jax
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from models.config import ModelConfig
-from models.layout import Layout
-from models.weights import add_bias, matrix, residual_std, zeros
+from scaling.models.config import ModelConfig
+from scaling.models.initializers import add_bias, matrix, residual_std, zeros
+from scaling.models.sharding import Layout
 
 ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
 

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from models.config import ModelConfig
-from models.layout import Layout
-from models.weights import constant
+from scaling.models.config import ModelConfig
+from scaling.models.initializers import constant
+from scaling.models.sharding import Layout
 
 
 class Norm(nnx.Module):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from models.config import ModelConfig, RopeScaling, Yarn
+from scaling.models.config import ModelConfig, RopeScaling, Yarn
 
 YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, equation 22
 LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from meshes.errors import InputError, nearest
-from meshes.reading import read
-from models.config import ModelConfig, Moe
-from models.huggingface import read_config
-from models.published import PUBLISHED
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import read
+from scaling.models.config import ModelConfig, Moe
+from scaling.models.huggingface.read import read_config
+from scaling.models.published import PUBLISHED
 
 # Our own toys over bytes: seconds per run for tests (dense, and with experts), and 0.9 M parameters
 # to watch learning.

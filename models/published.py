@@ -7,7 +7,7 @@ after pre-training is only stretched here where the family's first release says 
 from dataclasses import replace
 from functools import partial
 
-from models.config import Mla, ModelConfig, Moe, RopeScaling
+from scaling.models.config import Mla, ModelConfig, Moe, RopeScaling
 
 GPT2_VOCABULARY = 50_257  # Radford et al. 2019: 256 bytes + 50,000 merges + end of text
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import jax
 
-from models.flash import FORWARD
-from models.layout import Layout
+from scaling.models.attention_kernels.flash import FORWARD
+from scaling.models.sharding import Layout
 
 KEPT = ("query", "key", "value", "attention", "attention_statistics", "mlp_up", "mlp_gate")
 

@@ -14,22 +14,22 @@ An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take i
 import jax
 from flax import nnx
 
-from models.accounting.matrices import n_dense_layers, n_moe_layers
-from models.attention import Attention
-from models.config import ModelConfig
-from models.embedding import Embedding
-from models.experts import Experts
-from models.head import logits, sequence_dim
-from models.latent import LatentAttention
-from models.layout import Layout
-from models.mlp import Mlp
-from models.norm import Norm
-from models.past import Past
-from models.pipeline import stacked_keys
-from models.remat import rematerialized
-from models.routing import Routing
-from models.weights import matrix
-from models.zero import held
+from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.attention import Attention
+from scaling.models.attention_kernels.kv_cache import Past
+from scaling.models.config import ModelConfig
+from scaling.models.embedding import Embedding
+from scaling.models.experts import Experts
+from scaling.models.head import logits, sequence_dim
+from scaling.models.initializers import matrix
+from scaling.models.latent_attention import LatentAttention
+from scaling.models.mlp import Mlp
+from scaling.models.moe.routing import Routing
+from scaling.models.norm import Norm
+from scaling.models.pipeline.layers import stacked_keys
+from scaling.models.remat import rematerialized
+from scaling.models.sharding import Layout
+from scaling.models.zero import held
 
 
 class Block(nnx.Module):
@@ -91,7 +91,7 @@ class Transformer(nnx.Module):
         """Logits and, where there are experts, how they were used, stacked over their layers.
 
         Args:
-            whole: the weights of `layers` as `models.zero.gathered` holds them.
+            whole: the weights of `layers` as `scaling.models.zero.gathered` holds them.
         """
         layout = self.layout
         with jax.named_scope("embed"):

@@ -22,10 +22,10 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 from jax.tree_util import keystr, tree_map_with_path
 
-from meshes.rules import named
-from models.layout import Layout
-from models.partial import partial_over
-from models.weights import is_matrix
+from scaling.meshes.rules import named
+from scaling.models.initializers import is_matrix
+from scaling.models.partial_sums import partial_over
+from scaling.models.sharding import Layout
 
 
 def gathered(params: Any, layout: Layout) -> Any | None:
@@ -132,7 +132,8 @@ _sums.defvjp(_sums_forward, _backward)
 
 def _scattered(gradient: jax.Array, spec: P) -> jax.Array:
     """A gradient like a stored weight of `spec`: first cut over fsdp, then the shard is summed over
-    the other replicas, but for those whose sum the weight leaves for later (`models.partial`)."""
+    the other replicas, but for those whose sum the weight leaves for later
+    (`models.partial_sums`)."""
     partial = jax.typeof(gradient).sharding.spec.unreduced
     cut = named(spec.partitions)
     shard = reshard(gradient, P(*spec.partitions, unreduced=partial - cut))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from meshes.errors import InputError, check_range, nearest
+from scaling.meshes.errors import InputError, check_range, nearest
 from scaling.run import Run, Train
 
 # What each optimiser can be told under `train`; nothing else may be given with it.

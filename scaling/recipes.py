@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from meshes.errors import InputError, nearest
-from models.accounting import count_parameters
-from models.config import ModelConfig, with_positions
-from models.presets import preset, preset_names
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.accounting import count_parameters
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, load_run
 
 # (sequences, tokens per sequence) of one step, where the model's own training used or implies one.

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from meshes.errors import InputError, check_keys, check_range
-from meshes.reading import read, without_repeats
-from meshes.shape import AXES, MeshShape, default_order
-from models.config import ModelConfig, with_positions
-from models.presets import model_dict, model_from
+from scaling.meshes.errors import InputError, check_keys, check_range
+from scaling.meshes.reading import read, without_repeats
+from scaling.meshes.shape import AXES, MeshShape, default_order
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.presets import model_dict, model_from
 
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 

@@ -1,11 +1,5 @@
 """The arrows of the design, read from the sources: who may import whom, and who needs no JAX.
 
-    meshes  <-  models  <-  scaling  <-  experiments
-
-and inside scaling, from what is pure data to what uses everything:
-
-    program  <-  cost, timeline, memory, compiled  <-  price  <-  all else
-
 A module that imports without JAX starts in a fraction of a second and loads in a browser.
 """
 
@@ -14,81 +8,92 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = ("meshes", "models", "scaling", "experiments")
-MAY_NOT_IMPORT = {
-    "meshes": {"models", "scaling", "experiments"},
-    "models": {"scaling", "experiments"},
-    "scaling": {"experiments"},
-    "experiments": set(),
+OURS = ("meshes", "models", "scaling", "experiments")  # folders; links to them are not followed
+
+# Every room, and the rooms that it may import. A room is a module or package of `scaling`; the
+# folders meshes/ and models/ are scaling.meshes and scaling.models.
+DESCRIPTION = {"meshes", "models", "run", "optimizers", "recipes"}  # of a run, as plain data
+PRICING = {"program", "profiles", "collectives", "simulate"}
+ROOMS: dict[str, set[str]] = {
+    "meshes": set(),
+    "models": {"meshes"},
+    "run": {"meshes", "models"},
+    "optimizers": {"meshes", "run"},
+    "recipes": {"meshes", "models", "run"},
+    "parallelism": {"meshes", "models", "run", "optimizers"},
+    "program": {"meshes"},
+    "hlo": {"meshes", "program"},
+    "profiles": {"meshes", "program"},
+    "collectives": {"meshes", "program", "profiles"},
+    "simulate": {*DESCRIPTION, "parallelism", *PRICING},
+    "analytic": {*DESCRIPTION, "parallelism", "program"},
+    "compile": {"meshes", "program", "hlo"},
+    "weights": {*DESCRIPTION},
+    "train": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "weights"},
+    "calibrate": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "train"},
+    "compare": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "analytic"},
+    "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "weights"},
+    "testbed": {"meshes"},
 }
-# Inside scaling: what a module or package may import of it, beside itself.
-FLOORS = {
-    "scaling.program": set(),
-    "scaling.program_file": {"scaling.program"},
-    "scaling.cost": {"scaling.program"},
-    "scaling.streams": {"scaling.program"},
-    "scaling.timeline": {"scaling.program", "scaling.streams"},
-    "scaling.memory": {"scaling.program"},
-    "scaling.calls": {"scaling.program", "scaling.memory", "scaling.cost"},
-    "scaling.compiled": {"scaling.program", "scaling.program_file"},
-    "scaling.price": {
-        *("scaling.program", "scaling.memory", "scaling.timeline"),
-        *("scaling.cost", "scaling.calls"),
-    },
-}
-# These compile the trainer's own step, or with its options, and price what they compiled.
-ABOVE_THEIR_PACKAGE = {
-    "scaling.compiled.lower",
-    "scaling.compiled.step",
-    "scaling.compiled.running",
-}
+ABOVE_ALL = {"__init__", "api", "cli"}  # the entrances
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
-
-# Modules and packages that import without JAX, beside all of meshes but devices.
-JAX_FREE = (
-    *("models.config", "models.presets", "models.huggingface", "models.accounting"),
-    *(
-        "scaling.run",
-        "scaling.recipes",
-        "scaling.cli",
-        "scaling.verbs",
-        "scaling.targets",
-        "scaling.what_if",
-    ),
-    *("scaling.program", "scaling.program_file", "scaling.timeline", "scaling.streams"),
-    *("scaling.memory", "scaling.calls"),
-    *("scaling.cost", "scaling.price", "scaling.predict", "scaling.expected", "scaling.surprises"),
-    *("scaling.testbed", "scaling.commands.testbed"),
-    *("scaling.compiled.step", "scaling.compiled.read", "scaling.compiled.cache"),
-)
+# Rooms that import without JAX, whole; and the modules of other rooms that do.
+JAX_FREE_ROOMS = {
+    *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
+    *("collectives", "simulate", "analytic", "compare", "report", "testbed"),
+}
+NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
+JAX_FREE = {
+    *("scaling", "scaling.cli.main", "scaling.cli.predict", "scaling.cli.testbed"),
+    *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
+    *("scaling.models.accounting", "scaling.models.pipeline.schedule"),
+    *("scaling.train.program", "scaling.compile.cache"),
+}
 
 
-def sources(*folders: str) -> list[Path]:
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+@cache
+def sources(*folders: str) -> tuple[Path, ...]:
+    """The Python files below the folders; links are not followed."""
+    found = [
+        Path(place) / file
+        for folder in folders
+        for place, _, files in os.walk(ROOT / folder)
+        for file in files
+        if file.endswith(".py")
+    ]
+    return tuple(sorted(found))
 
 
 def name_of(path: Path) -> str:
-    """The dotted module name, `meshes.shape` for meshes/shape.py."""
+    """The dotted module name, `scaling.meshes.shape` for meshes/shape.py."""
     parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0] in ("meshes", "models"):
+        parts = ("scaling", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Every module that the file imports, at its top or inside a function, as dotted names."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: write absolute imports"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def roots(path: Path) -> set[str]:
@@ -96,13 +101,17 @@ def roots(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imports(path)}
 
 
-def calls(path: Path) -> Iterator[str]:
-    """The last name of everything the file calls: `Mesh` for `jax.sharding.Mesh(...)`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node.func.attr
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            yield node.func.id
+def room_of(name: str) -> str:
+    """`simulate` for `scaling.simulate.step`; "__init__" for `scaling` itself."""
+    return (name.split(".") + ["__init__"])[1]
+
+
+def calls(path: Path) -> set[str]:
+    """The last names of everything the file calls: `Mesh` for `jax.sharding.Mesh(...)`."""
+    called = [node.func for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+    return {f.attr for f in called if isinstance(f, ast.Attribute)} | {
+        f.id for f in called if isinstance(f, ast.Name)
+    }
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -112,86 +121,84 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
-def test_the_packages_are_there_to_be_checked():
+def test_every_room_is_there_and_has_its_arrows():
     """A renamed folder must not turn the checks below into checks of nothing."""
-    assert all(sources(folder) for folder in OURS)
+    found = {room_of(name_of(path)) for path in sources("meshes", "models", "scaling")}
+    assert found - ABOVE_ALL == set(ROOMS)
+    assert len([p for p in (ROOT / "scaling").glob("*.py") if p.name != "__init__.py"]) <= 5
 
 
-@pytest.mark.parametrize("path", sources(*OURS), ids=name_of)
-def test_arrows_point_one_way(path):
-    wrong = roots(path) & MAY_NOT_IMPORT[path.relative_to(ROOT).parts[0]]
-    assert not wrong, f"{name_of(path)} imports {sorted(wrong)}"
+def test_the_arrows_have_no_circle():
+    left = dict(ROOMS)
+    while left:
+        lowest = {room for room, below in left.items() if not below & set(left) - {room}}
+        assert lowest, f"{sorted(left)} import one another"
+        left = {room: below for room, below in left.items() if room not in lowest}
 
 
-def is_in(name: str, packages: set[str]) -> bool:
-    """Whether it is one of the modules, or in one of the packages, or a name in one of them."""
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
-
-
-def reaching_up(floor: str) -> dict[str, set[str]]:
-    """Modules of a floor -> what they import of scaling that is not below it."""
-    place = ROOT / floor.replace(".", "/")
-    paths = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
-    allowed = {floor, *FLOORS[floor]}
-    found = {
-        name_of(path): {n for n in imports(path) if is_in(n, {"scaling"}) and not is_in(n, allowed)}
-        for path in paths
-    }
-    return {name: wrong for name, wrong in found.items() if wrong}
-
-
-@pytest.mark.parametrize("floor", FLOORS)
-def test_arrows_inside_scaling_point_one_way(floor):
-    wrong = {n: found for n, found in reaching_up(floor).items() if n not in ABOVE_THEIR_PACKAGE}
+def test_arrows_between_rooms_point_down():
+    wrong = {}
+    for path in sources("meshes", "models", "scaling"):
+        room = room_of(name_of(path))
+        if room not in ABOVE_ALL:
+            used = {room_of(n) for n in imports(path) if n.split(".")[0] == "scaling"}
+            if used - ROOMS[room] - {room}:
+                wrong[name_of(path)] = sorted(used - ROOMS[room] - {room})
     assert not wrong
 
 
-def test_no_module_is_named_as_an_exception_that_is_none():
-    assert {name for floor in FLOORS for name in reaching_up(floor)} == ABOVE_THEIR_PACKAGE
+def test_nothing_imports_the_experiments_or_our_folders_by_their_own_names():
+    wrong = {name_of(p): roots(p) & {"meshes", "models"} for p in sources(*OURS, "tests")}
+    assert not {name: found for name, found in wrong.items() if found}
+    product = sources("meshes", "models", "scaling")
+    assert not [name_of(p) for p in product if roots(p) & {"experiments", "tests"}]
 
 
-@pytest.mark.parametrize("path", sources("meshes"), ids=name_of)
-def test_in_meshes_only_devices_knows_jax(path):
-    if name_of(path) != "meshes.devices":
-        assert not roots(path) & JAX_FAMILY
+def test_in_meshes_only_devices_knows_jax():
+    users = {name_of(path) for path in sources("meshes") if roots(path) & JAX_FAMILY}
+    assert users == {"scaling.meshes.devices"}
 
 
 def jax_free_modules() -> list[str]:
-    """The modules named above, and every module of a package named there."""
-    names = [name_of(p) for p in sources("meshes") if name_of(p) != "meshes.devices"]
-    for name in JAX_FREE:
-        names += [name, *map(name_of, sources(name.replace(".", "/")))]
-    return sorted(set(names))
+    """The modules named above, every module of a package named there, and of the rooms."""
+    names = [name_of(path) for path in sources("meshes", "models", "scaling")]
+    free = [n for n in names if room_of(n) in JAX_FREE_ROOMS and n not in NEEDS_JAX]
+    return sorted(
+        {
+            *free,
+            *(
+                n
+                for n in names
+                for top in JAX_FREE
+                if n == top or (top != "scaling" and n.startswith(f"{top}."))
+            ),
+        }
+    )
 
 
-@pytest.mark.parametrize("name", jax_free_modules())
-def test_imports_without_jax(name):
+def test_imports_without_jax():
+    """One interpreter imports them in turn and names the first after which jax is there."""
     code = (
         "import importlib, sys\n"
-        "importlib.import_module(sys.argv[1])\n"
-        f"print(sorted({JAX_FAMILY!r} & set(sys.modules)))"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        f"    heavy = {JAX_FAMILY!r} & set(sys.modules)\n"
+        "    if heavy: sys.exit(f'{name} brings {sorted(heavy)}')\n"
     )
-    result = run_python(code, name)
+    result = run_python(code, *jax_free_modules())
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == "[]", f"{name} needs {result.stdout.strip()} to be imported"
 
 
-@pytest.mark.parametrize("path", sources(*OURS), ids=name_of)
-def test_only_the_checkpoint_adapter_knows_orbax(path):
-    assert ("orbax" in roots(path)) == (name_of(path) == "scaling.train.checkpoint")
+def test_only_the_checkpoint_adapter_knows_orbax():
+    users = {name_of(path) for path in sources(*OURS) if "orbax" in roots(path)}
+    assert users == {"scaling.train.checkpoint.checkpoints"}
 
 
-@pytest.mark.parametrize("path", sources(*OURS), ids=name_of)
-def test_only_devices_makes_jax_meshes(path):
-    makers = {
-        "Mesh",
-        "AbstractMesh",
-        "make_mesh",
-        "create_device_mesh",
-        "create_hybrid_device_mesh",
-    }
-    made = makers & set(calls(path))
-    assert not made or name_of(path) == "meshes.devices", f"{name_of(path)} calls {sorted(made)}"
+def test_only_devices_makes_jax_meshes():
+    makers = {"Mesh", "AbstractMesh", "make_mesh", "create_device_mesh"}
+    makers |= {"create_hybrid_device_mesh"}
+    users = {name_of(path) for path in sources(*OURS) if calls(path) & makers}
+    assert users == {"scaling.meshes.devices"}
 
 
 # Raises when one of our modules, at any depth below the entry point, imports a package that the

@@ -98,8 +98,8 @@ def installed(wheel, tmp_path_factory) -> Environment:
 def assert_it_works(environment: Environment) -> None:
     """Help, the catalogue and a short training, from the wheel's own files."""
     assert "train" in environment.run("scaling", "--help")
-    code = "import json, meshes, models, scaling as s; "
-    code += "print(json.dumps([p.__file__ for p in (meshes, models, s)]))"
+    code = "import json, scaling, scaling.meshes, scaling.models as models; "
+    code += "print(json.dumps([p.__file__ for p in (scaling, scaling.meshes, models)]))"
     for file in json.loads(environment.run("python", "-c", code)):
         assert Path(file).is_relative_to(environment.site_packages)
     environment.run(
@@ -122,17 +122,18 @@ def test_the_wheel_with_its_real_dependencies_works_in_an_empty_directory(wheel,
 
 
 def test_the_wheel_holds_the_whole_catalogue(wheel):
-    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "meshes/catalog").rglob("*.toml")}
+    catalog = (ROOT / "meshes/catalog").rglob("*.toml")
+    expected = {f"scaling/{path.relative_to(ROOT)}" for path in catalog}
     assert expected
     with zipfile.ZipFile(wheel) as archive:
         assert expected <= set(archive.namelist())
 
 
-def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel):
+def test_the_wheel_holds_one_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     version = PROJECT["version"]
-    assert tops == {"meshes", "models", "scaling", f"scaling-{version}.dist-info"}
+    assert tops == {"scaling", f"scaling-{version}.dist-info"}
 
 
 def test_the_source_distribution_can_be_tested(tmp_path):

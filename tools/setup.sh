@@ -54,6 +54,14 @@ install_project() {
     fi
 }
 
+# Where a checkout or archive holds no links: scaling/models, scaling/meshes, and what an editable
+# installation puts on the path.
+link() { [ -e "$2" ] || ln -s "$1" "$2"; }
+mkdir -p tools/path
+link ../models scaling/models
+link ../meshes scaling/meshes
+link ../../scaling tools/path/scaling
+
 is_new_enough "$venv/bin/python" || make_venv
 say "Installing scaling[$extras] into $venv (a few minutes the first time)"
 if ! install_project; then

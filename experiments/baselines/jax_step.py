@@ -13,10 +13,10 @@ from experiments.gpu.cases import TINY_GPT, TRAIN
 from experiments.gpu.machine import versions
 from experiments.gpu.measure import measure
 from experiments.gpu.timing import QUICK, THOROUGH
-from meshes.shape import MeshShape
-from models.accounting import count_parameters
-from models.config import with_positions
-from models.presets import preset
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import count_parameters
+from scaling.models.config import with_positions
+from scaling.models.presets import preset
 from scaling.run import Batch, Run
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 
 
 class Attention(nn.Module):

@@ -15,8 +15,8 @@ import torch
 
 from experiments.baselines.torch_model import Transformer
 from experiments.gpu.cases import TINY_GPT, TRAIN
-from models.config import ModelConfig, with_positions
-from models.presets import preset
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.presets import preset
 
 WARM_UP, WINDOWS = 3, 5  # steps; windows, as experiments.gpu.timing.THOROUGH
 STEPS = {"cuda": 20, "cpu": 2}  # of a window

@@ -11,10 +11,10 @@ so a case shows its own peak only if it needs more than all before it.
 from dataclasses import replace
 from typing import Literal
 
-from meshes.errors import InputError
-from meshes.shape import MeshShape
-from models.config import ModelConfig, with_positions
-from models.presets import preset
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.presets import preset
 from scaling.run import Batch, Run, Train
 
 # A rate that makes the loss of one repeated batch fall within a few steps, after a short warm-up.

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from meshes.catalog.library import accelerator
+from scaling.meshes.catalog.load import accelerator
 
 # What CUDA calls a chip -> its name in the catalogue. Matched exactly: an "H100 PCIe" is another
 # chip than an "H100 80GB HBM3", with another peak.

@@ -18,14 +18,14 @@ from experiments.gpu.cases import mesh_of
 from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
 from experiments.gpu.predicted import errors, predicted
 from experiments.gpu.timing import THOROUGH, Effort, time_windows
-from meshes.devices import present_mesh
-from models.accounting import count_parameters, model_flops
-from models.layout import Layout
-from scaling.cost.profile import Profile
-from scaling.layouts import rules_for
+from scaling.compile.options import compiler_options
+from scaling.meshes.devices import present_mesh
+from scaling.models.accounting import count_parameters, model_flops
+from scaling.models.sharding import Layout
 from scaling.optimizers import optimizer_of
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.profile import Profile
 from scaling.run import Run
-from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,

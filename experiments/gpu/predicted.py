@@ -7,13 +7,13 @@ import jax
 from jax.sharding import Mesh
 
 from experiments.gpu.machine import without_paths
-from meshes.errors import InputError
 from scaling.calibrate.calibrate import calibrate
-from scaling.compiled.hlo import UnknownHlo
-from scaling.compiled.running import predict_compiled
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import write_profile
+from scaling.hlo.parse import UnknownHlo
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import write_profile
+from scaling.profiles.profile import Profile
 from scaling.run import Run
+from scaling.train.running import predict_compiled
 
 
 def calibrated(path: Path, say: Any = print) -> Profile:

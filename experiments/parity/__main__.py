@@ -17,8 +17,8 @@ from safetensors.numpy import save_file
 
 from experiments.parity import ours, theirs
 from experiments.parity.families import FAMILIES, LONGEST
-from meshes.shape import MeshShape, parse_mesh
-from models.huggingface import read_config
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.huggingface.read import read_config
 from scaling.weights.exported import export_weights
 
 MESHES = {"one": MeshShape(), "eight": parse_mesh("data=2,fsdp=2,tensor=2")}

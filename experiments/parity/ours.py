@@ -6,12 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshes.devices import host_mesh
-from meshes.shape import MeshShape
-from models.huggingface import read_config
-from models.layout import Layout
-from models.transformer import Transformer
-from scaling.layouts import rules_for
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.models.huggingface.read import read_config
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
+from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
 from scaling.train.step import abstract_state
 from scaling.weights.imported import import_weights

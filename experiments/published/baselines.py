@@ -13,10 +13,10 @@ import numpy as np
 
 from experiments.published.collectives import Case
 from experiments.published.fit_links import Series
-from scaling.cost.collectives import collective_time
-from scaling.cost.nccl.choice import ranking
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import ideal
+from scaling.collectives.cost import collective_time
+from scaling.collectives.nccl.choice import ranking
+from scaling.profiles.io import ideal
+from scaling.profiles.profile import Profile
 
 RULE_CALL, RULE_EFFICIENCY = 20e-6, 0.8  # of the rule of thumb
 Measured = tuple[str, str, int, int]  # cluster, kind, nodes, ranks of a group

@@ -14,7 +14,7 @@ import numpy as np
 from experiments.published.collectives import Case
 from experiments.published.families import Family, Where
 from experiments.published.fit_links import errors_of, fitted, series_of
-from scaling.cost.profile import Evidence
+from scaling.profiles.profile import Evidence
 
 FOLDS = 5
 FEWEST = 20  # errors below which a quantile of nine tenths rests on two points: take all kinds'

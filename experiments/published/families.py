@@ -6,7 +6,7 @@ from typing import Literal
 
 from experiments.published.collectives import Case
 from experiments.published.uses import NET, Figures, between, inside, of_transport
-from scaling.cost.profile import Evidence, LinkFit, LinkKind
+from scaling.profiles.profile import Evidence, LinkFit, LinkKind
 
 # A node or NVLink domain; several of them, over verbs; over what clouds have instead.
 Where = Literal["inside", "between", "efa", "tcpx"]

@@ -16,12 +16,12 @@ from scipy.optimize import minimize
 from experiments.published.collectives import Case
 from experiments.published.families import PLACES, Family, Where, is_efficiency
 from experiments.published.uses import Figures, of_transport
-from meshes import catalog
-from meshes.cluster import Cluster
-from scaling.cost.collectives import Choice, collective_time
-from scaling.cost.loads import crossed_level
-from scaling.cost.profile import Evidence, LinkFit, Profile
-from scaling.cost.profile_file import ideal
+from scaling.collectives.cost import Choice, collective_time
+from scaling.collectives.loads import crossed_level
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.profiles.io import ideal
+from scaling.profiles.profile import Evidence, LinkFit, Profile
 
 PULL = 1e-3  # of the squared log distance from the start, against a mean of absolute log errors
 MANY = 100  # points; with fewer the pull is stronger by as much: two rows say little of ten figures

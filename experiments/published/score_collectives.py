@@ -23,10 +23,10 @@ from experiments.published.baselines import Measured, by_nccl, rule_of_thumb, sp
 from experiments.published.collectives import Case, cases, split
 from experiments.published.families import FAMILIES
 from experiments.published.fit_links import Series, series_of
-from scaling.ask import ask
-from scaling.cost.profile import ANY, Profile
-from scaling.cost.profile_file import profile_of
+from scaling.profiles.io import profile_of
+from scaling.profiles.profile import ANY, Profile
 from scaling.report.columns import columns
+from scaling.simulate.collective import ask
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
 SAME = 1e-9  # errors that differ by less are the same

@@ -21,7 +21,7 @@ from experiments.published.cross_validation import UNKNOWN, Errors, cross_errors
 from experiments.published.families import FAMILIES, PLACES, Family, Where
 from experiments.published.fit_links import Series, errors_of, fitted, series_of
 from experiments.published.uses import Figures
-from scaling.cost.profile import ANY, Evidence, LinkFit
+from scaling.profiles.profile import ANY, Evidence, LinkFit
 
 FOLDER = Path("scaling/cost/links")
 UNFITTED = Evidence(

@@ -11,7 +11,7 @@ NCCL's protocols: LL sends flags with every 8 bytes (half of the bytes are data)
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from scaling.cost.profile import ANY, Evidence, LinkFit, LinkKind
+from scaling.profiles.profile import ANY, Evidence, LinkFit, LinkKind
 
 Figures = dict[str, float]
 NET = "net_"  # how the names of figures of a network begin

@@ -1,8 +1,8 @@
 """The catalogue: accelerators and clusters as data files; every figure has a source and a date."""
 
-from meshes.catalog.checks import check
-from meshes.catalog.library import accelerator, accelerator_names, doubts, load, names
-from meshes.catalog.overrides import parse_overrides
+from scaling.meshes.catalog.checks import check
+from scaling.meshes.catalog.load import accelerator, accelerator_names, doubts, load, names
+from scaling.meshes.catalog.overrides import parse_overrides
 
 __all__ = [
     "accelerator",

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshes.accelerator import FIGURE_NAMES
-from meshes.catalog.format import AcceleratorFile, ClusterFile, cluster_from
-from meshes.catalog.joints import JointEntry, joint_from
-from meshes.catalog.library import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
-from meshes.catalog.plausible import doubtful_bandwidth, doubtful_latency
-from meshes.catalog.sound import graph_problems
-from meshes.cluster import HOST_PARTS
-from meshes.errors import InputError, check_keys
-from meshes.figures import Entry, Source, resolve
-from meshes.reading import read
+from scaling.meshes.accelerator import FIGURE_NAMES
+from scaling.meshes.catalog.format import AcceleratorFile, ClusterFile, cluster_from
+from scaling.meshes.catalog.links import JointEntry, joint_from
+from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
+from scaling.meshes.catalog.plausible import doubtful_bandwidth, doubtful_latency
+from scaling.meshes.catalog.sound import graph_problems
+from scaling.meshes.cluster import HOST_PARTS
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.provenance import Entry, Source, resolve
+from scaling.meshes.reading import read
 
 # Smallest credible figure of a chip; less looks like GB, GB/s or GHz.
 SMALLEST = {"memory": 1e9, "usable_memory": 1e9, "memory_bandwidth": 1e9, "clock": 1e8}

@@ -7,10 +7,10 @@ node_network_bandwidth=400     400 bytes/s: GB/s, or Gb/s, were meant
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshes.catalog.plausible import doubtful_bandwidth
-from meshes.cluster import Cluster, domain_split, network_joint
-from meshes.figures import OVERRIDE
-from meshes.units import format_rate, format_size
+from scaling.meshes.catalog.plausible import doubtful_bandwidth
+from scaling.meshes.cluster import Cluster, domain_split, network_joint
+from scaling.meshes.provenance import OVERRIDE
+from scaling.meshes.units import format_rate, format_size
 
 
 @dataclass(frozen=True)

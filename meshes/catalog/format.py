@@ -24,13 +24,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
-from meshes.catalog.joints import JointEntry, figure_or_none, joint_from
-from meshes.cluster import CPUS, HOST_PARTS, TRANSPORTS, Cluster, Fabric
-from meshes.errors import InputError, check_keys
-from meshes.figures import Entry, Source, resolve
-from meshes.reading import read
-from meshes.torus import Torus
+from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
+from scaling.meshes.catalog.links import JointEntry, figure_or_none, joint_from
+from scaling.meshes.cluster import CPUS, HOST_PARTS, TRANSPORTS, Cluster, Fabric
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.provenance import Entry, Source, resolve
+from scaling.meshes.reading import read
+from scaling.meshes.torus import Torus
 
 SMALLEST_RING = 3  # chips; between two a wraparound link would be the same link again
 INTEGER_FIGURES = (

@@ -10,11 +10,11 @@ nvlink_domain_nodes      nodes that share one NVLink domain
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from meshes.accelerator import with_figures
-from meshes.cluster import Cluster, network_joint
-from meshes.errors import InputError, check_keys
-from meshes.figures import Figure, overridden
-from meshes.units import parse_quantity
+from scaling.meshes.accelerator import with_figures
+from scaling.meshes.cluster import Cluster, network_joint
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.provenance import Figure, overridden
+from scaling.meshes.units import parse_quantity
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:

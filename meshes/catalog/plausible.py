@@ -9,7 +9,7 @@ too little), bytes taken for bits (eight times too little), or all links of a jo
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from meshes.units import format_rate
+from scaling.meshes.units import format_rate
 
 BITS_PER_BYTE = 8
 SPOKEN_WITH_A_VOWEL = ("nvlink", "xgmi", "ici")

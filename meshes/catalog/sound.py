@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from meshes.cluster import Cluster
-from meshes.graph import unreached
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.graph import unreached
 
 SHOWN = 5  # parts named when some cannot be reached
 

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from meshes.cluster import Cluster, Fabric, Joint
-from meshes.figures import Figure, Source
-from meshes.torus import Torus
+from scaling.meshes.cluster import Cluster, Fabric, Joint
+from scaling.meshes.provenance import Figure, Source
+from scaling.meshes.torus import Torus
 
 Keys = dict[Source, str]  # the short name of each source
 

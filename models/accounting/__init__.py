@@ -1,15 +1,19 @@
 """Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
 
-from models.accounting.activations import activation_bytes, activation_tensors, kv_cache_bytes
-from models.accounting.context import buffer_bytes, exchanged_bytes, padding, scores_share
-from models.accounting.flops import (
+from scaling.models.accounting.activations import (
+    activation_bytes,
+    activation_tensors,
+    kv_cache_bytes,
+)
+from scaling.models.accounting.context import buffer_bytes, exchanged_bytes, padding, scores_share
+from scaling.models.accounting.flops import (
     Flops,
     forward_flops,
     hardware_flops,
     model_flops,
     train_flops,
 )
-from models.accounting.parameters import Parameters, block_parameters, count_parameters
+from scaling.models.accounting.parameters import Parameters, block_parameters, count_parameters
 
 __all__ = [
     "Flops",

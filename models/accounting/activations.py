@@ -8,15 +8,15 @@ it. The lines are what the gradients' formulas need, each tensor once; a compile
 from dataclasses import dataclass
 from typing import Any
 
-from meshes.errors import InputError, nearest
-from models.accounting.matrices import (
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.accounting.matrices import (
     Remat,
     expert_width,
     n_moe_layers,
     query_key_dim,
     value_dim,
 )
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 
 Number = Any  # int, float or numpy array
 

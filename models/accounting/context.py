@@ -1,7 +1,8 @@
 """What cutting a sequence over the mesh axis `context` changes for one device (no jax).
 
-With C devices each holds two chunks of c = seq / (2 C) tokens, in zigzag order (`meshes.zigzag`).
-Weights and tokens: its 1 / C of every product. Attention: chunks meet or do not,
+With C devices each holds two chunks of c = seq / (2 C) tokens, in zigzag order
+(`models.attention_kernels.zigzag`). Weights and tokens: its 1 / C of every product. Attention:
+chunks meet or do not,
 
     each of the two with itself              2 c c
     late with early, of its own              c c
@@ -12,10 +13,10 @@ so (2 C + 1) / (4 C) of the seq x seq scores, which is half of them for many dev
 
 from typing import Literal
 
-from meshes.zigzag import seen_rows, walks, window_reach
-from models.accounting.activations import BYTES
-from models.accounting.matrices import query_key_dim, value_dim
-from models.config import ModelConfig
+from scaling.models.accounting.activations import BYTES
+from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.models.attention_kernels.zigzag import seen_rows, walks, window_reach
+from scaling.models.config import ModelConfig
 
 RING_BUFFERS = 2  # those that are worked on, and the next ones, which arrive meanwhile
 
@@ -55,7 +56,7 @@ def exchanged_bytes(
 
 def exchanged_width(config: ModelConfig) -> int:
     """Elements of a token's keys and values of all heads, as they travel: those of latent
-    attention, whose values may be shorter, both as long as keys (`models.latent`)."""
+    attention, whose values may be shorter, both as long as keys (`models.latent_attention`)."""
     heads = config.n_heads if config.mla else config.n_kv_heads
     return 2 * heads * query_key_dim(config)
 

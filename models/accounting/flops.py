@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from meshes.errors import InputError, nearest
-from models.accounting.matrices import (
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.accounting.matrices import (
     Remat,
     Shape,
     attention_matrices,
@@ -26,7 +26,7 @@ from models.accounting.matrices import (
     query_key_dim,
     value_dim,
 )
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 
 Number = Any  # int, float or numpy array
 

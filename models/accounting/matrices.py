@@ -10,7 +10,7 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 
 from typing import Literal
 
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 
 Shape = tuple[int, int]  # inputs, outputs
 Remat = Literal["none", "selective", "full"]

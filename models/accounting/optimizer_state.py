@@ -8,10 +8,10 @@
 Counters of steps are left out. On a mesh each is cut like the parameters.
 """
 
-from meshes.errors import InputError, nearest
-from models.accounting.parameters import count_parameters
-from models.accounting.stacks import stacks
-from models.config import ModelConfig
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.accounting.layer_stacks import stacks
+from scaling.models.accounting.parameters import count_parameters
+from scaling.models.config import ModelConfig
 
 OPTIMIZERS = ("adamw", "lion", "adafactor", "muon")
 

@@ -9,8 +9,8 @@ bias and no weights of its own where the embeddings are tied.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshes.errors import InputError
-from models.accounting.matrices import (
+from scaling.meshes.errors import InputError
+from scaling.models.accounting.matrices import (
     Shape,
     attention_matrices,
     expert_width,
@@ -19,7 +19,7 @@ from models.accounting.matrices import (
     n_moe_layers,
     query_key_dim,
 )
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.attention import attend
-from models.layout import Layout
 from scaling.calibrate.timing import Case, Point
-from scaling.cost.points import AttentionPoint
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.attention import attend
+from scaling.models.sharding import Layout
+from scaling.profiles.samples import AttentionPoint
 
 Size = tuple[int, int, int, int]  # sequences, heads, tokens, head_dim
 HOST_QUICK: tuple[Size, ...] = ((2, 2, 64, 16), (2, 2, 128, 32))

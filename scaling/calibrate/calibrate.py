@@ -14,35 +14,27 @@ from typing import TypeVar
 import jax
 from jax.sharding import Mesh
 
-from meshes import catalog
-from meshes.devices import present_mesh
-from meshes.shape import MeshShape
 from scaling.calibrate.attention import attention_cases, backward_alone
-from scaling.calibrate.calls import KEPT, call_benches
 from scaling.calibrate.collectives import collective_cases
-from scaling.calibrate.kernels import matmul_cases, sizes_for
-from scaling.calibrate.machine import busy, core_cache, machine, versions
-from scaling.calibrate.memory import memory_cases
-from scaling.calibrate.steps import priced_alone, step_benches
-from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Point, measure
-from scaling.cost.fit import (
+from scaling.calibrate.dispatch import KEPT, call_benches
+from scaling.calibrate.fit import (
     fit_attention,
     fit_collectives,
     fit_matmul,
     fit_memory,
     fit_vector,
 )
-from scaling.cost.fit_sum import fit_call, fit_program, fit_sum
-from scaling.cost.points import (
-    AttentionPoint,
-    CallPoint,
-    CollectivePoint,
-    MatmulPoint,
-    MemoryPoint,
-    Points,
-    StepPoint,
-)
-from scaling.cost.profile import (
+from scaling.calibrate.fit_sum import fit_call, fit_program, fit_sum
+from scaling.calibrate.kernels import matmul_cases, sizes_for
+from scaling.calibrate.memory import memory_cases
+from scaling.calibrate.steps import priced_alone, step_benches
+from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Point, measure
+from scaling.meshes import catalog
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.io import profile_of
+from scaling.profiles.machine import busy, core_cache, machine, versions
+from scaling.profiles.profile import (
     ANY,
     AttentionFit,
     Evidence,
@@ -52,8 +44,16 @@ from scaling.cost.profile import (
     Profile,
     VectorFit,
 )
-from scaling.cost.profile_file import profile_of
-from scaling.program import Program
+from scaling.profiles.samples import (
+    AttentionPoint,
+    CallPoint,
+    CollectivePoint,
+    MatmulPoint,
+    MemoryPoint,
+    Points,
+    StepPoint,
+)
+from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.train.state import flash_platform
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-from meshes.devices import present_mesh
-from meshes.rules import divisors
-from meshes.shape import MeshShape
 from scaling.calibrate.timing import Case
-from scaling.cost.points import CollectivePoint
-from scaling.program import CollectiveKind
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.samples import CollectivePoint
+from scaling.program.ir import CollectiveKind
 
 FLOAT = 4  # bytes of fp32
 AXIS = "fsdp"  # the groups run along it; `data` and `tensor` are what lies outside and inside

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Case
-from scaling.cost.points import MatmulPoint
+from scaling.profiles.samples import MatmulPoint
 
 FLOAT = 4  # bytes of fp32
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}

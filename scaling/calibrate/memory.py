@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Case
-from scaling.cost.points import MemoryPoint
+from scaling.profiles.samples import MemoryPoint
 
 FLOAT = 4  # bytes of fp32
 

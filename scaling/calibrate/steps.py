@@ -12,23 +12,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshes.devices import present_mesh
-from meshes.errors import InputError
-from meshes.shape import MeshShape
-from models.accounting.flops import Remat
-from models.config import ModelConfig
 from scaling.calibrate.timing import Bench
-from scaling.compiled.running import program_of
-from scaling.cost.kernels import crowded_bytes
-from scaling.cost.points import StepPoint
-from scaling.cost.profile import Profile
-from scaling.layouts import resolved_mesh, rules_for
+from scaling.compile.options import compiler_options
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.flops import Remat
+from scaling.models.config import ModelConfig
 from scaling.optimizers import optimizer_of
-from scaling.price import price
-from scaling.program import Program, kernels
+from scaling.parallelism.rules import resolved_mesh, rules_for
+from scaling.profiles.profile import Profile
+from scaling.profiles.samples import StepPoint
+from scaling.program.ir import Program, kernels
 from scaling.run import Batch, Precision, Run, Train
-from scaling.targets import HOST, target
-from scaling.train.options import compiler_options
+from scaling.simulate.kernels import crowded_bytes
+from scaling.simulate.resolve import HOST, target
+from scaling.simulate.step import price
+from scaling.train.running import program_of
 from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,

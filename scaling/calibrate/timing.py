@@ -24,7 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from scaling.cost.points import (
+from scaling.profiles.samples import (
     AttentionPoint,
     CallPoint,
     CollectivePoint,

@@ -13,9 +13,9 @@ from typing import Any
 
 from scaling.compare.documents import MeasuredFile, PredictedFile
 from scaling.compare.terms import TERMS, Recording
-from scaling.prediction import axis_name
-from scaling.program import Collective, Kernel, Program, collectives, kernels
-from scaling.targets import HOST
+from scaling.program.ir import Collective, Kernel, Program, collectives, kernels
+from scaling.simulate.prediction import axis_name
+from scaling.simulate.resolve import HOST
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from meshes.errors import InputError, check_range
-from meshes.reading import read
-from scaling.prediction import Grade
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.reading import read
 from scaling.run import Batch
+from scaling.simulate.prediction import Grade
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Seconds of one step by what they go into; see `scaling.prediction.TimeParts`."""
+    """Seconds of one step by what they go into; see `scaling.simulate.prediction.TimeParts`."""
 
     compute: float
     optimizer: float
@@ -46,7 +46,7 @@ class PredictedMemory:
 
 @dataclass(frozen=True)
 class ClusterFile:
-    """The cluster that was priced; see `scaling.targets.described`."""
+    """The cluster that was priced; see `scaling.simulate.resolve.described`."""
 
     name: str
     nodes: int

@@ -13,16 +13,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from meshes.errors import InputError
 from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
-from scaling.cost.profile import Profile
-from scaling.cost.profile_file import read_profile, write_profile
-from scaling.prediction import Prediction, prediction_dict
-from scaling.price import Priced
-from scaling.program import Program
-from scaling.program_file import load_program, save_program
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import read_profile, write_profile
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Program
+from scaling.program.serialization import load_program, save_program
 from scaling.run import Run, load_run, read_json
-from scaling.targets import described
+from scaling.simulate.prediction import Prediction, prediction_dict
+from scaling.simulate.resolve import described
+from scaling.simulate.step import Priced
 
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 
 NANOSECOND = 1e-9
 HOST_PLANE, GPU_PLANE = "/host:CPU", "/device:GPU:"

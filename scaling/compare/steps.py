@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshes.errors import InputError
 from scaling.compare.recorded import RecordedEvent
+from scaling.meshes.errors import InputError
 
 # Instructions that run other instructions; jax names a conditional "cond".
 CONTAINER = re.compile(r"(while|cond|conditional|call)(\.|$)")

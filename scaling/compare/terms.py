@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import Measured, of_program, per_step, totals, union, whole_steps
-from scaling.idle import idle_shares
-from scaling.program import Collective, Kernel, Number, Program, steps
+from scaling.program.ir import Collective, Kernel, Number, Program, steps
+from scaling.simulate.pipeline_bubble import idle_shares
 
 TERMS = (
     "compute",

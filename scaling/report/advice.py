@@ -2,9 +2,9 @@
 
 import math
 
-from meshes.rules import divisors
-from scaling.prediction import CollectiveLine, MemoryParts, Prediction
+from scaling.meshes.rules import divisors
 from scaling.run import Run
+from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
 MUCH = 1 / 3  # share of the step, or of the memory, that is worth acting on
 CHEAPER = {"full": "selective", "selective": "none"}  # remat policies that recompute less

@@ -6,10 +6,10 @@
 
 from collections.abc import Sequence
 
-from meshes.cluster import Cluster
-from meshes.units import format_size, format_time
-from scaling.ask import Answer
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.units import format_size, format_time
 from scaling.report.columns import columns
+from scaling.simulate.collective import Answer
 
 GB = 1e9
 HEAD = ("size", "time", "from", "to", "algbw GB/s", "busbw GB/s", "algorithm", "at least")

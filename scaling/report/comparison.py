@@ -5,8 +5,8 @@ step time: 81 ms predicted, 86 ms measured, error -5.8%, spread 2.1% over 47 ste
 
 from collections.abc import Callable
 
-from meshes.units import format_size, format_time
 from scaling.compare.compare import Comparison, Pair
+from scaling.meshes.units import format_size, format_time
 from scaling.report.columns import columns
 
 MOST_LINES = 12  # collectives and kernels that the table shows

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshes.units import format_rate
-from scaling.confidence import Share, shares
-from scaling.cost.profile import Evidence
-from scaling.prediction import Grade, axis_name
-from scaling.price import Priced, running
-from scaling.program import Collective, Kernel, Number, unattributed
+from scaling.meshes.units import format_rate
+from scaling.profiles.profile import Evidence
+from scaling.program.ir import Collective, Kernel, Number, unattributed
 from scaling.report.columns import columns
-from scaling.report.words import percent, time_words
+from scaling.report.formatting import percent, time_words
+from scaling.simulate.prediction import Grade, axis_name
+from scaling.simulate.step import Priced, running
+from scaling.simulate.uncertainty import Share, shares
 
 MOST_LINES = 25
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 
 SIZE = (7.0, 4.0)  # inches
 DPI = 150
@@ -36,7 +36,7 @@ def plot_bandwidth(answers: Sequence[Any], title: str, path: Path) -> None:
     """Bus bandwidth of a collective against its size, and the bound.
 
     Args:
-        answers: `scaling.ask.Answer`s of one collective, by size.
+        answers: `scaling.simulate.collective.Answer`s of one collective, by size.
         title: above the picture.
         path: of the picture; its suffix says the format.
 

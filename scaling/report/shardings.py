@@ -7,14 +7,14 @@ from typing import Any
 import jax
 from flax import nnx
 
-from meshes.rules import Rules
-from meshes.units import format_size
-from models.accounting.activations import BYTES
-from models.layout import Layout
-from models.weights import is_matrix
-from models.zero import gathered
+from scaling.meshes.rules import Rules
+from scaling.meshes.units import format_size
+from scaling.models.accounting.activations import BYTES
+from scaling.models.initializers import is_matrix
+from scaling.models.sharding import Layout
+from scaling.models.zero import gathered
 from scaling.optimizers import Optimizer
-from scaling.train.state import names
+from scaling.weights.naming import names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
 FLOAT32 = BYTES["fp32"]

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from meshes.units import format_size
 from scaling.compare.recorded import RecordedEvent
-from scaling.cost.profile import Evidence
-from scaling.prediction import axis_name
-from scaling.price import Priced
-from scaling.program import Collective, Kernel, Number, Program, Step, steps
-from scaling.streams import Event
+from scaling.meshes.units import format_size
+from scaling.profiles.profile import Evidence
+from scaling.program.ir import Collective, Kernel, Number, Program, Step, steps
+from scaling.simulate.prediction import axis_name
+from scaling.simulate.step import Priced
+from scaling.simulate.streams import Event
 
 STREAMS = {"compute": 1, "communication": 2, "copy": 3}
 MICROSECONDS = 1e6  # the unit of the format

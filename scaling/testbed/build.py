@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed.machine import (
     CommandFailed,
     Machine,

@@ -5,7 +5,7 @@
 
 The first that fails ends the others and gives its exit code. SIGTERM and SIGINT are passed on to
 all, so that a training run can save; a second one kills. What a command has started ends with it,
-see `scaling.testbed.keeper`: also when this process is killed, or the testbed is taken down.
+see `scaling.testbed.subreaper`: also when this process is killed, or the testbed is taken down.
 """
 
 import os
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from meshes.errors import InputError
-from scaling.testbed import keeper
+from scaling.meshes.errors import InputError
+from scaling.testbed import subreaper as keeper
 from scaling.testbed.build import held_signals, missing
 from scaling.testbed.machine import CommandFailed, Machine, search_path
 from scaling.testbed.plan import Bed

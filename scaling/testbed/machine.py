@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 
 SYSTEM_PATH = "/usr/sbin:/sbin"  # where Debian has ip and tc; not in every user's PATH
 PATIENCE = 30  # s for one command; assumed by this project: all of `up` took 0.3 s (2026-11-21)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from meshes.errors import InputError, check_range, nearest
+from scaling.meshes.errors import InputError, check_range, nearest
 
 PREFIX = "scaling"  # of every namespace that is ours
 NETWORK = "10.77.0"  # private (RFC 1918); seen inside the testbed only

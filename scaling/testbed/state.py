@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, nearest
 from scaling.testbed.plan import Bed, bed_dict, read_bed
 
 VERSION = 1  # of the file's layout

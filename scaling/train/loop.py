@@ -20,22 +20,22 @@ import jax
 import numpy as np
 
 from scaling.run import run_dict, save_run
-from scaling.train.checkpoint import Checkpoints
-from scaling.train.data import TrainingBatches, held_out_batches, training_batches
-from scaling.train.folder import Options, full_disk_explained, own_folder
-from scaling.train.goodput import Clock, started_clock
-from scaling.train.hosts import EVERY, Hosts, host_words
-from scaling.train.measured import MEASURED, peak_memory, save_measured
-from scaling.train.metrics import MetricsLog, open_sinks
-from scaling.train.peers import ends_with_its_peers
+from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.resume import start
+from scaling.train.data.batches import TrainingBatches, held_out_batches, training_batches
+from scaling.train.launch.lost_peer import ends_with_its_peers
+from scaling.train.launch.stopping import StopSignal, Vote, stop_on_nan
+from scaling.train.monitor.environment import save_surroundings
+from scaling.train.monitor.goodput import Clock, started_clock
+from scaling.train.monitor.measured import MEASURED, peak_memory, save_measured
+from scaling.train.monitor.metrics import MetricsLog, open_sinks
+from scaling.train.monitor.profile import Profile
+from scaling.train.monitor.progress import ProgressLine
+from scaling.train.monitor.stragglers import EVERY, Hosts, host_words
 from scaling.train.prepare import Plan, Programs, place_tokens
-from scaling.train.profile import Profile
-from scaling.train.progress import ProgressLine
-from scaling.train.resume import start
-from scaling.train.state import to_dict
+from scaling.train.run_folder import Options, full_disk_explained, own_folder
 from scaling.train.step import TrainState
-from scaling.train.stopping import StopSignal, Vote, stop_on_nan
-from scaling.train.surroundings import save_surroundings
+from scaling.weights.naming import to_dict
 
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 

@@ -9,20 +9,21 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from meshes.devices import present_mesh
-from meshes.errors import InputError
-from meshes.rules import Rules
-from meshes.shape import MeshShape
-from meshes.zigzag import order
-from models.layout import Layout
-from scaling.layouts import resolved_mesh, rules_for
+from scaling.compile.options import compiler_options
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import Rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.attention_kernels.zigzag import order
+from scaling.models.sharding import Layout
 from scaling.optimizers import optimizer_of
+from scaling.parallelism.checks import check_device, check_settings, check_trainable
+from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.run import Run, run_dict
-from scaling.train.agreement import different, found_by_all
-from scaling.train.checks import check_device, check_settings, check_trainable
-from scaling.train.options import compiler_options
-from scaling.train.stacking import restacked
-from scaling.train.state import flash_platform, from_dict, layout_for, to_dict
+from scaling.train.checkpoint.layer_order import restacked
+from scaling.train.data.tokens import TokenSource, fingerprint, open_source
+from scaling.train.launch.agreement import different, found_by_all
+from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -33,8 +34,8 @@ from scaling.train.step import (
     jitted_step,
     state_of,
 )
-from scaling.train.tokens import TokenSource, fingerprint, open_source
 from scaling.weights.imported import import_weights
+from scaling.weights.naming import from_dict, to_dict
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> To
     """One host batch of [global_batch, seq_len] arrays on the devices, as [M, B, S].
 
     Every process holds the whole batch and hands over its devices' rows. Where `context` cuts the
-    sequences, their tokens are placed in zigzag order (`meshes.zigzag`).
+    sequences, their tokens are placed in zigzag order (`scaling.models.attention_kernels.zigzag`).
     """
 
     def place(rows: np.ndarray, target: Any) -> jax.Array:

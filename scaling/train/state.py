@@ -1,16 +1,12 @@
-"""The training state by name: how it is saved, restored and shown.
-
-params/layers/attention/query_DNK      optimizer/1/0/mu/layers/attention/query_DNK      step
-"""
+"""How the blocks of a run compute on a platform: its `Layout`."""
 
 from typing import Any
 
 import jax
 
-from models.layout import Layout
+from scaling.models.sharding import Layout
+from scaling.parallelism.pipeline import recomputes
 from scaling.run import Run
-from scaling.stages import recomputes
-from scaling.train.step import TrainState
 
 AMPERE = 8.0  # oldest compute capability of cuDNN's flash attention (cuDNN 9 support matrix)
 
@@ -53,27 +49,3 @@ def flash_platform(device: jax.Device) -> str:
     nvidia = "cuda" in getattr(device.client, "platform_version", "").lower()
     capable = nvidia and float(getattr(device, "compute_capability", 0)) >= AMPERE
     return "gpu" if capable else "gpu without cuDNN"
-
-
-def names(tree: Any) -> list[str]:
-    """The path of every leaf of a pytree in flattening order: `params/final_norm/scale`."""
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    return ["/".join(_name(key) for key in path if _name(key) != "value") for path in paths]
-
-
-def to_dict(state: TrainState) -> dict[str, jax.Array]:
-    """The state as a flat dictionary of arrays by name."""
-    return dict(zip(names(state), jax.tree.leaves(state), strict=True))
-
-
-def from_dict(like: TrainState, arrays: dict[str, Any]) -> TrainState:
-    """The state with the structure of `like` and the leaves of `arrays`."""
-    leaves = [arrays[name] for name in names(like)]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _name(key: Any) -> str:
-    for attribute in ("name", "key", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)

@@ -9,7 +9,7 @@ over fsdp they are reduce-scattered each time, because each device has room for 
 (under ZeRO stage 1 once, after the last one: models/zero.py).
 
 With experts the gradients are those of the loss plus the weighted balancing losses
-(scaling/train/balance.py).
+(scaling/train/monitor/expert_load.py).
 """
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
@@ -22,20 +22,20 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
-from meshes.rules import REPLICAS
-from models.config import ModelConfig
-from models.head import cross_entropy
-from models.layout import Layout
-from models.partial import partial_over, whole, zeros_like
-from models.pipeline_loss import pipeline_loss
-from models.routing import Routing
-from models.transformer import Transformer
-from models.zero import ends_held, gathered, scattered
+from scaling.meshes.rules import REPLICAS
+from scaling.models.config import ModelConfig
+from scaling.models.head import cross_entropy
+from scaling.models.moe.routing import Routing
+from scaling.models.partial_sums import partial_over, whole, zeros_like
+from scaling.models.pipeline.loss import pipeline_loss
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
+from scaling.models.zero import ends_held, gathered, scattered
 from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
-from scaling.train.balance import mean_of_losses, routing_metrics, with_moved_bias
-from scaling.train.optimizer import ADAMW, make_optimizer
-from scaling.train.rates import schedule
+from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_moved_bias
+from scaling.train.optim.learning_rate import schedule
+from scaling.train.optim.optimizer import ADAMW, make_optimizer
 
 
 class TrainState(NamedTuple):
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 class Tokens(NamedTuple):
     """One step's input, int32 [M, B, S]; B is cut over data x fsdp x expert, S over context.
 
-    The tokens of a sequence are in the order of `meshes.zigzag`.
+    The tokens of a sequence are in the order of `scaling.models.attention_kernels.zigzag`.
     """
 
     inputs: jax.Array

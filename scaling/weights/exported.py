@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
 
-from meshes.errors import InputError
-from models.huggingface_export import to_huggingface
-from models.huggingface_names import Stored, stored_parameters
-from models.transformer import Transformer
-from scaling.train.state import names
+from scaling.meshes.errors import InputError
+from scaling.models.huggingface.export import to_huggingface
+from scaling.models.huggingface.names import Stored, stored_parameters
+from scaling.models.transformer import Transformer
 from scaling.weights.files import INDEX, SINGLE, deinterleaved
+from scaling.weights.naming import names
 
 FORMATS = {"fp32": ("float32", np.float32), "bf16": ("bfloat16", jnp.bfloat16)}
 MOST_BYTES = 5 * 10**9  # of one file: transformers' own limit until release 5

@@ -16,8 +16,8 @@ import jax.numpy  # noqa: F401  (numpy then knows bfloat16)
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from meshes.errors import InputError
-from models.huggingface_names import GPT2_PREFIX, IGNORED, Stored
+from scaling.meshes.errors import InputError
+from scaling.models.huggingface.names import GPT2_PREFIX, IGNORED, Stored
 from scaling.run import read_json
 
 SINGLE = "model.safetensors"

@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from meshes.errors import InputError
-from models.config import ModelConfig
-from models.huggingface_export import family_of
-from models.huggingface_names import Stored, stored_parameters
-from models.transformer import Transformer
+from scaling.meshes.errors import InputError
+from scaling.models.config import ModelConfig
+from scaling.models.huggingface.export import family_of
+from scaling.models.huggingface.names import Stored, stored_parameters
+from scaling.models.transformer import Transformer
 from scaling.run import read_json
-from scaling.train.state import names
 from scaling.weights.files import WeightFiles, check_weights, read_part
+from scaling.weights.naming import names
 
 
 def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:

@@ -8,13 +8,13 @@ by it.
 import numpy as np
 import pytest
 
-from meshes import catalog
-from meshes.shape import parse_mesh
-from scaling.ask import ask, groups_of
-from scaling.cost.collectives import collective_time
-from scaling.cost.kernels import kernel_time
-from scaling.cost.profile_file import ideal
-from scaling.program import Kernel
+from scaling.collectives.cost import collective_time
+from scaling.meshes import catalog
+from scaling.meshes.shape import parse_mesh
+from scaling.profiles.io import ideal
+from scaling.program.ir import Kernel
+from scaling.simulate.collective import ask, groups_of
+from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 

@@ -7,14 +7,14 @@ by its question; where the book is in error, both figures stand here with the re
 import numpy as np
 import pytest
 
-from meshes import catalog
-from meshes.cluster import level_nodes
-from scaling.cost.collectives import collective_time
-from scaling.cost.kernels import kernel_time
-from scaling.cost.profile_file import ideal
-from scaling.cost.traffic import load
-from scaling.cost.uplinks import uplinks
-from scaling.program import Kernel
+from scaling.collectives.cost import collective_time
+from scaling.collectives.traffic import load
+from scaling.collectives.uplinks import uplinks
+from scaling.meshes import catalog
+from scaling.meshes.cluster import level_nodes
+from scaling.profiles.io import ideal
+from scaling.program.ir import Kernel
+from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 

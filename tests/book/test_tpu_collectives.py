@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshes import catalog
-from scaling.ask import ask
-from scaling.cost.collectives import collective_time
-from scaling.cost.kernels import kernel_time
-from scaling.cost.profile_file import ideal, profile_of
-from scaling.cost.tori import Grid, grid_of, grid_share, groups_along
-from scaling.program import Kernel
+from scaling.collectives.cost import collective_time
+from scaling.collectives.torus import Grid, grid_of, grid_share, groups_along
+from scaling.meshes import catalog
+from scaling.profiles.io import ideal, profile_of
+from scaling.program.ir import Kernel
+from scaling.simulate.collective import ask
+from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 # hops at the latency of the catalogue, 1 us; otherwise as ideal

@@ -7,12 +7,12 @@
 import numpy as np
 import pytest
 
-from meshes import catalog
-from meshes.cluster import torus_shape
-from meshes.torus import wraparound
-from scaling.cost.kernels import kernel_time
-from scaling.cost.profile_file import TPU_VECTOR, ideal
-from scaling.program import Kernel
+from scaling.meshes import catalog
+from scaling.meshes.cluster import torus_shape
+from scaling.meshes.torus import wraparound
+from scaling.profiles.io import TPU_VECTOR, ideal
+from scaling.program.ir import Kernel
+from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 GIB = 2**30

@@ -9,8 +9,8 @@ import pytest
 from experiments.baselines import alternate
 from experiments.baselines.alternate import Case, compared, table
 from experiments.baselines.jax_step import main as jax_step
-from models.accounting import count_parameters
-from models.presets import preset
+from scaling.models.accounting import count_parameters
+from scaling.models.presets import preset
 
 CASE = Case("tiny", 2, 16)
 needs_torch = pytest.mark.skipif(

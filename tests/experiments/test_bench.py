@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import bench
-from meshes.shape import MeshShape
+from scaling.meshes.shape import MeshShape
 
 
 def timer(*seconds: float):

@@ -6,10 +6,10 @@ import pytest
 
 from experiments import bench, bench_collectives
 from experiments.bench_collectives import BATCH, SHAPES, mesh_axes, mixed_calls, price_seconds
-from meshes import catalog
-from scaling.cost.batch import collective_times
-from scaling.cost.profile_file import ideal
-from scaling.program import COLLECTIVE_KINDS
+from scaling.collectives.batch import collective_times
+from scaling.meshes import catalog
+from scaling.profiles.io import ideal
+from scaling.program.ir import COLLECTIVE_KINDS
 
 SMALL = catalog.load("dgx-h100", 2)
 

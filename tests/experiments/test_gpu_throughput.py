@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from experiments.gpu import machine, measure, predicted, table, throughput
 from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
 from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
-from meshes.catalog.library import accelerator, accelerator_names, load
-from meshes.devices import absent_mesh, present_mesh
-from models.accounting import count_parameters
-from models.layout import Layout
-from scaling.layouts import rules_for
+from scaling.compile.options import compiler_options
+from scaling.meshes.catalog.load import accelerator, accelerator_names, load
+from scaling.meshes.devices import absent_mesh, present_mesh
+from scaling.models.accounting import count_parameters
+from scaling.models.sharding import Layout
+from scaling.parallelism.rules import rules_for
 from scaling.run import read_run
-from scaling.train.options import compiler_options
 from scaling.train.state import layout_for
 
 ROOT = Path(__file__).resolve().parents[2]

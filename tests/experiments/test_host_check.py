@@ -12,10 +12,17 @@ from experiments import host_check
 from experiments.host_cases import CASES, DEVICES
 from experiments.host_check import check, naive_time
 from experiments.host_results import GOAL, Result, save, summary, table, verdict
-from meshes.shape import MeshShape
-from models.accounting import count_parameters, hardware_flops
-from scaling.cost.points import MatmulPoint, Points
-from scaling.cost.profile import CollectiveFit, Evidence, MatmulFit, MemoryFit, Profile, VectorFit
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import count_parameters, hardware_flops
+from scaling.profiles.profile import (
+    CollectiveFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
+from scaling.profiles.samples import MatmulPoint, Points
 
 HERE = Evidence("a test", "2026-11", "calibrated")
 PROFILE = Profile(

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meshes.shape import parse_mesh
-from scaling import cli
-from scaling.commands import train as train_command
-from scaling.layouts import rules_for, with_mesh
+from scaling.cli.main import main as cli
+from scaling.cli.main import train as train_command
+from scaling.meshes.shape import parse_mesh
+from scaling.parallelism.rules import rules_for, with_mesh
 from scaling.recipes import resolve
-from scaling.train.launch import job_kind
+from scaling.train.launch.distributed import job_kind
 
 LAUNCH = Path(__file__).resolve().parents[2] / "experiments" / "launch"
 SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import own_step
-from scaling.program import collectives, kernels, unattributed
+from scaling.program.ir import collectives, kernels, unattributed
 
 BYTES = 2  # of bf16, in which it multiplies and sums
 DATA = MODEL = 8

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from experiments.surprises import PAIRS, Pair, Result, described, save
-from meshes.placement import check_fits
-from scaling.reasons import ONCE
-from scaling.surprises import PRODUCTS, Surprise
-from scaling.train.checks import check_trainable
+from scaling.compare.audit import PRODUCTS, Surprise
+from scaling.compare.known_causes import ONCE
+from scaling.meshes.placement import check_fits
+from scaling.parallelism.checks import check_trainable
 
 SAVED = Surprise("data", "all-reduce", 2e6, 1e6, 3.0, ("%ar = all-reduce()",), ONCE, -1e-3)
 

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
+from experiments.gloo.messages import KINDS, groups_over, link_bytes, payload_bound
 from experiments.testbed_case import MOST, SIZES, SMALL, WINDOW, Point, points
 from experiments.testbed_sweep import LARGE, main, predict, read_point, save, summary
-from scaling.testbed.gloo import KINDS, groups_over, link_bytes, payload_bound
 
 MIB = 2**20
 

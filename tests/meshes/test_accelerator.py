@@ -2,11 +2,11 @@
 
 import pytest
 
-from meshes import catalog
-from meshes.accelerator import with_figures
-from meshes.errors import InputError
-from meshes.figures import overridden
-from meshes.xla_target import xla_target_text
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import with_figures
+from scaling.meshes.errors import InputError
+from scaling.meshes.provenance import overridden
+from scaling.meshes.xla_target import xla_target_text
 
 CHIPS = [name for name in catalog.accelerator_names() if name != "cpu"]
 GPUS = [name for name in CHIPS if catalog.accelerator(name).vendor in ("NVIDIA", "AMD")]

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.catalog.plausible import RANGES, doubtful_bandwidth
-from meshes.cluster import LINK_KINDS, torus_shape
-from meshes.describe import figures
-from meshes.errors import InputError
+from scaling.meshes import catalog
+from scaling.meshes.catalog.plausible import RANGES, doubtful_bandwidth
+from scaling.meshes.cluster import LINK_KINDS, torus_shape
+from scaling.meshes.errors import InputError
+from scaling.report.cluster import figures
 
 CLUSTER = """
 name = "mine"
@@ -76,7 +76,7 @@ def test_every_figure_has_a_source_and_a_date(name):
 
 @pytest.mark.parametrize("kind", ["clusters", "accelerators"])
 def test_every_catalogue_file_is_called_by_its_name_and_passes_the_check(kind):
-    folder = files("meshes.catalog").joinpath(kind)
+    folder = files("scaling.meshes.catalog").joinpath(kind)
     paths = [path for path in folder.iterdir() if path.name.endswith(".toml")]
     assert paths
     for path in paths:
@@ -136,7 +136,7 @@ def test_a_users_file_is_read_again_after_an_edit(write):
 
 
 def test_a_users_cluster_may_bring_its_own_chip(write):
-    chip = files("meshes.catalog").joinpath("accelerators", "rtx3090.toml")
+    chip = files("scaling.meshes.catalog").joinpath("accelerators", "rtx3090.toml")
     write(('"rtx3090"', '"my-chip"'), text=chip.read_text(encoding="utf-8"), name="chip.toml")
     path = write(('accelerator = "h100-sxm"', 'accelerator = "chip.toml"'))
     assert catalog.load(path).accelerator.name == "my-chip"
@@ -321,7 +321,7 @@ def test_check_finds_what_is_wrong_with_a_torus(write, old, new, message):
 
 
 def test_check_of_an_accelerator_finds_wrong_units(write):
-    chip = files("meshes.catalog").joinpath("accelerators", "rtx3090.toml")
+    chip = files("scaling.meshes.catalog").joinpath("accelerators", "rtx3090.toml")
     path = write(
         ("value = 936e9", "value = 936"),
         ("tf32 = { value = 35.6e12", "tf32 = { value = 35.6"),

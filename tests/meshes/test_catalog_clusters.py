@@ -8,10 +8,10 @@ from collections import defaultdict
 
 import pytest
 
-from meshes import catalog
-from meshes.cluster import CPUS, domain_split, level_nodes, torus_shape
-from meshes.errors import InputError
-from meshes.graph import chip_name, expand, unreached
+from scaling.meshes import catalog
+from scaling.meshes.cluster import CPUS, domain_split, level_nodes, torus_shape
+from scaling.meshes.errors import InputError
+from scaling.meshes.graph import chip_name, expand, unreached
 
 GBIT = 1e9 / 8  # bytes/s of a Gb/s
 HEADLINES = {

@@ -4,11 +4,11 @@ from importlib.resources import files
 
 import pytest
 
-from meshes import catalog
+from scaling.meshes import catalog
 
 NAMES = sorted(
     path.name.removesuffix(".toml")
-    for path in files("meshes.catalog").joinpath("accelerators").iterdir()
+    for path in files("scaling.meshes.catalog").joinpath("accelerators").iterdir()
     if path.name.endswith(".toml") and path.name != "cpu.toml"
 )
 # Chip: dense fp16 FLOP of one core and cycle, summed in fp32; GHz of its matrix units. The first
@@ -102,5 +102,5 @@ def test_memory_bandwidth_is_bus_times_rate(name, bits, rate):
 )
 def test_figures_that_are_often_wrong_elsewhere_are_explained(name, warning):
     folder = "clusters" if name in catalog.names() else "accelerators"
-    path = files("meshes.catalog").joinpath(folder, f"{name}.toml")
+    path = files("scaling.meshes.catalog").joinpath(folder, f"{name}.toml")
     assert warning in path.read_text(encoding="utf-8").replace("\n# ", " ")

@@ -1,7 +1,7 @@
 """What the catalogue's sources say of its figures.
 
-A source is read, quoted, computed or remembered (meshes/figures.py); only the last two may lack an
-address. Rates that a title names are worked out here and compared with the figures.
+A source is read, quoted, computed or remembered (meshes/provenance.py); only the last two may lack
+an address. Rates that a title names are worked out here and compared with the figures.
 """
 
 import re
@@ -9,14 +9,14 @@ from importlib.resources import files
 
 import pytest
 
-from meshes import catalog
-from meshes.describe import MARKS, addresses, figures, sources
-from meshes.figures import Figure
-from scaling.cli import main
+from scaling.cli.main import main
+from scaling.meshes import catalog
+from scaling.meshes.provenance import Figure
+from scaling.report.cluster import MARKS, addresses, figures, sources
 
 ACCELERATORS = sorted(
     path.name.removesuffix(".toml")
-    for path in files("meshes.catalog").joinpath("accelerators").iterdir()
+    for path in files("scaling.meshes.catalog").joinpath("accelerators").iterdir()
     if path.name.endswith(".toml") and path.name != "cpu.toml"
 )
 # Sources that were seen in many places, or whose own address none of these places names.

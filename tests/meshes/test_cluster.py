@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.cluster import LEVELS, domain_split, level_nodes, level_of
-from meshes.errors import InputError
-from meshes.figures import Figure
-from meshes.graph import chip_name, expand, unreached
+from scaling.meshes import catalog
+from scaling.meshes.cluster import LEVELS, domain_split, level_nodes, level_of
+from scaling.meshes.errors import InputError
+from scaling.meshes.graph import chip_name, expand, unreached
+from scaling.meshes.provenance import Figure
 
 MEASURED = [name for name in catalog.names() if name != "host"]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.detours import busiest_link, narrowest_links, shortest_ways, straight_links
-from meshes.rings import direct_links
+from scaling.meshes import catalog
+from scaling.meshes.detours import busiest_link, narrowest_links, shortest_ways, straight_links
+from scaling.meshes.rings import direct_links
 
 V100 = direct_links(catalog.load("dgx-v100"), ("nvlink",))
 ALL = tuple(range(8))

@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from meshes import catalog
-from meshes.cluster import Cluster
-from meshes.devices import absent_mesh, abstract_mesh, host_mesh, present_mesh, use_host_devices
-from meshes.errors import InputError
-from meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.devices import (
+    absent_mesh,
+    abstract_mesh,
+    host_mesh,
+    present_mesh,
+    use_host_devices,
+)
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 
 SHAPE = MeshShape(data=2, fsdp=2, tensor=2)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from meshes import catalog
+from scaling.meshes import catalog
 
 
 def found(name, nodes=1, **overrides):

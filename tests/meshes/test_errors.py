@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meshes.errors import FEW, InputError, check_keys, nearest
+from scaling.meshes.errors import FEW, InputError, check_keys, nearest
 
 AXES = ("data", "fsdp", "stage", "expert", "context", "tensor")
 MANY = [f"model-{i}b" for i in range(FEW + 1)]

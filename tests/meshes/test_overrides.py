@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.cluster import network_joint
-from meshes.describe import figures
-from meshes.errors import InputError
+from scaling.meshes import catalog
+from scaling.meshes.cluster import network_joint
+from scaling.meshes.errors import InputError
+from scaling.report.cluster import figures
 
 
 def test_node_network_bandwidth_is_shared_by_the_nics():

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.cluster import LEVELS, level_of
-from meshes.errors import InputError
-from meshes.placement import (
+from scaling.meshes import catalog
+from scaling.meshes.cluster import LEVELS, level_of
+from scaling.meshes.errors import InputError
+from scaling.meshes.placement import (
     groups_crossing,
     groups_on,
     groups_sharing_nics,
@@ -16,8 +16,8 @@ from meshes.placement import (
     levels,
     place,
 )
-from meshes.shape import AXES, STAGES_OUTERMOST, MeshShape, parse_mesh
-from meshes.torus import coordinates
+from scaling.meshes.shape import AXES, STAGES_OUTERMOST, MeshShape, parse_mesh
+from scaling.meshes.torus import coordinates
 
 SIZES = st.sampled_from([1, 2, 4, 8])
 MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, stage=SIZES, tensor=SIZES)

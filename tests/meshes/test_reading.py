@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.reading import LARGEST, read
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import LARGEST, read
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes import catalog
-from meshes.rings import direct_links, ring_count, rings
+from scaling.meshes import catalog
+from scaling.meshes.rings import direct_links, ring_count, rings
 
 V100 = direct_links(catalog.load("dgx-v100"), ("nvlink",))
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.rules import DEFAULT, Rules, check_divisible, divisors, make_rules
-from meshes.shape import AXES, MeshShape
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import DEFAULT, Rules, check_divisible, divisors, make_rules
+from scaling.meshes.shape import AXES, MeshShape
 
 ALL = MeshShape(data=2, fsdp=4, expert=2, context=2, tensor=8)
 shapes = st.builds(MeshShape, **{axis: st.integers(1, 3) for axis in AXES})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.shape import (
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import (
     AXES,
     STAGES_OUTERMOST,
     MeshShape,

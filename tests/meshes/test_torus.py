@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.figures import Figure
-from meshes.torus import Torus, coordinates, shape_text, slice_shape, torus_links, wraparound
+from scaling.meshes.errors import InputError
+from scaling.meshes.provenance import Figure
+from scaling.meshes.torus import (
+    Torus,
+    coordinates,
+    shape_text,
+    slice_shape,
+    torus_links,
+    wraparound,
+)
 
 LINK, HOP = Figure(90e9, "test", "2026-11"), Figure(1e-6, "test", "2026-11")
 V5P = Torus((16, 20, 28), (2, 2, 1), 4, LINK, HOP, wrap_whole=True)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.units import (
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import (
     format_rate,
     format_size,
     format_time,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from models.accounting import (
+from scaling.meshes.errors import InputError
+from scaling.models.accounting import (
     activation_bytes,
     activation_tensors,
     block_parameters,
@@ -21,8 +21,8 @@ from models.accounting import (
     model_flops,
     train_flops,
 )
-from models.config import Mla, ModelConfig, Moe
-from models.presets import preset, preset_names
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.presets import preset, preset_names
 
 # Totals of the released weights: each model's card and safetensors index on huggingface.co.
 RELEASED = {
@@ -325,5 +325,6 @@ def test_a_stricter_policy_keeps_less(config, seq, attention):
 
 
 def test_the_accounting_imports_no_jax():
-    program = "import sys, models.accounting, models.presets; assert 'jax' not in sys.modules"
+    modules = "scaling.models.accounting, scaling.models.presets"
+    program = f"import sys, {modules}; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

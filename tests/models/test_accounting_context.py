@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.zigzag import positions
-from models.accounting import buffer_bytes, exchanged_bytes, scores_share
-from models.config import ModelConfig
+from scaling.models.accounting import buffer_bytes, exchanged_bytes, scores_share
+from scaling.models.attention_kernels.zigzag import positions
+from scaling.models.config import ModelConfig
 
 MODEL = ModelConfig(64, d_model=32, n_layers=2, n_heads=8, n_kv_heads=2, head_dim=16, d_ff=64)
 

@@ -16,16 +16,16 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes.devices import abstract_mesh
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.accounting import count_parameters, forward_flops, train_flops
-from models.accounting.exchange import exchange_rows
-from models.config import Mla, ModelConfig, Moe
-from models.head import cross_entropy
-from models.layout import Layout
-from models.presets import preset, preset_names
-from models.transformer import Transformer
+from scaling.meshes.devices import abstract_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import count_parameters, forward_flops, train_flops
+from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.head import cross_entropy
+from scaling.models.presets import preset, preset_names
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 
 PRESETS = {name: preset(name) for name in preset_names()}
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers

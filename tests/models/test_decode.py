@@ -6,15 +6,15 @@ import jax
 import numpy as np
 import pytest
 
-from meshes.devices import host_mesh
-from meshes.errors import InputError
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.accounting import kv_cache_bytes
-from models.config import Mla, ModelConfig, Moe, Yarn
-from models.decode import empty_cache, extend
-from models.layout import Layout
-from models.transformer import Transformer
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import kv_cache_bytes
+from scaling.models.config import Mla, ModelConfig, Moe, Yarn
+from scaling.models.decode import empty_cache, extend
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 BATCH, LENGTH, PROMPT = 4, 12, 5

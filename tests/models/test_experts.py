@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes.devices import host_mesh
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.config import ModelConfig, Moe
-from models.experts import Experts
-from models.layout import Layout
-from models.transformer import Transformer
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import ModelConfig, Moe
+from scaling.models.experts import Experts
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from meshes.devices import host_mesh
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.float8 import GRADIENTS, VALUES, multiply, product, quantized
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.float8 import GRADIENTS, VALUES, multiply, product, quantized
 
 LARGEST = {VALUES: 448.0, GRADIENTS: 57344.0}  # arXiv 2209.05433, table 1
 MANTISSA = {VALUES: 3, GRADIENTS: 2}  # bits

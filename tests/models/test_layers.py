@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.devices import host_mesh
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.attention import Attention, attend
-from models.config import ModelConfig, RopeScaling
-from models.head import cross_entropy
-from models.layout import Layout
-from models.mlp import Mlp
-from models.norm import Norm
-from models.positions import frequencies, rotate
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.attention import Attention, attend
+from scaling.models.config import ModelConfig, RopeScaling
+from scaling.models.head import cross_entropy
+from scaling.models.mlp import Mlp
+from scaling.models.norm import Norm
+from scaling.models.positions import frequencies, rotate
+from scaling.models.sharding import Layout
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 

@@ -5,15 +5,15 @@ import math
 import jax
 import pytest
 
-from meshes.devices import abstract_mesh
-from meshes.errors import InputError
-from meshes.shape import MeshShape
-from models.accounting.optimizer_state import OPTIMIZERS, optimizer_numbers
-from models.accounting.parameters import count_parameters
-from models.layout import Layout
-from models.presets import preset
-from scaling.layouts import rules_for
+from scaling.meshes.devices import abstract_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.optimizer_state import OPTIMIZERS, optimizer_numbers
+from scaling.models.accounting.parameters import count_parameters
+from scaling.models.presets import preset
+from scaling.models.sharding import Layout
 from scaling.optimizers import DEFAULTS, Optimizer
+from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
 from scaling.train.step import abstract_state
 

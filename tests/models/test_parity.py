@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from experiments.parity.families import FAMILIES
 from experiments.parity.ours import load
-from meshes.shape import MeshShape
+from scaling.meshes.shape import MeshShape
 
 STORED = Path(__file__).parent / "parity"
 TOLERANCE = 2e-5  # of the largest logit: float32, sums in another order

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from models.accounting import count_parameters
-from models.config import Mla, ModelConfig, Moe, RopeScaling
-from models.presets import model_dict, model_from, preset, preset_names
+from scaling.meshes.errors import InputError
+from scaling.models.accounting import count_parameters
+from scaling.models.config import Mla, ModelConfig, Moe, RopeScaling
+from scaling.models.presets import model_dict, model_from, preset, preset_names
 
 REQUIRED = """tiny demo gpt2-124m gpt2-1.5b gpt-305m gpt3-175b llama3-1b llama3-8b llama3-70b
 llama3-405b qwen3-0.6b qwen3-8b mixtral-8x7b deepseek-v3""".split()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meshes.shape import MeshShape
-from models.config import ModelConfig
-from scaling.program import Buffer, Collective, Kernel, Loop, Origin, Program, Wait
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import ModelConfig
+from scaling.program.ir import Buffer, Collective, Kernel, Loop, Origin, Program, Wait
 from scaling.run import Batch, Precision, Run, Train
 
 WORDS = ("alpha ", "beta ", "gamma ", "def ", "return ", "\n")
@@ -50,11 +50,11 @@ def prepare():
     """Plan and programs of a run, on the first of the fake devices where its mesh has fewer."""
     import jax
 
-    from meshes.devices import present_mesh
-    from scaling.layouts import rules_for
+    from scaling.meshes.devices import present_mesh
+    from scaling.parallelism.rules import rules_for
+    from scaling.train.data.tokens import open_source
     from scaling.train.prepare import Plan, compile_programs
     from scaling.train.state import layout_for
-    from scaling.train.tokens import open_source
 
     def plan(run: Run) -> Plan:
         rules = rules_for(run, run.mesh)

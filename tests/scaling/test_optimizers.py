@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.shape import MeshShape
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.optimizers import (
     DEFAULTS,
     SETTINGS,
@@ -18,9 +18,9 @@ from scaling.optimizers import (
     optimizer_of,
     settings_of,
 )
+from scaling.parallelism.checks import check_trainable
 from scaling.recipes import recipe
 from scaling.run import Precision, Run, Train, read_run, run_dict
-from scaling.train.checks import check_trainable
 
 TINY = recipe("tiny")
 NAMES = tuple(DEFAULTS)

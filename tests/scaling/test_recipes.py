@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from meshes.errors import InputError
-from models.config import ModelConfig
-from models.presets import preset_names
+from scaling.meshes.errors import InputError
+from scaling.models.config import ModelConfig
+from scaling.models.presets import preset_names
 from scaling.recipes import recipe, recipe_names, resolve, with_steps
 from scaling.run import Batch, Run, read_run, run_dict, save_run
 
@@ -225,7 +225,9 @@ def test_a_file_that_fails_says_which_line_in_one_message(python_file, text, wor
 
 
 def test_bad_input_inside_the_function_is_passed_on_as_it_is(python_file):
-    file = python_file("from meshes.shape import parse_mesh\nrun = lambda: parse_mesh('dta=2')\n")
+    file = python_file(
+        "from scaling.meshes.shape import parse_mesh\nrun = lambda: parse_mesh('dta=2')\n"
+    )
     assert refused(f"{file}:run").startswith("--mesh: unknown axis 'dta'; did you mean 'data'")
 
 

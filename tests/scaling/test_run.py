@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from meshes.shape import AXES, STAGES_OUTERMOST
-from models.presets import preset_names
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import AXES, STAGES_OUTERMOST
+from scaling.models.presets import preset_names
 from scaling.run import Run, load_run, read_run, run_dict, save_run
 
 BATCH = {"global_batch": 8, "seq_len": 32}

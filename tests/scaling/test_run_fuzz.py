@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
-from scaling import cli
+from scaling.cli.main import main as cli
+from scaling.meshes.errors import InputError
 from scaling.recipes import resolve
 from scaling.run import load_run, read_run, run_dict
 

@@ -13,8 +13,8 @@ from experiments.published.cross_validation import FEWEST, FOLDS, cross_errors, 
 from experiments.published.families import FAMILIES
 from experiments.published.fit_links import fitted, series_of
 from experiments.published.ship_links import FOLDER, document, line
-from meshes import catalog
-from scaling.cost.profile_file import profile_of
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
 
 VOLTA = FAMILIES["volta"]
 

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from meshes import catalog
-from meshes.shape import MeshShape
 from scaling.calibrate import calibrate as module
-from scaling.calibrate import machine
 from scaling.calibrate.calibrate import (
     all_cases,
     calibrate,
@@ -17,10 +14,14 @@ from scaling.calibrate.calibrate import (
     profile_of_points,
     with_steps,
 )
+from scaling.calibrate.fit import attention_flops
 from scaling.calibrate.kernels import HOST_FULL, matmul_cases
 from scaling.calibrate.timing import Effort
-from scaling.cost.fit import attention_flops
-from scaling.cost.points import (
+from scaling.meshes import catalog
+from scaling.meshes.shape import MeshShape
+from scaling.profiles import machine
+from scaling.profiles.io import profile_of, read_profile, write_profile
+from scaling.profiles.samples import (
     AttentionPoint,
     CollectivePoint,
     MatmulPoint,
@@ -28,8 +29,7 @@ from scaling.cost.points import (
     Points,
     StepPoint,
 )
-from scaling.cost.profile_file import profile_of, read_profile, write_profile
-from scaling.program import Kernel, Program
+from scaling.program.ir import Kernel, Program
 from scaling.recipes import recipe
 
 RATE, BANDWIDTH, OVERHEAD, ALPHA = 5e10, 8e9, 2e-6, 30e-6

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from meshes.devices import present_mesh
-from meshes.shape import MeshShape
 from scaling.calibrate import attention, collectives, kernels
 from scaling.calibrate.attention import attention_cases, backward_alone
 from scaling.calibrate.collectives import axes, collective_cases
+from scaling.calibrate.fit import attention_flops
 from scaling.calibrate.kernels import matmul_cases, sizes_for, slabs
 from scaling.calibrate.memory import memory_cases
 from scaling.calibrate.timing import compiled
-from scaling.compiled.hlo import parse_module
-from scaling.cost.fit import attention_flops
-from scaling.cost.points import AttentionPoint
+from scaling.hlo.parse import parse_module
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.samples import AttentionPoint
 
 PLATFORMS = [(platform, quick) for platform in ("cpu", "gpu") for quick in (True, False)]
 LARGEST = 4 * 2**30  # bytes of one input on one device: fits beside its result on any GPU

@@ -6,12 +6,12 @@ import pytest
 from pytest import approx
 
 from experiments.host_cases import CASES
-from meshes.errors import InputError
 from scaling.calibrate import steps as module
 from scaling.calibrate.steps import Steps, priced_alone, reference_runs, step_benches
-from scaling.cost.points import StepPoint
-from scaling.cost.profile import Evidence, MatmulFit, MemoryFit, Profile, VectorFit
-from scaling.program import Kernel, Loop, Program, collectives, kernels
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Evidence, MatmulFit, MemoryFit, Profile, VectorFit
+from scaling.profiles.samples import StepPoint
+from scaling.program.ir import Kernel, Loop, Program, collectives, kernels
 
 HERE = Evidence("a test", "2026-11", "calibrated")
 PROFILE = Profile(

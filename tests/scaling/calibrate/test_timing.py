@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 from pytest import approx
 
-from meshes import catalog
-from meshes.devices import absent_mesh, present_mesh
-from meshes.shape import MeshShape
 from scaling.calibrate import timing
 from scaling.calibrate.attention import attention_cases
 from scaling.calibrate.collectives import collective_cases
@@ -30,8 +27,11 @@ from scaling.calibrate.timing import (
     repeated,
     window,
 )
-from scaling.compiled.hlo import Computation, Module, parse_module
-from scaling.cost.points import MatmulPoint
+from scaling.hlo.parse import Computation, Module, parse_module
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh, present_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.samples import MatmulPoint
 
 TIMES = 37  # iterations, a number that no compiler would choose
 SMALL = Sizes(("fp32",), ((1, 16, 24, 32), (4, 16, 8, 16)), (2**12,), (), ((1, 16, 24, 32),))

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from meshes import catalog
-from meshes.errors import InputError
 from scaling.compare.compare import Pair, compare, comparison_dict
 from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
 from scaling.compare.steps import Measured
 from scaling.compare.terms import TERMS, Recording
-from scaling.cost.profile_file import profile_of
-from scaling.predict import predict
-from scaling.prediction import prediction_dict
-from scaling.price import price
-from scaling.program import Collective, Wait
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Collective, Wait
+from scaling.simulate.predict import predict
+from scaling.simulate.prediction import prediction_dict
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {

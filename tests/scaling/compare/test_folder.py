@@ -5,15 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
-from meshes import catalog
-from meshes.errors import InputError
 from scaling.compare.documents import ClusterFile, MeasuredFile, MemoryFile, StepTimeFile
 from scaling.compare.folder import read_folder, remove_prediction, write_prediction
-from scaling.cost.profile_file import profile_of
-from scaling.predict import predict
-from scaling.prediction import prediction_dict
-from scaling.price import price
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import profile_of
 from scaling.run import save_run
+from scaling.simulate.predict import predict
+from scaling.simulate.prediction import prediction_dict
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {

@@ -8,9 +8,9 @@ import pytest
 from jax.profiler import ProfileData
 from jax.sharding import PartitionSpec as P
 
-from meshes.errors import InputError
 from scaling.compare.recorded import events_of, profile_files, recorded_events
-from scaling.compiled.hlo import parse_module
+from scaling.hlo.parse import parse_module
+from scaling.meshes.errors import InputError
 
 STATS = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "_p", "_c")
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from meshes.errors import InputError
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import CONTAINER, of_program, per_step, totals, union, whole_steps
+from scaling.meshes.errors import InputError
 
 
 def event(name, start, duration, device=0, module="jit_step", run=None):

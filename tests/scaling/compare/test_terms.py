@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.terms import TERMS, record_of
+from scaling.meshes.errors import InputError
 
 NAMES = ("dot.1", "gather.1", "norm.1", "sum.1", "adam.1")
 MODULE = "jit_step"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from meshes import catalog
-from meshes.shape import MeshShape
-from scaling.cost.profile_file import profile_of
-from scaling.predict import predict
-from scaling.price import price
+from scaling.meshes import catalog
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.io import profile_of
 from scaling.report.advice import advice
 from scaling.run import Batch
+from scaling.simulate.predict import predict
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from meshes import catalog
-from meshes.units import format_time
-from scaling.cost.profile_file import profile_of
-from scaling.price import price
-from scaling.program import Branch, Kernel
+from scaling.meshes import catalog
+from scaling.meshes.units import format_time
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Branch, Kernel
 from scaling.report.explain import MOST_LINES, explanation
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from meshes import catalog
-from scaling.cost.profile_file import profile_of
-from scaling.predict import predict
-from scaling.price import price
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
 from scaling.report.prediction import MOST_LINES, page
+from scaling.simulate.predict import predict
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import jax
 import pytest
 
-from meshes.devices import abstract_mesh
-from meshes.shape import MeshShape
-from models.accounting import count_parameters
-from models.config import ModelConfig
-from scaling.layouts import rules_for
+from scaling.meshes.devices import abstract_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import count_parameters
+from scaling.models.config import ModelConfig
+from scaling.parallelism.rules import rules_for
 from scaling.report.shardings import Row, rows, table, warnings
 from scaling.run import Batch, Run
 from scaling.train.state import layout_for

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshes import catalog
 from scaling.compare.recorded import RecordedEvent
-from scaling.cost.profile_file import profile_of
-from scaling.price import price
-from scaling.program import Collective, Kernel, Origin
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Collective, Kernel, Origin
 from scaling.report.trace import label, measured_events, trace_events, write_trace
+from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, up
 from scaling.testbed.machine import CommandFailed, Machine, present_machine
 from scaling.testbed.plan import Bed, new_bed

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.machine import Machine
 from scaling.testbed.plan import Bed, new_bed

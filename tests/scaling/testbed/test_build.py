@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed import build
 from scaling.testbed.build import Interrupted, _make, down, missing, up
 from scaling.testbed.machine import CommandFailed

@@ -2,9 +2,9 @@
 
 import pytest
 
-from meshes.errors import InputError
-from scaling.commands import testbed as commands
-from scaling.commands.testbed import BedArguments
+from scaling.cli.main import testbed as commands
+from scaling.cli.testbed import BedArguments
+from scaling.meshes.errors import InputError
 from scaling.testbed.build import up
 from scaling.testbed.state import complete_state, write_state
 

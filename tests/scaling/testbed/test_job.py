@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed import job
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import Bed
-from scaling.train.launch import job_kind
+from scaling.train.launch.distributed import job_kind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="testbeds are made of Linux")
 ROOT = Path(__file__).resolve().parents[3]

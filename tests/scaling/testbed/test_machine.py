@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed import machine
 from scaling.testbed.machine import (
     CommandFailed,

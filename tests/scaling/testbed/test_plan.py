@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed.plan import (
     Bed,
     bed_dict,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.testbed import state
 from scaling.testbed.state import (
     all_states,

@@ -13,9 +13,9 @@ import pytest
 from scaling.run import save_run
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import processes
-from scaling.train.folder import Options
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,7 +48,7 @@ def command(toy, tmp_path):
         file = tmp_path / "run.json"
         save_run(toy(steps=STEPS, checkpoint_every=SAVED), file)
         where = ["--run-dir", str(tmp_path / "run"), "--mesh", mesh]
-        return [sys.executable, "-m", "scaling.cli", "train", str(file), *where, *more]
+        return [sys.executable, "-m", "scaling.cli.main", "train", str(file), *where, *more]
 
     return words
 

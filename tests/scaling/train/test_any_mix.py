@@ -20,20 +20,20 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes import catalog
-from meshes.devices import host_mesh
-from meshes.shape import AXES, MeshShape, parse_mesh
-from models.config import Mla, ModelConfig, Moe
-from models.experts import Experts
-from scaling.compiled.step import program_of_run
-from scaling.cost.profile_file import ideal
-from scaling.expected.experts import BUFFERS, EVERY_EXPERT
-from scaling.layouts import rules_for
-from scaling.price import price, running_collectives
-from scaling.reasons import ALONE, ONCE
+from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
+from scaling.compare.audit import surprises
+from scaling.compare.known_causes import ALONE, ONCE
+from scaling.meshes import catalog
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.experts import Experts
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.io import ideal
 from scaling.run import Batch, Context, Precision, Run, Sharding
-from scaling.surprises import surprises
+from scaling.simulate.step import price, running_collectives
 from scaling.train.prepare import order
+from scaling.train.program import program_of_run
 from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, outcome_and_gradients
 

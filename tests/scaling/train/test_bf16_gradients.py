@@ -11,15 +11,15 @@ import jax
 import numpy as np
 import pytest
 
-from meshes.devices import host_mesh
-from meshes.rules import make_rules
-from meshes.shape import parse_mesh
-from models.config import ModelConfig
-from models.layout import Layout
-from models.transformer import Transformer
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import parse_mesh
+from scaling.models.config import ModelConfig
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 from scaling.run import Batch
-from scaling.train.state import names
 from scaling.train.step import Tokens, abstract_tokens, loss_and_gradients
+from scaling.weights.naming import names
 
 BATCH = Batch(global_batch=32, seq_len=128)  # 4,096 tokens
 LLAMA = ModelConfig(64, d_model=32, n_layers=2, n_heads=4, d_ff=64, qk_norm=True)

@@ -1,6 +1,6 @@
 """Over `context` the compiled step moves what the hand-derived table says, and computes no more.
 
-`scaling.expected` is that table; `scaling.surprises` also compares the FLOPs of matrix products,
+`analytic.communication` is that table; `compare.audit` also compares the FLOPs of matrix products,
 and finds collectives that are not in the table. For GPUs the program is compiled without one.
 """
 
@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from meshes import catalog
-from meshes.cluster import Cluster
-from meshes.shape import parse_mesh
-from models.config import ModelConfig
-from scaling.compiled.step import program_of_run
-from scaling.cost.profile_file import ideal
-from scaling.expected.table import SMALLEST, expected
-from scaling.price import Priced, price, running_collectives, running_kernels
+from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.compare.audit import surprises
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import parse_mesh
+from scaling.models.config import ModelConfig
+from scaling.profiles.io import ideal
 from scaling.run import Batch, Context, Precision, Run
-from scaling.surprises import surprises
+from scaling.simulate.step import Priced, price, running_collectives, running_kernels
+from scaling.train.program import program_of_run
 
 H100 = catalog.load("dgx-h100")
 ROUNDING = 0.01  # vectors that travel in the same instruction as matrices

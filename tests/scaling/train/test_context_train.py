@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from scaling.run import Context
-from scaling.train.folder import Options
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
 
 STEPS = 4
 RTOL = 1e-4
@@ -60,7 +60,7 @@ def test_the_command_trains_on_context_2_data_2_and_says_how_sequences_lie(tmp_p
     words = ["train", "tiny", "--mesh", "context=2,data=2", "--devices", "4", "--steps", "2"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "SCALING_CACHE": str(tmp_path / "cache")}
     environment.pop("JAX_NUM_CPU_DEVICES", None)
-    program = "import sys; from scaling.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from scaling.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, *words, "--run-dir", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr

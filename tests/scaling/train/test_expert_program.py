@@ -9,15 +9,15 @@ from dataclasses import replace
 import jax
 import pytest
 
-from meshes import catalog
-from meshes.devices import absent_mesh, host_mesh
-from meshes.shape import MeshShape, parse_mesh
-from models.config import Mla, ModelConfig, Moe
-from models.layout import Layout
-from scaling.expected.table import SMALLEST, expected
-from scaling.layouts import rules_for
+from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.compile.options import compiler_options
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh, host_mesh
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.sharding import Layout
+from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Precision, Run, Sharding, Train
-from scaling.train.options import compiler_options
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
 _toy = functools.partial(ModelConfig, 2048, d_model=512, n_layers=4, n_heads=8, head_dim=64)

@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes import catalog
-from meshes.devices import host_mesh
-from meshes.errors import InputError
-from meshes.shape import parse_mesh
-from models.accounting import train_flops
-from models.config import Mla, ModelConfig, Moe
-from scaling.compiled.step import program_of_run
-from scaling.cost.profile_file import ideal
-from scaling.expected.stages import flops_in_ticks
-from scaling.layouts import rules_for
-from scaling.price import price
-from scaling.program import kernels
+from scaling.analytic.communication.pipeline import flops_in_ticks
+from scaling.compare.audit import surprises
+from scaling.meshes import catalog
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import parse_mesh
+from scaling.models.accounting import train_flops
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.parallelism.checks import check_device, check_trainable
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.io import ideal
+from scaling.program.ir import kernels
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
-from scaling.surprises import surprises
-from scaling.train.checks import check_device, check_trainable
+from scaling.simulate.step import price
 from scaling.train.prepare import order
+from scaling.train.program import program_of_run
 from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, loss_and_gradients
 

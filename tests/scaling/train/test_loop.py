@@ -17,15 +17,14 @@ import jax
 import numpy as np
 import pytest
 
-from meshes.errors import InputError
+from scaling.meshes.errors import InputError
 from scaling.run import load_run
-from scaling.train import checksums
-from scaling.train.checkpoint import Checkpoints
-from scaling.train.data import training_batches
-from scaling.train.folder import Options, check_folder, finished_step
+from scaling.train.checkpoint.checkpoints import Checkpoints, checksums
+from scaling.train.data.batches import training_batches
+from scaling.train.launch.stopping import NotFinite
 from scaling.train.loop import Outcome, train
-from scaling.train.metrics import MetricsLog, read_metrics
-from scaling.train.stopping import NotFinite
+from scaling.train.monitor.metrics import MetricsLog, read_metrics
+from scaling.train.run_folder import Options, check_folder, finished_step
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
@@ -460,8 +459,8 @@ def test_metrics_that_do_not_fit_on_the_disk_end_the_run_as_bad_input(
 @pytest.fixture
 def command(prepare, monkeypatch, tmp_path):
     """`scaling train RUN ...` in this process, on programs compiled before; returns the code."""
-    from scaling import cli
-    from scaling.train import options
+    from scaling.cli.main import main as cli
+    from scaling.compile import options
     from scaling.train import prepare as preparing
 
     def call(run, *words, step=None):
@@ -473,7 +472,7 @@ def command(prepare, monkeypatch, tmp_path):
             call.compiled.append(plan)
             return programs
 
-        monkeypatch.setattr("scaling.commands.train.resolve", lambda text: run)
+        monkeypatch.setattr("scaling.cli.train.resolve", lambda text: run)
         monkeypatch.setattr(preparing, "plan", lambda run: plan)
         monkeypatch.setattr(preparing, "compile_programs", compile_programs)
         monkeypatch.setattr(options, "use_compilation_cache", lambda: None)

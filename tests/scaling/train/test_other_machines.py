@@ -11,13 +11,13 @@ from pathlib import Path
 import jax
 import pytest
 
-from models.config import ModelConfig
+from scaling.models.config import ModelConfig
 from scaling.run import Batch, run_dict
-from scaling.train.checkpoint import Checkpoints
-from scaling.train.folder import Options
+from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
-from scaling.train.state import to_dict
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
+from scaling.weights.naming import to_dict
 
 pytestmark = pytest.mark.slow  # they compile for each mesh, or mount a disk
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,7 +81,7 @@ FILLS_UP = """
 import os, sys
 from pathlib import Path
 import jax, numpy as np
-from scaling.train.checkpoint import CheckpointError, Checkpoints
+from scaling.train.checkpoint.checkpoints import CheckpointError, Checkpoints
 
 folder, spare = Path(sys.argv[1]), int(sys.argv[2])
 state = {"weights": jax.random.normal(jax.random.key(0), (256, 256)), "step": jax.numpy.int32(1)}

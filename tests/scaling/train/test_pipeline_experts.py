@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes import catalog
-from meshes.devices import host_mesh
-from meshes.shape import MeshShape, parse_mesh
-from models.config import ModelConfig, Moe
-from scaling.compiled.step import program_of_run
-from scaling.cost.profile_file import ideal
-from scaling.expected.experts import BUFFERS, EVERY_EXPERT
-from scaling.expected.table import SMALLEST, expected
-from scaling.layouts import rules_for
-from scaling.price import price, running_collectives
+from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
+from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.compare.audit import surprises
+from scaling.meshes import catalog
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.config import ModelConfig, Moe
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.io import ideal
 from scaling.run import Batch, Precision, Run, Train
-from scaling.surprises import surprises
+from scaling.simulate.step import price, running_collectives
+from scaling.train.program import program_of_run
 from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes.devices import host_mesh
-from meshes.shape import MeshShape, parse_mesh
-from models.config import ModelConfig
-from models.layout import Layout
-from scaling.layouts import rules_for
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.config import ModelConfig
+from scaling.models.sharding import Layout
+from scaling.parallelism.pipeline import recomputes
+from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Pipeline, Run, Sharding, Train
-from scaling.stages import recomputes
+from scaling.train.checkpoint.layer_order import stored_order
 from scaling.train.prepare import order
-from scaling.train.stacking import stored_order
 from scaling.train.step import (
     Tokens,
     abstract_state,

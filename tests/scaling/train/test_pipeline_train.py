@@ -10,14 +10,14 @@ import jax
 import numpy as np
 import pytest
 
-from meshes.shape import MeshShape
+from scaling.meshes.shape import MeshShape
 from scaling.run import Pipeline, Run, run_dict
-from scaling.sample import load_model
-from scaling.train.data import held_out_batches
-from scaling.train.folder import Options
+from scaling.train.checkpoint.layer_order import restacked, stored_order
+from scaling.train.data.batches import held_out_batches
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
-from scaling.train.stacking import restacked, stored_order
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
+from scaling.train.sample import load_model
 from scaling.train.step import loss
 
 STEPS = 4
@@ -122,7 +122,7 @@ def test_the_command_trains_resumes_and_says_what_the_stages_do(tmp_path):
     words = ["train", "tiny", "--mesh", "data=2,stage=2,tensor=2", "--devices", "8"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "SCALING_CACHE": str(tmp_path / "cache")}
     environment.pop("JAX_NUM_CPU_DEVICES", None)
-    program = "import sys; from scaling.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from scaling.cli.main import main; sys.exit(main(sys.argv[1:]))"
     for more in (["--steps", "2"], ["--steps", "4", "--resume"]):
         command = [sys.executable, "-c", program, *words, "--run-dir", str(folder), *more]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
-from meshes.errors import InputError
-from meshes.shape import MeshShape, parse_mesh
-from models.config import Moe
-from scaling import cli
+from scaling.cli.main import main as cli
+from scaling.compile.options import compiler_options, use_compilation_cache
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.config import Moe
 from scaling.recipes import recipe
 from scaling.run import Batch, Precision, run_dict
 from scaling.train import prepare as preparing
-from scaling.train.options import compiler_options, use_compilation_cache
 from scaling.train.prepare import compile_programs, place_tokens, plan
 
 DEVICES = 8  # of this process
@@ -105,7 +105,7 @@ def never_compiled(monkeypatch):
         raise AssertionError("compiled")
 
     monkeypatch.setattr(preparing, "compile_programs", refuse)
-    monkeypatch.setattr("scaling.train.options.use_compilation_cache", lambda: None)
+    monkeypatch.setattr("scaling.compile.options.use_compilation_cache", lambda: None)
 
 
 def run_file(toy, folder, **changes):
@@ -208,8 +208,8 @@ def test_a_step_takes_the_place_of_the_state_that_it_is_given(toy, prepare):
 
 def abstract_programs(run):
     """Programs without the programs: the shapes that the step would take."""
-    from meshes.devices import present_mesh
-    from scaling.layouts import rules_for
+    from scaling.meshes.devices import present_mesh
+    from scaling.parallelism.rules import rules_for
     from scaling.train.prepare import Programs
     from scaling.train.state import layout_for
     from scaling.train.step import abstract_tokens

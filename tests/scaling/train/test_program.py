@@ -1,242 +1,151 @@
-"""The compiled step moves what the textbook says, and nothing else.
+"""The program of one of our runs: which things decide it, and that it is found without jax."""
 
-W: matrices of one layer over `tensor`; E: one table (embedding or head) over `tensor`; X: the
-residual stream of one microbatch on one device, its sequence whole. Bytes made whole by a device:
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
 
-    all-gather      fsdp     microbatches x (2 W layers + 2 E)     forward, again backward
-    reduce-scatter  fsdp     microbatches x (W layers + 2 E)
-    all-reduce      data     (W layers + 2 E) / fsdp               the shard, once per step
-    all-gather      tensor   microbatches x (4 layers + 2) X       attention, MLP: forward, backward
-    reduce-scatter  tensor   microbatches x (4 layers + 2) X       + 2: embedding and head
-
-Recomputing a layer gathers X twice more (attention, MLP) and scatters it once more (attention).
-Its weights are not gathered a third time, because the layer's backward pass follows at once. So
-does the head's, whose table is gathered once; the embedding's needs no table.
-"""
-
-import functools
-from collections import Counter
-from collections.abc import Callable
-
-import jax
 import pytest
 
-from meshes import catalog
-from meshes.devices import absent_mesh, host_mesh
-from meshes.rules import make_rules
-from meshes.shape import MeshShape, parse_mesh
-from models.accounting import block_parameters
-from models.config import ModelConfig
-from models.layout import DTYPES, Layout
-from scaling.run import Batch, Train
-from scaling.train.options import compiler_options
-from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+from scaling.compile import cache
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.program.ir import Kernel, Program, collectives, kernels
+from scaling.recipes import resolve
+from scaling.run import Run
+from scaling.train import program as step
+from scaling.train.program import program_of_run
 
-GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
-CPU_MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
-SMALLEST = {"bf16": 64 * 1024, "fp32": 4096}  # bytes; below are norms and statistics of the loss
-MESHES = [
-    "fsdp=8",
-    "data=8",
-    "tensor=8",
-    "data=2,fsdp=4",
-    "data=2,fsdp=2,tensor=2",
-    "fsdp=4,tensor=2",
-]
-REMATS = ["none", "selective", "full"]
-QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
-ROUNDING = 0.01  # norms that travel in the same instruction as matrices
-
-Read = Callable[[str, MeshShape], list]
-Table = dict[tuple[str, str], float]  # (axis, kind) -> bytes
+MESH = MeshShape(fsdp=8)
+H100 = catalog.load("dgx-h100")
+HOST = catalog.load("host")
 
 
-def compiled(
-    model: ModelConfig, layout: Layout, batch: Batch, mesh: jax.sharding.Mesh, options: dict
-) -> jax.stages.Compiled:
-    train = Train()
-    with jax.set_mesh(mesh):
-        state, tokens = abstract_state(model, layout, train), abstract_tokens(batch, layout)
-        return jitted_step(train).lower(state, tokens).compile(compiler_options=options)
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+    return tmp_path / "programs"
 
 
-@functools.cache
-def on_gpus(mesh: str, remat: str, microbatches: int = 1) -> jax.stages.Compiled:
-    """The step for one DGX H100, without one."""
-    shape = parse_mesh(mesh)
-    return compiled(
-        GPU_MODEL,
-        Layout(make_rules(shape, sequence_parallel=True), "bf16", remat, "cudnn"),
-        Batch(8 * microbatches, 512, microbatches),
-        absent_mesh(shape, catalog.load("dgx-h100")),
-        {**compiler_options("gpu"), "xla_gpu_autotune_level": 0},
+@pytest.fixture(scope="module")
+def tiny() -> Run:
+    return resolve("tiny")
+
+
+def key(run: Run, shape: MeshShape = MESH, cluster=H100, estimates: bool = False) -> str:
+    return step._key(run, shape, cluster, estimates)
+
+
+def test_what_does_not_change_the_step_does_not_change_its_key(tiny: Run) -> None:
+    assert key(replace(tiny, name="other")) == key(tiny)
+    assert key(tiny, cluster=catalog.load("dgx-h100", nodes=4)) == key(tiny)
+
+
+def test_what_changes_the_step_changes_its_key(tiny: Run, monkeypatch) -> None:
+    own = key(tiny)
+    others = [
+        key(tiny, MeshShape(data=8)),
+        key(tiny, MeshShape(fsdp=8, device_order=tuple(reversed(MESH.device_order)))),
+        key(tiny, cluster=catalog.load("dgx-a100")),
+        key(tiny, cluster=catalog.load("dgx-h100", 1, {"memory": 40e9})),
+        key(tiny, cluster=HOST),
+        key(tiny, estimates=True),
+        key(replace(tiny, remat="full")),
+        key(replace(tiny, batch=replace(tiny.batch, microbatches=2))),
+        key(replace(tiny, model=replace(tiny.model, d_ff=64))),
+        key(replace(tiny, train=replace(tiny.train, clip_norm=7.0))),
+    ]
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    others.append(key(tiny))
+    assert own not in others and len({*others}) == len(others)
+
+
+def test_a_mesh_decides_the_same_whether_the_run_names_it_or_not(tiny: Run) -> None:
+    assert key(replace(tiny, mesh=MESH)) == key(tiny)
+
+
+def test_the_two_device_orders_are_two_programs(tiny: Run) -> None:
+    """Each for its own order, though the second is looked up where the first is kept."""
+    inner, outer = (
+        MeshShape(fsdp=2, tensor=2, device_order=order) for order in (AXES, ("tensor", *AXES[:-1]))
     )
+    for shape in (inner, outer, inner):
+        program, _ = program_of_run(tiny, shape, HOST)
+        assert list(program.mesh) == list(shape.sizes)
 
 
-@functools.cache
-def on_host(mesh: str, remat: str, microbatches: int = 1) -> jax.stages.Compiled:
-    """The step for eight CPU devices; in float32, because XLA's CPU compiler sums nothing else."""
-    shape = parse_mesh(mesh)
-    return compiled(
-        CPU_MODEL,
-        Layout(make_rules(shape, sequence_parallel=True), "fp32", remat, "xla"),
-        Batch(8 * microbatches, 32, microbatches),
-        host_mesh(shape),
-        QUICK,
-    )
+def test_how_many_devices_jax_has_here_changes_nothing(tiny: Run, monkeypatch) -> None:
+    before = key(tiny)
+    monkeypatch.setenv("JAX_PLATFORMS", "something")
+    monkeypatch.setenv("JAX_NUM_CPU_DEVICES", "3")
+    assert key(tiny) == before
 
 
-def textbook(
-    model: ModelConfig, shape: MeshShape, remat: str, batch: Batch, compute: str = "bf16"
-) -> Table:
-    """The table at the top of this file, in bytes."""
-    itemsize = DTYPES[compute](0).itemsize
-    norms = 2 * model.d_model
-    layers = model.n_layers * (sum(block_parameters(model).values()) - norms) / shape.tensor
-    table = model.vocab_size * model.d_model / shape.tensor
-    sequences = batch.global_batch / batch.microbatches / shape.batch_shards
-    stream = sequences * batch.seq_len * model.d_model
-    again = 0 if remat == "none" else model.n_layers
-    per_microbatch = {
-        ("fsdp", "all-gather"): 2 * layers + 2 * table,
-        ("fsdp", "reduce-scatter"): layers + 2 * table,
-        ("tensor", "all-gather"): (4 * model.n_layers + 2 + 2 * again) * stream,
-        ("tensor", "reduce-scatter"): (4 * model.n_layers + 2 + again) * stream,
-    }
-    expected = {key: itemsize * batch.microbatches * n for key, n in per_microbatch.items()}
-    summed = itemsize if batch.microbatches == 1 else 4  # accumulated in float32
-    expected["data", "all-reduce"] = summed * (layers + 2 * table) / shape.fsdp
-    return {(axis, kind): n for (axis, kind), n in expected.items() if getattr(shape, axis) > 1}
+FIND = """
+import json, sys
+from scaling.meshes import catalog
+from scaling.meshes.shape import MeshShape
+from scaling.train.program import program_of_run
+from scaling.recipes import resolve
+run, shape = resolve("tiny"), MeshShape(fsdp=8)
+program, text = program_of_run(run, shape, catalog.load("dgx-h100"))
+heavy = sorted({"jax", "jaxlib", "flax", "optax"} & set(sys.modules))
+print(json.dumps([program.name, [s.name for s in program.schedule], text, heavy]))
+"""
 
 
-def measured(found: list, smallest: int) -> Table:
-    """Bytes by axes and kind of the large collectives."""
-    sums: Counter = Counter()
-    for c in found:
-        if c.size >= smallest and c.axes != ():
-            sums["+".join(c.axes or ("?",)), c.kind] += c.size * c.calls
-    return dict(sums)
-
-
-def by_direction(table: Table) -> Table:
-    """Gathers, and sums of either kind except those over `tensor`, by axis."""
-    sums: Counter = Counter()
-    for (axis, kind), n in table.items():
-        if kind == "all-gather":
-            sums[axis, "gathered"] += n
-        elif axis != "tensor":
-            sums[axis, "summed"] += n
-    return dict(sums)
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("remat", REMATS)
-@pytest.mark.parametrize("mesh", MESHES)
-def test_the_gpu_program_is_the_textbook_table(mesh: str, remat: str, collectives: Read) -> None:
-    shape = parse_mesh(mesh)
-    found = collectives(on_gpus(mesh, remat).as_text(), shape)
-    expected = textbook(GPU_MODEL, shape, remat, Batch(8, 512))
-    assert measured(found, SMALLEST["bf16"]) == pytest.approx(expected, rel=ROUNDING)
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("mesh", ["data=8", "data=2,fsdp=4", "data=2,fsdp=2,tensor=2"])
-def test_microbatches_are_reduced_over_data_once_in_float32(mesh: str, collectives: Read) -> None:
-    shape = parse_mesh(mesh)
-    found = collectives(on_gpus(mesh, "full", 2).as_text(), shape)
-    expected = textbook(GPU_MODEL, shape, "full", Batch(16, 512, 2))
-    assert measured(found, SMALLEST["bf16"]) == pytest.approx(expected, rel=ROUNDING)
-    over_data = [c for c in found if c.axes == ("data",) and c.size >= SMALLEST["bf16"]]
-    assert over_data and all(c.loops == 0 and c.dtype == "f32" for c in over_data)
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("remat", REMATS)
-@pytest.mark.parametrize("mesh", MESHES)
-def test_the_gpu_program_has_no_other_collective(mesh: str, remat: str, collectives: Read) -> None:
-    found = collectives(on_gpus(mesh, remat).as_text(), parse_mesh(mesh))
-    assert {c.kind for c in found} <= {"all-gather", "reduce-scatter", "all-reduce"}
-    assert not [c.line for c in found if c.axes is None]
-    assert not [c.line for c in found if len(set(c.operands)) < len(c.operands)]  # same data twice
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("mesh", ["fsdp=8", "data=2,fsdp=2,tensor=2"])
-def test_recomputing_more_needs_less_gpu_memory(mesh: str) -> None:
-    peaks = [on_gpus(mesh, remat).memory_analysis().peak_memory_in_bytes for remat in REMATS]
-    assert peaks[0] > peaks[1] > peaks[2]
+def test_a_program_in_the_cache_is_found_without_jax(tiny: Run) -> None:
+    kept = Program("old name", "compiled", MESH.sizes, (Kernel("k"),))
+    cache.keep(key(tiny), kept, "HloModule")
+    command = [sys.executable, "-c", FIND]
+    run = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == ["tiny", ["k"], "HloModule", []]
 
 
 @pytest.mark.parametrize(
-    "mesh, remat",
+    "change, shape, message",
     [
-        pytest.param("fsdp=8", "full", marks=pytest.mark.slow),
-        ("data=2,fsdp=4", "selective"),
-        ("data=2,fsdp=2,tensor=2", "none"),
+        ({"optimizer": "sgd"}, MESH, "sgd"),
+        ({}, MeshShape(stage=8), "n_layers=2 is not divisible by stage=8"),
+        ({}, MeshShape(fsdp=16), "16"),
     ],
 )
-def test_the_cpu_program_moves_the_same(mesh: str, remat: str, collectives: Read) -> None:
-    """XLA's CPU compiler makes no reduce-scatter of an all-reduce, and sums over `tensor` more
-    often: so sums are compared whatever their kind, and those over `tensor` not at all."""
-    shape = parse_mesh(mesh)
-    found = collectives(on_host(mesh, remat).as_text(), shape)
-    expected = textbook(CPU_MODEL, shape, remat, Batch(8, 32), "fp32")
-    sums = measured(found, SMALLEST["fp32"])
-    assert by_direction(sums) == pytest.approx(by_direction(expected), rel=ROUNDING)
-
-
-def test_on_the_cpu_too_microbatches_are_reduced_over_data_once(collectives: Read) -> None:
-    mesh = "data=2,fsdp=2,tensor=2"
-    found = collectives(on_host(mesh, "full", 2).as_text(), parse_mesh(mesh))
-    over_data = [c for c in found if c.axes == ("data",) and c.size >= SMALLEST["fp32"]]
-    expected = textbook(CPU_MODEL, parse_mesh(mesh), "full", Batch(16, 32, 2), "fp32")
-    total = sum(c.size * c.calls for c in over_data)
-    assert total == pytest.approx(expected["data", "all-reduce"], rel=ROUNDING)
-    assert all(c.loops == 0 for c in over_data)
-
-
-def test_gathered_weights_are_not_kept_for_the_backward_pass() -> None:
-    """Even without remat the temporary memory stays below the whole weights of the layers."""
-    shape = MeshShape(fsdp=8)
-    model = ModelConfig(64, d_model=64, n_layers=8, n_heads=8, d_ff=512)
-    layout = Layout(make_rules(shape, sequence_parallel=True), "fp32", "none", "xla")
-    step = compiled(model, layout, Batch(8, 8), host_mesh(shape), QUICK)
-    whole = 4 * model.n_layers * sum(block_parameters(model).values())
-    assert step.memory_analysis().temp_size_in_bytes < whole
-
-
-@pytest.mark.parametrize(
-    "text, groups",
-    [
-        ("replica_groups={{0,1},{2,3}}", [[0, 1], [2, 3]]),
-        ("replica_groups=[2,2]<=[4]", [[0, 1], [2, 3]]),
-        ("replica_groups=[2,2]<=[2,2]T(1,0)", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2] {'a'}", [[0, 2], [1, 3]]),
-        ("replica_groups=mesh['a'=1,'b'=2,'c'=2] {'b','c'}", [[0, 1, 2, 3]]),
-        ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", [[0, 2], [1, 3]]),
-    ],
-)
-def test_every_spelling_of_replica_groups_is_understood(
-    text: str, groups: list, collectives: Read
+def test_what_cannot_be_trained_or_does_not_fit_is_refused_before_jax(
+    tiny: Run, change: dict, shape: MeshShape, message: str, monkeypatch
 ) -> None:
-    line = f"  %x = f32[8]{{0}} all-reduce(%y), {text}, use_global_device_ids=true"
-    (found,) = collectives(f"ENTRY %main (y: f32[8]) -> f32[8] {{\n{line}\n}}", MeshShape(2, 2))
-    axes = {((0, 1), (2, 3)): ("fsdp",), ((0, 2), (1, 3)): ("data",)}
-    assert found.axes == axes.get(tuple(map(tuple, groups)), ("data", "fsdp"))
-    assert (found.size, found.calls, found.loops) == (32, 1, 0)
+    monkeypatch.setattr(step, "_compiled", lambda *_: pytest.fail("compiled"))
+    with pytest.raises(InputError, match=message):
+        program_of_run(replace(tiny, **change), shape, H100)
 
 
-def test_calls_in_loops_are_multiplied(collectives: Read) -> None:
-    text = """\
-%body (p: f32[8]) -> f32[8] {
-  %s = (f32[8]{0}, f32[16]{0}) all-gather-start(%p), replica_groups={{0,1}}, dimensions={0}
-}
-%outer (q: f32[8]) -> f32[8] {
-  %w = f32[8] while(%q), body=%body, backend_config={"known_trip_count":{"n":"5"}}
-}
-ENTRY %main (r: f32[8]) -> f32[8] {
-  %v = f32[8] while(%r), body=%outer, backend_config={"known_trip_count":{"n":"3"}}
-}"""
-    (found,) = collectives(text, MeshShape(fsdp=2))
-    assert (found.kind, found.axes, found.size) == ("all-gather", ("fsdp",), 64)
-    assert (found.calls, found.loops, found.operands) == (15, 2, ("p",))
+@pytest.mark.parametrize("change", [{"vendor": "AMD"}, {"compute_capability": 6.0}])
+def test_a_chip_without_such_a_compiler_is_refused(tiny: Run, change: dict) -> None:
+    cluster = replace(H100, accelerator=replace(H100.accelerator, **change))
+    with pytest.raises(InputError, match="cannot be compiled for without the device"):
+        program_of_run(tiny, MESH, cluster)
+
+
+def test_on_the_host_the_trainers_step_is_read(tiny: Run, place: Path) -> None:
+    shape = MeshShape(fsdp=2, tensor=2)
+    program, text = program_of_run(tiny, shape, HOST)
+    assert (program.name, program.source, dict(program.mesh)) == ("tiny", "compiled", shape.sizes)
+    assert {c.axes for c, _ in collectives(program)} >= {("fsdp",), ("tensor",)}
+    assert {k.origin.phase for k, _ in kernels(program)} >= {"forward", "backward", "optimizer"}
+    assert text.startswith("HloModule") and program.versions["jax"]
+    again = program_of_run(replace(tiny, name="other"), shape, HOST)
+    assert again == (replace(program, name="other"), text)
+
+
+@pytest.mark.deviceless
+def test_on_gpus_the_run_and_the_jitted_step_are_one_program(tiny: Run, place: Path) -> None:
+    """Found by the run, or by the lowered text where only that is the same."""
+    program, _ = program_of_run(tiny, MESH, H100)
+    assert any(c.asynchronous for c, _ in collectives(program))
+    files = set(place.iterdir())
+    longer = replace(tiny, train=replace(tiny.train, checkpoint_every=77))
+    assert key(longer) != key(tiny)
+    assert program_of_run(longer, MESH, H100)[0] == program
+    assert len(set(place.iterdir()) - files) == 2  # one more name for it

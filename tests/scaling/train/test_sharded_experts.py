@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes.devices import host_mesh
-from meshes.shape import MeshShape
-from models.config import Mla, ModelConfig, Moe, Yarn
-from models.layout import Layout
-from scaling.layouts import rules_for
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import Mla, ModelConfig, Moe, Yarn
+from scaling.models.sharding import Layout
+from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run, Sharding, Train
 from scaling.train.step import (
     Tokens,

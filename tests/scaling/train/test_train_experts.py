@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from models.config import Moe
+from scaling.models.config import Moe
 from scaling.run import Run
-from scaling.train.folder import Options
 from scaling.train.loop import train
-from scaling.train.metrics import read_metrics
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options
 
 DEEPSEEK = Moe(
     8,
@@ -59,7 +59,7 @@ def test_a_dense_model_logs_nothing_of_experts(toy, prepare, tmp_path: Path) -> 
 def test_the_command_line_trains_experts_and_the_loss_falls(mesh: str, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("alpha beta gamma delta " * 2000)
-    command = [sys.executable, "-m", "scaling.cli", "train", "run.json", "--mesh", mesh]
+    command = [sys.executable, "-m", "scaling.cli.main", "train", "run.json", "--mesh", mesh]
     run = {
         "model": {"preset": "tiny-moe"},
         "batch": {"global_batch": 8, "seq_len": 32},

@@ -1,7 +1,7 @@
 """ZeRO stages 1, 2 and 3 are one training that holds and moves other things.
 
 The measure of all is one device: parameters and metrics after three steps of AdamW. What each step
-moves is the table of `scaling.expected`, what it stores is the same in every stage.
+moves is the table of `scaling.analytic.communication`, what it stores is the same in every stage.
 """
 
 import functools
@@ -17,25 +17,25 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from meshes import catalog
-from meshes.devices import absent_mesh, host_mesh
-from meshes.shape import MeshShape, parse_mesh
-from models.config import Mla, ModelConfig, Moe
-from models.layout import Layout
-from scaling.commands.sharding import sharding_command
-from scaling.compiled.step import program_of_run
-from scaling.cost.profile_file import ideal
-from scaling.expected.experts import EVERY_EXPERT
-from scaling.expected.table import expected
-from scaling.layouts import rules_for
-from scaling.memory import memory_use
+from scaling.analytic.communication.experts import EVERY_EXPERT
+from scaling.analytic.communication.table import expected
+from scaling.cli.sharding import sharding_command
+from scaling.compare.audit import surprises
+from scaling.compare.known_causes import ONCE, WHOLE
+from scaling.compile.options import compiler_options
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh, host_mesh
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.sharding import Layout
 from scaling.optimizers import Optimizer, optimizer_of
-from scaling.price import price
-from scaling.reasons import ONCE, WHOLE
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.io import ideal
 from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
-from scaling.surprises import surprises
-from scaling.train.options import compiler_options
+from scaling.simulate.memory import memory_use
+from scaling.simulate.step import price
+from scaling.train.program import program_of_run
 from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,

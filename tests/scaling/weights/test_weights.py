@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from meshes.devices import host_mesh
-from meshes.errors import InputError
-from meshes.rules import make_rules
-from meshes.shape import MeshShape
-from models.config import Mla, ModelConfig, Moe, RopeScaling, Yarn
-from models.huggingface import read_config
-from models.huggingface_export import family_of, to_huggingface
-from models.huggingface_names import stored_parameters
-from models.layout import Layout
-from models.presets import preset, preset_names
-from models.transformer import Transformer
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import Mla, ModelConfig, Moe, RopeScaling, Yarn
+from scaling.models.huggingface.export import family_of, to_huggingface
+from scaling.models.huggingface.names import stored_parameters
+from scaling.models.huggingface.read import read_config
+from scaling.models.presets import preset, preset_names
+from scaling.models.sharding import Layout
+from scaling.models.transformer import Transformer
 from scaling.run import Train
-from scaling.train.state import names
 from scaling.train.step import abstract_state
 from scaling.weights.exported import export_weights
 from scaling.weights.files import INDEX, SINGLE, WeightFiles, read_part
 from scaling.weights.imported import import_weights, open_weights
+from scaling.weights.naming import names
 
 _toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=3, n_heads=4, d_ff=40)
 MODELS = {

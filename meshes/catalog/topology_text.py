@@ -1,0 +1,128 @@
+"""The matrix that `nvidia-smi topo -m` prints, read strictly.
+
+            GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity
+    GPU0     X      NV12    PXB     0-31            0
+    GPU1    NV12     X      SYS     32-63           1
+    NIC0    PXB     SYS      X
+
+An entry says how far apart two devices are, from NV# (NVLinks) over PIX, PXB (PCIe bridges), PHB,
+NODE (inside a NUMA node) to SYS (between NUMA nodes). What is not understood is an error.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scaling.meshes.errors import InputError
+
+# `nvidia-smi topo -m`, its own legend (driver 580, 2025)
+SELF, BRIDGES, SAME_NODE, ACROSS = "X", ("PIX", "PXB"), ("PHB", "NODE"), "SYS"
+ENTRIES = (SELF, *BRIDGES, *SAME_NODE, ACROSS)
+AFFINITIES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+UNKNOWN = "N/A"
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # nvidia-smi underlines its header
+_HEADING = re.compile(rf"{'|'.join(AFFINITIES)}|\S+")
+_GPU = re.compile(r"GPU[0-9]+")
+_NIC = re.compile(r"[A-Za-z][\w.-]*[0-9]")  # NIC0, mlx5_0, mlx5_bond_0, bnxt_re1
+_NVLINKS = re.compile(r"NV([0-9]+)")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Devices in the order of the text, the entry of every pair, and the affinities of the GPUs."""
+
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    entries: Mapping[tuple[str, str], str]  # both orders of every pair
+    affinity: Mapping[str, str]  # GPU -> its NUMA node, else its CPUs; absent where not known
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """GPUs, then NICs."""
+        return self.gpus + self.nics
+
+    def nvlinks(self, a: str, b: str) -> int:
+        """NVLinks between two devices."""
+        match = _NVLINKS.fullmatch(self.entries[a, b])
+        return int(match.group(1)) if match else 0
+
+
+def read_matrix(text: str) -> Matrix:
+    """The matrix in the output of `nvidia-smi topo -m`.
+
+    Raises:
+        InputError: no matrix, an entry or line that is not understood, a row that is missing, or
+            two entries of one pair that differ.
+    """
+    lines = [(i, _COLOUR.sub("", line)) for i, line in enumerate(text.splitlines(), 1)]
+    start = next((k for k, (_, line) in enumerate(lines) if _is_header(line)), None)
+    if start is None:
+        raise InputError("no line begins with GPU0: paste the output of `nvidia-smi topo -m`")
+    devices, affinities = _header(*lines[start])
+    rows: dict[str, list[str]] = {}
+    for number, line in _rows(lines[start + 1 :]):
+        name, *cells = line.split()
+        if name not in devices or name in rows:
+            raise InputError(f"line {number}: {line.strip()!r} is not the row of one more device")
+        if len(cells) < len(devices):
+            raise InputError(f"line {number}: {name} has {len(cells)} entries, not {len(devices)}")
+        for device, entry in zip(devices, cells, strict=False):
+            _check_entry(number, name, device, entry)
+        rows[name] = cells
+    missing = [device for device in devices if device not in rows]
+    if missing:
+        raise InputError(f"the row of {missing[0]} is missing; paste the whole output")
+    return _matrix(devices, affinities, rows)
+
+
+def _is_header(line: str) -> bool:
+    words = line.split()
+    return len(words) > 1 and words[0] == "GPU0" and words[1] not in ENTRIES
+
+
+def _header(number: int, line: str) -> tuple[list[str], list[str]]:
+    """Names of the devices and of the affinity columns."""
+    names = _HEADING.findall(line)
+    devices = [name for name in names if name not in AFFINITIES]
+    for name in devices:
+        if not (_GPU.fullmatch(name) or _NIC.fullmatch(name)) or devices.count(name) > 1:
+            raise InputError(f"line {number}: column {name!r} is neither one GPU nor one NIC")
+    return devices, [name for name in names if name in AFFINITIES]
+
+
+def _rows(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines up to the legend or the end of the block."""
+    for number, line in lines:
+        if line.strip().startswith("Legend") or (not line.strip()):
+            return
+        yield number, line
+
+
+def _check_entry(number: int, row: str, column: str, entry: str) -> None:
+    is_link = _NVLINKS.fullmatch(entry) and _GPU.fullmatch(row) and _GPU.fullmatch(column)
+    if not is_link and entry not in ENTRIES:
+        raise InputError(
+            f"line {number}: unknown entry {entry!r} between {row} and {column}; "
+            f"known: {', '.join(ENTRIES)}, and NV# between GPUs"
+        )
+    if (entry == SELF) != (row == column):
+        raise InputError(f"line {number}: {entry} cannot stand between {row} and {column}")
+
+
+def _matrix(devices: list[str], affinities: list[str], rows: Mapping[str, list[str]]) -> Matrix:
+    entries = {(a, b): rows[a][i] for a in devices for i, b in enumerate(devices)}
+    for (a, b), entry in entries.items():
+        if entries[b, a] != entry:
+            raise InputError(f"{a} - {b} is {entry}, but {b} - {a} is {entries[b, a]}")
+    gpus = tuple(name for name in devices if _GPU.fullmatch(name))
+    nics = tuple(name for name in devices if name not in gpus)
+    found = {}
+    for gpu in gpus:
+        own = dict(zip(affinities, rows[gpu][len(devices) :], strict=False))
+        known = [
+            own[a] for a in ("NUMA Affinity", "CPU Affinity") if own.get(a, UNKNOWN) != UNKNOWN
+        ]
+        if known:
+            found[gpu] = known[0]
+    return Matrix(gpus, nics, entries, found)

@@ -1,0 +1,35 @@
+"""Room for the tokens that devices exchange over the `expert` axis; the compiler needs it fixed.
+
+T tokens of a device, each to k of n experts, and P devices along `expert`, n / P experts on each:
+
+    dropless           P * T * min(k, n / P)      every token may go to the same device
+    capacity factor c  n * ceil(c * T * k / n)    c times an even load, for each expert by itself
+
+are the rows that a device sends and receives in one layer, of d_model elements each. An even load
+fills T * k of them. Without capacity the buffer is P * min(k, n / P) / k times that: 1 on one
+device, 4 for Mixtral (k = 2 of 8) over P = 8, 8 for DeepSeek-V3 (k = 8 of 256) over P = 8.
+"""
+
+import math
+
+from scaling.models.config import Moe
+
+
+def capacity(moe: Moe, tokens: int, devices: int) -> int:
+    """Rows of one group: of an expert with a capacity factor, of a device without."""
+    if moe.capacity_factor is None:
+        return tokens * min(moe.experts_per_token, moe.n_experts // devices)
+    even = tokens * moe.experts_per_token / moe.n_experts
+    return min(tokens, math.ceil(moe.capacity_factor * even))
+
+
+def exchange_rows(moe: Moe, tokens: int, devices: int) -> int:
+    """Rows that a device sends, and receives, when its tokens go to their experts.
+
+    Args:
+        moe: the experts.
+        tokens: of one microbatch on one device.
+        devices: along the `expert` axis.
+    """
+    groups = devices if moe.capacity_factor is None else moe.n_experts
+    return groups * capacity(moe, tokens, devices)

@@ -1,0 +1,149 @@
+"""Attention of some queries to some keys, and how the parts of one softmax are put together.
+
+    scores = q k^T / sqrt(K)          lse = log sum exp(scores)          out = exp(scores - lse) v
+
+A query's keys may be split into blocks. Each block gives its own `out` and `lse`, and
+
+    lse = log(exp(lse_1) + exp(lse_2))       out = exp(lse_1 - lse) out_1 + exp(lse_2 - lse) out_2
+
+is what all keys at once would give (online softmax, arXiv 1805.02867; in blocks, 2112.05682). For
+the backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205.14135, B.4):
+
+    p = exp(scores - lse)                       dv = p^T dout
+    ds = p (dout v^T - sum(dout out))           dq = ds k          dk = ds^T q
+"""
+
+# Dims: B batch, T queries, U keys, N query heads, M key/value heads, G = N / M, K head dim
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from scaling.models.attention_kernels.flash import flash_backward, flash_forward
+
+FAR = -1e30  # the score of a hidden key: exp(FAR - lse) is 0 and FAR - FAR is no NaN
+
+
+class Part(NamedTuple):
+    """Attention over some of the keys."""
+
+    out_BTNK: jax.Array
+    lse_BTN: jax.Array  # float32
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A query sees the keys from its own position back to `window - 1` before it.
+
+    offset: position of the first query less that of the first key: a number, or int32 [B].
+    window: tokens that a query sees, itself included; None: all before it.
+    """
+
+    offset: Any = 0
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What computes a block: cuDNN's flash kernel where it knows the mask, else XLA.
+
+    cuDNN knows the diagonal, with or without a window, and blocks in which all is seen.
+    """
+
+    implementation: Literal["cudnn", "xla"]
+    precision: jax.lax.Precision
+
+    def forward(
+        self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array, mask: Mask | None
+    ) -> Part:
+        """Queries see all these keys (None), or those of the mask."""
+        if self._flash(mask):
+            return Part(*flash_forward(q_BTNK, k_BUMK, v_BUMK, *_flash_mask(mask)))
+        scores = self._scores(q_BTNK, k_BUMK, mask)
+        lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
+        p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMK.dtype)
+        out = jnp.einsum("bmgtu,bumk->btmgk", p, v_BUMK, precision=self.precision)
+        return Part(out.reshape(q_BTNK.shape), _to_BTN(lse_BMGT))
+
+    def backward(
+        self,
+        q_BTNK: jax.Array,
+        k_BUMK: jax.Array,
+        v_BUMK: jax.Array,
+        whole: Part,
+        dout_BTNK: jax.Array,
+        mask: Mask | None,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Gradients of q, k and v by way of these keys; `whole` is the attention over all keys."""
+        if self._flash(mask):
+            return flash_backward(q_BTNK, k_BUMK, v_BUMK, whole, dout_BTNK, *_flash_mask(mask))
+        groups = _grouped(q_BTNK, k_BUMK.shape[2])
+        dout = _grouped(dout_BTNK, k_BUMK.shape[2])
+        product = lambda *of: jnp.einsum(*of, precision=self.precision)
+        exact = lambda *of: jnp.einsum(
+            *of, precision=self.precision, preferred_element_type=jnp.float32
+        )
+        scores = self._scores(q_BTNK, k_BUMK, mask)
+        p = jnp.exp(scores - _to_BMGT(whole.lse_BTN, k_BUMK.shape[2])[..., None])
+        dv = product("bmgtu,btmgk->bumk", p.astype(v_BUMK.dtype), dout)
+        dp = exact("btmgk,bumk->bmgtu", dout, v_BUMK)
+        mean_BTN = (dout_BTNK.astype(jnp.float32) * whole.out_BTNK.astype(jnp.float32)).sum(-1)
+        ds = p * (dp - _to_BMGT(mean_BTN, k_BUMK.shape[2])[..., None]) * q_BTNK.shape[-1] ** -0.5
+        ds = ds.astype(q_BTNK.dtype)
+        dq = product("bmgtu,bumk->btmgk", ds, k_BUMK).reshape(q_BTNK.shape)
+        return dq, product("bmgtu,btmgk->bumk", ds, groups), dv
+
+    def _flash(self, mask: Mask | None) -> bool:
+        return self.implementation == "cudnn" and (mask is None or isinstance(mask.offset, int))
+
+    def _scores(self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None) -> jax.Array:
+        """float32 [B, M, G, T, U]."""
+        scores = jnp.einsum(
+            "btmgk,bumk->bmgtu",
+            _grouped(q_BTNK, k_BUMK.shape[2]),
+            k_BUMK,
+            precision=self.precision,
+            preferred_element_type=jnp.float32,
+        )
+        scores = scores * q_BTNK.shape[-1] ** -0.5
+        if mask is None:
+            return scores
+        T, U = scores.shape[-2:]
+        offset = jnp.asarray(mask.offset).reshape(-1, 1, 1, 1, 1)
+        distance = offset + jnp.arange(T)[:, None] - jnp.arange(U)
+        seen = distance >= 0
+        if mask.window is not None:
+            seen &= distance < mask.window
+        return jnp.where(seen, scores, FAR)
+
+
+def merge(first: Part, second: Part) -> Part:
+    """Attention over the keys of both; `out` in float32."""
+    lse_BTN = jnp.logaddexp(first.lse_BTN, second.lse_BTN)
+    weigh = lambda part: part.out_BTNK * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
+    return Part(weigh(first) + weigh(second), lse_BTN)
+
+
+def _flash_mask(mask: Mask | None) -> tuple[bool, int | None]:
+    """Whether causal, and the window, as `scaling.models.attention_kernels.flash` takes them."""
+    if mask is None:
+        return False, None
+    assert mask.offset == 0
+    return True, mask.window
+
+
+def _grouped(x_BTNK: jax.Array, M: int) -> jax.Array:
+    B, T, N, K = x_BTNK.shape
+    return x_BTNK.reshape(B, T, M, N // M, K)
+
+
+def _to_BMGT(x_BTN: jax.Array, M: int) -> jax.Array:
+    B, T, N = x_BTN.shape
+    return x_BTN.reshape(B, T, M, N // M).transpose(0, 2, 3, 1)
+
+
+def _to_BTN(x_BMGT: jax.Array) -> jax.Array:
+    B, M, G, T = x_BMGT.shape
+    return x_BMGT.transpose(0, 3, 1, 2).reshape(B, T, M * G)

@@ -1,0 +1,138 @@
+"""A ModelConfig as a Hugging Face config.json: the inverse of `models.huggingface.read.translate`.
+
+The family is the first whose file, read back, gives the same model; a model that none expresses is
+refused with the fields that differ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from scaling.meshes.errors import InputError
+from scaling.models.config import ModelConfig
+from scaling.models.huggingface.families import FAMILIES, Family
+from scaling.models.huggingface.read import LLAMA3_SCALING, YARN_SCALING, translate
+
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+}
+ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
+# Not in files.
+TRAINING: dict[str, Any] = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0}
+
+
+def family_of(config: ModelConfig) -> str:
+    """The model_type that expresses `config`.
+
+    Raises:
+        InputError: none does.
+    """
+    return to_huggingface(config, 1)["model_type"]
+
+
+def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") -> dict[str, Any]:
+    """The config.json of a model.
+
+    Args:
+        config: the model.
+        seq_len: longest sequence of a model without a table of positions.
+        dtype: of the weights beside it, as PyTorch names it.
+
+    Raises:
+        InputError: no family that is read here expresses it; the message has the fields.
+    """
+    closest: list[str] = []
+    for name, family in FAMILIES.items():
+        data = _written(config, name, family, seq_len, dtype)
+        try:
+            different = _differences(config, translate(data, name))
+        except InputError:
+            continue
+        if not different:
+            return data
+        closest = min(closest or different, different, key=len)
+    raise InputError(
+        "this model has no Hugging Face family among "
+        f"{', '.join(FAMILIES)}; the nearest differs in {', '.join(closest)}"
+    )
+
+
+def _written(
+    config: ModelConfig, name: str, family: Family, seq_len: int, dtype: str
+) -> dict[str, Any]:
+    data: dict[str, Any] = {"architectures": [ARCHITECTURES[name]], "model_type": name}
+    data |= {"dtype": dtype, "torch_dtype": dtype}
+    data |= {key: getattr(config, field) for field, key in family.shapes.items()}
+    data |= {key: config.bias for key in family.bias_keys}
+    data |= _fixed(config, family)
+    if family.rope_theta is not None:
+        data |= _rope(config) | {"max_position_embeddings": _longest(config, seq_len)}
+    if family.window != "none":
+        data["sliding_window"] = config.sliding_window
+    if family.window == "switched":
+        switched = {"use_sliding_window": config.sliding_window is not None}
+        data |= switched | {"max_window_layers": 0 if config.sliding_window else config.n_layers}
+    if family.mla and config.mla:
+        data |= asdict(config.mla) | {"rope_interleave": True}
+        data["qk_head_dim"] = config.mla.qk_nope_head_dim + config.mla.qk_rope_head_dim
+        data["head_dim"] = config.mla.qk_rope_head_dim
+    if family.moe and config.moe:
+        moe = asdict(config.moe) | {"d_ff_expert": config.moe.d_ff_expert or config.d_ff}
+        data |= {key: moe[field] for field, key in family.moe.items()}
+        if "d_ff_expert" not in family.moe:  # Mixtral's experts are as wide as its MLP would be
+            data["intermediate_size"] = moe["d_ff_expert"]
+    return data
+
+
+def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
+    """Keys that have one value only, or name the activation."""
+    keys = {key: values[0] for key, values in family.only.items()}
+    for key in ("hidden_act", "activation_function"):
+        if ACTIVATIONS[config.mlp] in family.only.get(key, ()):
+            keys[key] = ACTIVATIONS[config.mlp]
+    return keys
+
+
+def _longest(config: ModelConfig, seq_len: int) -> int:
+    """Tokens that the written model is for. Releases of transformers before 5 divide it by YaRN's
+    original length and take that for its factor, so there it follows from the two."""
+    if config.yarn is None:
+        return seq_len
+    return round(config.yarn.factor * config.yarn.original_max_positions)
+
+
+def _rope(config: ModelConfig) -> dict[str, Any]:
+    """In the spelling that releases before 5 read as well."""
+    scaling: dict[str, Any] | None = None
+    if config.rope_scaling:
+        fields: Mapping[str, Any] = asdict(config.rope_scaling)
+        scaling = {"rope_type": "llama3", **{k: fields[f] for f, k in LLAMA3_SCALING.items()}}
+    if config.yarn:
+        fields = {f: v for f, v in asdict(config.yarn).items() if v is not None}
+        named = {key: fields[f] for f, key in YARN_SCALING.items() if f in fields}
+        given = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
+        scaling = {"rope_type": "yarn", **given}
+    return {"rope_theta": config.rope_theta, "rope_scaling": scaling}
+
+
+def _differences(config: ModelConfig, read: ModelConfig) -> list[str]:
+    """Fields in which two models differ as functions."""
+    ours, theirs = (asdict(_function(model)) for model in (config, read))
+    return [f"{name}={value!r}" for name, value in ours.items() if value != theirs[name]]
+
+
+def _function(config: ModelConfig) -> ModelConfig:
+    """The model without what only training asks for."""
+    moe = config.moe
+    if moe is not None:
+        width = moe.d_ff_expert or config.d_ff
+        moe = replace(moe, bias_update_rate=0.0, d_ff_expert=width, **TRAINING)
+        if not moe.first_dense_layers:
+            config = replace(config, d_ff=width)  # no layer has the dense MLP
+    return replace(config, moe=moe, head_dim=0 if config.mla else config.head_dim)

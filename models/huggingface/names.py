@@ -1,0 +1,259 @@
+"""Which tensor of a Hugging Face file holds which parameter, and how its dimensions lie there.
+
+    layers/attention/query_DNK [L, D, N, K]   is, for each layer,
+    model.layers.{layer}.self_attn.q_proj.weight   laid out as "NK D": N x K rows of D
+
+A parameter's dimensions are the capitals at the end of its name (as in `models/`), after those that
+only number tensors: layers and experts. Source of the names: huggingface/transformers, release 5,
+and the files published with each family.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scaling.models.accounting.matrices import expert_width, n_dense_layers, query_key_dim
+from scaling.models.config import ModelConfig
+
+Entry = tuple[str, str, str]  # parameter, tensor, layout
+
+NORM = (("scale", "weight", "X"), ("bias", "bias", "X"))
+ATTENTION = (
+    ("query_DNK", "q_proj.weight", "NK D"),
+    ("key_DMK", "k_proj.weight", "MK D"),
+    ("value_DMK", "v_proj.weight", "MK D"),
+    ("out_NKD", "o_proj.weight", "D NK"),
+    ("query_bias_NK", "q_proj.bias", "NK"),
+    ("key_bias_MK", "k_proj.bias", "MK"),
+    ("value_bias_MK", "v_proj.bias", "MK"),
+    ("out_bias_D", "o_proj.bias", "D"),
+    ("query_norm/scale", "q_norm.weight", "K"),
+    ("key_norm/scale", "k_norm.weight", "K"),
+)
+LATENT = (  # C: the latent of the queries; R: that of keys and values; A: R and k_r; B: k_n and v
+    ("query_a_DR", "q_a_proj.weight", "C D"),
+    ("query_a_norm/scale", "q_a_layernorm.weight", "C"),
+    ("query_b_RNK", "q_b_proj.weight", "NK C"),
+    ("query_DNK", "q_proj.weight", "NK D"),
+    ("kv_a_DR", "kv_a_proj_with_mqa.weight", "A D"),
+    ("kv_a_norm/scale", "kv_a_layernorm.weight", "R"),
+    ("kv_b_RNK", "kv_b_proj.weight", "NB R"),
+    ("out_NVD", "o_proj.weight", "D NU"),  # U: channels of a value
+)
+MLP = (
+    ("up_DF", "up_proj.weight", "F D"),
+    ("gate_DF", "gate_proj.weight", "F D"),
+    ("down_FD", "down_proj.weight", "D F"),
+    ("up_bias_F", "up_proj.bias", "F"),
+    ("gate_bias_F", "gate_proj.bias", "F"),
+    ("down_bias_D", "down_proj.bias", "D"),
+)
+EXPERTS = (  # W: hidden units of an expert, S: of the shared ones together
+    ("router_DE", "gate.weight", "E D"),
+    ("router_bias_E", "gate.e_score_correction_bias", "E"),
+    ("up_EDF", "experts.{expert}.up_proj.weight", "W D"),
+    ("gate_EDF", "experts.{expert}.gate_proj.weight", "W D"),
+    ("down_EFD", "experts.{expert}.down_proj.weight", "D W"),
+    ("shared_up_DF", "shared_experts.up_proj.weight", "S D"),
+    ("shared_gate_DF", "shared_experts.gate_proj.weight", "S D"),
+    ("shared_down_FD", "shared_experts.down_proj.weight", "D S"),
+)
+MIXTRAL_NAMES = {"up_proj": "w3", "gate_proj": "w1", "down_proj": "w2"}
+GPT2_LAYER = (
+    *((f"attention_norm/{ours}", f"ln_1.{theirs}", "D") for ours, theirs, _ in NORM),
+    *((f"mlp_norm/{ours}", f"ln_2.{theirs}", "D") for ours, theirs, _ in NORM),
+    ("attention/query_DNK", "attn.c_attn.weight", "D NK"),
+    ("attention/key_DMK", "attn.c_attn.weight", "D MK"),
+    ("attention/value_DMK", "attn.c_attn.weight", "D MK"),
+    ("attention/query_bias_NK", "attn.c_attn.bias", "NK"),
+    ("attention/key_bias_MK", "attn.c_attn.bias", "MK"),
+    ("attention/value_bias_MK", "attn.c_attn.bias", "MK"),
+    ("attention/out_NKD", "attn.c_proj.weight", "NK D"),
+    ("attention/out_bias_D", "attn.c_proj.bias", "D"),
+    ("mlp/up_DF", "mlp.c_fc.weight", "D F"),
+    ("mlp/up_bias_F", "mlp.c_fc.bias", "F"),
+    ("mlp/down_FD", "mlp.c_proj.weight", "F D"),
+    ("mlp/down_bias_D", "mlp.c_proj.bias", "D"),
+)
+GPT2_THIRDS = ("query", "key", "value")  # side by side in c_attn
+
+# Buffers that old files hold beside the weights: masks, and frequencies of the rotation.
+IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
+GPT2_PREFIX = "transformer."  # missing in the files that OpenAI's GPT-2 was published in
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where one parameter lies: in one tensor, or in one for each layer (and expert)."""
+
+    name: str  # of the tensor; {layer} and {expert} stand for numbers
+    layout: tuple[str, ...]  # for each dimension of the tensor, the dimensions it is made of
+    dims: str  # of the parameter, those that number tensors left out
+    sizes: Mapping[str, int] = field(hash=False)  # by dimension
+    layers: range | None = None  # that are stacked along the first dimension
+    experts: int = 0  # that are stacked along the next; 0: there is no such dimension
+    part: tuple[int, int] = (0, 1)  # which, of how many equal parts along the tensor's last dim
+    interleaved: int = 0  # last channels of the last of `dims` that lie in pairs (2i, 2i + 1)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        *first, last = (math.prod(self.sizes[d] for d in dims) for dims in self.layout)
+        return (*first, last * self.part[1])
+
+    @property
+    def parameter_shape(self) -> tuple[int, ...]:
+        """Of the whole parameter."""
+        stacked = [len(self.layers)] if self.layers is not None else []
+        stacked += [self.experts] if self.experts else []
+        return (*stacked, *(self.sizes[d] for d in self.dims))
+
+    def names(self) -> list[str]:
+        """Of every tensor, in the order of layers and experts."""
+        layers = self.layers if self.layers is not None else [None]
+        experts = range(self.experts) if self.experts else [None]
+        return [self.tensor(layer, expert) for layer in layers for expert in experts]
+
+    def tensor(self, layer: int | None, expert: int | None) -> str:
+        """The tensor of one layer and expert."""
+        return self.name.format(layer=layer, expert=expert)
+
+
+def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
+    """Every parameter of the model by its path, such as `layers/attention/query_DNK`.
+
+    Args:
+        config: the model.
+        family: its model_type.
+    """
+    found = {}
+    for path, name, layout, layers in _entries(config, family):
+        if _exists(config, path):
+            found[path] = _stored(config, family, path, name, layout, layers)
+    return found
+
+
+def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, range | None]]:
+    dense = n_dense_layers(config)
+    if family == "gpt2":
+        yield "embedding/table_VD", f"{GPT2_PREFIX}wte.weight", "V D", None
+        yield "embedding/positions_TD", f"{GPT2_PREFIX}wpe.weight", "T D", None
+        for ours, theirs, layout in GPT2_LAYER:
+            name = f"{GPT2_PREFIX}h.{{layer}}.{theirs}"
+            yield f"layers/{ours}", name, layout, range(config.n_layers)
+        for ours, theirs, _ in NORM:
+            yield f"final_norm/{ours}", f"{GPT2_PREFIX}ln_f.{theirs}", "D", None
+    else:
+        yield "embedding/table_VD", "model.embed_tokens.weight", "V D", None
+        if config.moe and dense:
+            yield from _layers("dense_layers", range(dense), _layer(config, family, False))
+        first = dense if config.moe else 0
+        rest = _layer(config, family, config.moe is not None)
+        yield from _layers("layers", range(first, config.n_layers), rest)
+        yield "final_norm/scale", "model.norm.weight", "D", None
+    yield "head_VD", "lm_head.weight", "V D", None
+
+
+def _layers(
+    group: str, layers: range, entries: Iterator[Entry]
+) -> Iterator[tuple[str, str, str, range]]:
+    for ours, theirs, layout in entries:
+        yield f"{group}/{ours}", f"model.layers.{{layer}}.{theirs}", layout, layers
+
+
+def _layer(config: ModelConfig, family: str, moe: bool) -> Iterator[Entry]:
+    """One layer of a family with rotary positions."""
+    yield "attention_norm/scale", "input_layernorm.weight", "D"
+    yield "mlp_norm/scale", "post_attention_layernorm.weight", "D"
+    for ours, theirs, layout in LATENT if config.mla else ATTENTION:
+        yield f"attention/{ours}", f"self_attn.{theirs}", layout
+    for ours, theirs, layout in EXPERTS if moe else MLP:
+        if moe and family == "mixtral":
+            for published, mixtral in MIXTRAL_NAMES.items():
+                theirs = theirs.replace(published, mixtral)
+        place = "block_sparse_moe" if moe and family == "mixtral" else "mlp"
+        yield f"mlp/{ours}", f"{place}.{theirs}", layout
+
+
+def _exists(config: ModelConfig, path: str) -> bool:
+    """Whether a model of this configuration has that parameter."""
+    name = path.rpartition("/")[2] if not path.endswith("scale") else path
+    mla, moe = config.mla, config.moe
+    conditions = {
+        "head_VD": not config.tied_embeddings,
+        "positions": config.positions == "learned",
+        "router_bias": moe is not None and moe.selection_bias,
+        "shared": moe is not None and moe.n_shared_experts > 0,
+        "query_norm": config.qk_norm,
+        "key_norm": config.qk_norm,
+        "query_a": mla is not None and mla.q_lora_rank is not None,
+        "query_b_": mla is not None and mla.q_lora_rank is not None,
+        "query_DNK": mla is None or mla.q_lora_rank is None,
+    }
+    if "gate" in name and config.mlp != "swiglu":
+        return False
+    for key, exists in conditions.items():
+        if key in name:
+            return exists
+    return config.bias if "bias" in name else True
+
+
+def _stored(
+    config: ModelConfig, family: str, path: str, name: str, layout: str, layers: range | None
+) -> Stored:
+    sizes, last = _sizes(config), path.rpartition("/")[2]
+    parts = tuple(layout.split())
+    if last in ("scale", "bias"):
+        dims = parts[0]
+    else:  # the parameter's own order of the same dimensions
+        order = last.rpartition("_")[2]
+        order = order[1:] if "{expert}" in name else order
+        dims = _renamed(order, parts)
+    third = next((i for i, part in enumerate(GPT2_THIRDS) if last.startswith(part)), 0)
+    rotated = config.mla.qk_rope_head_dim if config.mla else 0
+    pairs = last.startswith(("query_b_", "query_DNK", "kv_a_DR")) and config.positions == "rope"
+    return Stored(
+        name,
+        parts,
+        dims,
+        {d: sizes[d] for d in dims},
+        layers,
+        config.moe.n_experts if config.moe and "{expert}" in name else 0,
+        (third, len(GPT2_THIRDS)) if "c_attn" in name else (0, 1),
+        rotated if pairs else 0,
+    )
+
+
+def _renamed(order: str, parts: tuple[str, ...]) -> str:
+    """The layout's letters in the order of the parameter's, of which some have other names there:
+    a matrix's own rank or width."""
+    letters = [letter for part in parts for letter in part]
+    known = [letter for letter in order if letter in letters]
+    spare = iter(letter for letter in letters if letter not in known)
+    return "".join(letter if letter in known else next(spare) for letter in order)
+
+
+def _sizes(config: ModelConfig) -> dict[str, int]:
+    mla, moe = config.mla, config.moe
+    width = expert_width(config) if moe else 0
+    sizes = {
+        "V": config.vocab_size,
+        "T": config.max_positions,
+        "D": config.d_model,
+        "N": config.n_heads,
+        "M": config.n_kv_heads,
+        "K": query_key_dim(config),
+        "F": config.d_ff,
+        "E": moe.n_experts if moe else 0,
+        "W": width,
+        "S": width * moe.n_shared_experts if moe else 0,
+    }
+    if mla:
+        sizes |= {
+            "C": mla.q_lora_rank or 0,
+            "R": mla.kv_lora_rank,
+            "A": mla.kv_lora_rank + mla.qk_rope_head_dim,
+            "B": mla.qk_nope_head_dim + mla.v_head_dim,
+            "U": mla.v_head_dim,
+        }
+    return sizes

@@ -1,0 +1,198 @@
+"""A Hugging Face `config.json` as a ModelConfig, or an error that names what does not fit.
+
+Every key of the file is either translated, or has a value that a ModelConfig implies, or belongs
+to storage and training; anything else is refused, so that no setting is dropped silently.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import convert, read, without_repeats
+from scaling.models.config import ModelConfig
+from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS, Family
+
+Json = Mapping[str, Any]
+
+LLAMA3_SCALING = {  # RopeScaling field -> key
+    "factor": "factor",
+    "low_freq_factor": "low_freq_factor",
+    "high_freq_factor": "high_freq_factor",
+    "original_max_positions": "original_max_position_embeddings",
+}
+YARN_SCALING = {  # Yarn field -> key
+    "factor": "factor",
+    "original_max_positions": "original_max_position_embeddings",
+    "beta_fast": "beta_fast",
+    "beta_slow": "beta_slow",
+    "attention_factor": "attention_factor",
+    "mscale": "mscale",
+    "mscale_all_dim": "mscale_all_dim",
+    "truncate": "truncate",
+}
+STRETCHES = {"llama3": ("rope_scaling", LLAMA3_SCALING), "yarn": ("yarn", YARN_SCALING)}
+ROPE_VALUES = {  # rope_type -> keys that may stand beside it
+    "default": {"rope_theta"},
+    "llama3": {"rope_theta", *LLAMA3_SCALING.values()},
+    "yarn": {"rope_theta", *YARN_SCALING.values()},
+}
+
+
+def read_config(path: str | Path) -> ModelConfig:
+    """The model of a Hugging Face config.json.
+
+    Args:
+        path: the file, or the folder that holds it.
+
+    Raises:
+        InputError: no such file, not JSON, an unknown model_type, a missing key, or settings
+            that a ModelConfig cannot express (all of them are named).
+    """
+    file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+    except OSError as error:
+        raise InputError(
+            f"{file}: cannot be read ({error.strerror}); expected a Hugging Face config.json"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file}: not valid JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{file}: expected a JSON object with a model_type")
+    return translate(data, str(file))
+
+
+def translate(data: Json, where: str) -> ModelConfig:
+    """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
+    family = _family(data, where)
+    data = {_key(family, data, key): value for key, value in data.items()}
+    said = {key: value for key, value in data.items() if value is not None}
+    _refuse({k: v for k, v in said.items() if not _is_expressible(family, k, v)}, where)
+    _check_present(family, data, where)
+    fields = dict(family.constants) | _shapes(family, said, where) | _rope(family, said)
+    fields |= _biases(family, said, where)
+    if family.moe:
+        fields["moe"] = family.moe_constants | _experts(family, said)
+    if family.mla:
+        fields["mla"] = {key: data[key] for key in family.mla}
+    config = read(ModelConfig, fields, where)
+    return replace(config, sliding_window=_window(family, data, config.n_layers, where))
+
+
+def _family(data: Json, where: str) -> Family:
+    name = str(data.get("model_type"))
+    if name not in FAMILIES:
+        known = nearest(name, FAMILIES)
+        raise InputError(f"{where}: model_type {name!r} cannot be read; {known}")
+    return FAMILIES[name]
+
+
+def _key(family: Family, data: Json, key: str) -> str:
+    """A key in its first spelling; one that stands beside it is refused as unknown."""
+    first = family.aliases.get(key, key)
+    return key if first in data else first
+
+
+def _is_expressible(family: Family, key: str, value: Any) -> bool:
+    only = {**ANY_FAMILY, **family.only}
+    if key in only:
+        return value in only[key]
+    if key in ("rope_scaling", "rope_parameters") and key in family.keys:
+        return isinstance(value, Mapping) and _is_known_rope(value)
+    return key in HARMLESS or key in family.keys
+
+
+def _is_known_rope(rope: Json) -> bool:
+    given = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
+    kind = _rope_type(rope)  # any JSON value
+    return isinstance(kind, str) and kind in ROPE_VALUES and given <= ROPE_VALUES[kind]
+
+
+def _rope_type(rope: Json) -> Any:
+    return rope.get("rope_type", rope.get("type", "default"))  # "type" until release 4.42
+
+
+def _refuse(settings: Json, where: str) -> None:
+    if settings:
+        named = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        raise InputError(
+            f"{where}: a model here cannot express {named}. To work with the nearest model that "
+            "it can express, change or remove these keys in a copy of the file"
+        )
+
+
+def _check_present(family: Family, data: Json, where: str) -> None:
+    """Shapes without a default may not be null either; those of experts and latents may."""
+    required = [key for field, key in family.shapes.items() if field not in family.defaults]
+    missing = [key for key in required if data.get(key) is None]
+    required = [key for field, key in family.moe.items() if field not in family.moe_defaults]
+    missing += [key for key in (*required, *family.mla) if key not in data]
+    if missing:
+        raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
+
+
+def _experts(family: Family, said: Json) -> dict[str, Any]:
+    given = {field: said[key] for field, key in family.moe.items() if key in said}
+    return {**family.moe_defaults, **given}
+
+
+def _shapes(family: Family, said: Json, where: str) -> dict[str, Any]:
+    fields = {f: said.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
+    if fields["d_ff"] is None:
+        fields["d_ff"] = 4 * convert(int, fields["d_model"], f"{where}: d_model")
+    return fields
+
+
+def _rope(family: Family, said: Json) -> dict[str, Any]:
+    if family.rope_theta is None:
+        return {}
+    rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", said.get("rope_theta", family.rope_theta))
+    if _rope_type(rope) not in STRETCHES:
+        return {"rope_theta": theta}
+    name, keys = STRETCHES[_rope_type(rope)]
+    scaling = {field: rope[key] for field, key in keys.items() if rope.get(key) is not None}
+    if name == "yarn" and "max_position_embeddings" in said:
+        scaling.setdefault("original_max_positions", said["max_position_embeddings"])
+    return {"rope_theta": theta, name: scaling}
+
+
+def _biases(family: Family, said: Json, where: str) -> dict[str, bool]:
+    biases = {
+        key: convert(bool, said.get(key, False), f"{where}: {key}") for key in family.bias_keys
+    }
+    if len(set(biases.values())) > 1:  # biases on some projections only
+        _refuse(biases, where)
+    return {"bias": next(iter(biases.values()))} if biases else {}
+
+
+def _window(family: Family, data: Json, n_layers: int, where: str) -> int | None:
+    """The window that all layers share, None for full attention in all layers."""
+    if family.window == "none" or (
+        family.window == "switched" and not data.get("use_sliding_window")
+    ):
+        return None
+    kinds = _layer_kinds(family, data, n_layers, where)
+    if kinds not in ({"full_attention"}, {"sliding_attention"}):
+        keys = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+        _refuse({key: data[key] for key in keys if data.get(key) is not None}, where)
+    window = data.get("sliding_window", family.default_window)
+    checked = convert(int | None, window, f"{where}: sliding_window")
+    return checked if kinds == {"sliding_attention"} else None
+
+
+def _layer_kinds(family: Family, data: Json, n_layers: int, where: str) -> set[str]:
+    if data.get("layer_types"):
+        return set(convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types"))
+    if family.window == "always":
+        return {"sliding_attention"}
+    first = data.get("max_window_layers", family.default_window_layer)
+    first = convert(int, first, f"{where}: max_window_layers")  # the first layer with a window
+    kinds = {"sliding_attention"} if first < n_layers else set()
+    return kinds | ({"full_attention"} if first > 0 else set())

@@ -1,0 +1,133 @@
+"""The mean loss of a step's microbatches behind a pipeline, whose head all stages share.
+
+Microbatches go through the head one after the other, and each one's gradient is taken at once:
+else the logits of all of them would be kept, or computed again, until the backward pass begins.
+"""
+
+# Dims: M microbatches, B batch, S sequence, D model, V vocabulary
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import PartitionSpec, reshard
+
+from scaling.meshes.rules import REPLICAS
+from scaling.models.head import cross_entropy, logits, sequence_dim
+from scaling.models.moe.routing import Routing
+from scaling.models.partial_sums import zeros_like
+from scaling.models.pipeline.layers import (
+    as_stored,
+    entered,
+    entry_layout,
+    exit_layout,
+    left,
+    left_targets,
+    run,
+)
+from scaling.models.pipeline.schedule import Ticks
+from scaling.models.pipeline.shard_map import AXIS
+from scaling.models.remat import rematerialized
+from scaling.models.sharding import Layout, tied
+from scaling.models.transformer import Block, Transformer
+from scaling.models.zero import held, met
+
+Head = tuple[nnx.Module, nnx.Variable]  # final norm, head_VD
+Whole = nnx.Variable | None  # head_VD as `scaling.models.zero.gathered` holds it
+
+
+def pipeline_loss(
+    params: Transformer,
+    inputs_MBS: jax.Array,
+    targets_MBS: jax.Array,
+    whole: Transformer | None = None,
+) -> tuple[jax.Array, Routing | None]:
+    """Mean cross-entropy per token in nats, float32 scalar; the layers are cut over `stage`.
+
+    And how experts were used, if there are any: sums over microbatches, stacked over the layers.
+
+    Args:
+        whole: the parameters as `models.zero.gathered` made them; gradients are those of `params`.
+    """
+    layout, entry = params.layout, entry_layout(params.layout)
+    ticks = Ticks(layout.rules.mesh.stage, layout.rounds, inputs_MBS.shape[0])
+    everywhere = *REPLICAS, AXIS
+    with jax.named_scope("embed"):
+        embedding = met(layout, everywhere, params.embedding, whole and whole.embedding)
+        embed = lambda tokens_BS: held(*embedding)(tokens_BS, entry)
+        x_TPBSD = entered(layout, ticks, embed, inputs_MBS)
+    with jax.named_scope("layers"):
+        layer = rematerialized(functools.partial(_layer, layout), layout)
+        layers = params.layers, whole and whole.layers
+        y_TPBSD, routing = run(layout, ticks, layer, layers, x_TPBSD)
+    with jax.named_scope("head"):
+        x_MBSD = left(layout, ticks, y_TPBSD)
+        if params.head_VD is None:  # tied: one sum of the gradients of both uses
+            own, copy = (tables and tables.table_VD for tables in embedding)
+        else:
+            own, copy = met(layout, everywhere, params.head_VD, whole and whole.head_VD)
+        head, tokens = (params.final_norm, own), left_targets(layout, targets_MBS)
+        value = _mean_loss(exit_layout(layout), copy, head, x_MBSD, tokens)
+    return value, jax.tree.map(as_stored, routing)
+
+
+def _layer(
+    layout: Layout, x_BSD: jax.Array, weights: tuple[Block, Block | None]
+) -> tuple[jax.Array, Any]:
+    """One layer of a part."""
+    block = held(*weights)
+    tie = layout.remat != "none" and layout.gathers_in_ticks
+    return (tied(block, x_BSD) if tie else block)(x_BSD)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _mean_loss(
+    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+) -> jax.Array:
+    losses = jax.lax.map(lambda one: _loss(layout, whole, head, *one), (x_MBSD, targets_MBS))
+    return losses.mean()
+
+
+def _loss(
+    layout: Layout, whole: Whole, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
+) -> jax.Array:
+    """Of one microbatch."""
+    norm, head_VD = head[0], held(head[1], whole)[...]
+    x_BSD = layout.place(norm(x_BSD), "batch", sequence_dim(layout), None)
+    logits_BSV = logits(layout, x_BSD, head_VD)
+    with jax.named_scope("loss"):
+        return cross_entropy(logits_BSV, targets_BS)
+
+
+def _forward(
+    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+) -> tuple:
+    microbatches = x_MBSD.shape[0]
+    share = lambda *one: _loss(layout, whole, *one) / microbatches
+    differentiate = jax.value_and_grad(share, argnums=(0, 1))
+
+    def add(total: Any, one: tuple) -> tuple[Any, jax.Array]:
+        value, (to_head, to_x_BSD) = differentiate(head, *one)
+        with jax.named_scope("gradients"):
+            return jax.tree.map(jnp.add, total, (value, to_head)), to_x_BSD
+
+    value, (like, _) = jax.eval_shape(differentiate, head, x_MBSD[0], targets_MBS[0])
+    zeros = jax.tree.map(zeros_like, (value, like))
+    (value, to_head), to_x_MBSD = jax.lax.scan(add, zeros, (x_MBSD, targets_MBS))
+    return value, (to_head, to_x_MBSD)
+
+
+def _backward(layout: Layout, gradients: Any, of_loss: jax.Array) -> tuple:
+    to_head, to_x_MBSD = jax.tree.map(lambda g: _scaled(g, of_loss), gradients)
+    return None, to_head, to_x_MBSD, None
+
+
+def _scaled(gradient: jax.Array, factor: jax.Array) -> jax.Array:
+    """Their product; of a gradient's partial sums each."""
+    partial = jax.typeof(gradient).sharding.spec.unreduced
+    return gradient * reshard(factor.astype(gradient.dtype), PartitionSpec(reduced=partial))
+
+
+_mean_loss.defvjp(_forward, _backward)

@@ -1,0 +1,99 @@
+"""What runs through the layers: the residual stream, keys and values, statistics of the loss, and
+gradients of vectors. Lines of `scaling.analytic.communication.table`.
+"""
+
+from collections.abc import Iterator
+
+from scaling.analytic.communication.pipeline import sums_again
+from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
+from scaling.models.accounting.context import exchanged_width
+from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
+from scaling.models.attention_kernels.zigzag import seen_rows, walks, window_reach
+from scaling.models.config import ModelConfig
+from scaling.program.ir import CollectiveKind
+
+KEYS = "keys and values"  # `what` of their lines
+
+
+def stream(step: Asked) -> Iterator[Line]:
+    """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
+    passes, M = step.passes(step.config.n_layers), step.microbatches
+    again = 1 if step.run.remat != "none" else 0
+    ends = M if step.cut_vocabulary else 0  # embedding and head
+    size = step.tokens * step.config.d_model * step.itemsize
+    taken = gathered_width(step.config)
+    own = 1 if taken == step.config.d_model else 0  # the attention takes the stream itself
+    summed = 3 + own + again + sums_again(step)  # in a layer
+    gathered = 3 + own + (1 + own) * (again + step.again)
+    latents = (1 - own) * step.tokens * taken * step.itemsize
+    lines: tuple[tuple[str, float, float, float], ...] = (
+        ("residual stream", size, passes * summed, passes * gathered),
+        ("latents", latents, passes, passes * (1 + step.again)),
+        ("latents again", latents * (1 - _kept(step) / taken), 0, passes * again),
+        ("stream of the embedding", size, ends, ends),
+        ("stream of the head", size / step.shape.stage, ends, ends),
+    )
+    for what, bytes_, sums, gathers in lines:
+        kinds: dict[CollectiveKind, float] = {"all-reduce": sums}
+        if step.sequence_parallel:
+            kinds = {"reduce-scatter": sums, "all-gather": gathers}
+        for kind, calls in kinds.items() if bytes_ else ():
+            yield Line(step.over("tensor"), kind, bytes_, calls, what)
+
+
+def _kept(step: Asked) -> int:
+    """Of a token's latents those that are not gathered to recompute a layer: the rotated part of
+    its keys, which are kept."""
+    mla = step.config.mla
+    return mla.qk_rope_head_dim if mla and step.run.remat == "selective" else 0
+
+
+def keys(step: Asked) -> Iterator[Line]:
+    """Keys and values and their gradients, around `context`."""
+    run, config, C = step.run, step.config, step.shape.context
+    chunk = run.batch.seq_len // (2 * C)
+    ways = walks(C, window_reach(config.sliding_window, chunk))
+    hops = sum(map(len, ways))
+    rows = step.tokens * seen_rows(config.sliding_window, chunk) / chunk
+    kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
+    calls, axes = step.passes(config.n_layers), step.over("context")
+    if run.context.method == "ring":
+        again = hops - sum(map(bool, ways)) if run.remat == "full" else 0
+        yield Line(axes, "permute", kv, calls * ((3 + step.again) * hops + again), KEYS)
+    elif hops:
+        yield Line(axes, "all-gather", C * kv, calls * (2 + step.again), KEYS)
+        yield Line(axes, "reduce-scatter", C * kv, calls, KEYS)
+
+
+def statistics(step: Asked) -> Iterator[Line]:
+    """Of the loss, each one float32 per token: maximum, normaliser, target."""
+    calls = 3 * step.microbatches if step.cut_vocabulary else 0
+    size = step.tokens / step.shape.stage * FLOAT32
+    yield Line(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
+
+
+def vectors(step: Asked) -> Iterator[Line]:
+    """Gradients of norms and biases, float32, in each microbatch; those of a layer together."""
+    config, M = step.config, step.microbatches
+    norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
+    written = 2 * config.d_model if config.bias else 0  # biases of o and down
+    heads = 2 * config.head_dim if config.qk_norm else 0
+    cut = _inner_outputs(config) / step.shape.tensor if config.bias else 0
+    cut_by = "data", "fsdp", "expert", "context"
+    tokens, everywhere = step.over(*cut_by), step.over(*cut_by, "tensor")
+    met = everywhere if step.sequence_parallel else tokens
+    latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
+    layer: dict[str, float] = {}
+    for axes, elements in ((met, 2 * norm + written + latents), (everywhere, heads), (tokens, cut)):
+        layer[axes] = layer.get(axes, 0) + elements * FLOAT32
+    for axes, size in layer.items():
+        passes = step.passes(config.n_layers)
+        yield Line(axes, "all-reduce", size, passes, "vectors of a layer")
+    met = step.over(*cut_by, "stage", *(("tensor",) if step.sequence_parallel else ()))
+    yield Line(met, "all-reduce", norm * FLOAT32, M, "final norm")
+
+
+def _inner_outputs(config: ModelConfig) -> int:
+    """Outputs of the matrices that do not write into the residual stream: tensor cuts them."""
+    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
+    return sum(outputs for name, (_, outputs) in matrices.items() if name not in ("o", "down"))

@@ -1,0 +1,160 @@
+"""What layers with experts have to move between devices, beyond `analytic.communication.table`.
+
+Beyond its letters: A matrices of the attention and of shared experts of one layer over tensor,
+G those of the routed experts of one device (n / expert of them, over tensor), n experts, k of them
+per token, T tokens of one microbatch on one device, R rows of the buffers (models/accounting/
+exchange.py), L now the layers with experts.
+
+    over          kind            elements               why
+    fsdp          all-gather      M L 2 (A + G)          as any matrix; the router, D n, in float32
+    fsdp          reduce-scatter  M L (A + G)            likewise
+    replicas      all-reduce      L A / fsdp             data, expert and context together: A and
+                                                         the router are replicated over all three
+    data+context  all-reduce      L G / fsdp             experts have seen the tokens of all devices
+                                                         along expert already
+    expert        all-to-all      M L 4 R D              tokens out, results back, and the gradients
+                                                         of both
+    expert        all-to-all      M L 2 R                float32: weights of rows, and gradients
+    tensor        all-gather      M L 2 T k              weights and numbers of the chosen experts
+    tensor        reduce-scatter  M L T k                float32: gradients of the weights
+    tokens        all-reduce      M L (2 n + 3)          float32: load and balancing losses
+
+A layer that is recomputed sends its tokens out once more (results are only added up, so they are
+not needed), with their weights, and gathers the choices again. The router meets the tokens of a
+sequence-parallel stream, so its gradient is summed over tensor too (and so are those of matrices
+that make latents: not in A). Without sequence parallelism choices are not gathered, and the
+gradients of weights are summed over tensor instead.
+"""
+
+from collections.abc import Iterator
+
+from scaling.analytic.communication.transfers import FLOAT32, INT32, Asked, Line
+from scaling.analytic.communication.weights import shards
+from scaling.analytic.communication.zero import held_lines, holds
+from scaling.meshes.rules import REPLICAS
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import forward_flops, train_flops
+from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.models.accounting.matrices import (
+    attention_matrices,
+    compressing_matrices,
+    expert_width,
+    mlp_matrices,
+    n_moe_layers,
+)
+from scaling.models.config import ModelConfig
+from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.run import Run
+
+OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
+BUFFERS = "empty rows of the experts' buffers are multiplied too"
+EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
+
+
+def expert_lines(step: Asked) -> Iterator[Line]:
+    """Lines of the layers with experts; none for a dense model."""
+    if n_moe_layers(step.config):
+        yield from _weights(step)
+        yield from _exchange(step)
+        yield from _choices(step)
+
+
+def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
+    """FLOPs on one device beyond those asked for, by reason: of the experts' fixed buffers.
+
+    Batched products take empty rows along. Where the backend has no ragged product, XLA also takes
+    each row to all experts of its device (seen with jax 0.10.2 for H100).
+    """
+    moe = run.model.moe
+    if moe is None:
+        return {}
+    batch = run.batch
+    executed = (batch.global_batch, batch.seq_len)
+    train = train_flops(run.model, *executed, run.remat).components
+    forward, ticks = forward_flops(run.model, *executed).components, ticks_of(run, shape)
+    again = computes_again(run, shape)
+    of_experts = (name for name in train if name.startswith("expert_"))
+    experts = sum(train[name] + again * forward[name] for name in of_experts)
+    experts *= ticks.overhead / shape.devices
+    tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
+    filled = tokens * moe.experts_per_token
+    padding = exchange_rows(moe, tokens, shape.expert) / filled
+    if moe.capacity_factor is not None:
+        return {BUFFERS: experts * (padding - 1)}
+    local = moe.n_experts // shape.expert
+    return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
+
+
+def _weights(step: Asked) -> Iterator[Line]:
+    """Matrices: gathered twice, their gradients scattered and summed."""
+    config, layers = step.config, n_moe_layers(step.config)
+    dense, latent, experts, router = _elements(config)
+    passes, stored = step.passes(layers), layers / step.shape.stage
+    tensor, fsdp, expert = step.shape.tensor, step.shape.fsdp, step.shape.expert
+    for what, elements, itemsize, replicas, is_whole in (
+        ("attention and shared experts of a layer", dense / tensor, step.itemsize, REPLICAS, False),
+        ("matrices of a layer that make latents", latent, step.itemsize, REPLICAS, True),
+        ("routed experts of a layer", experts / tensor / expert, step.itemsize, OF_EXPERTS, False),
+        ("router of a layer", router, FLOAT32, REPLICAS, True),
+    ):
+        size, shard = elements * itemsize, (elements / fsdp, stored, replicas)
+        over_tensor = is_whole and step.sequence_parallel
+        if holds(step):
+            yield from held_lines(step, what, elements, stored, passes, over_tensor, itemsize)
+            yield from shards(step, what, *shard, 0, itemsize)
+            continue
+        yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
+        yield Line(step.over("fsdp"), "reduce-scatter", size, passes, what)
+        yield from shards(step, what, *shard, over_tensor * passes, itemsize)
+
+
+def _exchange(step: Asked) -> Iterator[Line]:
+    """Tokens to their experts and back."""
+    moe, D = step.config.moe, step.config.d_model
+    assert moe is not None
+    rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
+    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
+    over = step.over("expert")
+    sent = 4 + _recomputed(step) + 2 * step.again  # out and back again, in a tick
+    yield Line(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
+    yield Line(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
+    if moe.capacity_factor is None:
+        yield Line(
+            over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
+        )
+
+
+def _choices(step: Asked) -> Iterator[Line]:
+    """What the router says of each token, and of all of them."""
+    moe = step.config.moe
+    assert moe is not None
+    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
+    over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
+    if step.sequence_parallel:
+        yield Line(over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens")
+        yield Line(over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens")
+        yield Line(over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens")
+    else:
+        yield Line(over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens")
+    cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
+    sums = (2 * moe.n_experts + 3) * FLOAT32
+    yield Line(
+        step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
+    )
+
+
+def _recomputed(step: Asked) -> int:
+    """How often a layer's exchange is computed again, by its remat."""
+    return int(step.run.remat != "none")
+
+
+def _elements(config: ModelConfig) -> tuple[int, int, int, int]:
+    """Of one layer, whole: attention (without what makes latents) and shared experts; what makes
+    latents; routed experts; router."""
+    moe = config.moe
+    assert moe is not None
+    count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())
+    one = count(mlp_matrices(config, expert_width(config)))
+    latent = count(compressing_matrices(config))
+    dense = count(attention_matrices(config)) - latent + moe.n_shared_experts * one
+    return dense, latent, moe.n_experts * one, config.d_model * moe.n_experts

@@ -1,0 +1,87 @@
+"""What a pipeline has to move between stages, beyond `scaling.analytic.communication.table`.
+
+Beyond its letters: S stages, R rounds (pipeline.virtual_stages), T = M R + S - 1 ticks; X here cut
+over tensor too, if sequence-parallel.
+
+    over    kind             elements    why
+    stage   permute          2 T X       one hop in each tick: a stage's output to the next stage,
+                                         and its gradient back
+    stage   reduce-scatter   M X         what the last stage has made is shared out over all, for
+                                         the output head; in one call
+    stage   all-gather       M X         the gradient of that
+
+In the table's other lines a pipeline changes
+
+- M L, the times that a device passes through a layer, to T L / (S R): in idle ticks as well;
+- the sums over tensor of gradients of matrices that make latents, to one per pass as well;
+- the layers whose gradients a device sums over data, L, to L / S; in float32, a sum over ticks;
+- tables and final norm meet tokens that are cut over stage too (or copied for it), so their
+  gradients are summed over data and stage;
+- the tokens of the head and of the loss, to those of one stage, 1 / S;
+- the token table is gathered once to look up all microbatches, and so is the position table.
+
+Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time (but for
+ZeRO stages 1 and 2) and its stream as often as forward; they hand nothing on again. Of a part that
+is one layer nothing is computed again beside remat "full", and without that not its last product
+(of a layer with experts this is counted).
+"""
+
+from collections.abc import Iterator
+
+from scaling.analytic.communication.transfers import Asked, Line
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import forward_flops
+from scaling.models.accounting.matrices import n_dense_layers
+from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.run import Run
+
+
+def stage_lines(step: Asked) -> Iterator[Line]:
+    """Lines of the pipeline; without one they move nothing."""
+    over = step.over("stage")
+    stream = step.tokens * step.config.d_model * step.itemsize
+    stream /= step.shape.tensor if step.sequence_parallel else 1
+    yield Line(over, "permute", stream, 2 * step.ticks.total, "stream between stages")
+    all_ = step.microbatches * stream
+    yield Line(over, "reduce-scatter", all_, 1, "stream of the last stage")
+    yield Line(over, "all-gather", all_, 1, "stream of the last stage")
+
+
+def matrices_again(step: Asked, elements: float) -> tuple[float, float]:
+    """Bytes and calls of the gathers of a layer's matrices in ticks that are computed again.
+
+    Args:
+        elements: of all matrices of a layer, W of the table.
+    """
+    spared = step.config.d_ff * step.config.d_model / step.shape.tensor * _is_one_layer(step)
+    calls = step.again * step.passes(n_dense_layers(step.config))
+    return (elements - spared) * step.itemsize, calls
+
+
+def sums_again(step: Asked) -> int:
+    """Sums over tensor of a layer in a tick that is computed again: of attention and MLP."""
+    return step.again * (2 - _is_one_layer(step))
+
+
+def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict[str, float]:
+    """FLOPs of a step as a pipeline executes them: in idle ticks too, and ticks computed again.
+
+    Args:
+        run: says the schedule.
+        shape: its mesh; without stages nothing changes.
+        groups: as `scaling.models.accounting.Flops.groups`, of all devices, without a pipeline.
+    """
+    if shape.stage == 1:
+        return groups
+    forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
+    ticks, again = ticks_of(run, shape), dict(forward.groups)
+    if run.model.n_layers == ticks.stages * ticks.rounds and "down" in forward.components:
+        again["mlp"] -= forward.components["down"]
+    twice = computes_again(run, shape)
+    in_ticks = lambda name, flops: ticks.overhead * (flops + again[name] * twice)
+    return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
+
+
+def _is_one_layer(step: Asked) -> bool:
+    """Whether a part is a single layer."""
+    return step.config.n_layers == step.ticks.stages * step.ticks.rounds

@@ -1,0 +1,124 @@
+"""What a step has to move between devices, by the mathematics of its parallelism: the table that
+the compiled program is held against.
+
+    b   sequences of one microbatch on one device     M   microbatches     L   layers
+    X   b x seq_len / context x d_model: the residual stream, not cut over tensor
+    KV  b x seq_len / context x 2 kv_heads / tensor x head_dim: keys and values of one device
+    v   vectors of one layer: norms, biases
+    W   matrices of one layer, E   token table or output head, P   position table: elements that
+        one device multiplies by, so cut over tensor (P never), whole over fsdp
+
+Bytes per step and device as nccl-tests counts them: elements in compute format unless stated.
+
+    over     kind             elements               why
+    fsdp     all-gather       M (2 W L + 2 E + P)    a matrix where it is multiplied, forward and
+                                                     again backward; the head once, because its
+                                                     backward pass follows at once; looking up has
+                                                     no products, so nothing to gather backward
+    fsdp     reduce-scatter   M (W L + 2 E + P)      each gradient where it arises: a device has
+                                                     room for shards only
+    data     all-reduce       (W L + 2 E + P)/fsdp   the shard of each gradient, once per step;
+                                                     float32 if it is a sum of microbatches; over
+                                                     data, expert and context together
+    tensor   all-gather       M (4 L + 2) X          inputs of attention, MLP and head; gradients
+                                                     of outputs of attention, MLP and embedding
+    tensor   reduce-scatter   M (4 L + 2) X          the transpose of each of these
+    tensor   all-reduce       M 3 b seq_len/context  float32: maximum, normaliser and target
+    context  all-gather       M 2 L context KV       method all-gather: all keys and values,
+                                                     forward and again backward
+    context  reduce-scatter   M L context KV         the gradients of these
+    context  permute          M 3 (context - 1) L KV method ring: keys and values to the next
+                                                     device, forward and again backward; their
+                                                     gradients along with them
+    tokens   all-reduce       M v L                  float32: replicated parameters, over all axes
+                                                     that cut the tokens they meet
+
+Variations:
+
+- A layer that is recomputed (remat "selective", "full") gathers X twice more, for attention and
+  MLP, and scatters it once more: the second norm needs the attention's output. Its weights are not
+  gathered a third time, because its backward pass follows at once.
+- Attention that is recomputed (remat "full") goes around the ring once more, but for the first
+  step, whose keys serve the backward pass as well. So do gathered ones: there is no third gather.
+- With a sliding window only the last window - 1 rows of each of a device's two chunks are sent, and
+  the ring ends where no device can see further (`scaling.models.attention_kernels.zigzag`).
+- Without sequence parallelism X is not cut. Its sums over tensor are all-reduces: 2 L forward, 2 L
+  backward, L to recompute, one each for embedding and head. The transpose of a sum moves nothing.
+- A vocabulary that tensor does not divide stays whole: embedding and head move no X and no
+  statistics. With sequence parallelism each device then meets its own tokens, and the shards of
+  the tables' gradients are summed over tensor as well; so are those of P, always.
+- A tied table is gathered, and its gradient scattered, for embedding and head apart: they are
+  half a step from each other. The shards of its two gradients are added before they are summed
+  over data.
+- Vectors that tensor cuts (biases of q, k, v, up, gate) are not summed over it. The norms of q and
+  k are, because their heads are cut.
+- Latent attention (models/latent_attention.py) gathers latents in place of X, with direct queries
+beside it,
+  and scatters their gradient. The matrices that make them are whole over tensor and meet a
+  sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
+  the norms of latents.
+- Layers with experts: scaling/analytic/communication/experts.py. A pipeline:
+scaling/analytic/communication/pipeline.py. ZeRO
+  stages 1 and 2, which gather weights once per step: scaling/analytic/communication/zero.py.
+- Muon deals whole matrices out and back, Adafactor sums means of rows and columns
+  (`scaling.analytic.communication.optimizer`); AdamW and Lion move nothing.
+
+Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
+vectors of small models) cost latency rather than bandwidth and are left out.
+"""
+
+from scaling.analytic.communication.activations import keys, statistics, stream, vectors
+from scaling.analytic.communication.experts import expert_lines
+from scaling.analytic.communication.optimizer import optimizer_lines
+from scaling.analytic.communication.pipeline import stage_lines
+from scaling.analytic.communication.transfers import Asked, Line
+from scaling.analytic.communication.weights import weight_lines
+from scaling.meshes.shape import MeshShape
+from scaling.models.config import with_positions
+from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.rules import is_sequence_parallel, rules_for
+from scaling.run import Run
+
+SMALLEST = 64 * 1024  # bytes of one call
+PARTS = (
+    *(weight_lines, stream, keys, statistics, vectors),
+    *(expert_lines, stage_lines, optimizer_lines),
+)
+
+Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
+
+
+def expected(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
+    """Bytes per step and device that `run` has to move on the mesh `shape`.
+
+    Args:
+        run: a run that the trainer can train.
+        shape: its mesh.
+        smallest: bytes of a call below which it is left out.
+
+    Returns:
+        (axes joined by "+" in mesh order, kind of collective) -> bytes as nccl-tests counts them;
+        only axes of more than one device.
+
+    Raises:
+        InputError: what the trainer cannot run, sizes that the mesh does not divide.
+    """
+    table: Table = {}
+    for line in expected_lines(run, shape):
+        if line.axes and line.bytes >= smallest and line.bytes * line.calls:
+            key = line.axes, line.kind
+            table[key] = table.get(key, 0.0) + line.bytes * line.calls
+    return table
+
+
+def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
+    """The table line by line, those that move nothing included; see `expected`."""
+    check_trainable(run, shape)
+    step = Asked(
+        run,
+        shape,
+        with_positions(run.model, run.batch.seq_len),
+        is_sequence_parallel(run, shape) and shape.tensor > 1,
+        bool(rules_for(run, shape).axes("vocab")),
+    )
+    return tuple(line for part in PARTS for line in part(step))

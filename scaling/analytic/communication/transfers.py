@@ -1,0 +1,71 @@
+"""What `analytic.communication.table` is made of: its lines, and the sizes that they follow
+from."""
+
+from dataclasses import dataclass
+
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.activations import BYTES
+from scaling.models.config import ModelConfig
+from scaling.models.pipeline.schedule import Ticks
+from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.program.ir import CollectiveKind
+from scaling.run import Run
+
+FLOAT32 = INT32 = BYTES["fp32"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: equal calls."""
+
+    axes: str  # of more than one device, joined by + in mesh order; "": moves nothing
+    kind: CollectiveKind
+    bytes: float  # of one call; what is due at the same place travels together
+    calls: float  # per step
+    what: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the lines are made from."""
+
+    run: Run
+    shape: MeshShape
+    config: ModelConfig
+    sequence_parallel: bool
+    cut_vocabulary: bool  # over tensor
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in compute format."""
+        return BYTES[self.run.precision.between]
+
+    @property
+    def microbatches(self) -> int:
+        """M of the table."""
+        return self.run.batch.microbatches
+
+    @property
+    def ticks(self) -> Ticks:
+        """Of a pipeline; one for each microbatch without."""
+        return ticks_of(self.run, self.shape)
+
+    @property
+    def again(self) -> int:
+        """How often the backward pass computes a whole tick of a pipeline again, beside what remat
+        does: 0 or 1."""
+        return int(computes_again(self.run, self.shape))
+
+    def passes(self, layers: int) -> float:
+        """Times that a device passes through one of `layers` layers, M L of the table."""
+        return self.ticks.total * layers / (self.ticks.stages * self.ticks.rounds)
+
+    @property
+    def tokens(self) -> float:
+        """b seq_len / context: of one microbatch on one device, not cut over tensor."""
+        parts = self.shape.batch_shards * self.shape.context
+        return self.run.batch.tokens / self.microbatches / parts
+
+    def over(self, *axes: str) -> str:
+        """Those of `axes` that have more than one device, in mesh order."""
+        return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)

@@ -1,0 +1,135 @@
+"""The fits of a machine whose kernels take the sum of their parts: a CPU.
+
+    seconds = overhead + near bytes / near rate + far bytes / far rate + bytes read across / rate
+            + vector FLOPs / rate + transcendentals / rate
+
+All points count at once, so that no part has to be told from the others by a point of its own. The
+first `cache` bytes of a call are near; how many those are is searched among powers of two.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.calibrate.fit import typical, with_errors
+from scaling.calibrate.regression import CACHES, parts, rate
+from scaling.profiles.profile import CallFit, Evidence, MemoryFit, ProgramFit, VectorFit
+from scaling.profiles.samples import CallPoint, MemoryPoint, StepPoint
+
+
+@dataclass(frozen=True)
+class SumFit:
+    """Memory and vector units, found together."""
+
+    memory: MemoryFit
+    vector: VectorFit
+    evidence: Evidence
+
+
+def fit_sum(points: Sequence[MemoryPoint], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
+    """The rates of everything that is no matrix product; their errors are those of the sum."""
+    found = with_errors(lambda some: _sum(some, evidence), sum_seconds, points)
+    evidence = found.evidence
+    memory = MemoryFit(**{**vars(found.memory), "evidence": evidence})
+    return memory, VectorFit(found.vector.flops, found.vector.transcendentals, evidence)
+
+
+def sum_seconds(fit: SumFit, points: Sequence[MemoryPoint]) -> np.ndarray:
+    """What the fit says of each point."""
+    memory, vector = fit.memory, fit.vector
+    assert memory.bandwidth and memory.cache_bandwidth and memory.strided
+    each = [1 / memory.cache_bandwidth, 1 / memory.bandwidth - 1 / memory.cache_bandwidth]
+    each += [1 / memory.strided, 1 / vector.flops, 1 / vector.transcendentals]
+    return _work(points, memory.cache) @ np.array([memory.overhead, *each])
+
+
+def _sum(points: Sequence[MemoryPoint], evidence: Evidence) -> SumFit:
+    seconds = typical(points)
+    solved = [(cache, *parts(_work(points, cache), seconds)) for cache in CACHES]
+    cache, each, _ = min(solved, key=lambda found: found[-1])
+    overhead, near, beyond, strided, flops, special = map(float, each)
+    memory = MemoryFit(
+        efficiency=1.0,
+        evidence=evidence,
+        overhead=overhead,
+        bandwidth=rate(near + beyond),
+        cache=cache,
+        cache_bandwidth=rate(near),
+        strided=rate(strided),
+    )
+    return SumFit(memory, VectorFit(rate(flops), rate(special), evidence), evidence)
+
+
+def _work(points: Sequence[MemoryPoint], cache: float) -> np.ndarray:
+    """[points, kinds]: calls, bytes, those beyond the cache, those read across, FLOPs, specials."""
+    rows = [
+        (1, p.bytes, max(0.0, p.bytes - cache), p.strided, p.vector_flops, p.transcendentals)
+        for p in points
+    ]
+    return np.array(rows, float)
+
+
+def fit_call(
+    points: Sequence[CallPoint], memory: MemoryFit, kept: float, evidence: Evidence
+) -> CallFit:
+    """What calling a program costs, beyond the memory that it touches.
+
+    Args:
+        points: with several numbers of buffers, and some with fresh memory.
+        memory: at whose far rate the touched bytes move.
+        kept: bytes of temporaries that the allocator keeps from call to call.
+        evidence: source, date and grade; the errors are filled in.
+    """
+    seconds = lambda fit, some: call_seconds(fit, some, memory)
+    return with_errors(lambda some: _call(some, memory, kept, evidence), seconds, points)
+
+
+def call_seconds(fit: CallFit, points: Sequence[CallPoint], memory: MemoryFit) -> np.ndarray:
+    """What the fits say of each point."""
+    work = np.array([(1, p.buffers, p.fresh) for p in points], float)
+    return work @ np.array([fit.overhead, fit.each, 1 / fit.fresh]) + _touching(points, memory)
+
+
+def fit_program(points: Sequence[StepPoint], cache: float, evidence: Evidence) -> ProgramFit:
+    """How much longer kernels take in whole steps than alone.
+
+    Args:
+        points: of steps with and without crowded bytes, so that the two can be told apart.
+        cache: bytes of a core's own cache; 0: not known, and nothing counts as crowded.
+        evidence: source, date and grade; the errors are filled in.
+    """
+    return with_errors(lambda some: _program(some, cache, evidence), step_seconds, points)
+
+
+def step_seconds(fit: ProgramFit, points: Sequence[StepPoint]) -> np.ndarray:
+    """What the fit says of each point."""
+    return np.array([fit.factor * p.kernels + p.crowded / fit.crowded + p.rest for p in points])
+
+
+def _program(points: Sequence[StepPoint], cache: float, evidence: Evidence) -> ProgramFit:
+    kernels, crowded, rest = np.array([(p.kernels, p.crowded, p.rest) for p in points]).T
+    work = np.stack([kernels, crowded], axis=1)
+    (more, each), _ = parts(work, typical(points), known=kernels + rest)
+    return ProgramFit(1.0 + float(more), rate(each), cache, evidence)
+
+
+def _call(
+    points: Sequence[CallPoint], memory: MemoryFit, kept: float, evidence: Evidence
+) -> CallFit:
+    rest = np.maximum(typical(points) - _touching(points, memory), 0.0)
+    plain = [i for i, point in enumerate(points) if not point.fresh]
+    work = np.array([(1, points[i].buffers) for i in plain], float)
+    (overhead, each), _ = parts(work, rest[plain])
+    beyond = [
+        (rest[i] - overhead - each * point.buffers) / point.fresh
+        for i, point in enumerate(points)
+        if point.fresh
+    ]
+    fresh = max(float(np.median(beyond)), 0.0) if beyond else 0.0
+    return CallFit(float(overhead), float(each), rate(fresh), kept, evidence)
+
+
+def _touching(points: Sequence[CallPoint], memory: MemoryFit) -> np.ndarray:
+    assert memory.bandwidth
+    return np.array([p.touched for p in points]) / memory.bandwidth

@@ -1,0 +1,73 @@
+"""Files that a command is asked to write: found out before the work whether they can be.
+
+--trace own.json      where own.json is the run that is read: refused, it would be written over
+--trace a --dump-hlo a                                        refused, one of them would be lost
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from scaling.meshes.errors import InputError
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
+    """Raise InputError unless every output can be written and none harms what is there.
+
+    Args:
+        outputs: option -> the file it names; None: not asked for.
+        inputs: files that are read, and folders that are left alone as a whole.
+    """
+    asked = {option: path for option, path in outputs.items() if path is not None}
+    inputs = tuple(inputs)
+    for option, path in asked.items():
+        _check_place(option, path)
+        for source in inputs:
+            if _is_same(path, source) or path.resolve().is_relative_to(source.resolve()):
+                raise InputError(
+                    f"{option} {path} would write over {source}, which is read; choose another file"
+                )
+        for other, taken in asked.items():
+            if other < option and _is_same(path, taken):
+                raise InputError(f"{other} and {option} both name {path}; choose two files")
+    for option, path in asked.items():
+        check_writable(option, path)
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Raise InputError unless the file can be opened to write; it stays as it is.
+
+    Devices and pipes are not opened: to open one may already do something.
+    """
+    there = os.path.lexists(path)
+    if there and not os.path.isfile(path):
+        return
+    try:
+        with path.open("ab"):
+            pass
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}; choose another {option}"
+        ) from None
+
+
+def _check_place(option: str, path: Path) -> None:
+    parent = path.absolute().parent
+    if not os.path.isdir(parent):
+        known = (
+            f"{path.parent} is no folder"
+            if os.path.exists(parent)
+            else f"there is no folder {path.parent}"
+        )
+        raise InputError(f"{option} {path}: {known}")
+    if os.path.isdir(path):
+        raise InputError(f"{option} {path} is a folder; name a file in it")
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    """One ordinary file, also by a link. What is none (/dev/null) may be named twice."""
+    if os.path.exists(first) and os.path.exists(second):
+        return os.path.isfile(first) and first.samefile(second)
+    return first.resolve() == second.resolve()

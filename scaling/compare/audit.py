@@ -1,0 +1,224 @@
+"""What the compiled program does that the parallelism does not ask for, and what it costs.
+
+    bytes per step over (axes, kind)     against the table of `analytic.communication`, within 1 %
+    groups of devices of no mesh axes    never asked for
+    FLOPs of matrix products             against the model's, with what its remat computes again
+
+An entry of the table and a program differ where they do so in calls of 64 KiB and more, and also in
+all calls together: the compiler is free to join calls and to part them.
+
+XLA's compiler for CPUs keeps an all-reduce where the one for GPUs makes a reduce-scatter, sums over
+`tensor` more often, and has no bf16. There, the table is that of a computation in float32, sums of
+both kinds are compared as one, and those over `tensor` not at all.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.analytic.communication.experts import buffer_flops
+from scaling.analytic.communication.pipeline import flops_in_ticks
+from scaling.analytic.communication.table import SMALLEST, Table, expected
+from scaling.collectives.cost import collective_time
+from scaling.compare.known_causes import (
+    AGAIN,
+    NO_MEMORY,
+    NOT_EXPLAINED,
+    ROUNDING,
+    UNNAMED,
+    Calls,
+    Difference,
+    reason_of,
+)
+from scaling.hlo.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
+from scaling.meshes.shape import MeshShape
+from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.models.accounting import padding, scores_share, train_flops
+from scaling.parallelism.rules import is_sequence_parallel, rules_for
+from scaling.program.ir import COLLECTIVE_KINDS, Collective, CollectiveKind
+from scaling.run import Run
+from scaling.simulate.step import Priced, running_collectives, running_kernels
+
+SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
+PRODUCTS = "matrix products"
+
+Key = tuple[str, str]  # axes joined by +, kind
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """One difference between what was asked for and what runs, per step and device."""
+
+    axes: str  # joined by + in mesh order; "": none, or those that the program does not name
+    kind: str  # of collective, or "matrix products"
+    expected: float  # bytes as nccl-tests counts them; FLOPs of matrix products
+    found: float
+    calls: float  # per step, of the instructions below
+    lines: tuple[str, ...]  # of the compiled program; of matrix products the instructions' names
+    reason: str
+    seconds: float  # per step, of the difference; negative: saved
+
+    def __str__(self) -> str:
+        """One sentence for whoever runs it."""
+        over = f" over {self.axes}" if self.axes else ""
+        found, wanted = (self._amount(n) for n in (self.found, self.expected))
+        change = "saves" if self.seconds < 0 else "costs"
+        return (
+            f"{self.kind}{over}: {found} per step instead of {wanted}, which {change} "
+            f"{format_time(abs(self.seconds))}: {self.reason}"
+        )
+
+    def _amount(self, number: float) -> str:
+        return format_rate(number, "FLOP") if self.kind == PRODUCTS else format_size(number)
+
+
+def surprises(priced: Priced, run: Run, shape: MeshShape) -> list[Surprise]:
+    """Everything that the program does otherwise than expected, the dearest first.
+
+    Args:
+        priced: the compiled program of a step of `run`, on a cluster.
+        run: what was asked for.
+        shape: on which mesh.
+
+    Raises:
+        InputError: a run that the trainer cannot run.
+    """
+    found = [
+        *_traffic(priced, run, shape),
+        *_unnamed(priced),
+        *_products(priced, run, shape),
+    ]
+    return sorted(found, key=lambda surprise: -abs(surprise.seconds))
+
+
+def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
+    """Entries of the table that differ, and collectives that are not in it."""
+    name: Callable[[Key], Key | None] = lambda key: key
+    if priced.cluster.virtual_devices:
+        run, name = replace(run, precision=replace(run.precision, compute="fp32")), _host_key
+    large, every = (_renamed(expected(run, shape, smallest), name) for smallest in (SMALLEST, 0))
+    calls = _calls(priced, name)
+    for key in dict.fromkeys([*large, *calls]):
+        of_key = calls.get(key, [])
+        big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= SMALLEST]
+        difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
+        in_all = every.get(key, 0.0), _bytes(of_key)
+        if _differ(difference.expected, difference.found) and _differ(*in_all):
+            yield _surprise(difference, _seconds(difference, priced))
+
+
+def _unnamed(priced: Priced) -> Iterator[Surprise]:
+    """Collectives among devices that no set of mesh axes groups like that."""
+    every = running_collectives(priced)
+    for kind in COLLECTIVE_KINDS:
+        calls = [(c, float(np.max(n))) for c, n in every if not c.axes and c.kind == kind]
+        if calls:
+            seconds = _sum(priced, (c.name for c, _ in calls))
+            yield Surprise("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)
+
+
+def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
+    """More (or fewer) FLOPs of matrix products than the model and its remat need."""
+    all_ = [(k, float(np.max(n))) for k, n in running_kernels(priced)]
+    found = float(sum(np.max(k.flops) * n for k, n in all_))
+    flash = any(k.kind == "attention" for k, _ in all_)
+    asked = _asked_flops(run, shape, flash)
+    if not found or not _differ(asked, found):
+        return
+    again = [(k, n) for k, n in all_ if AGAIN in k.name]
+    names, calls = tuple(k.name for k, _ in again), sum(n for _, n in again)
+    reason = NO_MEMORY if again and found > asked else NOT_EXPLAINED
+    for words, flops in buffer_flops(run, shape).items():
+        reason = words if not _differ(asked + flops, found) else reason
+    products = _sum(priced, (k.name for k, _ in all_ if np.any(k.flops)))
+    seconds = _sum(priced, names) if reason == NO_MEMORY else products * (1 - asked / found)
+    yield Surprise("", PRODUCTS, asked, found, calls, names, reason, seconds)
+
+
+def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
+    """FLOPs of matrix products on one device: of every score, whatever the mask, as they execute
+    (over `context`, those of chunks that meet).
+
+    A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices, and so
+    does the router of a stream whose sequence is whole. Flash attention, and any over `context`,
+    runs forward again only where the whole layer does; its backward pass has five products for the
+    two of its forward pass (arXiv 2205.14135, algorithm 4). A pipeline has idle ticks too.
+    """
+    flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
+    groups = dict(flops.groups)
+    if not rules_for(run, shape).axes("vocab") and not is_sequence_parallel(run, shape):
+        groups["head"] *= shape.tensor
+    if "router" in groups and not is_sequence_parallel(run, shape):
+        groups["router"] *= shape.tensor
+    if flash or shape.context > 1:
+        none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
+        forward = none.groups["attention"] / 3
+        backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
+        groups["attention"] = forward * (1 + (run.remat == "full") + backward)
+    groups = flops_in_ticks(run, shape, groups)
+    share = scores_share(run.model, run.batch.seq_len, shape.context)
+    groups["attention"] *= share * padding(run.model, shape.context)
+    return float(sum(groups.values())) / shape.devices
+
+
+def _surprise(difference: Difference, seconds: float) -> Surprise:
+    d, reason = difference, reason_of(difference)
+    return Surprise(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
+
+
+def _seconds(difference: Difference, priced: Priced) -> float:
+    """Of the difference: its share of the calls' time, or what the missing ones would take."""
+    d = difference
+    if d.found:
+        return _sum(priced, (c.name for c, _ in d.calls)) * (d.found - d.expected) / d.found
+    kind = next((kind for kind in COLLECTIVE_KINDS if kind == d.kind), SUMS[0])
+    groups = d.shape.groups(d.axes.split("+"))
+    cost = collective_time(kind, d.expected, groups, priced.cluster, priced.profile)
+    return -float(np.max(cost.time))
+
+
+def _calls(priced: Priced, name: Callable[[Key], Key | None]) -> dict[Key, Calls]:
+    """The collectives that run, by axes and kind, without those of groups of one."""
+    found: dict[Key, Calls] = {}
+    for collective, n in running_collectives(priced):
+        key = name(("+".join(collective.axes), collective.kind))
+        if collective.axes and key is not None:
+            found.setdefault(key, []).append((collective, float(np.max(n))))
+    return found
+
+
+def _host_key(key: Key) -> Key | None:
+    """As the CPU's compiler can be compared; None: it cannot."""
+    axes, kind = key
+    if kind not in SUMS:
+        return key
+    return None if "tensor" in axes.split("+") else (axes, "sum")
+
+
+def _renamed(table: Table, name: Callable[[Key], Key | None]) -> Table:
+    """The table under other keys, equal ones added up."""
+    found: Table = {}
+    for old, bytes_ in table.items():
+        key = name(old)
+        if key is not None:
+            found[key] = found.get(key, 0.0) + bytes_
+    return found
+
+
+def _differ(asked: float, found: float) -> bool:
+    return abs(found - asked) > ROUNDING * asked
+
+
+def _bytes(calls: Iterable[tuple[Collective, float]]) -> float:
+    return float(sum(np.max(c.bytes) * n for c, n in calls))
+
+
+def _evidence(calls: Calls) -> tuple[float, tuple[str, ...]]:
+    """Calls per step, and the lines."""
+    return sum(n for _, n in calls), tuple(dict.fromkeys(c.line for c, _ in calls))
+
+
+def _sum(priced: Priced, names: Iterable[str]) -> float:
+    """Seconds per step of these instructions."""
+    return float(sum(np.max(priced.timeline.by_step.get(name, 0.0)) for name in names))

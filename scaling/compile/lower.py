@@ -1,0 +1,186 @@
+"""From a jitted step to its compiled program, on devices that are here or on GPUs that are not.
+
+    mesh = absent_mesh(shape, cluster)                     GPUs that nobody has
+    lowered = jitted.lower(*abstract arguments on mesh)    a second
+    compiled = lowered.compile(options of the trainer)     seconds; no GPU, no CUDA toolkit
+
+The compiler options are the trainer's. Autotuning, which times kernels on the device, is off where
+there is no device; XLA then takes its default for each matrix product.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from scaling.compile.jitted import check_size
+from scaling.compile.mlir_locations import names_in
+from scaling.compile.options import compiler_options
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.xla_target import xla_target_text
+from scaling.program.versions import settings, versions
+
+WITHOUT_DEVICE: dict[str, bool | str | int] = {"xla_gpu_autotune_level": 0}
+NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
+WITH_ESTIMATES: dict[str, bool | str | int] = {"xla_gpu_collect_cost_model_stats": True}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A step lowered for a mesh, ready to be compiled, with all that decides what comes out."""
+
+    lowered: jax.stages.Lowered
+    mesh: Mesh
+    options: Mapping[str, bool | str | int]
+
+    @property
+    def key(self) -> str:
+        """Equal for equal programs: of the text, its names, the target, options and versions."""
+        first = self.mesh.devices.flat[0]
+        target = f"{first.platform} {first.device_kind} {getattr(first, 'compute_capability', '')}"
+        names = names_in(self.lowered.as_text(debug_info=True))
+        decides = (target, str(self.mesh), str(versions()), str(settings()))
+        options = json.dumps(dict(self.options), sort_keys=True)
+        text = "\n".join([self.lowered.as_text(), *names, *decides, options])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class CompiledText:
+    """What the compiler says about a step."""
+
+    text: str  # scheduled HLO
+    peak: int | None  # bytes on one device at the fullest moment, as planned
+    notes: tuple[str, ...] = ()
+
+
+def lower(jitted: Any, arguments: tuple[Any, ...]) -> Lowered:
+    """Lower a jitted function.
+
+    Args:
+        jitted: `jax.jit(...)` of anything.
+        arguments: pytrees of `jax.ShapeDtypeStruct` (or arrays) that carry NamedShardings.
+
+    Raises:
+        InputError: not a jitted function, or no argument has a sharding over a mesh of devices.
+    """
+    if not hasattr(jitted, "lower"):
+        raise InputError(f"{jitted!r} is not jitted: give jax.jit(function), donations included")
+    mesh = mesh_of(arguments)
+    with jax.set_mesh(mesh):
+        lowered = jitted.lower(*arguments)
+    options: dict[str, bool | str | int] = dict(compiler_options(mesh.devices.flat[0].platform))
+    return Lowered(lowered, mesh, {**options, **({} if is_present(mesh) else WITHOUT_DEVICE)})
+
+
+def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
+    """Compile, and take the text and the planned memory.
+
+    Args:
+        lowered: what to compile.
+        estimates: ask XLA for its own cost of every operation; where it has no table for the chip,
+            a note says so and there are none.
+
+    Raises:
+        InputError: XLA cannot compile it for devices that are not here.
+    """
+    try:
+        return _compiled(lowered, {**lowered.options, **(WITH_ESTIMATES if estimates else {})})
+    except jax.errors.JaxRuntimeError as error:
+        if estimates and "NOT_FOUND" in str(error):
+            return replace(compile_text(lowered), notes=(NO_TABLE,))
+        if is_present(lowered.mesh):
+            raise
+        raise InputError(
+            f"XLA cannot compile this for {lowered.mesh.devices.flat[0].device_kind} where there "
+            f"is none ({str(error).splitlines()[0]}); if a library is missing: "
+            "pip install 'scaling[deviceless]'"
+        ) from None
+
+
+def mesh_of(arguments: Any) -> Mesh:
+    """The mesh that the arguments' shardings are over.
+
+    Raises:
+        InputError: none of them has one.
+    """
+    for leaf in jax.tree.leaves(arguments):
+        mesh = getattr(getattr(leaf, "sharding", None), "mesh", None)
+        if isinstance(mesh, Mesh):
+            return mesh
+    raise InputError(
+        "no argument says on which mesh it lies: give jax.ShapeDtypeStruct(shape, dtype, sharding="
+        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.meshes.devices.absent_mesh("
+        "shape, cluster)"
+    )
+
+
+def check_order(mesh: Mesh) -> None:
+    """Raise InputError unless the devices of a mesh stand in the order of their ids.
+
+    The place in the mesh is taken for the place in the cluster: who shares a node with whom.
+    """
+    ids = [device.id for device in mesh.devices.flat]
+    for before, after in pairwise(ids):
+        if after <= before:
+            sizes = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
+            raise InputError(
+                f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
+                "whose devices ascend can be priced: order the axes by who is to share a node "
+                "instead of the devices (the last axis has neighbours), as in "
+                "scaling.compile.jitted.mesh(axes, cluster)"
+            )
+
+
+def is_present(mesh: Mesh) -> bool:
+    """Whether the devices of a mesh are on this job's machines, and not only described."""
+    device = mesh.devices.flat[0]
+    try:
+        return device in jax.devices(device.platform)
+    except RuntimeError:  # jax runs without this platform
+        return False
+
+
+def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
+    """What the compiler is told about the chip; empty where it asks the chip itself.
+
+    Raises:
+        InputError: the mesh is not of this cluster.
+    """
+    present, device = is_present(mesh), mesh.devices.flat[0]
+    if cluster is None:
+        if not present:
+            raise InputError(f"say for which cluster the mesh of {device.device_kind} was made")
+        return ""
+    kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title
+    if device.device_kind != kind:
+        raise InputError(
+            f"the step is for {device.device_kind}, {cluster.name} has {kind}: make its mesh with "
+            "scaling.compile.jitted.mesh(axes, cluster)"
+        )
+    check_size(mesh.size, cluster)
+    return "" if present else xla_target_text(cluster.accelerator)
+
+
+def _compiled(lowered: Lowered, options: dict) -> CompiledText:
+    compiled = lowered.lowered.compile(compiler_options=options)
+    text = compiled.as_text()
+    assert text is not None  # of a program just compiled
+    return CompiledText(text, planned_peak(compiled, lowered.mesh))
+
+
+def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:
+    """Bytes; XLA's CPU compiler leaves temporaries out of its peak: there, all it allocates."""
+    plan = compiled.memory_analysis()
+    if plan is None:
+        return None
+    if mesh.devices.flat[0].platform == "cpu":
+        results = plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return plan.argument_size_in_bytes + plan.temp_size_in_bytes + results
+    return plan.peak_memory_in_bytes

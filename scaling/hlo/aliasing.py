@@ -1,0 +1,130 @@
+"""Whose memory a result takes: that of an operand, passed on, updated or written over.
+
+    bitcast, tuple, get-tuple-element     name a part of what is there
+    x-start                               (operands, results, ...): the operands are passed on
+    x-done                                the results of the start
+    dynamic-update-slice                  writes into its operand, alone or as the root of a fusion
+    elementwise operations                may write over an operand that nobody needs any more
+
+These are the rules of XLA's buffer assignment (openxla/xla, xla/hlo/analysis/
+hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
+"""
+
+from scaling.hlo.inplace import results, update_in_place
+from scaling.hlo.parse import Computation, Instruction, Module, read_aliases
+from scaling.hlo.shapes import Array, Path, arrays, size
+
+Source = tuple[int, Path]  # number of an operand, index in its shape
+
+PASSED_ON = ("bitcast", "optimization-barrier", "opt-barrier", "add-dependency", "while")
+ELEMENTWISE = frozenset(
+    "abs add and atan2 bitcast cbrt ceil clamp compare complex convert cosine divide erf "
+    "exponential exponential-minus-one floor imag is-finite log log-plus-one logistic maximum "
+    "minimum multiply negate not or popcnt power real reduce-precision remainder "
+    "round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithmetic "
+    "shift-right-logical sign sine sqrt subtract tan tanh xor".split()
+)
+SUMS = ("all-reduce", "all-reduce-start")  # each result may take the place of its operand
+ACCUMULATING = ("scatter", "select-and-scatter")  # over the first operand
+STATED = "output_to_operand_aliasing"  # of custom calls and fusions
+
+
+def source_of(
+    instruction: Instruction, path: Path, computation: Computation, module: Module
+) -> Source | None:
+    """The part of an operand whose memory holds the result at `path`; None: memory of its own."""
+    return _passed_on(instruction, path, computation) or _updated(instruction, path, module)
+
+
+def may_write_over(instruction: Instruction, computation: Computation, module: Module) -> list[int]:
+    """Numbers of the operands of whose memory the results may take the place."""
+    operands = computation.operands(instruction)
+    whole = [i for i, operand in enumerate(operands) if isinstance(operand.shape, Array)]
+    if instruction.opcode in SUMS:
+        return whole
+    if instruction.opcode in ACCUMULATING:
+        return whole[:1]
+    if instruction.opcode in ELEMENTWISE or instruction.opcode == "copy":
+        return [i for i in whole if size(operands[i].shape) == size(instruction.shape)]
+    if instruction.opcode == "fusion" and "kind=kLoop" in instruction.attributes:
+        (called,) = instruction.called("calls")
+        inner = module.computations[called]
+        return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
+    return []
+
+
+def holds_operands(instruction: Instruction, computation: Computation) -> bool:
+    """Whether the shape of an asynchronous start begins with its operands.
+
+    Those of jax 0.10's all-reduces have the results only.
+    """
+    shape = instruction.shape
+    operands = sum(size(operand.shape) for operand in computation.operands(instruction))
+    return isinstance(shape, tuple) and len(shape) > 1 and size(shape[0]) == operands
+
+
+def _passed_on(instruction: Instruction, path: Path, computation: Computation) -> Source | None:
+    opcode = instruction.opcode
+    if opcode in PASSED_ON or opcode == "async-update":
+        return 0, path
+    if opcode == "get-tuple-element":
+        return 0, (int(instruction.attribute("index") or 0), *path)
+    if opcode == "tuple":
+        return path[0], path[1:]
+    if opcode == "copy-start":  # (destination, source, context)
+        return (0, path[1:]) if path[0] == 1 else None
+    if opcode == "copy-done":
+        return 0, (0, *path)
+    if opcode.endswith("-done"):
+        start = _start(instruction, computation)
+        return 0, (1, *path) if holds_operands(start, computation) else path
+    if opcode.endswith("-start") and path[:1] == (0,) and holds_operands(instruction, computation):
+        return (path[1], path[2:]) if len(path) > 1 else (0, ())
+    return None
+
+
+def _start(done: Instruction, computation: Computation) -> Instruction:
+    """The instruction that started what `done` ends."""
+    start = computation.operands(done)[0]
+    return _start(start, computation) if start.opcode == "async-update" else start
+
+
+def _updated(instruction: Instruction, path: Path, module: Module) -> Source | None:
+    """The operand that is updated in place."""
+    if instruction.opcode == "dynamic-update-slice":
+        return 0, ()
+    if stated := instruction.attribute(STATED):
+        return read_aliases(stated).get(path)
+    if instruction.opcode != "fusion":
+        return None
+    (called,) = instruction.called("calls")
+    inner = module.computations[called]
+    made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root
+    update = update_in_place(made, inner)
+    if update is None or update.instruction.opcode != "dynamic-update-slice":
+        return None
+    return update.parameter.parameter_number, ()
+
+
+def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:
+    """Whether each element is needed for the same element of one result only, as large as it."""
+    todo, seen, results = [parameter], {parameter.name}, []
+    while todo:
+        made = todo.pop()
+        users = [user for user in inner.users[made.name] if not _is_end(user)]
+        if made.is_root or len(users) < len(inner.users[made.name]):
+            results.append(made)
+        if any(user.opcode not in ELEMENTWISE for user in users):
+            return False
+        todo += [user for user in users if user.name not in seen]
+        seen |= {user.name for user in users}
+    return len(results) == 1 and _is_like(results[0], parameter)
+
+
+def _is_end(instruction: Instruction) -> bool:
+    return instruction.is_root and instruction.opcode == "tuple"
+
+
+def _is_like(first: Instruction, second: Instruction) -> bool:
+    one, other = arrays(first.shape), arrays(second.shape)
+    return [(a.elements, a.bytes) for a in one] == [(a.elements, a.bytes) for a in other]

@@ -1,0 +1,238 @@
+"""What an instruction moves between devices: kind of collective, mesh axes, bytes, and how it runs.
+
+    bytes = operands                    all-reduce, all-to-all, permute, broadcast
+            operands x group members    all-gather: what it makes whole
+            operands                    reduce-scatter: what is still whole
+
+which is the size that nccl-tests counts by. It is computed from the operands and must agree with
+the result, however the compiler spells that: alone, or with the operands in a tuple.
+
+An instruction that may communicate but is not understood is an error, never free.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scaling.hlo.custom_calls import type_name
+from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.replica_groups import axes_of, axes_of_pairs, groups_of, pairs_of
+from scaling.hlo.shapes import Array, arrays, size
+from scaling.program.ir import CollectiveKind
+
+_KINDS: dict[str, CollectiveKind] = {
+    "all-gather": "all-gather",
+    "all-reduce": "all-reduce",
+    "reduce-scatter": "reduce-scatter",
+    "all-to-all": "all-to-all",
+    "ragged-all-to-all": "all-to-all",
+    "collective-permute": "permute",
+    "collective-broadcast": "broadcast",
+}
+# opcode -> kind, synchronous and asynchronous
+KINDS: dict[str, CollectiveKind] = _KINDS | {f"{op}-start": kind for op, kind in _KINDS.items()}
+
+# opcode -> the attribute that names the computation it runs as one operation
+WRAPPERS = {
+    "async-start": "calls",
+    "fusion": "calls",
+    "fusion-start": "calls",
+    "call-start": "to_apply",
+}
+BLOCKS = (
+    "to_apply", "body", "condition", "branch_computations", "true_computation", "false_computation",
+)  # fmt: skip
+BLOCKS_OF = ("call", "while", "conditional")  # operations whose blocks are walked one by one
+
+COMMUNICATING = re.compile(r"(?:^|-)(?:all-|collective|permute|reduce-scatter|send|recv)")
+# custom-call targets that move data between devices, or may
+TARGETS = {
+    "nccl|rccl": "calls the collective library itself",
+    "nvshmem": "reads and writes the memory of other devices",
+    "mosaic_gpu": "is a kernel that can read and write the memory of other devices",
+    "all_?reduce|all_?gather|reduce_?scatter|all_?to_?all": "is named like a collective",
+    "collective|permute|sendrecv|mpi_|gloo": "is named like a collective",
+}
+DEFAULT_STRATEGIES = ("", "default", "invalid")  # of collective_backend_config
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One communicating instruction; several tensors that travel together are one."""
+
+    kind: CollectiveKind
+    axes: tuple[str, ...] | None  # mesh axes in mesh order; None: the groups are those of no axes
+    groups: np.ndarray = field(compare=False)  # device numbers [groups, members]; a permute's pairs
+    bytes: int  # nccl-tests size of the call
+    dtype: str  # of most of the bytes: bf16, fp32
+    is_async: bool  # runs beside the compute stream
+    hint: str = ""  # how the compiler runs it where that is not the default: "triton-one-shot"
+    by_axes: bool = True  # the axes say who talks to whom; of a permute: to the next one along them
+
+
+def communication_of(
+    instruction: Instruction, computation: Computation, module: Module, mesh: Mapping[str, int]
+) -> Communication | None:
+    """What `instruction` moves between devices.
+
+    The second half of an asynchronous pair (`-done`, `-update`) moves nothing of its own. A fusion
+    or asynchronous call around one collective is that collective. Operations whose blocks run one
+    by one (`while`, `conditional`, `call`) are for the caller to walk.
+
+    Args:
+        instruction: of `computation`, which is of `module`.
+        mesh: axis sizes, outermost first; device numbers are row-major coordinates.
+
+    Returns:
+        None if it moves nothing between devices; transfers to and from the host are not counted.
+
+    Raises:
+        UnknownHlo: an instruction that may communicate and is not known, groups that do not read,
+            operands and result that do not agree.
+    """
+    opcode = instruction.opcode
+    if opcode in KINDS:
+        return _collective(instruction, computation, mesh)
+    if opcode.endswith(("-done", "-update")):
+        return None
+    if opcode in WRAPPERS:
+        return _wrapped(instruction, module, mesh)
+    reason = _suspicion(instruction)
+    if reason:
+        raise UnknownHlo(f"{instruction.name} {reason}: {_excerpt(instruction)}")
+    return None
+
+
+def _collective(
+    instruction: Instruction, computation: Computation, mesh: Mapping[str, int]
+) -> Communication:
+    opcode = instruction.opcode.removesuffix("-start")
+    devices = math.prod(mesh.values())
+    hint = _strategy(instruction)
+    axes: tuple[str, ...] | None
+    if opcode == "collective-permute":
+        groups = pairs_of(instruction, devices)
+        axes, is_ring = axes_of_pairs(groups, mesh)
+        by_axes = is_ring or not axes
+        hint = hint or ("" if is_ring else "no-ring")
+    else:
+        groups = groups_of(instruction, devices)
+        axes = axes_of(groups, mesh)
+        by_axes = axes is not None
+    sent = _sent(instruction, computation)
+    bytes_ = _payload(instruction, sent, groups.shape[1])
+    dtype = type_name(max(sent, key=lambda array: array.bytes).dtype)
+    is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
+    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, hint, by_axes)
+
+
+def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
+    """The tensors that a collective sends."""
+    operands = [operand.shape for operand in computation.operands(instruction)]
+    if instruction.opcode.startswith("ragged"):
+        operands = operands[:1]  # then: where to, and offsets and sizes of the parts
+    sent = [array for shape in operands for array in arrays(shape)]
+    if not sent:
+        raise UnknownHlo(f"{instruction.name} sends nothing: {_excerpt(instruction)}")
+    return sent
+
+
+def _payload(instruction: Instruction, sent: list[Array], members: int) -> int:
+    """nccl-tests size of a collective of `members` devices.
+
+    A ragged all-to-all says only when it runs how much it sends: the whole buffer is counted.
+    """
+    operands = sum(array.bytes for array in sent)
+    opcode = instruction.opcode.removesuffix("-start")
+    result = {"all-gather": operands * members, "reduce-scatter": operands / members}
+    if not opcode.startswith("ragged"):
+        _check_result(instruction, sent, result.get(opcode, operands))
+    return operands * members if opcode == "all-gather" else operands
+
+
+def _check_result(instruction: Instruction, sent: list[Array], result: float) -> None:
+    """Raise UnknownHlo unless the shape has the bytes of the result, alone or after the operands'.
+
+    An asynchronous one is `(operands, results, ...)`; jax 0.10's all-reduce-start results only.
+    """
+    shape = instruction.shape
+    operands = sum(array.bytes for array in sent)
+    alone = size(shape) == result and len(arrays(shape)) == len(sent)
+    parts = shape if isinstance(shape, tuple) and instruction.opcode.endswith("-start") else ()
+    follows = [size(part) for part in parts[:2]] == [operands, result]
+    if not alone and not follows:
+        raise UnknownHlo(
+            f"{instruction.name} sends {operands} bytes and should make {result:g}, but its shape "
+            f"has {size(shape)}: {_excerpt(instruction)}"
+        )
+
+
+def _wrapped(
+    instruction: Instruction, module: Module, mesh: Mapping[str, int]
+) -> Communication | None:
+    """The one collective inside a fusion or an asynchronous call."""
+    names = instruction.called(WRAPPERS[instruction.opcode])
+    found = [inside for name in names for inside in _inside(name, module, mesh)]
+    if len(found) > 1:
+        raise UnknownHlo(f"{instruction.name} holds several collectives: {_excerpt(instruction)}")
+    if not found:
+        return None
+    is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
+    return replace(found[0], is_async=is_async)
+
+
+def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Communication]:
+    """What the instructions of a computation move, and of those it calls."""
+    computation = module.computations[name]
+    found = []
+    for instruction in computation:
+        inner = communication_of(instruction, computation, module, mesh)
+        found += [inner] if inner else []
+        if instruction.opcode in BLOCKS_OF:
+            blocks = [block for key in BLOCKS for block in instruction.called(key)]
+            repeated = [c for block in blocks for c in _inside(block, module, mesh)]
+            if repeated and instruction.opcode != "call":
+                raise UnknownHlo(f"{name} communicates in a loop: {_excerpt(instruction)}")
+            found += repeated
+    return found
+
+
+def _suspicion(instruction: Instruction) -> str:
+    """Why an instruction of another opcode may communicate; empty if it does not."""
+    opcode = instruction.opcode
+    if opcode in ("send", "recv") and instruction.attribute("is_host_transfer") == "true":
+        return ""
+    if COMMUNICATING.search(opcode):
+        return f"({opcode}) communicates in a way that is not known"
+    if opcode.startswith("custom-call"):
+        target = (instruction.attribute("custom_call_target") or "").lower()
+        for pattern, reason in TARGETS.items():
+            if re.search(pattern, target):
+                return f"(custom call {target}) {reason}"
+    for name in ("replica_groups", "source_target_pairs", "channel_id"):
+        if name in instruction.attributes and instruction.attribute(name) is not None:
+            return f"({opcode}) has {name}, so it communicates in a way that is not known"
+    return ""
+
+
+def _is_sync(instruction: Instruction) -> bool:
+    """Whether the compiler decided to run both halves of the pair at once."""
+    return bool(_collective_config(instruction).get("is_sync", False))
+
+
+def _strategy(instruction: Instruction) -> str:
+    """`KERNEL_STRATEGY_TRITON_ONE_SHOT` as "triton-one-shot"; the default as ""."""
+    name = str(_collective_config(instruction).get("kernel_strategy", ""))
+    name = name.removeprefix("KERNEL_STRATEGY_").lower().replace("_", "-")
+    return "" if name in DEFAULT_STRATEGIES else name
+
+
+def _collective_config(instruction: Instruction) -> Mapping[str, object]:
+    return instruction.backend_config.get("collective_backend_config", {})
+
+
+def _excerpt(instruction: Instruction) -> str:
+    return repr(instruction.line.strip()[:300])

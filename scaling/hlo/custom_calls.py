@@ -1,0 +1,207 @@
+"""Matrix products in every form that XLA gives them: dot, convolution, calls of libraries.
+
+    dot, __cublas$gemm, __cublas$lt$matmul, __onednn$matmul     2 batch m n k
+    convolution, __cudnn$conv...     2 (batch x positions) features (inputs x window)
+    __cudnn$fmha...                  forward 2 products, backward 5, of 2 B N S T H each
+
+B sequences, N query heads, S queries, T keys, H the length of a head. Attention is counted as a
+full square of S x T scores whatever the mask, so that it compares with `models.accounting`. That
+credits the backward pass with 4 products (two gradients of two); the kernel multiplies queries and
+keys once more, because the scores are not stored. `train_flops` has that recomputation under
+remat "selective", and agrees; under "none" and "full" a program has one `scores` per layer more.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from scaling.hlo.parse import Computation, Instruction, UnknownHlo
+from scaling.hlo.shapes import Array, arrays
+
+# XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
+NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
+SIDES = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")  # of a dot's dimensions
+# A product may say what it computes in: dot_tf32_tf32_f32 (xla_data.proto, PrecisionConfig).
+ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
+FORWARD_PRODUCTS = (1, 1)  # along H of queries and keys: scores; along H of values: their average
+BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
+# Library calls by name (those of NVIDIA: openxla/xla, xla/service/gpu/cublas_cudnn.cc).
+CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8")
+CONVOLUTIONS = (
+    *("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward"),
+    *("__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"),
+)
+ATTENTION = "__cudnn$fmha"  # how those of attention begin
+ONEDNN = "__onednn$matmul"
+SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array after the results
+
+
+@dataclass(frozen=True)
+class Product:
+    """One matrix product, or those of one attention."""
+
+    kind: Literal["matmul", "attention"]
+    flops: float
+    dtype: str  # of the operands
+    dims: tuple[int, ...]  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
+    transcendentals: float = 0.0
+    may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
+
+
+def product_of(instruction: Instruction, computation: Computation) -> Product | None:
+    """The product that `instruction` is; None if it is none, or a call of something unknown.
+
+    Raises:
+        UnknownHlo: a library's call without the configuration that says what it computes.
+    """
+    target = target_of(instruction)
+    is_attention = target.startswith(ATTENTION)
+    is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, ONEDNN)
+    if instruction.opcode not in ("dot", "convolution") and not is_known:
+        return None
+    operands = [arrays(operand.shape)[0] for operand in computation.operands(instruction)]
+    if instruction.opcode == "dot":
+        return _dot(instruction, operands)
+    if target in CUBLAS:
+        return _cublas(instruction, operands)
+    if is_attention:
+        return _attention(instruction, operands, backward="Backward" in target)
+    if target == ONEDNN:
+        return _onednn(instruction, operands)
+    forward = _as_forward(target, operands[0], operands[1], _result(instruction))
+    return _convolution(instruction, *forward, nvidia=bool(target))
+
+
+def target_of(instruction: Instruction) -> str:
+    """Name of the function that a custom call calls; "" for any other instruction."""
+    if instruction.opcode != "custom-call":
+        return ""
+    return (instruction.attribute("custom_call_target") or "").strip('"')
+
+
+def written_by(instruction: Instruction) -> list[Array]:
+    """The arrays that an instruction writes, without the scratch memory of a library's call."""
+    found = arrays(instruction.shape)
+    is_library = target_of(instruction).startswith(("__cublas$", "__cudnn$"))
+    if is_library and len(found) > 1 and found[-1].dtype in SCRATCH and len(found[-1].dims) == 1:
+        return found[:-1]
+    return found
+
+
+def type_name(xla: str) -> str:
+    """`bf16`, `fp32`, `fp8` for XLA's `bf16`, `f32`, `f8e4m3fn`."""
+    return NAMES.get(xla, re.sub(r"^f([48])e.*", r"fp\1", xla))
+
+
+def _dot(instruction: Instruction, operands: list[Array]) -> Product:
+    sides = [_numbers(instruction.attribute(f"{side}_dims")) for side in SIDES]
+    algorithm = instruction.attribute("algorithm") or ""
+    dims = _dot_dims(operands, *sides)
+    return _matmul(operands[0], dims, _is_exact(instruction), algorithm)
+
+
+def _is_exact(instruction: Instruction) -> bool:
+    return "highest" in (instruction.attribute("operand_precision") or "")
+
+
+def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
+    config = _stated(instruction, "gemm_backend_config")
+    numbers = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
+    sides = [[int(n) for n in numbers.get(f"{side}_dimensions", ())] for side in SIDES]
+    precision = config.get("precision_config", {})
+    exact = "HIGHEST" in precision.get("operand_precision", ())
+    dims, algorithm = _dot_dims(operands, *sides), precision.get("algorithm", "")
+    return _matmul(operands[0], dims, exact, algorithm, nvidia=True)
+
+
+def _onednn(instruction: Instruction, operands: list[Array]) -> Product:
+    """Transposed operands or not, the result is [..., m, n] and the left one has m x k."""
+    *batch, m, n = (1, *_result(instruction).dims)
+    k = operands[0].elements // (math.prod(batch) * m)
+    return _matmul(operands[0], (math.prod(batch), m, n, k), exact=True, algorithm="")
+
+
+def _dot_dims(
+    operands: list[Array],
+    lhs_batch: list[int],
+    lhs_contracting: list[int],
+    rhs_batch: list[int],
+    rhs_contracting: list[int],
+) -> tuple[int, int, int, int]:
+    lhs, rhs = operands[0].dims, operands[1].dims
+    batch = math.prod(lhs[i] for i in lhs_batch)
+    k = math.prod(lhs[i] for i in lhs_contracting)
+    m = math.prod(size for i, size in enumerate(lhs) if i not in lhs_batch + lhs_contracting)
+    n = math.prod(size for i, size in enumerate(rhs) if i not in rhs_batch + rhs_contracting)
+    return batch, m, n, k
+
+
+def _matmul(
+    lhs: Array, dims: tuple[int, ...], exact: bool, algorithm: str, nvidia: bool = False
+) -> Product:
+    """Two FLOPs per multiply-add, eight per complex one."""
+    flops = (8.0 if lhs.dtype.startswith("c") else 2.0) * math.prod(dims)
+    stated = ALGORITHM.search(algorithm.upper())
+    if stated:
+        return Product("matmul", flops, type_name(stated[1].lower()), dims)
+    may_round = lhs.dtype == "f32" and not exact
+    dtype = "tf32" if nvidia and may_round else type_name(lhs.dtype)
+    return Product("matmul", flops, dtype, dims, may_round=may_round)
+
+
+def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> Product:
+    """One exponential per score, in each direction."""
+    where = ("cudnn_fmha_backend_config", "intermediate_tensor_shape", "dimensions")
+    scores = tuple(int(n) for n in _stated(instruction, *where))
+    batch, heads, queries, _ = scores
+    query, key, value = operands[:3]
+    head_dim = query.elements // (batch * heads * queries)
+    value_dim = head_dim * value.elements // key.elements
+    along_keys, along_values = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
+    pairs = float(math.prod(scores))
+    flops = 2 * pairs * (along_keys * head_dim + along_values * value_dim)
+    return Product("attention", flops, type_name(query.dtype), (*scores, head_dim), pairs)
+
+
+def _as_forward(target: str, first: Array, second: Array, result: Array) -> tuple[Array, Array]:
+    """Kernel and output of the convolution that a gradient belongs to: it costs the same."""
+    if "BackwardInput" in target:
+        return second, first
+    return (result, second) if "BackwardFilter" in target else (second, result)
+
+
+def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia: bool) -> Product:
+    """As a product of unfolded windows, those that hang over the edge included.
+
+    `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).
+    """
+    stated = instruction.attribute("dim_labels")
+    if stated is None:
+        raise UnknownHlo(f"no dim_labels: {instruction.line.strip()[:200]!r}")
+    labels = stated.split("_")[1]
+    features = kernel.dims[labels.index("o")]
+    groups = int(instruction.attribute("feature_group_count") or 1)
+    dims = (groups, output.elements // features, features // groups, kernel.elements // features)
+    holes = re.search(r"lhs_dilate=([\dx]+)", instruction.attribute("window") or "")
+    zeros = math.prod(int(n) for n in holes[1].split("x")) if holes else 1  # input spread by these
+    product = _matmul(kernel, dims, _is_exact(instruction), algorithm="", nvidia=nvidia)
+    return replace(product, flops=product.flops / zeros)
+
+
+def _stated(instruction: Instruction, *keys: str) -> Any:
+    """What the backend's configuration says under these keys, one inside the other."""
+    found: Any = instruction.backend_config
+    for key in keys:
+        if key not in found:
+            raise UnknownHlo(f"no {key!r} in the configuration: {instruction.line.strip()[:200]!r}")
+        found = found[key]
+    return found
+
+
+def _result(instruction: Instruction) -> Array:
+    return arrays(instruction.shape)[0]
+
+
+def _numbers(text: str | None) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", text or "")]

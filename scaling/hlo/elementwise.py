@@ -1,0 +1,154 @@
+"""What an instruction computes besides matrix products: vector FLOPs and transcendentals.
+
+    add, compare, select, convert ...   one FLOP per element of the result
+    exponential, rsqrt, power ...       one transcendental per element of the result
+    reduce                              its function, (elements in - elements out) times
+    copy, transpose, gather ...         nothing: bytes only
+
+The counts are those of XLA's HloCostAnalysis (openxla/xla, xla/service/hlo_cost_analysis.cc),
+except for `sort` and `topk`, which count comparisons along the sorted dimension, and `fft`.
+"""
+
+import math
+import re
+
+from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.shapes import arrays
+
+# Instructions that only name or order values: no kernel runs.
+FREE = frozenset(
+    {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "partition-id"}
+    | {"replica-id", "after-all", "add-dependency", "opt-barrier", "get-dimension-size", "domain"}
+    | {"rng-get-and-update-state"}
+)
+
+# Bytes move, nothing is computed.
+MOVES = frozenset(
+    {"copy", "transpose", "reshape", "broadcast", "iota", "slice", "dynamic-slice", "pad"}
+    | {"dynamic-update-slice", "gather", "concatenate", "reverse", "bitcast-convert"}
+    | {"dynamic-reshape"}
+)
+
+TRANSCENDENTAL = frozenset(
+    {"exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "power"}
+    | {"sqrt", "rsqrt", "cbrt", "tanh", "sine", "cosine", "tan", "atan2", "erf"}
+    | {"acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh"}
+)
+
+ARITHMETIC = frozenset(
+    {"add", "subtract", "multiply", "divide", "remainder", "negate", "abs", "sign"}
+    | {"maximum", "minimum", "clamp", "compare", "select", "convert", "stochastic-convert"}
+    | {"and", "or", "xor", "not", "shift-left", "shift-right-logical", "shift-right-arithmetic"}
+    | {"floor", "ceil", "round-nearest-afz", "round-nearest-even", "is-finite", "popcnt"}
+    | {"count-leading-zeros", "reduce-precision", "complex", "real", "imag", "mulhi"}
+)
+
+FFT_FLOPS = 5  # x N log2 N of a complex transform: the convention of fftw.org/speed
+
+Vector = tuple[float, float]  # vector FLOPs, transcendentals
+NOTHING: Vector = (0.0, 0.0)
+
+
+def vector_work(instruction: Instruction, computation: Computation, module: Module) -> Vector:
+    """Vector FLOPs and transcendentals of one instruction that is no product, fusion or call.
+
+    Args:
+        instruction: stands in `computation`.
+        computation: has the operands' shapes.
+        module: has the functions that reductions apply.
+
+    Raises:
+        UnknownHlo: an operation that is in none of the tables, with its line.
+    """
+    opcode = instruction.opcode
+    if opcode in FREE or opcode in MOVES:
+        return NOTHING
+    count = _elements(instruction)
+    if opcode in TRANSCENDENTAL or opcode in ("rng", "rng-bit-generator"):
+        return 0.0, count  # a random number costs about as much, as XLA has it
+    if opcode in ARITHMETIC:
+        return count, 0.0
+    if opcode in ("sort", "topk", "fft"):
+        return _n_log_n(instruction, computation), 0.0
+    if opcode in APPLIED:
+        return _applied(instruction, computation, module)
+    raise UnknownHlo(f"no cost is known for {opcode!r}: {instruction.line.strip()[:200]}")
+
+
+def window_size(instruction: Instruction) -> tuple[int, ...]:
+    """`window={size=3x32 stride=3x32}` -> (3, 32); () without one."""
+    found = re.search(r"size=([\dx]+)", instruction.attribute("window") or "")
+    return tuple(int(n) for n in found[1].split("x")) if found else ()
+
+
+def _reduced(instruction: Instruction, computation: Computation) -> float:
+    return _operand(instruction, computation, 0) - _elements(instruction)
+
+
+def _windowed(instruction: Instruction, computation: Computation) -> float:
+    return (math.prod(window_size(instruction)) - 1) * _elements(instruction)
+
+
+def _selected(instruction: Instruction, computation: Computation) -> float:
+    return (math.prod(window_size(instruction)) - 1) * _operand(instruction, computation, 1)
+
+
+def _scattered(instruction: Instruction, computation: Computation) -> float:
+    """Operands are arrays, indices, updates: as many updates as arrays."""
+    updates = len(instruction.operands) // 2 + 1
+    return _operand(instruction, computation, updates)
+
+
+def _source(instruction: Instruction, computation: Computation) -> float:
+    return _operand(instruction, computation, 1)
+
+
+def _mapped(instruction: Instruction, computation: Computation) -> float:
+    return _elements(instruction)
+
+
+# Operation -> the functions that it applies, and how often.
+APPLIED = {
+    "reduce": (("to_apply", _reduced),),
+    "reduce-window": (("to_apply", _windowed),),
+    "scatter": (("to_apply", _scattered),),
+    "map": (("to_apply", _mapped),),
+    "select-and-scatter": (("select", _selected), ("scatter", _source)),
+}
+
+
+def _applied(instruction: Instruction, computation: Computation, module: Module) -> Vector:
+    flops = transcendentals = 0.0
+    for attribute, times in APPLIED[instruction.opcode]:
+        (name,) = instruction.called(attribute)
+        function, n = module.computations[name], times(instruction, computation)
+        for inner in function:
+            vector, transcendental = vector_work(inner, function, module)
+            flops += n * vector
+            transcendentals += n * transcendental
+    return flops, transcendentals
+
+
+def _n_log_n(instruction: Instruction, computation: Computation) -> float:
+    """elements x log2(length), the length of the last or the sorted dimension.
+
+    As of any operation, the bytes of a `sort` are counted once, read and written, though a sort
+    that does not fit into a cache goes over them in several passes: its time is a lower bound.
+    """
+    operand = arrays(computation.operands(instruction)[0].shape)[0]
+    along = re.findall(r"\d+", instruction.attribute("dimensions") or "")
+    length = operand.dims[int(along[0]) if along else -1] if operand.dims else 1
+    comparisons = operand.elements * math.log2(max(length, 1))
+    if instruction.opcode != "fft":
+        return comparisons
+    lengths = re.findall(r"\d+", instruction.attribute("fft_length") or "")
+    return FFT_FLOPS * operand.elements * math.log2(math.prod(int(n) for n in lengths))
+
+
+def _elements(instruction: Instruction) -> float:
+    """Elements of the result; of the first one, if there are several."""
+    return float(arrays(instruction.shape)[0].elements)
+
+
+def _operand(instruction: Instruction, computation: Computation, number: int) -> float:
+    return float(arrays(computation.operands(instruction)[number].shape)[0].elements)

@@ -1,0 +1,127 @@
+"""What a kernel consists of: the instructions of a fusion, and the share of each array it touches.
+
+A fusion is read backwards, from its result to its parameters: each instruction inside makes the
+share of its elements that its users need, and slices need little of their operand. These shares
+weigh the arithmetic, and those of the parameters are what is read. A result that is an operand
+updated in place costs its new elements only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from scaling.hlo.inplace import UPDATING, results, update_in_place
+from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.shapes import arrays
+
+SLICING = ("slice", "dynamic-slice", "gather", "broadcast")  # need no more than they make
+
+
+@dataclass(frozen=True)
+class Part:
+    """An instruction that a kernel runs, and the share of its elements that are needed."""
+
+    instruction: Instruction
+    computation: Computation
+    share: float
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a kernel consists of, and which share of each operand and result it touches."""
+
+    parts: list[Part]
+    read: list[float]
+    written: list[float]
+
+
+def alone(instruction: Instruction, computation: Computation, module: Module) -> Inside:
+    """An instruction that is a kernel of its own; one that updates an operand does so in place."""
+    count = len(instruction.operands)
+    read = [_share(instruction, i, computation, module, in_place=True) for i in range(count)]
+    written = [_new(instruction, computation)] * len(arrays(instruction.shape))
+    return Inside([Part(instruction, computation, 1.0)], read, written)
+
+
+def fused(body: Computation, module: Module) -> Inside:
+    in_place = _updates_in_place(body)
+    needed = _needed(body, module, {update.name for update in in_place.values()})
+    parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
+    read = [needed[parameter.name] for parameter in body.parameters]
+    written = []
+    for leaf in results(body):
+        update = in_place.get(leaf.name)
+        written += [_new(update, body) if update else 1.0] * len(arrays(leaf.shape))
+    return Inside(parts, read, written)
+
+
+def _needed(body: Computation, module: Module, in_place: set[str]) -> dict[str, float]:
+    """Instruction of a fusion -> the share of its elements that the results need.
+
+    Those that several slices take add up. Those that pass several ways to one slice do not.
+    """
+    demands: dict[str, dict[object, float]] = {name: {} for name in body.instructions}
+    demands[body.root.name] = {body.root.name: 1.0}
+    for instruction in reversed(body.instructions.values()):  # users come after their operands
+        own = demands[instruction.name]
+        for i, name in enumerate(instruction.operands):
+            share = _share(instruction, i, body, module, instruction.name in in_place)
+            passed = own if share == 1.0 else {(instruction.name, i): share * _sum(own)}
+            demands[name].update(passed)
+    return {name: _sum(demand) for name, demand in demands.items()}
+
+
+def _sum(demand: Mapping[object, float]) -> float:
+    return min(1.0, sum(demand.values()))
+
+
+def _parts(instruction: Instruction, body: Computation, module: Module, share: float) -> list[Part]:
+    """An instruction of a fusion; of a fusion in a fusion those inside."""
+    if instruction.opcode != "fusion":
+        return [Part(instruction, body, share)]
+    inner = fused(called(instruction, module), module).parts
+    return [replace(part, share=share * part.share) for part in inner]
+
+
+def _share(
+    instruction: Instruction, operand: int, computation: Computation, module: Module, in_place: bool
+) -> float:
+    """Elements of an operand per element of it that the whole result needs; may exceed 1."""
+    if instruction.opcode in SLICING and operand == 0:
+        return _elements(instruction) / max(1, _elements(computation.operands(instruction)[0]))
+    if instruction.opcode in UPDATING and operand < _updated(instruction):
+        new = _new(instruction, computation)
+        if instruction.opcode == "scatter":
+            return new if in_place else 1.0  # what is added to is read
+        return 0.0 if in_place else 1.0 - new
+    if instruction.opcode == "fusion":
+        return fused(called(instruction, module), module).read[operand]
+    return 1.0
+
+
+def _updates_in_place(body: Computation) -> dict[str, Instruction]:
+    """Results of a fusion -> the instruction that makes them by updating a parameter in place."""
+    found = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
+    return {name: update.instruction for name, update in found.items() if update}
+
+
+def _new(instruction: Instruction, computation: Computation) -> float:
+    """Share of the elements of the result that are new: all, except where an array is updated."""
+    if instruction.opcode not in UPDATING:
+        return 1.0
+    count = _updated(instruction)
+    update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else count + 1]
+    return min(1.0, _elements(computation.instructions[update]) / max(1, _elements(instruction)))
+
+
+def _updated(instruction: Instruction) -> int:
+    """How many operands, the first ones, are updated: `scatter` may take several arrays."""
+    return 1 if instruction.opcode == "dynamic-update-slice" else len(instruction.operands) // 2
+
+
+def _elements(instruction: Instruction) -> int:
+    return arrays(instruction.shape)[0].elements
+
+
+def called(instruction: Instruction, module: Module) -> Computation:
+    (name,) = instruction.called("calls")
+    return module.computations[name]

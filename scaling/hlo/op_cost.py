@@ -1,0 +1,186 @@
+"""What one instruction of a compiled program does: FLOPs, and bytes of device memory.
+
+    %f = fusion(%big, %i, %x, %x), calls=%body    one kernel: reads %x once and, of %big, only the
+                                                  slice that %body takes; writes its result
+
+Conventions are XLA's own (openxla/xla, xla/service/hlo_cost_analysis.cc,
+xla/service/gpu/model/gpu_hlo_cost_analysis.cc), except that nothing is read more than once, and
+that a library's scratch memory and arrays on the host do not count.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from scaling.hlo.custom_calls import Product, product_of, target_of, type_name, written_by
+from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
+from scaling.hlo.fusions import Inside, alone, called, fused
+from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.shapes import Array, arrays
+from scaling.hlo.strided import column_span, strided_bytes
+from scaling.program.ir import KernelKind
+
+FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
+CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
+INTEGERS = ("s32", "u32", "s64", "u64", "pred")
+Bytes = dict[str, float]  # by element type
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an instruction, with all that it calls, does each time it runs."""
+
+    kind: KernelKind
+    flops: float = 0.0  # of matrix products, two per multiply-add
+    vector_flops: float = 0.0  # one per element and arithmetic operation, reductions included
+    transcendentals: float = 0.0  # one per element and exponential, root, power, ...
+    bytes: float = 0.0  # of device memory, read and written
+    dtype: str = ""  # of the products' operands; else the float type of which most bytes move
+    dims: tuple[int, ...] = ()  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
+    strided: float = 0.0  # bytes among those read that are read across the order they lie in
+    span: float = 0.0  # bytes of cache that one column of them takes up
+    host_bytes: float = 0.0  # of the host's memory, read and written
+
+
+def work_of(instruction: Instruction, computation: Computation, module: Module) -> Work | None:
+    """What `instruction` does; None if it costs nothing.
+
+    A call does all that it calls. Where there are several products, `dtype` and `dims` are those
+    of the largest. Kind "copy" computes nothing, kind "custom" calls a function that nobody knows:
+    bytes only.
+
+    Args:
+        instruction: stands in `computation`; no collective, loop or choice.
+        computation: the entry, or one that is called or looped; not the inside of a fusion.
+        module: has all computations.
+
+    Raises:
+        UnknownHlo: an operation that nobody knows to price, with its line.
+    """
+    opcode = instruction.opcode
+    if opcode in FREE or opcode.endswith(FINISHING):
+        return None
+    if opcode in CALLED:
+        (name,) = instruction.called(CALLED[opcode])
+        return _total(module.computations[name], module)
+    return _kernel(_without_start(instruction), computation, module)
+
+
+def unknown_calls(
+    instruction: Instruction, computation: Computation, module: Module
+) -> Iterator[Instruction]:
+    """The custom calls, among all that an instruction runs, of which only the bytes are known."""
+    if target_of(instruction) and product_of(instruction, computation) is None:
+        yield instruction
+    attribute = CALLED.get(instruction.opcode, "calls")
+    for name in instruction.called(attribute):
+        inner = module.computations[name]
+        for part in inner:
+            yield from unknown_calls(part, inner, module)
+
+
+def _total(computation: Computation, module: Module) -> Work | None:
+    found = [work for i in computation if (work := work_of(i, computation, module))]
+    if not found:
+        return None
+    return replace(
+        max(found, key=lambda work: (work.flops, work.bytes)),
+        flops=sum(work.flops for work in found),
+        vector_flops=sum(work.vector_flops for work in found),
+        transcendentals=sum(work.transcendentals for work in found),
+        bytes=sum(work.bytes for work in found),
+        host_bytes=sum(work.host_bytes for work in found),
+        strided=sum(work.strided for work in found),
+        span=max(work.span for work in found),
+    )
+
+
+def _without_start(instruction: Instruction) -> Instruction:
+    """`copy-start` as the `copy` that it starts; its result stands among other things."""
+    opcode, start, _ = instruction.opcode.rpartition("-start")
+    if not start or isinstance(instruction.shape, Array):
+        return instruction
+    result = instruction.shape[0 if opcode == "copy" else 1]
+    return replace(instruction, opcode=opcode, shape=result)
+
+
+def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Work:
+    if instruction.opcode == "fusion":
+        inside = fused(called(instruction, module), module)
+    else:
+        inside = alone(instruction, computation, module)
+    read, written = _moved(instruction, computation, inside, on_host=False)
+    from_host = _moved(instruction, computation, inside, on_host=True)
+    moved = {name: read.get(name, 0.0) + written.get(name, 0.0) for name in (*read, *written)}
+    products = [p for i in inside.parts if (p := product_of(i.instruction, i.computation))]
+    vector, transcendental = _vector_work(inside, module)
+    largest = max(products, key=lambda p: p.flops, default=None)
+    return Work(
+        kind=largest.kind if largest else _kind(inside, bool(vector or transcendental)),
+        flops=sum(p.flops for p in products),
+        vector_flops=vector,
+        transcendentals=transcendental + sum(p.transcendentals for p in products),
+        bytes=sum(moved.values()),
+        host_bytes=sum(sum(way.values()) for way in from_host),
+        strided=strided_bytes(inside.parts, sum(read.values())),
+        span=column_span(inside.parts, sum(read.values())),
+        dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
+        dims=largest.dims if largest else (),
+    )
+
+
+def _kind(inside: Inside, computes: bool) -> KernelKind:
+    if any(part.instruction.opcode == "custom-call" for part in inside.parts):
+        return "custom"
+    return "fusion" if computes else "copy"
+
+
+def _vector_work(inside: Inside, module: Module) -> tuple[float, float]:
+    vector = transcendental = 0.0
+    for part in inside.parts:
+        is_product = part.instruction.opcode in ("dot", "convolution", "custom-call")
+        if not is_product and not _is_address(part.instruction):
+            some, others = vector_work(part.instruction, part.computation, module)
+            vector += part.share * some
+            transcendental += part.share * others
+    return vector, transcendental
+
+
+def _is_address(instruction: Instruction) -> bool:
+    """Arithmetic on single integers says where a slice begins: nothing that takes time."""
+    result = arrays(instruction.shape)[0]
+    return instruction.opcode in ARITHMETIC and result.elements == 1 and result.dtype in INTEGERS
+
+
+def _product_type(product: Product, instruction: Instruction) -> str:
+    """The compiler for NVIDIA's chips rounds float32 to TF32 where a product may be inexact."""
+    nvidia = product.may_round and "fusion_backend_config" in instruction.backend_config
+    return "tf32" if nvidia else product.dtype
+
+
+def _moved(
+    instruction: Instruction, computation: Computation, inside: Inside, on_host: bool
+) -> tuple[Bytes, Bytes]:
+    """Bytes read, and written, of the host's memory or of the device's own.
+
+    An operand that is given twice is read once.
+    """
+    shares: dict[str, float] = defaultdict(float)
+    for name, share in zip(instruction.operands, inside.read, strict=True):
+        shares[name] = min(1.0, shares[name] + share)
+    read: Bytes = defaultdict(float)
+    for name, share in shares.items():
+        for array in arrays(computation.instructions[name].shape):
+            if array.is_on_host == on_host:
+                read[array.dtype] += share * array.bytes
+    written: Bytes = defaultdict(float)
+    for array, share in zip(written_by(instruction), inside.written, strict=False):
+        if array.is_on_host == on_host:
+            written[array.dtype] += share * array.bytes
+    return read, written
+
+
+def _moved_type(moved: Mapping[str, float]) -> str:
+    floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
+    most = max(floats or moved, key=lambda name: moved[name], default="")
+    return type_name(most)

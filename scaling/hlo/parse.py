@@ -1,0 +1,257 @@
+"""An optimised HLO module read from its text: computations, instructions, attributes. No more.
+
+    %ag = (bf16[2,8]{1,0}, bf16[4,8]{1,0}) all-gather-start(%x), replica_groups=[4,2]<=[8], ...
+     |                 |                        |            |        |
+    name             shape                   opcode      operands   attributes
+
+Every line of a computation must be understood, else `UnknownHlo` says which one is not.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from scaling.hlo.shapes import Path, Shape, parse_shape
+from scaling.meshes.errors import InputError
+
+HEADER = re.compile(r"^HloModule ([\w.\-<>]+)(.*)$")
+COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .* \{")
+INSTRUCTION = re.compile(r"^  (ROOT )?%?([^\s=]+) = ")
+OPCODE = re.compile(r" ?([a-z][\w\-]*)\(")
+NAME = re.compile(r"%([^\s,(){}]+)")
+OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[({]|[\])}]|,')  # a string as a whole, or a bracket
+ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}")
+LITERALS = ("parameter", "constant")  # operations with a number between the parentheses
+OPENING, CLOSING = "([{", ")]}"
+REPORT = (
+    "something in the compiled program is not known yet (please report it with your jax version)"
+)
+
+
+class UnknownHlo(InputError):
+    """A line that the reader does not understand, or an instruction that nobody knows to price.
+
+    No mistake of the user's, who is told so and asked to report the line.
+    """
+
+    def __init__(self, what: str):
+        super().__init__(f"{REPORT}: {what}")
+        self.what = what
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a computation."""
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[str, ...]  # names; for `parameter` and `constant` none
+    argument: str  # what stands between the parentheses
+    attributes: str  # all that follows them
+    is_root: bool
+    line: str
+
+    def attribute(self, name: str) -> str | None:
+        """The value of `name=...` as written, brackets and all; None: there is none."""
+        return self._values.get(name)
+
+    def called(self, attribute: str) -> tuple[str, ...]:
+        """Names of the computations that `attribute` (calls, body, ...) refers to."""
+        value = self.attribute(attribute) or ""
+        return tuple(name.strip(" {}%") for name in value.split(",") if name.strip(" {}%"))
+
+    @cached_property
+    def op_name(self) -> str:
+        """Where it comes from in the traced function: `jit(step)/jvp(layers)/while/body/...`."""
+        found = OP_NAME.search(self.attribute("metadata") or "")
+        return found[1] if found else ""
+
+    @cached_property
+    def backend_config(self) -> dict[str, Any]:
+        """What the backend noted down; empty if nothing, or if it is no JSON object."""
+        text = self.attribute("backend_config")
+        if text is None or not text.startswith("{"):
+            return {}
+        try:
+            return json.loads(text)
+        except ValueError:
+            return {}
+
+    @cached_property
+    def parameter_number(self) -> int:
+        """Position of a `parameter` instruction."""
+        return int(self.argument)
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        """Attributes by name; those inside brackets or strings are no attributes of their own."""
+        pairs = (part.split("=", 1) for part in _parts(self.attributes) if "=" in part)
+        return {name.strip(): value.strip() for name, value in pairs}
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Instructions by name, in the order of the schedule."""
+
+    name: str
+    instructions: dict[str, Instruction]
+
+    @cached_property
+    def root(self) -> Instruction:
+        """The instruction whose result is the computation's."""
+        return next(i for i in self.instructions.values() if i.is_root)
+
+    @cached_property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """`parameter` instructions by number."""
+        found = [i for i in self if i.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda i: i.parameter_number))
+
+    @cached_property
+    def users(self) -> dict[str, tuple[Instruction, ...]]:
+        """Name -> the instructions that take it as an operand."""
+        users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
+        for instruction in self:
+            for name in dict.fromkeys(instruction.operands):
+                users[name].append(instruction)
+        return {name: tuple(found) for name, found in users.items()}
+
+    def operands(self, instruction: Instruction) -> list[Instruction]:
+        """The instructions whose results `instruction` takes."""
+        return [self.instructions[name] for name in instruction.operands]
+
+    def __iter__(self) -> Iterator[Instruction]:
+        return iter(self.instructions.values())
+
+
+@dataclass(frozen=True)
+class Module:
+    """A scheduled module."""
+
+    name: str
+    computations: dict[str, Computation]
+    entry: Computation
+    # index of an output -> (number, index) of the parameter whose memory it takes over
+    aliases: dict[Path, tuple[int, Path]]
+
+
+def parse_module(text: str) -> Module:
+    """The module in `text`, as `compiled.as_text()` gives it.
+
+    Raises:
+        UnknownHlo: a line that does not read as HLO, or a module without a schedule.
+    """
+    lines = text.splitlines()
+    header = HEADER.match(lines[0]) if lines else None
+    if header is None:
+        raise UnknownHlo(f"not an HLO module: {lines[0][:80] if lines else '(empty)'!r}")
+    if "is_scheduled=true" not in header[2]:
+        raise UnknownHlo(f"module {header[1]} has no schedule: compile it, lowering is not enough")
+    computations, entry = _computations(lines)
+    if entry is None:
+        raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
+    return Module(header[1], computations, computations[entry], _aliases(header[2]))
+
+
+def parse_instruction(line: str) -> Instruction:
+    """One line of a computation.
+
+    Raises:
+        UnknownHlo: the line, if it does not read as an instruction.
+    """
+    head = INSTRUCTION.match(line)
+    if head is None:
+        raise UnknownHlo(f"not an instruction: {line.strip()[:200]!r}")
+    try:
+        shape, end = parse_shape(line, head.end())
+    except ValueError as error:
+        raise UnknownHlo(f"{error} in {line.strip()[:200]!r}") from None
+    opcode = OPCODE.match(line, end)
+    if opcode is None:
+        raise UnknownHlo(f"no operation: {line.strip()[:200]!r}")
+    close = _closing(line, opcode.end() - 1)
+    argument = line[opcode.end() : close]
+    operands = () if opcode[1] in LITERALS else tuple(NAME.findall(argument))
+    if argument.strip() and not operands and opcode[1] not in LITERALS:
+        raise UnknownHlo(f"operands without names: {line.strip()[:200]!r}")
+    rest = line[close + 1 :].lstrip(", ")
+    return Instruction(head[2], opcode[1], shape, operands, argument, rest, bool(head[1]), line)
+
+
+def _computations(lines: list[str]) -> tuple[dict[str, Computation], str | None]:
+    computations: dict[str, Computation] = {}
+    body: dict[str, Instruction] | None = None
+    entry, name = None, ""
+    for line in lines[1:]:
+        if body is None:
+            if head := COMPUTATION.match(line):
+                name, body = head[2], {}
+                entry = name if head[1] else entry
+            elif INSTRUCTION.match(line):
+                raise UnknownHlo(f"an instruction outside any computation: {line.strip()[:200]!r}")
+        elif line.startswith("}"):
+            computations[name], body = _computation(name, body), None
+        elif line.strip():
+            instruction = parse_instruction(line)
+            body[instruction.name] = instruction
+    if body is not None:
+        raise UnknownHlo(f"computation {name} has no end: the text is cut off")
+    return computations, entry
+
+
+def _computation(name: str, body: dict[str, Instruction]) -> Computation:
+    if sum(instruction.is_root for instruction in body.values()) != 1:
+        raise UnknownHlo(f"computation {name} has not one ROOT")
+    for instruction in body.values():
+        for operand in instruction.operands:
+            if operand not in body:
+                raise UnknownHlo(f"no %{operand} in {name}: {instruction.line.strip()[:200]!r}")
+    return Computation(name, body)
+
+
+def read_aliases(text: str) -> dict[Path, tuple[int, Path]]:
+    """`{ {0}: (1, {}, may-alias) }`: output 0 lives where operand 1 did."""
+    return {_path(out): (int(n), _path(index)) for out, n, index in ALIAS.findall(text)}
+
+
+def _aliases(header: str) -> dict[Path, tuple[int, Path]]:
+    start = header.find("input_output_alias={")
+    return {} if start < 0 else read_aliases(_value(header, start + len("input_output_alias=")))
+
+
+def _path(text: str) -> Path:
+    return tuple(int(n) for n in text.split(",") if n.strip())
+
+
+def _parts(text: str) -> Iterator[str]:
+    """What the commas outside brackets and strings separate."""
+    start = 0
+    while start < len(text):
+        part = _value(text, start)
+        yield part
+        start += len(part) + 1
+
+
+def _value(text: str, start: int) -> str:
+    """The value that begins at `start`: up to the next comma outside brackets and strings."""
+    depth = 0
+    for token in TOKEN.finditer(text, start):
+        if token[0] == "," and depth == 0:
+            return text[start : token.start()]
+        depth += (token[0] in OPENING) - (token[0] in CLOSING)
+    return text[start:]
+
+
+def _closing(text: str, start: int) -> int:
+    """Position of the bracket that closes the one at `start`."""
+    depth = 0
+    for token in TOKEN.finditer(text, start):
+        depth += (token[0] in OPENING) - (token[0] in CLOSING)
+        if depth == 0:
+            return token.start()
+    raise UnknownHlo(f"unclosed bracket: {text.strip()[:200]!r}")

@@ -1,0 +1,220 @@
+"""From a compiled module to a Program: the schedule as it stands, every step with its figures.
+
+Nothing is guessed: what communicates and is not known is an error with its line, a group of devices
+that is no set of mesh axes keeps its device ids and is warned about, and so is a loop whose number
+of iterations the compiler could not tell, and a call of a function that nobody knows.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.hlo.aliasing import may_write_over
+from scaling.hlo.attribution import origins
+from scaling.hlo.buffer_categories import owned
+from scaling.hlo.buffers import Assignment, Memory, assign, branches
+from scaling.hlo.collectives import Communication, communication_of
+from scaling.hlo.custom_calls import target_of
+from scaling.hlo.op_cost import unknown_calls, work_of
+from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo, parse_module
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Buffer,
+    Collective,
+    Kernel,
+    Loop,
+    Origin,
+    Owner,
+    Program,
+    Step,
+    Wait,
+)
+from scaling.program.versions import versions
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the steps of one module are made from."""
+
+    module: Module
+    mesh: Mapping[str, int]
+    origins: Mapping[tuple[str, str], Origin]
+    memory: Assignment
+    warnings: list[str]
+    homes: dict[str, str]  # kernel or collective -> the computation that it stands in
+    unknown: dict[str, str]  # custom calls of which only the bytes are known: target -> first one
+
+
+def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None = None) -> Program:
+    """The Program in the text of a compiled, scheduled module.
+
+    Args:
+        text: `compiled.as_text()`.
+        mesh: axis sizes, outermost first; device numbers count in this order.
+        name: of the result.
+        peak: bytes on one device at the fullest moment, as the compiler planned them.
+
+    Raises:
+        UnknownHlo: with the line that is not understood.
+    """
+    module = parse_module(text)
+    reading = Reading(module, mesh, origins(module), assign(module), [], {}, {})
+    schedule = tuple(_block(module.entry, reading))
+    buffers = tuple(map(_buffer, reading.memory.buffers))
+    warnings = tuple(dict.fromkeys([*reading.warnings, *_unknown(reading.unknown)]))
+    program = Program(name, "compiled", dict(mesh), schedule, buffers, peak, warnings, versions())
+    return owned(program, _arguments(module, reading.memory))
+
+
+def _buffer(memory: Memory) -> Buffer:
+    """Its owner is found later; constants lie in the executable, not in the planned memory."""
+    size = 0 if memory.constant and not memory.lasting else memory.bytes
+    owner: Owner = "pinned_host" if memory.on_host else "temporary"
+    return Buffer(memory.name, size, owner, memory.lasting)
+
+
+def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
+    """Buffer -> the name of the argument that it holds, as the caller's function has it."""
+    found = {}
+    for parameter in module.entry.parameters:
+        for index in memory.of(module.entry, parameter):
+            found[index] = parameter.op_name
+    return found
+
+
+def _block(computation: Computation, reading: Reading) -> Iterator[Step]:
+    for instruction in computation:
+        yield from _steps(instruction, computation, reading)
+
+
+def _steps(instruction: Instruction, computation: Computation, reading: Reading) -> Iterator[Step]:
+    """The steps of one instruction: none, one, or those of the computation that it calls."""
+    opcode = instruction.opcode
+    common = _common(instruction, computation, reading)
+    if opcode == "call":
+        yield from _block(reading.module.computations[instruction.called("to_apply")[0]], reading)
+    elif opcode == "while":
+        yield Loop(**common, body=_body(instruction, reading), trips=_trips(instruction, reading))
+    elif opcode == "conditional":
+        blocks = [reading.module.computations[name] for name in branches(instruction)]
+        yield Branch(**common, branches=tuple(tuple(_block(b, reading)) for b in blocks))
+    elif opcode.endswith("-done"):
+        yield from _done(instruction, computation, reading, common)
+    elif moved := communication_of(instruction, computation, reading.module, reading.mesh):
+        _check_name(instruction, computation, reading)
+        yield _collective(moved, instruction, common, reading)
+    elif work := work_of(instruction, computation, reading.module):
+        _check_name(instruction, computation, reading)
+        for call in unknown_calls(instruction, computation, reading.module):
+            reading.unknown.setdefault(target_of(call), call.name)
+        yield Kernel(
+            **common,
+            **vars(work),
+            asynchronous=_is_asynchronous(instruction),
+            estimate=_estimate(instruction),
+        )
+
+
+def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
+    """Raise UnknownHlo if another computation has a step of that name: prices are kept by name."""
+    home = reading.homes.setdefault(instruction.name, computation.name)
+    if home != computation.name:
+        raise UnknownHlo(
+            f"%{instruction.name} stands in {home} and in {computation.name}: "
+            f"{instruction.line.strip()[:LINE]!r}"
+        )
+
+
+def _unknown(calls: Mapping[str, str]) -> Iterator[str]:
+    for target, name in calls.items():
+        yield f"%{name} calls {target}, whose work is not known: priced by its bytes only"
+
+
+def _common(instruction: Instruction, computation: Computation, reading: Reading) -> dict[str, Any]:
+    """Name, origin and buffers of a step."""
+    memory = reading.memory
+    operands = computation.operands(instruction)
+    over = may_write_over(instruction, computation, reading.module)
+    return {
+        "name": instruction.name,
+        "origin": reading.origins.get((computation.name, instruction.name), Origin()),
+        "reads": _each(memory.of(computation, operand) for operand in operands),
+        "writes": memory.of(computation, instruction),
+        "over": _each(memory.of(computation, operands[i]) for i in over),
+    }
+
+
+def _each(groups: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(index for group in groups for index in group))
+
+
+def _body(loop: Instruction, reading: Reading) -> Block:
+    (body,) = loop.called("body")
+    return tuple(_block(reading.module.computations[body], reading))
+
+
+def _trips(loop: Instruction, reading: Reading) -> int:
+    known = loop.backend_config.get("known_trip_count", {}).get("n")
+    if known is None:
+        reading.warnings.append(
+            f"the compiler does not know how often the loop {loop.name} runs; counted once"
+        )
+        return 1
+    return int(known)
+
+
+def _done(
+    instruction: Instruction, computation: Computation, reading: Reading, common: dict[str, Any]
+) -> Iterator[Step]:
+    """The wait for an asynchronous instruction; nothing for one that is not asynchronous."""
+    start = computation.operands(instruction)[0]
+    while start.opcode.endswith("-update"):
+        start = computation.operands(start)[0]
+    moved = communication_of(start, computation, reading.module, reading.mesh)
+    kernel = work_of(start, computation, reading.module) if moved is None else None
+    if moved.is_async if moved else kernel and _is_asynchronous(start):
+        yield Wait(**{**common, "name": start.name})
+    elif not start.opcode.endswith("-start"):
+        raise UnknownHlo(f"no start of {instruction.line.strip()[:LINE]!r}")
+
+
+def _is_asynchronous(kernel: Instruction) -> bool:
+    return kernel.opcode.endswith("-start")
+
+
+def _collective(
+    found: Communication, instruction: Instruction, common: dict[str, Any], reading: Reading
+) -> Collective:
+    listed = () if found.by_axes else tuple(tuple(group) for group in found.groups.tolist())
+    if found.axes is None:
+        reading.warnings.append(
+            f"{instruction.name}: {found.kind} among devices {list(listed[0])[:8]} ..., which are "
+            f"no group of axes of the mesh {dict(reading.mesh)}"
+        )
+    return Collective(
+        **common,
+        kind=found.kind,
+        axes=found.axes or (),
+        bytes=found.bytes,
+        dtype=found.dtype,
+        asynchronous=found.is_async,
+        groups=listed,
+        hint=found.hint,
+        estimate=_estimate(instruction),
+        line=instruction.line.strip()[:LINE],
+    )
+
+
+# XLA's cost models by the order of trust: the one that its scheduler goes by (products and
+# collectives from measured tables), that of fused loops, and one that overrates products tenfold.
+MODELS = ("sol", "indexing-cost-model", "")
+LINE = 400  # characters of an instruction that are kept for messages
+
+
+def _estimate(instruction: Instruction) -> float | None:
+    """Seconds by XLA's own cost model, where the compile was asked for them."""
+    entries = instruction.backend_config.get("reification_cost", ())
+    times = {entry.get("name", ""): entry["exec_time_us"] for entry in entries}
+    named = next((times[name] for name in MODELS if times.get(name)), None)
+    return None if named is None else named * 1e-6

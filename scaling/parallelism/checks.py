@@ -1,0 +1,150 @@
+"""What the trainer cannot run (yet), refused by name before any device work."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.optimizers import check_optimizer
+from scaling.parallelism.pipeline import TRAINED
+from scaling.run import Pipeline, Run, Train
+
+ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
+NUMBER = re.compile(r"\d+\.\d+")
+LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
+
+Problem = tuple[Any, str, str]  # whether there is one, what it is, what to do instead
+
+
+def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
+    """Raise InputError for the first thing in `run` that the trainer does not do.
+
+    Such a run can still be described. `verb` is what the user asked for: what is predicted by the
+    compiled program is the trainer's own step.
+    """
+    for problem, fix in _problems(run, mesh):
+        raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
+    check_optimizer(run)
+
+
+def check_settings(train: Train) -> None:
+    """Raise InputError for training settings that mean nothing."""
+    for name in ("steps", "keep_checkpoints", "eval_batches"):
+        check_range(f"train.{name}", getattr(train, name), 1)
+    for name in ("warmup_steps", "checkpoint_every", "eval_every", "clip_norm", "weight_decay"):
+        check_range(f"train.{name}", getattr(train, name), 0)
+    check_range("train.seed", train.seed, 0, LARGEST_SEED)
+    if not 0 < train.learning_rate < math.inf:
+        raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
+
+
+def check_device(run: Run, device: Any) -> None:
+    """Raise InputError for a number format that this `jax.Device` has no units for.
+
+    XLA multiplies 8-bit numbers as wider ones there: slower than "bf16", and less exact. A CPU,
+    where such a run is tried out, is let off, and so are GPUs that name no number (AMD's: gfx942).
+    """
+    if run.precision.compute != "fp8" or device.platform != "gpu":
+        return
+    capability = getattr(device, "compute_capability", "")
+    if NUMBER.fullmatch(capability) and float(capability) < ADA:
+        raise InputError(
+            f"precision.compute='fp8': {device.device_kind} (compute capability {capability}) does "
+            f"not multiply 8-bit floating point, which begins with {ADA}; use bf16"
+        )
+
+
+def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
+    """Pairs of what is not trained and what to do instead."""
+    for wrong, what, fix in (
+        *_stage_problems(run, mesh),
+        *_expert_problems(run),
+        *_latent_problems(run, mesh),
+        *_zero_problems(run, mesh),
+        *_number_problems(run),
+        (run.model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
+        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
+        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
+    ):
+        if wrong:
+            yield what, fix
+
+
+def _stage_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of pipelines."""
+    if mesh.stage == 1:
+        return []
+    moe, pipeline = run.model.moe, run.pipeline
+    first_dense = moe.first_dense_layers if moe else 0
+    return [
+        (
+            pipeline.schedule not in TRAINED,
+            f"pipeline.schedule {pipeline.schedule!r}",
+            f"use {', '.join(TRAINED[:-1])} or {TRAINED[-1]}",
+        ),
+        (
+            moe and pipeline != Pipeline(),
+            f"a mixture-of-experts model with pipeline.schedule {pipeline.schedule!r}, "
+            f"virtual_stages {pipeline.virtual_stages}",
+            "use 1f1b and 1",
+        ),
+        (
+            first_dense,
+            f"first_dense_layers {first_dense} on mesh axis stage={mesh.stage}",
+            "use 0, or the axes data, fsdp, expert, context and tensor",
+        ),
+    ]
+
+
+def _expert_problems(run: Run) -> list[Problem]:
+    """Of mixtures of experts."""
+    if run.model.moe is None:
+        return []
+    fp8 = "a mixture-of-experts model with precision.compute 'fp8'"
+    return [
+        (run.model.bias, "a mixture of experts with biases", "set bias to false"),
+        (run.precision.compute == "fp8", fp8, "use bf16"),
+    ]
+
+
+def _number_problems(run: Run) -> list[Problem]:
+    """Of number formats."""
+    given = run.precision
+    formats = {"parameters": given.parameters, "gradients": given.gradients}
+    return [
+        (given.compute == "fp16", "precision.compute 'fp16'", "use bf16, fp8, tf32 or fp32"),
+        *((x != "fp32", f"precision.{name} {x!r}", "use fp32") for name, x in formats.items()),
+    ]
+
+
+def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of plain replicas over fsdp."""
+    replicated = run.sharding.zero_stage == 0 and mesh.fsdp > 1
+    instead = "use 1, 2 or 3, or the data axis for plain replicas"
+    return [(replicated, "sharding.zero_stage 0 over fsdp", instead)]
+
+
+def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+    """Of multi-head latent attention."""
+    model, name = run.model, "multi-head latent attention"
+    if model.mla is None:
+        return []
+    odd = model.positions == "rope" and model.mla.qk_rope_head_dim % 2
+    return [
+        (
+            mesh.context > 1 and value_dim(model) > query_key_dim(model),
+            f"{name} with values longer than keys ({value_dim(model)} > {query_key_dim(model)}) on "
+            f"mesh axis context={mesh.context}",
+            "use the other axes",
+        ),
+        (model.bias, f"{name} with biases", "set bias to false"),
+        (model.qk_norm, f"{name} with qk_norm", "set qk_norm to false"),
+        (
+            odd,
+            f"{name} with rotary positions on mla.qk_rope_head_dim={model.mla.qk_rope_head_dim}",
+            "use an even qk_rope_head_dim",
+        ),
+    ]

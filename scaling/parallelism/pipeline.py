@@ -1,0 +1,104 @@
+"""A run's pipeline over the mesh axis `stage`: what it takes, and what it is in words.
+
+    gpipe       one part of the layers on each stage; the backward pass keeps what remat says
+    1f1b        the same ticks; of each, a stage keeps its input only and computes the rest again,
+                which is what 1F1B is for: memory that hardly grows with the microbatches
+    circular    pipeline.virtual_stages parts on each stage, so a bubble as many times shorter;
+                keeps what 1f1b keeps
+
+Imports no jax.
+"""
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import Rules, divisors
+from scaling.meshes.shape import MeshShape
+from scaling.models.pipeline.schedule import Ticks
+from scaling.run import Run
+
+TRAINED = ("gpipe", "1f1b", "circular")  # schedules
+
+
+def recomputes(run: Run) -> bool:
+    """Whether a stage computes each of its ticks again in the backward pass."""
+    return run.pipeline.schedule != "gpipe"
+
+
+def computes_again(run: Run, shape: MeshShape) -> bool:
+    """Whether that is more than `remat` computes again anyway: not where a part is one layer, which
+    remat recomputes whole from the same input."""
+    one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
+    return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")
+
+
+def ticks_of(run: Run, shape: MeshShape) -> Ticks:
+    """The schedule of a step of `run`; of one tick per microbatch without stages."""
+    rounds = run.pipeline.virtual_stages if shape.stage > 1 else 1
+    return Ticks(shape.stage, rounds, run.batch.microbatches)
+
+
+def check_stages(run: Run, rules: Rules) -> None:
+    """Raise InputError unless layers, microbatches and sequences can be shared out over stages."""
+    mesh, rounds = rules.mesh, run.pipeline.virtual_stages
+    if mesh.stage == 1:
+        return
+    if rounds > 1 and run.pipeline.schedule != "circular":
+        raise InputError(
+            f"pipeline.virtual_stages={rounds} is for pipeline.schedule 'circular', and the "
+            f"schedule is {run.pipeline.schedule!r}; use circular, or virtual_stages 1"
+        )
+    _check_layers(run.model.n_layers, mesh.stage, rounds)
+    microbatches = run.batch.microbatches
+    if rounds > 1 and microbatches % mesh.stage:
+        up = -(-microbatches // mesh.stage) * mesh.stage
+        raise InputError(
+            f"batch.microbatches={microbatches} is not a multiple of stage={mesh.stage}: a "
+            "circular pipeline takes as many microbatches at a time as it has stages; use "
+            f"batch.microbatches of {up}, or pipeline.virtual_stages 1"
+        )
+    _check_sequence(run.batch.seq_len, rules)
+
+
+def pipeline_line(run: Run, shape: MeshShape) -> str | None:
+    """The pipeline in one line, for the user to read; None without one."""
+    if shape.stage == 1:
+        return None
+    ticks = ticks_of(run, shape)
+    layers = run.model.n_layers // (ticks.stages * ticks.rounds)
+    parts = f"{ticks.rounds} parts of {layers}" if ticks.rounds > 1 else f"{layers}"
+    idle = (ticks.stages - 1) / ticks.total
+    return (
+        f"stage={ticks.stages}: {parts} layer(s) on each, schedule {run.pipeline.schedule}; "
+        f"{ticks.total} ticks for {ticks.microbatches} microbatch(es), so each stage is idle for "
+        f"{idle:.0%} of them"
+    )
+
+
+def _check_layers(layers: int, stages: int, rounds: int) -> None:
+    if layers % (stages * rounds) == 0:
+        return
+    fits = [n for n in divisors(layers) if layers % (n * rounds) == 0]
+    product = f" x pipeline.virtual_stages={rounds} = {stages * rounds}" if rounds > 1 else ""
+    choices = f"stage of {', '.join(map(str, fits))}" if fits else ""
+    if rounds > 1 and layers % stages == 0:
+        others = ", ".join(map(str, divisors(layers // stages)))
+        choices += f"{', or ' if choices else ''}pipeline.virtual_stages of {others}"
+    up = -(-layers // (stages * rounds)) * stages * rounds
+    raise InputError(
+        f"model.n_layers={layers} is not divisible by stage={stages}{product}: every stage has as "
+        f"many layers; use {choices or 'pipeline.virtual_stages 1'}, or model.n_layers of {up}"
+    )
+
+
+def _check_sequence(seq_len: int, rules: Rules) -> None:
+    """The head's tokens are shared out over stages, inside the other cuts of the sequence."""
+    cut = tuple(dict.fromkeys((*rules.axes("sequence"), *rules.axes("residual"))))
+    parts = rules.mesh.size((*cut, "stage"))
+    if seq_len % parts == 0:
+        return
+    product = " x ".join(f"{axis}={getattr(rules.mesh, axis)}" for axis in (*cut, "stage"))
+    up = -(-seq_len // parts) * parts
+    raise InputError(
+        f"batch.seq_len={seq_len} is not divisible by {product}"
+        f"{f' = {parts}' if cut else ''}: stages share out the tokens of the output head; use "
+        f"batch.seq_len of {up}"
+    )

@@ -1,0 +1,75 @@
+"""A run's sequences on the mesh axis `context`: what each device holds, what it exchanges.
+
+Imports no jax.
+"""
+
+import math
+from dataclasses import dataclass
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
+from scaling.meshes.units import format_size
+from scaling.models.accounting import exchanged_bytes
+from scaling.models.attention_kernels.zigzag import walks, window_reach
+from scaling.run import Run
+
+
+@dataclass(frozen=True)
+class SequenceCut:
+    """How the sequence lies on the devices of `context`, and what one layer exchanges."""
+
+    method: str  # ring or all-gather
+    devices: int
+    chunk: int  # tokens; device i holds the chunks i and 2 x devices - 1 - i
+    others: int  # devices whose keys and values one device attends to
+    exchanged_bytes: float  # keys and values of one device that others see, one microbatch
+
+    def __str__(self) -> str:
+        chunks = 2 * self.devices
+        plural = "" if self.others == 1 else "s"
+        passed = {
+            "ring": f"{self.others} permute{plural} of {format_size(self.exchanged_bytes)}",
+            "all-gather": f"an all-gather of {format_size(self.devices * self.exchanged_bytes)}",
+        }[self.method]
+        return (
+            f"context={self.devices}: of {chunks} chunks of {self.chunk} tokens device i holds i "
+            f"and {chunks - 1}-i; {self.method}: {passed} of keys and values forward in each layer"
+        )
+
+
+def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
+    """How `context` cuts the sequences of a run; None: it does not."""
+    if mesh.context == 1:
+        return None
+    model, batch = run.model, run.batch
+    chunk = batch.seq_len // (2 * mesh.context)
+    sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
+    of = sequences, batch.seq_len, mesh.context, mesh.tensor
+    size = exchanged_bytes(model, *of, run.precision.between)
+    others = sum(map(len, walks(mesh.context, window_reach(model.sliding_window, chunk))))
+    return SequenceCut(run.context.method, mesh.context, chunk, others, size)
+
+
+def check_chunks(run: Run, mesh: MeshShape, sequence_parallel: bool) -> None:
+    """Raise InputError unless each device of `context` gets two equal chunks of the sequence.
+
+    Args:
+        run: with its batch.
+        mesh: with `context` above 1.
+        sequence_parallel: whether `tensor` cuts the sequence between the blocks as well.
+    """
+    context, seq_len = mesh.context, run.batch.seq_len
+    parts = math.lcm(2, mesh.tensor if sequence_parallel else 1)
+    if seq_len % (context * parts) == 0:
+        return
+    over = f" x tensor={mesh.tensor}" if sequence_parallel else ""
+    fits = [n for n in divisors(seq_len) if n > 1 and seq_len % (n * parts) == 0]
+    other = f", or context of {', '.join(map(str, fits[:12]))}" if fits else ""
+    off = "; or switch sharding.sequence_parallel off" if sequence_parallel else ""
+    up = -(-seq_len // (context * parts)) * context * parts
+    raise InputError(
+        f"batch.seq_len={seq_len} is not divisible by {context * parts}: each of context={context}"
+        f"{over} devices holds two chunks of it, one early and one late, in equal parts; use "
+        f"batch.seq_len of {up}{other}{off}"
+    )

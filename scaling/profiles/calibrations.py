@@ -1,0 +1,69 @@
+"""Calibrations of this machine on disk, and which of them is nearest to what is to be priced.
+
+~/.cache/scaling/calibrations/8-x-cpu--intel-xeon--2-cores-.json
+
+Fake devices share the machine's cores, so what one of them gets depends on how many there are: each
+number of devices has a calibration of its own.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import read_profile
+from scaling.profiles.machine import host
+from scaling.profiles.profile import Profile
+
+CPU = re.compile(r"(\d+) x cpu \(")  # how `scaling.profiles.machine.host` begins
+
+
+def calibration_folder() -> Path:
+    """Where calibrations of this machine are kept: $SCALING_CACHE or ~/.cache/scaling."""
+    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
+    return Path(base) / "calibrations"
+
+
+def calibration_path(machine: str) -> Path:
+    """The file of a machine as `Profile.machine` names it."""
+    words = "".join(c if c.isalnum() else "-" for c in machine).strip("-").lower()
+    return calibration_folder() / f"{words}.json"
+
+
+def calibration_of(machine: str) -> Profile | None:
+    """The calibration of a machine by its name, GPUs too; None if none can be read."""
+    path = calibration_path(machine)
+    try:
+        return read_profile(path) if path.is_file() else None
+    except InputError:  # of an older format, or cut short
+        return None
+
+
+def host_calibration(devices: int) -> Profile | None:
+    """The calibration of this machine's CPU with as many devices, or with the nearest number.
+
+    None if there is none, or if several devices are asked for and none has collectives.
+    """
+    usable = [p for p in _of_cpus() if devices == 1 or p.collectives]
+    return min(usable, key=lambda p: _distance(p, devices), default=None)
+
+
+def _of_cpus() -> Iterator[Profile]:
+    """Those that can be read, the newest first."""
+    files = calibration_folder().glob("*.json")
+    for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            profile = read_profile(path)
+        except InputError:  # of an older format, or cut short
+            continue
+        if CPU.match(profile.machine):
+            yield profile
+
+
+def _distance(profile: Profile, devices: int) -> tuple[float, bool]:
+    found = CPU.match(profile.machine)
+    assert found is not None  # of a CPU
+    measured = int(found[1])
+    return abs(math.log(max(measured, 1) / devices)), profile.machine != host(measured)

@@ -1,0 +1,58 @@
+"""Whether the figures of a calibration file can be those of a machine, key by key.
+
+    efficiency, executed                     above 0, at most 1
+    peaks, bandwidths, other rates           above 0
+    times, sizes, errors, raw measurements   not negative
+    ranks, groups, tiles                     at least 1
+
+None stands for a figure that a fit does not have, and is left to it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Profile
+
+FRACTIONS = ("efficiency", "executed")
+RATES = (
+    "peak", "bandwidth", "cache_bandwidth", "strided", "flops", "transcendentals", "fresh",
+    "crowded", "factor",
+)  # fmt: skip
+COUNTS = ("ranks", "groups", "tile")
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
+    "fraction": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    "rate": (lambda value: value > 0, "above 0"),
+    "count": (lambda value: value >= 1, "at least 1"),
+    "amount": (lambda value: value >= 0, "at least 0"),
+}
+
+
+def check_figures(profile: Profile, where: str) -> None:
+    """Raise InputError for the first figure that no machine has; `where` names the file."""
+    for path, key, value in _figures(profile, "", ""):
+        fits, words = RANGES[_kind(key)]
+        if not fits(value):
+            raise InputError(f"{where}: {path}={value:g} must be {words}; measure again")
+
+
+def _kind(key: str) -> str:
+    if key in FRACTIONS:
+        return "fraction"
+    return "rate" if key in RATES else "count" if key in COUNTS else "amount"
+
+
+def _figures(value: Any, path: str, key: str) -> Iterator[tuple[str, str, float]]:
+    """(path, key, number) of every number in a profile; a raw measurement has no key."""
+    if dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            inner = f"{path}: {field.name}" if path else field.name
+            found = _figures(getattr(value, field.name), inner, field.name)
+            raw = path.startswith("points")
+            yield from ((p, "" if raw else k, n) for p, k, n in found)
+    elif isinstance(value, tuple):
+        for i, part in enumerate(value):
+            yield from _figures(part, f"{path}[{i}]", key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, key, value

@@ -1,0 +1,231 @@
+"""Profiles on disk: JSON, read strictly; those of GPUs lie beside this module.
+
+profile_of(catalog.load("dgx-h100").accelerator)   # shipped: from published measurements
+profile_of(accelerator)                            # of your own: the efficiencies of an H100
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import read
+from scaling.profiles.checks import check_figures
+from scaling.profiles.profile import (
+    ANY,
+    VERSION,
+    Evidence,
+    LinkFit,
+    LinkKind,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
+from scaling.profiles.samples import Points
+
+FOLDER, LINK_FOLDER = "data/chips", "data/links"
+STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
+IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
+LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
+# An all-gather over 16 TPU v5e reaches 42.3 of 45 GB/s of a link (read from a figure, within 1 %);
+# a small one over 4 takes about 8 us, 3 of them its hops of 1 us. Hops and bytes add up in what was
+# measured: the larger of the two alone would be 12 % too fast at 4 MiB. Assumed of all TPUs.
+ICI = LinkFit(
+    "any",
+    "ici",
+    efficiency=42.3 / 45,
+    evidence=Evidence(
+        "How to Scale Your Model, chapter on sharded matrices: all-gathers measured on TPU v5e",
+        "2026-06",
+        "datasheet",
+    ),
+    alpha=5e-6,
+    step=1e-6,
+    latency=0.0,
+)
+# Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
+# x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
+TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
+
+Fit = TypeVar("Fit")
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Save as JSON."""
+    path.write_text(json.dumps(asdict(profile), indent=1) + "\n", encoding="utf-8")
+
+
+def read_profile(path: Path) -> Profile:
+    """The profile in a JSON file.
+
+    Raises:
+        InputError: unreadable, not JSON, an unknown or missing key, or a value that cannot be.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read the calibration file {path}: {reason}") from None
+    return profile_from(text, str(path))
+
+
+def profile_from(text: str, where: str) -> Profile:
+    """The profile in a JSON text; `where` is its name in messages.
+
+    Raises:
+        InputError: not JSON, an unknown or missing key (`version` too), a value of the wrong type
+            or one that no machine has; of another format than this one, it says so.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+    try:
+        profile = read(Profile, data, where)
+    except InputError as error:
+        version = data.get("version", VERSION) if isinstance(data, dict) else VERSION
+        if version == VERSION or not isinstance(version, int):
+            raise
+        raise InputError(
+            f"{error} ({where} is of format {version}, this is {VERSION}: run `scaling calibrate`)"
+        ) from None
+    if "version" not in data:
+        raise InputError(f"{where}: missing 'version', the number of its format")
+    check_figures(profile, where)
+    return profile
+
+
+def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
+    """Why a calibration may not hold here, one sentence each; empty: it was made here."""
+    found = []
+    if profile.version != VERSION:
+        found.append(f"the calibration is of format {profile.version}, not {VERSION}")
+    if profile.machine != machine:
+        found.append(f"the calibration was measured on {profile.machine}, this is {machine}")
+    for package, here in versions.items():
+        there = profile.versions.get(package)
+        if there is not None and there != here:
+            found.append(f"the calibration was measured with {package} {there}, this is {here}")
+    return found
+
+
+@cache
+def shipped_names() -> tuple[str, ...]:
+    """Accelerators with a profile of their own."""
+    names = (file.name for file in files("scaling.profiles").joinpath(FOLDER).iterdir())
+    return tuple(sorted(n.removesuffix(".json") for n in names if n.endswith(".json")))
+
+
+@cache
+def shipped(name: str) -> Profile:
+    """The profile that comes with the package."""
+    if name not in shipped_names():
+        raise InputError(f"no profile is called {name!r}; {nearest(name, shipped_names())}")
+    file = files("scaling.profiles").joinpath(FOLDER, f"{name}.json")
+    return profile_from(file.read_text(encoding="utf-8"), f"{name}.json")
+
+
+def profile_of(accelerator: Accelerator, software: str = ANY) -> Profile:
+    """The shipped profile of a chip, or what is assumed of one that nobody measured.
+
+    Args:
+        accelerator: the chip.
+        software: whose collectives; "jax": as XLA's own tables have them, where there are any.
+
+    Raises:
+        InputError: the chip has no stated peaks; a calibration has to measure them.
+    """
+    if accelerator.name in shipped_names():
+        profile = shipped(accelerator.name)
+    elif accelerator.peaks:
+        profile = _assumed(accelerator)
+    else:
+        raise InputError(
+            f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
+        )
+    names = dict.fromkeys((software, ANY))  # the first that knows decides
+    fitted = [fit for name in names for fit in links_of(accelerator.name, name)]
+    return replace(profile, links=(*fitted, *profile.links))
+
+
+@dataclass(frozen=True)
+class LinkFile:
+    """One links/*.json: how collectives use the links of chips of one family."""
+
+    chips: tuple[str, ...]
+    software: str  # "any", or whose collectives alone were measured
+    made_by: str
+    figures: Mapping[str, float]  # that were searched for; the links follow from them
+    links: tuple[LinkFit, ...]
+
+
+@cache
+def links_of(chip: str, software: str = ANY) -> tuple[LinkFit, ...]:
+    """What was fitted on published collectives for a chip's family; () where nothing was."""
+    for file in sorted(
+        files("scaling.profiles").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name
+    ):
+        if file.name.endswith(".json"):
+            found = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
+            if chip in found.chips and found.software == software:
+                return found.links
+    return ()
+
+
+def ideal() -> Profile:
+    """Every peak is reached and latencies are zero: lower bounds, and the textbook's numbers."""
+    return Profile(
+        name="ideal",
+        machine=ANY,
+        date="",
+        matmul=(MatmulFit(ANY, 1.0, IDEAL),),
+        memory=MemoryFit(1.0, IDEAL),
+        vector=VectorFit(float("inf"), float("inf"), IDEAL),
+        links=tuple(LinkFit("any", link, 1.0, IDEAL, latency=0.0) for link in LINKS),
+    )
+
+
+def _assumed(accelerator: Accelerator) -> Profile:
+    """The efficiencies of an H100, and vector rates in proportion to the fp32 peaks."""
+    stand_in = shipped(STAND_IN)
+    fp32 = _vector_peak(accelerator) / catalog.accelerator(STAND_IN).peak("fp32")
+    vector = _carried(stand_in.vector)
+    return replace(
+        stand_in,
+        name=accelerator.name,
+        machine=accelerator.name,
+        matmul=tuple(_carried(fit) for fit in stand_in.matmul),
+        memory=_carried(stand_in.memory),
+        vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
+        attention=tuple(_carried(fit) for fit in stand_in.attention),
+        links=_links_like(accelerator, tuple(_carried(fit) for fit in stand_in.links)),
+        points=Points(),
+    )
+
+
+def _vector_peak(accelerator: Accelerator) -> float:
+    """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
+    tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
+    return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
+
+
+def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[LinkFit, ...]:
+    """AMD's links from chip to chip as if they were NVIDIA's; TPUs have one protocol, and ICI."""
+    if accelerator.vendor == "Google":
+        outside = (f for f in links if f.link != "nvlink" and f.protocol == "Simple")
+        return (ICI, *(replace(fit, protocol="") for fit in outside))
+    return (*links, *(replace(fit, link="xgmi") for fit in links if fit.link == "nvlink"))
+
+
+def _carried(fit: Fit) -> Fit:
+    """The same figures as an assumption about another chip."""
+    evidence: Any = fit.evidence  # type: ignore[attr-defined]
+    carried = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
+    return replace(fit, evidence=carried)  # type: ignore[type-var]

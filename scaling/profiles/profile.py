@@ -1,0 +1,232 @@
+"""How efficient a machine is: what fraction of its peaks a program gets, and what each call costs.
+
+    seconds of a matmul      = overhead + FLOPs / (peak x efficiency(m, n, k))
+    seconds of a fusion      = overhead + bytes / (bandwidth x efficiency)
+    seconds of a collective  = alpha + steps x latency + bytes / (bandwidth x efficiency)
+
+A profile holds such fits, each with its evidence (who measured it, when, how well it fits), and the
+raw points behind them. `scaling calibrate` writes one for the machine it runs on; those of GPUs are
+shipped, from published measurements. What prices a program reads the fits only.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from scaling.meshes.errors import InputError
+from scaling.profiles.samples import Direction, Points
+from scaling.program.ir import CollectiveKind
+
+VERSION = 1  # of the format
+ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
+
+Grade = Literal["measured", "calibrated", "datasheet"]
+GRADES: tuple[Grade, ...] = ("measured", "calibrated", "datasheet")  # best first
+Algorithm = Literal["ring", "tree", "nvls", "nvls-tree", "sharp", "hierarchical", "pairwise", "pat"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+LinkKind = Literal["nvlink", "xgmi", "ici", "pcie", "network"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where the figures of a fit come from. Errors are |fit / measured - 1|."""
+
+    source: str  # who measured what where
+    date: str
+    grade: Grade
+    points: int = 0  # measurements that were fitted
+    median_error: float | None = None
+    mean_error: float | None = None
+    max_error: float | None = None
+    held_out_error: float | None = None  # mean, of a fit to half of the points, on the others
+    nine_tenths: float | None = None  # of the points are within this factor less one, either way
+
+
+@dataclass(frozen=True)
+class MatmulFit:
+    """efficiency(m, n, k) = efficiency x m/(m + h_m) x n/(n + h_n) x k/(k + h_k) x wave.
+
+    A dimension is charged for `half_sizes` more than it has: edges, filling the pipeline. `tile` is
+    the block of the result that one core computes at a time: the last wave of tiles occupies all
+    cores though it may not fill them, and `wave` is the fraction that is filled.
+    """
+
+    dtype: str
+    efficiency: float  # fraction of the peak that large products reach
+    evidence: Evidence
+    overhead: float = 0.0  # s, one call
+    half_sizes: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of m, n, k
+    tile: tuple[int, int] | None = None  # in m and n
+    peak: float | None = None  # FLOP/s; None: the accelerator states it
+    strided: float | None = None  # bytes/s more for a left operand that lies across; None: no more
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """Up to `cache` bytes move at `cache_bandwidth`, what is beyond them at that of the memory."""
+
+    efficiency: float  # fraction of the memory bandwidth
+    evidence: Evidence
+    overhead: float = 0.0  # s, one kernel
+    bandwidth: float | None = None  # bytes/s; None: the accelerator states it
+    cache: float = 0.0  # bytes
+    cache_bandwidth: float | None = None  # bytes/s; None: no cache is modelled
+    strided: float | None = None  # bytes/s more for what is read across; None: no more
+
+
+@dataclass(frozen=True)
+class VectorFit:
+    """Rates of everything that is no matrix product."""
+
+    flops: float  # FLOP/s
+    transcendentals: float  # exponentials, logarithms, roots ... per second
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class AttentionFit:
+    """efficiency x keys/(keys + half_keys) x head_dim/(head_dim + half_head) of a fused kernel.
+
+    The softmax costs the same however long the heads are, as `half_head` more of their dimension.
+    """
+
+    direction: Direction
+    efficiency: float  # fraction of the peak of its dtype
+    evidence: Evidence
+    overhead: float = 0.0  # s, one call
+    half_keys: float = 0.0
+    half_head: float = 0.0
+    executed: float = 1.0  # fraction of the full square that is computed: 0.5 skips a causal mask
+    peak: float | None = None  # FLOP/s; None: the accelerator states it
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """How a collective uses links of one kind under one protocol; the fastest protocol is taken.
+
+    seconds = alpha + hops x (latency x that of the links + step)
+            + bytes / (bandwidth x efficiency) x (1 + stall / transfers)
+
+    A ring passes each piece on `transfers` times; before the first and after the last of them, the
+    fraction `stall` of a transfer is waited for: groups of two wait more than groups of eight.
+    """
+
+    kind: CollectiveKind | Literal["any"]
+    link: LinkKind
+    efficiency: float  # fraction of the link's bandwidth
+    evidence: Evidence
+    protocol: str = ""
+    alpha: float = 0.0  # s, one call
+    step: float = 0.0  # s, one hop, beyond the latency of its links
+    latency: float = 1.0  # fraction of the links' latency that a hop takes; 0: ideal
+    algorithm: Algorithm | Literal["any"] = "any"
+    stall: float = 0.0
+    transport: str = "any"  # of a network: one of scaling.meshes.cluster.TRANSPORTS
+
+
+@dataclass(frozen=True)
+class CollectiveFit:
+    """seconds = alpha + bytes / bandwidth of one collective inside one node, as measured there.
+
+    With a cache, up to `cache` bytes move at `cache_bandwidth`, the rest at `bandwidth`.
+    """
+
+    kind: CollectiveKind
+    ranks: int
+    groups: int  # equal groups at once
+    alpha: float  # s
+    bandwidth: float  # bytes/s
+    evidence: Evidence
+    cache: float = 0.0  # bytes
+    cache_bandwidth: float | None = None  # bytes/s; None: no cache is modelled
+
+
+@dataclass(frozen=True)
+class CallFit:
+    """seconds = overhead + buffers x each + fresh bytes / rate, of calling a program once.
+
+    A CPU's temporaries come from the system at every call, page by page as they are first touched,
+    unless there are so few that the allocator keeps them.
+    """
+
+    overhead: float  # s
+    each: float  # s, for every argument and result
+    fresh: float  # bytes/s
+    kept: float  # bytes of temporaries up to which none are fresh
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class ProgramFit:
+    """What kernels take in a program, beside what they take alone, with their operands at hand.
+
+    Bytes read across whose columns overflow a core's cache are fetched anew for every column.
+    """
+
+    factor: float  # times as long as alone
+    crowded: float  # bytes/s more for such bytes
+    cache: float  # bytes of a core's own cache
+    evidence: Evidence  # its errors are those of whole steps
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a program gets out of one machine.
+
+    The units of a GPU work at the same time: a kernel takes as long as the slowest of them. A core
+    of a CPU waits for its loads and computes in turn: there the parts of a kernel add up.
+    """
+
+    name: str
+    machine: str  # "Intel Xeon @ 2.60GHz, 2 cores, 8 devices" or "h100-sxm"
+    date: str
+    matmul: tuple[MatmulFit, ...]
+    memory: MemoryFit
+    vector: VectorFit
+    attention: tuple[AttentionFit, ...] = ()
+    links: tuple[LinkFit, ...] = ()
+    collectives: tuple[CollectiveFit, ...] = ()
+    call: CallFit | None = None  # None: devices that the host runs ahead of
+    program: ProgramFit | None = None  # None: kernels were not measured in programs
+    overlap: bool = True  # the parts of a kernel run at once; False: one after another
+    points: Points = Points()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+    @property
+    def grade(self) -> Grade:
+        """That of the weakest evidence."""
+        return max((e.grade for e in evidences(self)), key=GRADES.index)
+
+    @cached_property
+    def answers(self) -> dict[tuple[Any, ...], Any]:
+        """What was found in this profile, which does not change (`scaling.profiles.link_fits`)."""
+        return {}
+
+
+def evidences(profile: Profile) -> Iterator[Evidence]:
+    """The evidence of every fit."""
+    for f in fields(profile):
+        value = getattr(profile, f.name)
+        for fit in value if isinstance(value, tuple) else (value,):
+            if hasattr(fit, "evidence"):
+                yield fit.evidence
+
+
+def matmul_fit(profile: Profile, dtype: str) -> MatmulFit:
+    """The fit of `dtype`; InputError names those that there are."""
+    by_dtype = {fit.dtype: fit for fit in profile.matmul}
+    fit = by_dtype.get(dtype) or by_dtype.get(ANY)
+    if fit is None:
+        known = ", ".join(by_dtype) or "none"
+        raise InputError(
+            f"profile {profile.name} has no matmul in {dtype!r}; it has {known}; "
+            "run `scaling calibrate`"
+        )
+    return fit
+
+
+def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None:
+    """The fit of that direction, or None: attention is then priced as a matmul."""
+    return next((fit for fit in profile.attention if fit.direction == direction), None)

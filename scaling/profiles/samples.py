@@ -1,0 +1,91 @@
+"""Raw measurements of a machine: what was run, and how many seconds each repeat took."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from scaling.program.ir import CollectiveKind
+
+Direction = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
+class MatmulPoint:
+    """[batch, m, k] x [batch, k, n] on every device at once."""
+
+    dtype: str
+    batch: int
+    m: int
+    n: int
+    k: int
+    seconds: tuple[float, ...]  # of one call, one for every repeat
+    strided: float = 0.0  # bytes of the left operand, where it is given as [batch, k, m]
+
+
+@dataclass(frozen=True)
+class MemoryPoint:
+    """An operation without matrix products."""
+
+    kind: str  # "copy", "elementwise", "reduce", "transpose", "transcendental"
+    bytes: float  # read and written
+    seconds: tuple[float, ...]
+    vector_flops: float = 0.0
+    transcendentals: float = 0.0
+    strided: float = 0.0  # bytes among those read that are read across the order they lie in
+
+
+@dataclass(frozen=True)
+class AttentionPoint:
+    """Attention as the models call it; FLOPs count the full square of scores."""
+
+    dtype: str
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    head_dim: int
+    direction: Direction
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CollectivePoint:
+    """One collective in `groups` groups of `ranks` devices at once; bytes as in nccl-tests."""
+
+    kind: CollectiveKind
+    ranks: int
+    groups: int
+    bytes: float
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CallPoint:
+    """One call of a compiled program that does next to nothing but touch memory."""
+
+    buffers: int  # arguments and results on each device
+    touched: float  # bytes read and written
+    fresh: float  # bytes of temporary memory that the system has to hand out for this call
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """A whole training step of a small model."""
+
+    run: str
+    kernels: float  # s, of its kernels by the fits to kernels alone
+    crowded: float  # bytes that are read across where a column overflows the cache
+    rest: float  # s, of communication and of calling the program
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Every raw measurement."""
+
+    matmul: tuple[MatmulPoint, ...] = ()
+    memory: tuple[MemoryPoint, ...] = ()
+    attention: tuple[AttentionPoint, ...] = ()
+    collective: tuple[CollectivePoint, ...] = ()
+    call: tuple[CallPoint, ...] = ()
+    step: tuple[StepPoint, ...] = ()

@@ -1,0 +1,169 @@
+"""A Program as JSON: every field that differs from its default, arrays as lists.
+
+{"format": 1, "name": ..., "mesh": {"fsdp": 8}, "buffers": [["fusion.3", 4096, "temporary"], ...],
+ "schedule": [{"step": "kernel", "name": "dot.1", "flops": 2e9}, {"step": "loop", "body": [...]}]}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaling.meshes.errors import InputError, check_keys
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Buffer,
+    Collective,
+    Kernel,
+    Loop,
+    Origin,
+    Program,
+    Step,
+    Wait,
+)
+
+FORMAT = 1  # raised whenever a program written before cannot be read any more
+STEPS: Mapping[str, type[Step]] = {
+    "kernel": Kernel,
+    "collective": Collective,
+    "wait": Wait,
+    "loop": Loop,
+    "branch": Branch,
+}
+SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
+TEXTS = ("name", "kind", "dtype", "hint", "line")  # fields of steps
+NAMES = {kind: name for name, kind in STEPS.items()}
+
+
+def program_dict(program: Program) -> dict[str, Any]:
+    """The program as JSON has it; `read_program_dict` gives the same program back."""
+    return {
+        "format": FORMAT,
+        **{name: _plain(getattr(program, name)) for name in SIMPLE},
+        "buffers": [_plain((b.name, b.bytes, b.owner, b.lasting)) for b in program.buffers],
+        "schedule": _block(program.schedule),
+    }
+
+
+def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Program:
+    """A program from what `program_dict` gives.
+
+    Raises:
+        InputError: another format, or not a program.
+    """
+    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+        found = data.get("format") if isinstance(data, Mapping) else type(data).__name__
+        raise InputError(
+            f"{where} is no program of this version (format {found!r}, not {FORMAT}); make it again"
+        )
+    try:
+        check_keys(data, ("format", *SIMPLE, "buffers", "schedule"), "its document")
+        return Program(
+            data["name"],
+            data["source"],
+            dict(data["mesh"]),
+            _read_block(data["schedule"]),
+            tuple(Buffer(n, _number(b), owner, kept) for n, b, owner, kept in data["buffers"]),
+            data["compiler_peak"],
+            tuple(data["warnings"]),
+            dict(data["versions"]),
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}; make it again") from None
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not a program: {error!r}; make it again") from None
+
+
+def save_program(program: Program, path: Path) -> None:
+    """Write the program as one JSON document."""
+    path.write_text(json.dumps(program_dict(program)), encoding="utf-8")
+
+
+def load_program(path: Path) -> Program:
+    """The program that `save_program` wrote.
+
+    Raises:
+        InputError: the file cannot be read, or holds no program of this format.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    return read_program_dict(data, str(path))
+
+
+def _block(block: Block) -> list[dict[str, Any]]:
+    return [_step(step) for step in block]
+
+
+def _step(step: Step) -> dict[str, Any]:
+    """What differs from the defaults; a loop's body and the branches as lists of steps."""
+    data: dict[str, Any] = {"step": NAMES[type(step)]}
+    for field in fields(step):
+        value = getattr(step, field.name)
+        if field.name == "body":
+            data["body"] = _block(value)
+        elif field.name == "branches":
+            data["branches"] = [_block(branch) for branch in value]
+        elif isinstance(value, Origin):
+            data |= {"origin": [value.phase, value.layer]} if value else {}
+        elif not _is_default(field, value):
+            data[field.name] = _plain(value)
+    return data
+
+
+def _read_block(data: list[dict[str, Any]]) -> Block:
+    return tuple(_read_step(item) for item in data)
+
+
+def _read_step(data: Mapping[str, Any]) -> Step:
+    kind = STEPS[data["step"]]
+    where = f"step {data.get('name')}"
+    check_keys(data, ("step", *(field.name for field in fields(kind))), where)
+    for name, value in data.items():
+        if name != "step" and isinstance(value, str) != (name in TEXTS):
+            raise InputError(f"{where}: {name}={value!r} is of the wrong type")
+    return kind(**{name: _value(name, value) for name, value in data.items() if name != "step"})
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "body":
+        return _read_block(value)
+    if name == "branches":
+        return tuple(_read_block(branch) for branch in value)
+    if name == "origin":
+        return Origin(*value)
+    if name == "groups":
+        return tuple(tuple(group) for group in value)
+    if name == "dims":
+        return tuple(_number(size) for size in value)
+    if name in ("reads", "writes", "over", "axes"):
+        return tuple(value)
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    """A list is one value per configuration."""
+    return np.array(value) if isinstance(value, list) else value
+
+
+def _is_default(field: Field, value: Any) -> bool:
+    default = field.default
+    return default is not MISSING and not isinstance(value, np.ndarray) and value == default
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and tuples as lists, numpy scalars as numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return value

@@ -1,0 +1,241 @@
+"""A cluster in text: a tree of its levels with link speeds, its figures with sources, and as JSON.
+
+dgx-h100  NVIDIA DGX H100 in a SuperPOD, 2 nodes x 8 h100-sxm = 16 devices
+|- chip    989 TFLOP/s bf16, 80 GiB (84.9 GB usable) at 3.35 TB/s
+|- node    8 chip, 1 nvswitch, 8 pcie_switch, 2 socket, 2 memory, 8 nic
+|  |- chip - nvswitch      nvlink   18 x 25 GB/s = 450 GB/s, 0.3 us
+...
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.cluster import Cluster, Fabric, Joint, level_nodes, torus_joint, torus_shape
+from scaling.meshes.provenance import Figure
+from scaling.meshes.torus import Torus, shape_text, wraparound
+from scaling.meshes.units import format_rate, format_size, format_time
+
+UNMEASURED = "not measured yet (scaling calibrate)"
+# Marks behind a source that was not read itself (meshes/provenance.py).
+MARKS = {
+    "text": "",
+    "quoted": " [as quoted elsewhere]",
+    "computed": " [computed]",
+    "memory": " [from memory, not checked]",
+}
+HEADLINE_DTYPES = ("bf16", "fp16", "fp32")  # the first one that the chip has is shown
+
+
+def tree(cluster: Cluster) -> str:
+    """The levels of the cluster, from the chip outwards, each with its parts and link speeds."""
+    branches = [
+        ("chip", _chip_line(cluster.accelerator), []),
+        (
+            "node",
+            _node_line(cluster),
+            [_joint_line(j) for j in cluster.joints if "leaf" not in j.parts],
+        ),
+        *_fabric_branches(cluster),
+    ]
+    lines = [f"{cluster.name}  {cluster.title}, {_size_line(cluster)}"]
+    for i, (name, text, leaves) in enumerate(branches):
+        last = i == len(branches) - 1
+        lines.append(f"{'└─' if last else '├─'} {name:<7} {text}")
+        for j, leaf in enumerate(leaves):
+            lines.append(
+                f"{'   ' if last else '│  '}{'└─' if j == len(leaves) - 1 else '├─'} {leaf}"
+            )
+    return "\n".join(lines)
+
+
+def sources(cluster: Cluster) -> str:
+    """Every figure of the cluster and its chip, one line each: name, value, source, date, note."""
+    lines = []
+    for name, figure in figures(cluster):
+        date = f" ({figure.date})" if figure.date else ""
+        note = f"; {figure.note}" if figure.note else ""
+        lines.append(
+            f"{name:<38} {format_figure(name, figure.value):>14}  "
+            f"{figure.source}{date}{MARKS[figure.seen]}{note}"
+        )
+    return "\n".join(lines) or f"{cluster.name} has no figures yet; run `scaling calibrate`"
+
+
+def addresses(cluster: Cluster) -> str:
+    """Where the sources of its figures are, two lines each: title, address; each source once."""
+    found = {figure.source: figure.url for _, figure in figures(cluster) if figure.url}
+    return "\n".join(f"{title}\n    {url}" for title, url in found.items())
+
+
+def figures(cluster: Cluster) -> Iterator[tuple[str, Figure]]:
+    """(name, figure) of everything that the cluster states."""
+    yield "chips per node and wiring", cluster.layout
+    for name, figure in cluster.accelerator.figures.items():
+        yield f"{cluster.accelerator.name}: {name}", figure
+    for joint in cluster.joints:
+        for name, value in (("bandwidth", joint.bandwidth), ("latency", joint.latency)):
+            if value is not None:
+                yield f"{_joint_name(cluster, joint)}: {name}", value
+    if cluster.torus is not None:
+        yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
+        yield "ici chip - chip: latency", cluster.torus.hop_latency
+    if cluster.fabric is not None:
+        for name, value in vars(cluster.fabric).items():
+            if isinstance(value, Figure):
+                yield f"fabric: {name}", value
+
+
+def as_json(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as plain data: SI units, every figure with its source."""
+    return {
+        "name": cluster.name,
+        "title": cluster.title,
+        "nodes": cluster.nodes,
+        "devices_per_node": cluster.devices_per_node,
+        "devices": cluster.devices,
+        "accelerator": cluster.accelerator.name,
+        "cpu": cluster.cpu,
+        "peer_access": cluster.peer_access,
+        "parts": dict(cluster.parts),
+        "nics_per_node": cluster.nics,
+        "node_network_bandwidth": cluster.node_network_bandwidth,
+        "levels": level_nodes(cluster),
+        "links": [_joint_json(joint) for joint in cluster.joints],
+        "switch_reduction": cluster.switch_reduction,
+        "transport": "" if cluster.fabric is None else cluster.fabric.transport,
+        "fabric_reduction": cluster.fabric is not None and cluster.fabric.reduction,
+        "torus": None if cluster.torus is None else _torus_json(cluster, cluster.torus),
+        "figures": {name: vars(figure) for name, figure in figures(cluster)},
+    }
+
+
+def format_figure(name: str, value: float) -> str:
+    """A figure with the unit that its name implies."""
+    if "peak" in name:
+        return format_rate(value, "FLOP/s")
+    if "bandwidth" in name:
+        return format_rate(value)
+    if "latency" in name or name.endswith("_time"):
+        return format_time(value)
+    if name.endswith("clock"):
+        return format_rate(value, "Hz")
+    if any(word in name for word in ("memory", "l2_cache")):
+        return format_size(value)
+    return f"{value:.1f}" if name.endswith("capability") else f"{value:g}"
+
+
+def _size_line(cluster: Cluster) -> str:
+    plural = "s" * (cluster.nodes > 1)
+    return (
+        f"{cluster.nodes} node{plural} x {cluster.devices_per_node} {cluster.accelerator.name} "
+        f"= {cluster.devices} devices"
+    )
+
+
+def _chip_line(chip: Accelerator) -> str:
+    dtype = next((d for d in HEADLINE_DTYPES if d in chip.peaks), None)
+    if dtype is None or chip.memory is None or chip.memory_bandwidth is None:
+        return UNMEASURED
+    usable = f" ({format_size(chip.usable_memory)} usable)" if chip.usable_memory else ""
+    rate, memory = format_rate(chip.peak(dtype), "FLOP/s"), format_size(chip.memory)
+    return f"{rate} {dtype}, {memory}{usable} at {format_rate(chip.memory_bandwidth)}"
+
+
+def _node_line(cluster: Cluster) -> str:
+    parts = ", ".join(f"{count} {kind}" for kind, count in cluster.parts.items())
+    unused = cluster.parts["chip"] - cluster.devices_per_node
+    used = f"; {cluster.devices_per_node} chip and {cluster.nics} nic used" if unused else ""
+    reduces = "; the switch can reduce" if cluster.switch_reduction else ""
+    return (
+        parts
+        + used
+        + reduces
+        + ("" if cluster.peer_access else "; no peer access: through host memory")
+    )
+
+
+def _joint_name(cluster: Cluster, joint: Joint) -> str:
+    """`pcie chip - socket`; links of one kind in bundles of several sizes say which: `x2`."""
+    alike = [j for j in cluster.joints if (j.kind, j.parts) == (joint.kind, joint.parts)]
+    bundle = f" x{joint.count}" if len(alike) > 1 else ""
+    return f"{joint.kind} {' - '.join(joint.parts)}{bundle}"
+
+
+def _joint_line(joint: Joint) -> str:
+    text = f"{' - '.join(joint.parts):<22} {joint.kind:<8} {_speed(joint)}"
+    return f"{text}, {len(joint.pairs)} pairs" if len(joint.pairs) > 1 else text
+
+
+def _speed(joint: Joint) -> str:
+    if joint.bandwidth is None or joint.total_bandwidth is None or joint.latency is None:
+        return UNMEASURED
+    total = format_rate(joint.total_bandwidth)
+    many = f"{joint.count} x {format_rate(joint.bandwidth.value)} = " if joint.count > 1 else ""
+    return f"{many}{total}, {format_time(joint.latency.value)}"
+
+
+Branch = tuple[str, str, list[str]]
+
+
+def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
+    fabric = cluster.fabric
+    units = level_nodes(cluster)
+    if cluster.torus is not None:
+        yield "domain", *_slice(cluster, cluster.torus)
+    elif cluster.domain_nodes > 1:
+        yield "domain", f"{cluster.domain_nodes} nodes share the NVSwitch", []
+    if fabric is None:
+        return
+    network = [_joint_line(j) for j in cluster.joints if "leaf" in j.parts]
+    wiring = "one leaf per rail" if fabric.rails else "one leaf"
+    reduces = "; its switches can reduce" if fabric.reduction else ""
+    other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
+    words = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
+    yield "leaf", words, network
+    if "spine" in units:
+        yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), [_hop(cluster, fabric)]
+    if "core" in units:
+        yield "core", _layer(units["core"], fabric.spine_oversubscription), [_hop(cluster, fabric)]
+
+
+def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
+    """One slice in words, and its links."""
+    shape = torus_shape(cluster)
+    closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
+    rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
+    nodes = f"{cluster.domain_nodes} node{'s' * (cluster.domain_nodes > 1)}"
+    text = f"{nodes} in a slice of {shape_text(shape)} chips, {rings}"
+    return text, [_joint_line(torus_joint(torus))]
+
+
+def _layer(nodes: int, oversubscription: Figure | None) -> str:
+    ratio = oversubscription.value if oversubscription else 1.0
+    return f"{nodes} nodes, {'full bisection' if ratio == 1 else f'{ratio:g}:1 oversubscribed'}"
+
+
+def _hop(cluster: Cluster, fabric: Fabric) -> str:
+    """Bandwidth that one node has above the leaves, when all of them send at once."""
+    above = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
+    latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
+    return f"{format_rate(cluster.node_network_bandwidth / above)} per node, {latency} per hop"
+
+
+def _torus_json(cluster: Cluster, torus: Torus) -> dict[str, Any]:
+    shape = torus_shape(cluster)
+    return {
+        "slice": list(shape),
+        "wraparound": list(wraparound(torus, shape)),
+        "bandwidth": torus.bandwidth.value,
+        "hop_latency": torus.hop_latency.value,
+    }
+
+
+def _joint_json(joint: Joint) -> dict[str, Any]:
+    return {
+        "parts": list(joint.parts),
+        "kind": joint.kind,
+        "count": joint.count,
+        "bandwidth": joint.total_bandwidth,
+        "latency": joint.latency.value if joint.latency else None,
+    }

@@ -1,0 +1,29 @@
+"""Figures of a prediction of one configuration as people read them."""
+
+from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.program.ir import Number
+
+
+def time_words(seconds: Number) -> str:
+    """`1.5 s`, `12 ms`, `0.3 us`."""
+    return format_time(float(seconds))
+
+
+def size_words(size: Number) -> str:
+    """`64 MiB`, `1.36 kB`."""
+    return format_size(float(size))
+
+
+def memory_words(size: Number) -> str:
+    """`1.36 GB`, always decimal: sizes that stand below each other to be added up."""
+    return format_rate(float(size), "B")
+
+
+def three_digits(number: Number) -> str:
+    """`408,000`: no more digits than a prediction has."""
+    return f"{float(f'{float(number):.3g}'):,.0f}"
+
+
+def percent(share: Number) -> str:
+    """`41.2%`; of less than half a thousandth only that it is little."""
+    return f"{share:.1%}" if share >= 0.0005 or share == 0 else "under 0.1%"

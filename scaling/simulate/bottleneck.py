@@ -1,0 +1,71 @@
+"""What a step's time goes to, in one sentence: what to look at first.
+
+Each kernel belongs to what binds it: arithmetic, memory bandwidth, or the fixed cost of its start.
+The largest of these, or waiting for communication, for the host or for another pipeline stage's
+work, is the bottleneck.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scaling.meshes.units import format_size
+from scaling.program.ir import kernels
+from scaling.simulate.prediction import CollectiveLine, MemoryParts
+from scaling.simulate.step import Priced
+
+WORDS = {
+    "compute": "compute: kernels limited by arithmetic take",
+    "memory": "memory bandwidth: kernels that move more than they compute take",
+    "overhead": "overhead: starting kernels that are small for the device takes",
+    "bubble": "bubble: pipeline stages without work take",
+    "host": "host: the device waits for",
+}
+
+
+def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryParts) -> str:
+    """One sentence; of several configurations, about the largest figures of all."""
+    if memory.fits is False:
+        over = format_size(float(np.max(memory.peak)) - (memory.capacity or 0.0))
+        return f"memory: {over} more than one device has are needed at the peak"
+    found = shares(priced)
+    most = max(found, key=lambda name: found[name])
+    waiting = found["communication"]
+    if most != "communication":
+        rest = f"; {waiting:.0%} is waiting for communication" if waiting else ""
+        return f"{WORDS[most]} {found[most]:.0%} of the step{rest}"
+    line = max(lines, key=lambda line: np.max(line.exposed))
+    part = float(np.max(line.exposed / priced.timeline.total))
+    return (
+        f"communication: the device waits for it {waiting:.0%} of the step, most for {line.kind} "
+        f"over {line.axis} ({format_size(float(np.max(line.bytes)))} a call, {part:.0%}); "
+        f"{line.bottleneck}"
+    )
+
+
+def shares(priced: Priced) -> dict[str, float]:
+    """Of the step: compute, memory and overhead by what binds each kernel, communication, bubble,
+    host.
+
+    They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
+    """
+    timeline = priced.timeline
+    found = {"compute": 0.0, "memory": 0.0, "overhead": 0.0}
+    beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
+    for name, cost in priced.kernels.items():
+        if name not in beside:
+            bound = str(np.ravel(cost.bound)[0])
+            found[bound] += _share(timeline.by_step.get(name, 0.0), priced)
+    idle = _share(timeline.bubble, priced)
+    if idle:  # of the kernels, whatever binds them
+        rest = 1 - idle / sum(found.values())
+        found = {name: share * rest for name, share in found.items()}
+    found["bubble"] = idle
+    found["communication"] = _share(timeline.exposed_communication, priced)
+    found["host"] = _share(timeline.host, priced)
+    return found
+
+
+def _share(seconds: float | np.ndarray, priced: Priced) -> float:
+    total = float(np.max(priced.timeline.total))
+    return float(np.max(seconds)) / total if total else 0.0

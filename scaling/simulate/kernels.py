@@ -1,0 +1,190 @@
+"""Seconds of one kernel: the roofline, with the efficiencies of a profile.
+
+    time = max(matrix FLOPs / (peak x efficiency),
+               vector FLOPs / rate + transcendentals / rate,
+               bytes / (bandwidth x efficiency)) + overhead
+
+On a CPU (a profile without `overlap`) the parts add up, instead of the slowest hiding the others;
+only of a matrix product the traffic is in its efficiency, and counts where it alone takes longer.
+
+Figures may be numpy arrays over configurations; everything broadcasts.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.profiles.profile import (
+    AttentionFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    ProgramFit,
+    attention_fit,
+    matmul_fit,
+)
+from scaling.profiles.samples import Direction
+from scaling.program.ir import Kernel, Number
+
+BOUNDS = np.array(["compute", "memory", "overhead"])
+# What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
+# bf16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 3), before Ada and Hopper no fp8.
+WIDER = {"tf32": "fp32", "bf16": "fp32", "fp8": "bf16"}
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """Seconds of one call, and what they consist of."""
+
+    time: Number
+    compute: Number  # of the slower of matrix and vector units
+    memory: Number
+    overhead: Number  # launching, or calling
+    evidence: Evidence  # of the figure that most of the time comes from
+
+    @property
+    def bound(self) -> str | np.ndarray:
+        """The largest of the three parts: "compute", "memory" or "overhead"."""
+        parts = np.broadcast_arrays(self.compute, self.memory, self.overhead)
+        words = BOUNDS[np.argmax(np.stack(parts), axis=0)]
+        return words if words.ndim else str(words)
+
+
+def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> KernelCost:
+    """Price one call of a kernel.
+
+    Raises:
+        InputError: the kernel has matrix products in a format for which the chip, or the profile,
+            has no rate; or the memory bandwidth is not known.
+    """
+    matrix, fit = _matrix(kernel, accelerator, profile)
+    vector = _vector(kernel, profile)
+    if profile.overlap:
+        memory = memory_time(kernel.bytes, accelerator, profile.memory)
+        compute = np.maximum(matrix, vector)
+        time = np.maximum(compute, memory) + fit.overhead
+        cost = KernelCost(time, compute, memory, fit.overhead, fit.evidence)
+    else:
+        memory, across = _moving(kernel, accelerator, profile), _across(kernel, fit)
+        time = np.maximum(matrix, memory) + across + vector + fit.overhead
+        alone = KernelCost(time, matrix + vector, memory + across, fit.overhead, fit.evidence)
+        cost = _in_program(alone, kernel, profile.program)
+    parts = (
+        (matrix, fit),
+        (fit.overhead, fit),
+        (cost.memory, profile.memory),
+        (vector, profile.vector),
+    )
+    _, decides = max(parts, key=lambda part: float(np.max(part[0])))
+    return replace(cost, evidence=decides.evidence)
+
+
+def _moving(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Number:
+    """Seconds of a CPU's memory. What is copied and no more comes from far, or goes there."""
+    if kernel.kind == "copy":
+        return _far_time(kernel.bytes, accelerator, profile.memory)
+    return memory_time(kernel.bytes, accelerator, profile.memory)
+
+
+def _in_program(alone: KernelCost, kernel: Kernel, fit: ProgramFit | None) -> KernelCost:
+    """The cost with what other kernels do to the cache; with none where that was not measured."""
+    if fit is None:
+        return alone
+    crowding = crowded_bytes(kernel, fit.cache) / fit.crowded
+    return KernelCost(
+        fit.factor * alone.time + crowding,
+        fit.factor * alone.compute,
+        fit.factor * alone.memory + crowding,
+        fit.factor * alone.overhead,
+        alone.evidence,
+    )
+
+
+def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:
+    """Seconds that `moved` bytes take, without overhead."""
+    near = np.minimum(moved, fit.cache) if fit.cache_bandwidth else 0.0
+    far = _far_time(moved - near, accelerator, fit)
+    return near / fit.cache_bandwidth + far if fit.cache_bandwidth else far
+
+
+def _far_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:
+    bandwidth = fit.bandwidth or accelerator.required("memory_bandwidth")
+    return moved / (bandwidth * fit.efficiency)
+
+
+def matmul_efficiency(fit: MatmulFit, dims: tuple[Number, ...], cores: int | None = None) -> Number:
+    """Fraction of the peak that a matmul of `dims` (batch, m, n, k) gets; () if they are unknown.
+
+    The wave factor is that of NVIDIA's "Matrix Multiplication Background User's Guide" (February
+    2023), section 3: tiles are handed to cores in waves, and the last wave costs a whole one.
+    """
+    if not dims:
+        return fit.efficiency
+    batch, m, n, k = dims
+    share: Number = fit.efficiency
+    for size, half in zip((m, n, k), fit.half_sizes, strict=True):
+        share = share * size / (size + half)
+    if fit.tile is None or cores is None:
+        return share
+    tiles = batch * np.ceil(m / fit.tile[0]) * np.ceil(n / fit.tile[1])
+    waves = np.ceil(tiles / cores)
+    return share * batch * m * n / (waves * cores * fit.tile[0] * fit.tile[1])
+
+
+def attention_efficiency(fit: AttentionFit, dims: tuple[Number, ...]) -> Number:
+    """Counted FLOPs per second over the peak, for `dims` (batch, heads, queries, keys, head_dim).
+
+    Counted are all scores, so that a kernel that skips masked ones may exceed its peak.
+    """
+    share = fit.efficiency / fit.executed
+    if not dims:
+        return share
+    keys, head_dim = dims[3], dims[4]
+    return share * keys / (keys + fit.half_keys) * head_dim / (head_dim + fit.half_head)
+
+
+def peak_rate(accelerator: Accelerator, dtype: str) -> float:
+    """Dense FLOP/s at which a chip multiplies `dtype`, if need be in a wider format."""
+    if dtype not in accelerator.peaks and WIDER.get(dtype) in accelerator.peaks:
+        return accelerator.peak(WIDER[dtype])
+    return accelerator.peak(dtype)
+
+
+def _matrix(
+    kernel: Kernel, accelerator: Accelerator, profile: Profile
+) -> tuple[Number, AttentionFit | MatmulFit | MemoryFit]:
+    """Seconds of the matrix products, and the fit that has the overhead of such a call."""
+    if not np.any(kernel.flops):
+        return 0.0, profile.memory
+    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
+    if attention is not None:
+        peak = attention.peak or peak_rate(accelerator, kernel.dtype)
+        share = attention_efficiency(attention, kernel.dims)
+        return kernel.flops / (peak * share), attention
+    fit = matmul_fit(profile, kernel.dtype)
+    dims = kernel.dims if kernel.kind == "matmul" else ()
+    share = matmul_efficiency(fit, dims, accelerator.cores)
+    return kernel.flops / ((fit.peak or peak_rate(accelerator, kernel.dtype)) * share), fit
+
+
+def _across(kernel: Kernel, fit: AttentionFit | MatmulFit | MemoryFit) -> Number:
+    """Seconds more for what is read across the order it lies in."""
+    known = None if isinstance(fit, AttentionFit) else fit.strided
+    return kernel.strided / known if known else 0.0
+
+
+def crowded_bytes(kernel: Kernel, cache: float) -> Number:
+    """Bytes that are read across where a column takes up all of the cache, or more."""
+    return np.where(kernel.span >= cache, kernel.strided, 0.0) if cache else 0.0
+
+
+def _vector(kernel: Kernel, profile: Profile) -> Number:
+    """Seconds of the vector units: arithmetic and special functions share their issue slots."""
+    rates = profile.vector
+    return kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
+
+
+def _direction(kernel: Kernel) -> Direction:
+    return "backward" if kernel.origin.phase == "backward" else "forward"

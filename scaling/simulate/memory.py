@@ -1,0 +1,109 @@
+"""Who holds what at the fullest moment of a step: a walk over the schedule with the buffers alive.
+
+    a buffer lives   from the first step that writes it to the last one that reads or writes it
+    lasting ones     all the time: parameters, optimiser state, results
+    inside a loop    everything alive around the loop, plus what one iteration needs
+    over another     one that dies in the step that writes it gives its place to one of its size
+                     (over configurations: of its size in all of them)
+
+Exact for a program read from a compiler that follows its own schedule, apart from the gaps that
+packing the buffers leaves.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.program.ir import OWNERS, Block, Buffer, Number, Owner, Program, Step, bodies, plain
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes on one device at the fullest moment, by owner; the owners sum to `peak`."""
+
+    peak: Number
+    owners: dict[Owner, Number]  # all of OWNERS but pinned_host
+    pinned_host: Number
+    at: str  # name of the step during which it is reached
+
+
+def memory_use(program: Program) -> MemoryUse:
+    """The fullest moment of a step."""
+    walk = _Walk(program.buffers)
+    lasting = {i for i, buffer in enumerate(program.buffers) if buffer.lasting}
+    for index in sorted(lasting):
+        walk.allocate(index)
+    walk.look("arguments")
+    walk.block(program.schedule, frozenset(lasting))
+    peaks = zip(OWNERS, walk.peaks, strict=True)
+    owners: dict[Owner, Number] = {o: plain(n) for o, n in peaks if o != "pinned_host"}
+    return MemoryUse(sum(owners.values(), 0.0), owners, plain(walk.host_peak), walk.at)
+
+
+class _Walk:
+    """Bytes alive now and at the peak, by owner; arrays over configurations broadcast."""
+
+    def __init__(self, buffers: tuple[Buffer, ...]):
+        self.buffers = buffers
+        self.now: list[Number] = [0.0] * len(OWNERS)
+        self.peaks: list[Number] = [0.0] * len(OWNERS)
+        self.most: Number = -1.0
+        self.host_peak: Number = 0.0
+        self.at = ""
+
+    def allocate(self, index: int, sign: int = 1) -> None:
+        buffer = self.buffers[index]
+        owner = OWNERS.index(buffer.owner)
+        self.now[owner] = self.now[owner] + sign * buffer.bytes
+
+    def look(self, name: str) -> None:
+        """Note this moment if it is the fullest one so far."""
+        host = self.now[OWNERS.index("pinned_host")]
+        total = sum(self.now) - host
+        fuller = total > self.most
+        if np.any(fuller):
+            self.at = name
+            self.peaks = [_where(fuller, n, p) for n, p in zip(self.now, self.peaks, strict=True)]
+            self.most = _where(fuller, total, self.most)
+        self.host_peak = _where(host > self.host_peak, host, self.host_peak)
+
+    def block(self, block: Block, around: frozenset[int]) -> None:
+        """Walk steps while the buffers of `around` stay alive."""
+        last = last_uses(block)
+        alive: set[int] = set()
+        for position, step in enumerate(block):
+            born = [i for i in dict.fromkeys(step.writes) if i not in around and i not in alive]
+            for index in born:
+                self._replace(step, index, alive, last, position)
+                self.allocate(index)
+                alive.add(index)
+            self.look(step.name)
+            for inner in bodies(step):
+                self.block(inner, around | alive)
+            for index in [i for i in alive if last.get(i, position) <= position]:
+                alive.remove(index)
+                self.allocate(index, -1)
+
+    def _replace(
+        self, step: Step, index: int, alive: set[int], last: dict[int, int], position: int
+    ) -> None:
+        """Free a dying buffer that the new one is written over."""
+        for old in step.over:
+            if old in alive and last.get(old) == position and self._same_size(old, index):
+                alive.remove(old)
+                self.allocate(old, -1)
+                return
+
+    def _same_size(self, first: int, second: int) -> bool:
+        return bool(np.all(self.buffers[first].bytes == self.buffers[second].bytes))
+
+
+def last_uses(block: Block) -> dict[int, int]:
+    """Position of the last step that touches each buffer."""
+    return {i: k for k, step in enumerate(block) for i in (*step.reads, *step.writes)}
+
+
+def _where(condition: Number, first: Number, second: Number) -> Number:
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, first, second)
+    return first if condition else second

@@ -1,0 +1,55 @@
+"""The idle ticks of a pipeline in its compiled program, and what of a measured step they took.
+
+In every tick all stages compute, those without work on what nobody reads, so the program shows no
+waiting. Each stage is idle in S - 1 of its ticks (`models.pipeline.schedule`); so is that share of
+the time in the loops over ticks, forward and backward, which are those that hand on to the next
+stage. A loop that the compiler has unrolled or parted is not recognised: all its time stays
+compute.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from scaling.models.pipeline.schedule import Ticks
+from scaling.program.ir import Block, Branch, Collective, Loop, Number, Program, Step, bodies, steps
+
+STAGE = "stage"  # the mesh axis
+
+
+def with_idle_ticks(program: Program, ticks: Ticks) -> Program:
+    """The program with its loops over ticks marked: `Loop.idle` of their trips are idle."""
+    if ticks.stages == 1:
+        return program
+    return replace(program, schedule=_marked(program.schedule, ticks))
+
+
+def idle_shares(program: Program) -> dict[str, Number]:
+    """Of steps in loops with idle trips: the share of their runs that is idle, by name."""
+    return dict(_shares(program.schedule))
+
+
+def _marked(block: Block, ticks: Ticks) -> Block:
+    return tuple(_step(step, ticks) for step in block)
+
+
+def _step(step: Step, ticks: Ticks) -> Step:
+    if isinstance(step, Branch):
+        return replace(step, branches=tuple(_marked(b, ticks) for b in step.branches))
+    if not isinstance(step, Loop):
+        return step
+    if step.trips == ticks.total and any(map(_hands_on, step.body)):
+        return replace(step, idle=ticks.stages - 1)
+    return replace(step, body=_marked(step.body, ticks))
+
+
+def _hands_on(step: Step) -> bool:
+    return isinstance(step, Collective) and step.kind == "permute" and step.axes == (STAGE,)
+
+
+def _shares(block: Block) -> Iterator[tuple[str, Number]]:
+    for step in block:
+        if isinstance(step, Loop) and step.idle:
+            yield from ((inside.name, step.idle / step.trips) for inside, _ in steps(step.body))
+        else:
+            for body in bodies(step):
+                yield from _shares(body)

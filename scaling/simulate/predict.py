@@ -1,0 +1,185 @@
+"""The prediction: step time, memory and collectives of one program on one cluster.
+
+MFU = model FLOPs / (step time x devices x peak of the compute format)
+HFU = FLOPs of all matrix products that run / the same
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_size
+from scaling.models.accounting import model_flops
+from scaling.program.ir import Collective, Number
+from scaling.run import Run
+from scaling.simulate.bottleneck import bottleneck
+from scaling.simulate.kernels import peak_rate
+from scaling.simulate.prediction import (
+    CollectiveLine,
+    MemoryParts,
+    Prediction,
+    TimeParts,
+    axis_name,
+)
+from scaling.simulate.step import Priced, running_collectives, running_kernels
+from scaling.simulate.uncertainty import grade, uncertainty
+
+ROUNDING = 1e-9  # of sums of float64, relative to the step: shorter times are none
+
+
+def predict(
+    priced: Priced, run: Run | None = None, causal: bool = False, doubts: Iterable[str] = ()
+) -> Prediction:
+    """Sum up a priced program.
+
+    Args:
+        priced: the program with its costs.
+        run: whose step it is; None (a step that is not ours): no tokens, no model FLOPs.
+        causal: count attention's model FLOPs of the unmasked half only.
+        doubts: further warnings, to come first.
+    """
+    total = priced.timeline.total
+    devices = math.prod(priced.program.mesh.values())
+    spread = 1 + uncertainty(priced)
+    lines, memory = collective_lines(priced), _memory(priced)
+    tokens = _ratio(run.batch.tokens, total) if run else None
+    credited = _credited(run, causal) if run else None
+    peak = _peak(priced, run)
+    available = peak * devices * total if peak else 0.0
+    return Prediction(
+        name=priced.program.name,
+        source=priced.program.source,
+        devices=devices,
+        step_time=total,
+        step_time_low=total / spread,
+        step_time_high=total * spread,
+        tokens_per_second=tokens,
+        tokens_per_second_per_device=None if tokens is None else tokens / devices,
+        model_flops=credited,
+        mfu=None if credited is None else _ratio(credited, available),
+        hfu=_ratio(matrix_flops(priced) * devices, available),
+        time=_time(priced),
+        memory=memory,
+        collectives=lines,
+        bottleneck=bottleneck(priced, lines, memory),
+        grade=grade(priced),
+        warnings=(*doubts, *priced.program.warnings, *_warnings(priced, memory, run)),
+    )
+
+
+def matrix_flops(priced: Priced) -> Number:
+    """FLOPs of all matrix products that one device runs in one step."""
+    return sum((kernel.flops * calls for kernel, calls in running_kernels(priced)), 0.0)
+
+
+def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
+    """One line for all identical calls, the dearest first."""
+    merged: dict[tuple, CollectiveLine] = {}
+    for collective, calls in running_collectives(priced):
+        line = _line(collective, calls, priced)
+        key = (line.kind, line.axis, str(line.bytes), line.dtype, line.algorithm, line.level)
+        merged[key] = _sum(merged[key], line) if key in merged else line
+    return tuple(sorted(merged.values(), key=lambda line: -np.max(line.time)))
+
+
+def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLine:
+    cost, timeline = priced.collectives[collective.name], priced.timeline
+    return CollectiveLine(
+        kind=collective.kind,
+        axis=axis_name(collective),
+        bytes=collective.bytes,
+        dtype=collective.dtype,
+        count=calls,
+        time=timeline.by_step[collective.name],
+        exposed=timeline.exposed_by_step.get(collective.name, 0.0),
+        algorithm=cost.algorithm,
+        level=cost.level,
+        bottleneck=cost.bottleneck,
+    )
+
+
+def _time(priced: Priced) -> TimeParts:
+    timeline = priced.timeline
+    hidden = timeline.hidden_communication
+    found = np.where(hidden > ROUNDING * timeline.total, hidden, 0.0)
+    return TimeParts(
+        compute=timeline.compute,
+        optimizer=timeline.optimizer,
+        exposed_communication=timeline.exposed_communication,
+        bubble=timeline.bubble,
+        host=timeline.host,
+        hidden_communication=found if found.ndim else float(found),
+    )
+
+
+def _credited(run: Run, causal: bool) -> float:
+    return model_flops(run.model, run.batch.global_batch, run.batch.seq_len, causal)
+
+
+def _peak(priced: Priced, run: Run | None) -> float | None:
+    """FLOP/s of one device in the format that it computes in; None: not known."""
+    dtype = run.precision.compute if run else _main_dtype(priced)
+    measured = {fit.dtype: fit.peak for fit in priced.profile.matmul if fit.peak}
+    if dtype in measured:
+        return measured[dtype]
+    try:
+        return peak_rate(priced.cluster.accelerator, dtype)
+    except InputError:
+        return None
+
+
+def _main_dtype(priced: Priced) -> str:
+    """The format of most matrix FLOPs."""
+    flops: dict[str, float] = {"fp32": 0.0}
+    for kernel, calls in running_kernels(priced):
+        if kernel.dtype and np.any(kernel.flops):
+            flops[kernel.dtype] = flops.get(kernel.dtype, 0.0) + float(np.max(kernel.flops * calls))
+    return max(flops, key=lambda name: flops[name])
+
+
+def _memory(priced: Priced) -> MemoryParts:
+    use, capacity = priced.memory, priced.cluster.accelerator.usable_memory
+    fits = None if capacity is None else bool(np.all(use.peak <= capacity))
+    owners = {str(owner): held for owner, held in use.owners.items()}
+    return MemoryParts(
+        use.peak, **owners, pinned_host=use.pinned_host, capacity=capacity, fits=fits
+    )
+
+
+def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:
+    if memory.fits is False:
+        need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
+        yield f"does not fit: {need} needed at the peak, {have} usable on one device"
+    if moved := _host_bytes(priced):
+        yield (
+            f"{format_size(moved)} move between host and device per step; their time over PCIe is "
+            "not priced"
+        )
+    chip, dtype = priced.cluster.accelerator, run.precision.compute if run else _main_dtype(priced)
+    if chip.peaks and dtype not in chip.peaks and _peak(priced, run):
+        yield f"{chip.name} has no units for {dtype}: it multiplies in a wider format, at that rate"
+
+
+def _host_bytes(priced: Priced) -> float:
+    """Bytes that kernels move between device and host in one step; none where both are one."""
+    if priced.cluster.virtual_devices:
+        return 0.0
+    moved = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
+    return float(sum(moved, 0.0))
+
+
+def _ratio(amount: Number, per: Number) -> Number | None:
+    """None where there is nothing to divide by: an empty program, a rate that is not known."""
+    return amount / per if np.all(per) else None
+
+
+def _sum(first: CollectiveLine, second: CollectiveLine) -> CollectiveLine:
+    return replace(
+        first,
+        count=first.count + second.count,
+        time=first.time + second.time,
+        exposed=first.exposed + second.exposed,
+    )

@@ -1,0 +1,103 @@
+"""A prediction as data: what `scaling predict --json` prints, key by key.
+
+step_time = compute + optimizer + exposed_communication + bubble + host
+peak      = parameters + gradients + optimizer_state + activations + temporary + communication
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from scaling.program.ir import Collective, Number
+
+Grade = Literal["measured", "calibrated", "extrapolated", "datasheet"]
+GRADES: tuple[Grade, ...] = get_args(Grade)  # best first
+
+
+@dataclass(frozen=True)
+class TimeParts:
+    """Seconds. The first five sum to the step time; hidden communication runs beside them."""
+
+    compute: Number
+    optimizer: Number
+    exposed_communication: Number
+    bubble: Number
+    host: Number
+    hidden_communication: Number
+
+
+@dataclass(frozen=True)
+class MemoryParts:
+    """Bytes of one device at its fullest moment; parameters to communication sum to peak."""
+
+    peak: Number
+    parameters: Number
+    gradients: Number
+    optimizer_state: Number
+    activations: Number
+    temporary: Number
+    communication: Number
+    pinned_host: Number
+    capacity: float | None  # what a framework can allocate; None: not known
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class CollectiveLine:
+    """All identical calls of one collective, per step and device."""
+
+    kind: str
+    axis: str  # see `axis_name`
+    bytes: Number  # of one call, as nccl-tests counts
+    dtype: str
+    count: Number
+    time: Number  # s, all calls
+    exposed: Number  # s, all calls
+    algorithm: str
+    level: str
+    bottleneck: str
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What `scaling predict` prints."""
+
+    name: str
+    source: str
+    devices: int
+    step_time: Number
+    step_time_low: Number
+    step_time_high: Number
+    tokens_per_second: Number | None  # None: of a step that is not ours
+    tokens_per_second_per_device: Number | None
+    model_flops: Number | None
+    mfu: Number | None
+    hfu: Number | None
+    time: TimeParts
+    memory: MemoryParts
+    collectives: tuple[CollectiveLine, ...]
+    bottleneck: str
+    grade: Grade
+    warnings: tuple[str, ...]
+
+
+def prediction_dict(prediction: Prediction) -> dict[str, Any]:
+    """The prediction as JSON has it; what is not finite, which JSON cannot say, is null."""
+    return {key: _plain(value) for key, value in asdict(prediction).items()}
+
+
+def axis_name(collective: Collective) -> str:
+    """One axis, or several joined by + in mesh order; `unnamed` for groups along none of them."""
+    return "+".join(collective.axes) or "unnamed"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

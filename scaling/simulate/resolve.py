@@ -1,0 +1,220 @@
+"""Where a run is to be priced: its mesh, the cluster, and the profile of the cluster's chips.
+
+What the command line says comes first, then what the run says, then this machine (`host`).
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import Accelerator, with_figures
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.placement import check_fits
+from scaling.meshes.provenance import Figure
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.xla_target import xla_target_text
+from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.rules import resolved_mesh, rules_for, with_mesh
+from scaling.profiles.calibrations import calibration_of, host_calibration
+from scaling.profiles.io import differences, profile_of, read_profile
+from scaling.profiles.machine import host, versions
+from scaling.profiles.profile import Profile
+from scaling.run import ClusterChoice, Run
+
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run with a mesh and a cluster to price it on."""
+
+    run: Run
+    shape: MeshShape
+    cluster: Cluster
+    doubts: tuple[str, ...] = ()  # about what was asked of the cluster
+
+    @property
+    def words(self) -> str:
+        """`fsdp=64,tensor=8 of dgx-h100, 512 devices`."""
+        plural = "s" * (self.shape.devices > 1)
+        return f"{self.shape} of {self.cluster.name}, {self.shape.devices} device{plural}"
+
+
+def target(
+    run: Run,
+    cluster: str | None = None,
+    nodes: int | None = None,
+    mesh: str | None = None,
+    device_order: str | None = None,
+    overrides: Sequence[str] = (),
+) -> Target:
+    """Put a run on a cluster.
+
+    Args:
+        run: what to price.
+        cluster: catalogue name or TOML file; None: the run's, else this machine.
+        nodes: hosts; None: the run's, else 1.
+        mesh: replaces the run's mesh; without either, all devices are fsdp.
+        device_order: axes, outermost first, joined by commas.
+        overrides: key=value on top of the cluster's figures.
+
+    Raises:
+        InputError: an unknown cluster, axis or key; a mesh that does not fit.
+    """
+    run = with_mesh(_ordered(run, device_order), mesh)
+    place, doubts = _cluster(run, cluster, nodes, overrides)
+    if place.virtual_devices:
+        place = _sized(place, run)
+    shape = resolved_mesh(run, None if run.mesh else place.devices)
+    check_fits(shape, place)
+    return Target(replace(run, mesh=shape), shape, place, tuple(doubts))
+
+
+def cluster_doubts(where: Target) -> list[str]:
+    """Warnings: about the cluster, and where whole nodes have no device of the mesh."""
+    mesh, cluster = where.shape, where.cluster
+    used = -(-mesh.devices // cluster.devices_per_node)
+    if cluster.virtual_devices or used == cluster.nodes:
+        return list(where.doubts)
+    return [
+        *where.doubts,
+        f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
+        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all",
+    ]
+
+
+def parsed_overrides(items: Sequence[str]) -> dict[str, float]:
+    """As `catalog.parse_overrides`; messages about a value name its key too."""
+    found: dict[str, float] = {}
+    for item in items:
+        try:
+            found |= catalog.parse_overrides([item])
+        except InputError as error:
+            words = str(error)
+            raise InputError(
+                words if "--override" in words else f"--override {item}: {words}"
+            ) from None
+    return found
+
+
+def check_compilable(where: Target) -> None:
+    """Raise InputError where the trainer's step cannot be compiled for the target.
+
+    Cheap, and before anything is measured or compiled.
+    """
+    check_trainable(where.run, where.shape, "predict")
+    rules_for(where.run, where.shape)
+    if not where.cluster.virtual_devices:
+        xla_target_text(where.cluster.accelerator)
+        _check_format(where.run.precision.compute, where.cluster.accelerator)
+
+
+def _check_format(dtype: str, chip: Accelerator) -> None:
+    """XLA multiplies TF32 in fp32 where there is no TF32, and refuses bf16 where there is none."""
+    known = (*chip.peaks, "tf32") if "fp32" in chip.peaks else tuple(chip.peaks)
+    if dtype not in known:
+        raise InputError(
+            f"precision.compute={dtype!r}: {chip.name} multiplies in {', '.join(chip.peaks)}; use "
+            "one of these"
+        )
+
+
+def profile_for(
+    cluster: Cluster, calibration: Path | None = None, software: str = "jax"
+) -> tuple[Profile, list[str]]:
+    """The efficiencies to price with, and why they may not hold.
+
+    Args:
+        cluster: where.
+        software: whose collectives, where published measurements tell them apart.
+        calibration: a file of `scaling calibrate`; None: for this machine's CPU the nearest one
+            that is kept here, for one node of GPUs that of the very same node, for all others
+            what ships with the package.
+
+    Raises:
+        InputError: this machine has no calibration, or the file cannot be read.
+    """
+    if calibration is not None:
+        profile = read_profile(calibration)
+    elif not cluster.virtual_devices:
+        kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
+        profile = kept or profile_of(cluster.accelerator, software)
+        return profile, differences(profile, profile.machine, versions())
+    else:
+        found = host_calibration(cluster.devices)
+        if found is None:
+            raise InputError(
+                "this machine has not been measured yet: run `scaling calibrate --quick --devices "
+                f"{cluster.devices}`"
+            )
+        profile = found
+    doubts = differences(profile, machine_of(cluster), versions())
+    if doubts and cluster.virtual_devices:
+        doubts[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
+    return profile, doubts
+
+
+def machine_of(cluster: Cluster) -> str:
+    """What `scaling calibrate` calls one node of the cluster."""
+    if cluster.virtual_devices:
+        return host(cluster.devices)
+    return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
+
+
+def described(cluster: Cluster) -> dict[str, Any]:
+    """What `found_again` needs to make the same cluster (of the catalogue) once more."""
+    return {
+        "name": cluster.name,
+        "nodes": cluster.nodes,
+        "gpus_per_node": cluster.devices_per_node,
+    }
+
+
+def found_again(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
+    """The cluster that `described` was given.
+
+    Raises:
+        InputError: the catalogue has no such cluster.
+    """
+    if name == HOST:
+        return target(run, HOST, nodes).cluster
+    return catalog.load(name, nodes, {"gpus_per_node": float(gpus_per_node)})
+
+
+def _ordered(run: Run, device_order: str | None) -> Run:
+    if device_order is None:
+        return run
+    order = tuple(axis.strip() for axis in device_order.split(","))
+    if sorted(order) != sorted(AXES):
+        raise InputError(
+            f"--device-order {device_order}: name each of {', '.join(AXES)} once, outermost first"
+        )
+    mesh = replace(run.mesh, device_order=order) if run.mesh else None
+    return replace(run, device_order=order, mesh=mesh)
+
+
+def _cluster(
+    run: Run, name: str | None, nodes: int | None, overrides: Sequence[str]
+) -> tuple[Cluster, list[str]]:
+    stated = run.cluster if name is None else None
+    choice = stated or ClusterChoice(name=name or HOST)
+    count = nodes if nodes is not None else choice.nodes
+    given = {**choice.overrides, **parsed_overrides(overrides)}
+    found = catalog.load(choice.file or choice.name or HOST, count, given)
+    return found, catalog.doubts(choice.file or choice.name or HOST, found)
+
+
+def _sized(cluster: Cluster, run: Run) -> Cluster:
+    """This machine with as many devices as the run's mesh, and its memory shared among them."""
+    devices = run.mesh.devices if run.mesh else cluster.devices
+    chip = cluster.accelerator
+    if chip.memory is None:
+        bytes_of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        share = Figure(bytes_of_host / devices, "this machine's memory, shared by its devices", "")
+        chip = with_figures(chip, {"memory": share, "usable_memory": share})
+    parts = {**cluster.parts, "chip": devices}
+    return replace(cluster, accelerator=chip, devices_per_node=devices, parts=parts)

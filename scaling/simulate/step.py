@@ -1,0 +1,98 @@
+"""Every step of a program with its seconds, on one cluster: what the prediction sums up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.collectives.cost import CollectiveCost, collective_time
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import groups_along
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, steps
+from scaling.simulate.host import call_time
+from scaling.simulate.kernels import KernelCost, kernel_time
+from scaling.simulate.memory import MemoryUse, memory_use
+from scaling.simulate.timeline import Timeline, replay
+
+Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A program on a cluster: what each step costs, when it runs, what is held."""
+
+    program: Program
+    cluster: Cluster
+    profile: Profile
+    kernels: Mapping[str, KernelCost]  # by name, one call
+    collectives: Mapping[str, CollectiveCost]  # by name, one call
+    timeline: Timeline
+    memory: MemoryUse
+
+
+def price(
+    program: Program,
+    cluster: Cluster,
+    profile: Profile,
+    host: Number = 0.0,
+    record: bool = False,
+) -> Priced:
+    """Price a program.
+
+    Args:
+        program: what one device does.
+        cluster: where.
+        profile: how efficient its chips and links are.
+        host: seconds per step during which the device waits for the host, beyond what calling a
+            program is known to cost there.
+        record: keep every event of the timeline, for a trace.
+
+    Raises:
+        InputError: a figure that the program needs is in neither the cluster nor the profile.
+    """
+    kernel = {k.name: kernel_time(k, cluster.accelerator, profile) for k, _ in kernels(program)}
+    collective = {
+        c.name: _collective(c, program, cluster, profile) for c, _ in collectives(program)
+    }
+    times = {name: cost.time for name, cost in (kernel | collective).items()}
+    timeline = replay(program, times, host + call_time(program, profile.call), record)
+    return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def running(priced: Priced) -> list[Operation]:
+    """Each kernel and collective that runs, once, with all its calls in a step.
+
+    Not those of branches that are not taken.
+    """
+    found: dict[str, Operation] = {}
+    for step, calls in steps(priced.program.schedule):
+        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_step:
+            before = found[step.name][1] if step.name in found else 0
+            found[step.name] = step, before + calls
+    return list(found.values())
+
+
+def running_kernels(priced: Priced) -> list[tuple[Kernel, Number]]:
+    """The kernels among what runs."""
+    return [(step, calls) for step, calls in running(priced) if isinstance(step, Kernel)]
+
+
+def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
+    """The collectives among what runs, without those of groups of one."""
+    found = [(step, calls) for step, calls in running(priced) if isinstance(step, Collective)]
+    return [(step, calls) for step, calls in found if step.axes or step.groups]
+
+
+def _collective(
+    collective: Collective, program: Program, cluster: Cluster, profile: Profile
+) -> CollectiveCost:
+    groups = groups_of(collective, program.mesh)
+    return collective_time(collective.kind, collective.bytes, groups, cluster, profile)
+
+
+def groups_of(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray:
+    """Device ids [groups, members]: along the axes, or those that the program names."""
+    if collective.groups:
+        return np.array(collective.groups)
+    return groups_along(mesh, collective.axes)

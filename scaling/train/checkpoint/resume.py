@@ -1,0 +1,64 @@
+"""Where a run starts: from nothing, or from the newest whole checkpoint, and what is said about it.
+
+state         of that step, on the mesh of today
+data          the iterator goes on with the next batch
+random keys   follow from `train.seed` and the step, both of which are restored or compared
+description   what differs from the one that was saved is named
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scaling.run import run_dict
+from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.layer_order import restacked
+from scaling.train.data.batches import TrainingBatches
+from scaling.train.prepare import Plan, Programs, initial_state
+from scaling.train.run_folder import Options
+from scaling.train.step import TrainState
+from scaling.weights.naming import from_dict, to_dict
+
+MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere, or on purpose
+
+
+def start(
+    plan: Plan,
+    options: Options,
+    programs: Programs,
+    checkpoints: Checkpoints,
+    batches: TrainingBatches,
+) -> tuple[TrainState, list[str]]:
+    """A fresh state, or the newest whole checkpoint with the data iterator put in its place.
+
+    Returns:
+        The state, and lines for the user.
+
+    Raises:
+        InputError: no checkpoint that is whole, or one of another model, optimiser or data.
+    """
+    if not options.resume:
+        return initial_state(plan, programs, options.initial), []
+    arrays, place, saved = checkpoints.restore(to_dict(programs.state))
+    batches.set_state(place)
+    step = int(arrays["step"])
+    lines = [f"resumed after step {step}"]
+    if unfinished := checkpoints.unfinished(after=step):
+        lines.append(f"left out: step {', '.join(map(str, unfinished))}, not saved to its end")
+    if changed := list(changes(saved, run_dict(plan.run))):
+        lines.append(f"not as it was saved: {', '.join(changed)}")
+    return from_dict(programs.state, restacked(arrays, saved, plan.run)), lines
+
+
+def changes(saved: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:
+    """Settings with another value than the saved run description has: `train/seed 1 (0 before)`.
+
+    Keys that one of them lacks are those of another version of this program, and passed over.
+    """
+    for key in [key for key in now if key in saved]:
+        path, before, value = f"{where}{key}", saved[key], now[key]
+        if path in MAY_DIFFER or before == value:
+            continue
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            yield from changes(before, value, f"{path}/")
+        else:
+            yield f"{path} {value} ({before} before)"

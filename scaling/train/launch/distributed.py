@@ -1,0 +1,188 @@
+"""Starting: jax.distributed from the environment.
+
+Found in the environment:
+    explicit   JAX_COORDINATOR_ADDRESS=host:port JAX_NUM_PROCESSES=4 JAX_PROCESS_ID=0
+    Slurm      srun scaling train ...          (from SLURM_STEP_NUM_TASKS)
+    Open MPI   mpirun -x JAX_COORDINATOR_ADDRESS=host:port scaling train ...
+               (without the address: what jax itself finds out, with Open MPI before 5)
+"""
+
+import ctypes
+import importlib.util
+import os
+import socket
+from collections.abc import Mapping
+
+from scaling.meshes.errors import InputError, is_count
+
+# Seconds of silence after which a process counts as gone; jax's own default is 100. The others
+# shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
+HEARTBEAT = 20
+EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the address is given
+    "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
+    "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
+}
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # this process among its host's
+
+
+class NotJoined(InputError):
+    """The other processes did not come; another time they may."""
+
+
+def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
+    """Join the other processes of this job, if the environment says that there are any.
+
+    Returns:
+        How the job was found ("explicit", "Slurm", "Open MPI"), or None for a single process.
+
+    Raises:
+        InputError: the environment is incomplete, or not understood.
+        NotJoined: the coordinator cannot be reached, or not all came in time.
+    """
+    found = job_kind(env)
+    if found is None:
+        return None
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        if found == "explicit":
+            address, count, index = (_explicit(env)[name] for name in EXPLICIT)
+            jax.distributed.initialize(
+                address,
+                int(count),
+                int(index),
+                local_devices(env),
+                cluster_detection_method="deactivate",  # would take one device where we say all
+                heartbeat_timeout_seconds=HEARTBEAT,
+            )
+        else:
+            jax.distributed.initialize(
+                local_device_ids=local_devices(env) or _all_visible(env),
+                heartbeat_timeout_seconds=HEARTBEAT,
+            )
+    except (RuntimeError, ValueError) as error:
+        kind = NotJoined if isinstance(error, RuntimeError) else InputError
+        raise kind(
+            f"could not join the {found} job: {error} Give every process the address of the first "
+            "one: JAX_COORDINATOR_ADDRESS=host:port (mpirun -x JAX_COORDINATOR_ADDRESS=...)"
+        ) from None
+    return found
+
+
+def job_kind(env: Mapping[str, str]) -> str | None:
+    """What started this process as one of several, or None.
+
+    Raises:
+        InputError: only some of the explicit variables are set, or one is not a number.
+    """
+    if any(env.get(name) for name in EXPLICIT):
+        found = _explicit(env)
+        missing = [name for name in EXPLICIT if name not in found]
+        if missing:
+            raise InputError(f"{', '.join(found)} is set but {', '.join(missing)} is not")
+        _check_ids(found)
+        return "explicit"
+    if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
+        return "Slurm"
+    return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
+
+
+def local_devices(env: Mapping[str, str]) -> list[int] | None:
+    """The one accelerator of a process that shares its host with others of its job; None for all.
+
+    Open MPI says how many there are on this host. Slurm says on how many nodes they are: with more
+    processes than nodes each is taken to have one accelerator, which is the only one that it sees
+    where Slurm bound it. JAX_LOCAL_DEVICE_IDS, which jax reads, goes before.
+    """
+    if env.get("JAX_LOCAL_DEVICE_IDS"):
+        return None
+    several = (
+        _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
+        _count(env, "SLURM_STEP_NUM_TASKS") > _count(env, "SLURM_STEP_NUM_NODES"),
+    )
+    ranks = zip(LOCAL_RANK, several, strict=True)
+    found = [env[name] for name, shared in ranks if shared and env.get(name)]
+    alone = len(_visible(env)) == 1
+    return [0 if alone else int(found[0])] if found else None
+
+
+def _all_visible(env: Mapping[str, str]) -> list[int] | None:
+    """All by number, as far as the launcher names them; otherwise jax takes one in such jobs."""
+    asked = bool(env.get("JAX_LOCAL_DEVICE_IDS"))
+    return None if asked else list(range(len(_visible(env)))) or None
+
+
+def _visible(env: Mapping[str, str]) -> list[str]:
+    """The GPUs that a launcher lets this process see."""
+    named = next((env[name] for name in VISIBLE if env.get(name)), "")
+    return [name for name in named.split(",") if name]
+
+
+def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
+    """Host and port at which another process of this job joins all; None where it is this one, or
+    where only jax itself finds it out."""
+    if job_kind(env) != "explicit":
+        return None
+    found = _explicit(env)
+    host, _, port = found["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    return None if found["JAX_PROCESS_ID"] == "0" else (host, int(port))
+
+
+def process_name(env: Mapping[str, str] = os.environ) -> str:
+    """Of this one in its job, for people: `process 1 of 4 (node7)`."""
+    found = _named(env)
+    index, count = (found.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+    return f"process {index} of {count} ({socket.gethostname()})"
+
+
+def avoid_absent_gpus() -> None:
+    """Keep jax from looking for GPUs where only the CUDA compiler is installed, not a driver.
+
+    Must come before jax is imported. Without it each start prints a traceback.
+    """
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    if "JAX_PLATFORMS" in os.environ or not any(map(importlib.util.find_spec, plugins)):
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def _explicit(env: Mapping[str, str]) -> dict[str, str]:
+    """The explicit variables that are set, those that a launcher sets under its own name too."""
+    found = {name: env[name] for name in EXPLICIT if env.get(name)}
+    return _named(env) if "JAX_COORDINATOR_ADDRESS" in found else found
+
+
+def _named(env: Mapping[str, str]) -> dict[str, str]:
+    """What is set of the explicit variables, and of those that launchers set under other names."""
+    found = {name: env[name] for name in EXPLICIT if env.get(name)}
+    for name, others in GIVEN_BY_LAUNCHERS.items():
+        values = [env[other] for other in others if env.get(other)]
+        if values:
+            found.setdefault(name, values[0])
+    return found
+
+
+def _count(env: Mapping[str, str], name: str) -> int:
+    """The number in an environment variable; 1 where it is not set."""
+    text = env.get(name) or "1"
+    if not is_count(text):
+        raise InputError(f"the environment has {name}={text!r}, which is not a number of processes")
+    return int(text)
+
+
+def _check_ids(env: Mapping[str, str]) -> None:
+    count, index = env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]
+    host, colon, port = env["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    if not (host and colon and is_count(port)):
+        raise InputError(
+            f"JAX_COORDINATOR_ADDRESS={env['JAX_COORDINATOR_ADDRESS']!r} must be host:port, "
+            "such as node0:1234"
+        )
+    if not (is_count(count) and is_count(index) and int(index) < int(count)):
+        raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -1,0 +1,72 @@
+"""`environment.json`: with what a process ran, beside what it ran (run.json).
+
+{"host": "node7", "process": 3, "processes": 8, "devices": ["NVIDIA H100 80GB HBM3", ...],
+ "versions": {"jax": ...}, "compiler_options": {...}, "settings": {"NCCL_ALGO": "Ring", ...}}
+
+Settings are environment variables of known prefixes: others may hold secrets.
+"""
+
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from scaling.compile.options import compiler_options
+
+FILE = "environment.json"
+# Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
+PREFIXES = (
+    *("NCCL_", "AWS_OFI_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "NVSHMEM_", "RCCL_"),
+    *("XLA_", "TF_XLA_", "TF_CUDNN_", "JAX_", "LIBTPU_", "TPU_"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_"),
+)
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain"),
+    *("jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+)
+
+
+def settings(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment variables that steer compilers and networks, sorted."""
+    return {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)}
+
+
+def surroundings(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Host, devices, versions and settings of this process."""
+    return {
+        "host": socket.gethostname(),
+        "process": jax.process_index(),
+        "processes": jax.process_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "devices": [device.device_kind for device in mesh.local_devices],
+        "driver": getattr(mesh.local_devices[0].client, "platform_version", None),
+        "versions": versions(),
+        "compiler_options": compiler_options(mesh.devices.flat[0].platform),
+        "settings": settings(env),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def save_surroundings(folder: Path, mesh: Mesh) -> None:
+    """Write `environment.json` into this process's folder."""
+    text = json.dumps(surroundings(mesh), indent=1)
+    (folder / FILE).write_text(text + "\n", encoding="utf-8")

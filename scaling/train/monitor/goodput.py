@@ -1,0 +1,109 @@
+"""Where the wall time of a run goes.
+
+    began | imports, data, compile, restore | steps | checkpoint | steps | evaluation | steps ...
+            start                             useful  the loop stands still
+
+    goodput = seconds of steps that the run keeps / seconds since it began
+
+With `--restarts` a run began with its first attempt: what a crash has cost, the steps after the
+last checkpoint included, is in the wall time and not in the useful time.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaling.meshes.errors import InputError
+from scaling.train.launch.supervisor import BEGAN
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.run_folder import Options, own_folder
+
+PAUSES = ("checkpoints", "evaluation")
+
+
+def began(env: Mapping[str, str] = os.environ) -> float:
+    """Unix time at which this run began: now, or what the process that restarts us says."""
+    return float(env.get(BEGAN, time.time()))
+
+
+def kept_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
+    """Seconds of the steps up to number `until` that ended after `since`, each once.
+
+    Args:
+        records: lines of `metrics.jsonl`, in order.
+        since: unix time.
+    """
+    steps = {
+        line["step"]: line["step_time"]
+        for line in records
+        if _ended(line, since) and line.get("step", until + 1) <= until
+    }
+    return sum(steps.values())
+
+
+def _ended(line: Mapping[str, Any], since: float) -> bool:
+    """Whether a line tells of a step that ended after `since`, and how long it took."""
+    figures = (line.get("time"), line.get("step_time"))
+    return all(isinstance(x, float) for x in figures) and line["time"] >= since
+
+
+@dataclass
+class Clock:
+    """Adds up what the time of one run goes into."""
+
+    began: float  # unix time
+    useful: float = 0.0  # s, of steps that are kept
+    data: float = 0.0  # s that the host waited for batches; hidden while a step is in flight
+    first: float = field(default_factory=time.time)  # unix time at which the loop began
+    pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+    told: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+
+    def start(self) -> None:
+        """The loop begins."""
+        self.first = time.time()
+
+    def step(self, seconds: float, waited: float = 0.0) -> None:
+        """A step has ended, for whose batch the host has waited."""
+        self.useful += seconds
+        self.data += waited
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        """Around what the loop stands still for, one of PAUSES."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.pauses[what] += time.perf_counter() - started
+
+    def since_last(self, what: str) -> float:
+        """Seconds of such pauses since this was asked last."""
+        before, self.told[what] = self.told[what], self.pauses[what]
+        return self.pauses[what] - before
+
+    @property
+    def goodput(self) -> float:
+        """Useful time over wall time, so far."""
+        return self.useful / max(time.time() - self.began, self.useful, 1e-9)
+
+    def summary(self) -> dict[str, float]:
+        """Seconds by what they went into; `other` is the rest, lost steps included."""
+        total = time.time() - self.began
+        parts = {"start": self.first - self.began, "steps": self.useful, **self.pauses}
+        other = max(0.0, total - sum(parts.values()))
+        return {"total": total, **parts, "other": other, "data": self.data}
+
+
+def started_clock(options: Options, done: int) -> Clock:
+    """The clock of a run of which `done` steps are restored."""
+    now = time.time()
+    began, useful = options.began or now, 0.0
+    if options.resume:
+        try:
+            useful = kept_time(read_metrics(own_folder(options.folder)), began, done)
+        except InputError:  # a file that somebody has edited is no reason not to train
+            pass
+    return Clock(began, useful)

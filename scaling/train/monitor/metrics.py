@@ -1,0 +1,174 @@
+"""What a run measures, one JSON object per line in `metrics.jsonl`, and on request elsewhere too.
+
+Each line is flushed as it is written; floats keep all their digits (the shortest text that reads
+back as the same double). JSON has no NaN or Infinity: they are written as null. A line torn by a
+kill is cut off when the file is opened again, and the lines of repeated steps are written again.
+"""
+
+import importlib.util
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from scaling.meshes.errors import InputError, nearest
+
+FILE = "metrics.jsonl"
+PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # extra of this project -> module
+
+Value = float | int | str | bool | None
+
+
+class Sink(Protocol):
+    """Another place that receives every record."""
+
+    def write(self, step: int, values: Mapping[str, Value]) -> None:
+        """Receive the values of one step; what is not finite arrives as None."""
+
+    def close(self) -> None:
+        """Send what is still held back."""
+
+
+class MetricsLog:
+    """Appends records to `folder/metrics.jsonl` and hands them to each sink."""
+
+    def __init__(self, folder: Path | str, sinks: Sequence[Sink] = ()):
+        path = Path(folder) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
+        self._file = path.open("a", encoding="utf-8")
+        self._sinks = sinks
+
+    def write(self, step: int, **values: Any) -> None:
+        """Write one line: the step, then the values in the order given.
+
+        Args:
+            step: optimiser step, counted from 1.
+            values: numbers, texts, or scalar arrays (reading those of a device waits for it).
+        """
+        plain = {name: _plain(value) for name, value in values.items()}
+        self._file.write(json.dumps({"step": int(step), **plain}, allow_nan=False) + "\n")
+        self._file.flush()
+        for sink in self._sinks:
+            sink.write(int(step), plain)
+
+    def close(self) -> None:
+        """Close the file and every sink."""
+        self._file.close()
+        for sink in self._sinks:
+            sink.close()
+
+    def __enter__(self) -> "MetricsLog":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read_metrics(path: Path | str) -> list[dict[str, Any]]:
+    """Records of a `metrics.jsonl` (or of the run folder that holds one), in file order.
+
+    A last line without its end was torn by a kill and is left out.
+
+    Raises:
+        InputError: no such file, or a line within it that is not a JSON object.
+    """
+    path = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    if not path.is_file():
+        raise InputError(f"no metrics at {path}; name a run folder of `scaling train`")
+    lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn or empty
+    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    """The object on one line."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is not JSON ({error}); repair or delete that line") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{where} is not a JSON object; repair or delete that line")
+    return record
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Drop what follows the last newline of an existing file."""
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _plain(value: Any) -> Value:
+    """A Python scalar; None for what JSON cannot say (NaN, Infinity)."""
+    scalar = value.item() if hasattr(value, "item") else value
+    return None if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
+
+
+class TensorBoard:
+    """Numbers as TensorBoard scalars below `folder` (extra `tensorboard`)."""
+
+    def __init__(self, folder: Path):
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, step: int, values: Mapping[str, Value]) -> None:
+        for name, value in _numbers(values).items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """Numbers as a Weights & Biases run, its local files below `folder` (extra `wandb`)."""
+
+    def __init__(self, folder: Path, name: str, run: Mapping[str, Any]):
+        import wandb
+
+        self._run = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))
+
+    def write(self, step: int, values: Mapping[str, Value]) -> None:
+        self._run.log(_numbers(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Raise InputError for a sink that is unknown or whose package is not installed."""
+    for name in names:
+        if name not in PACKAGES:
+            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, PACKAGES)}")
+        if importlib.util.find_spec(PACKAGES[name]) is None:
+            raise InputError(
+                f"{PACKAGES[name]} was asked for but is not installed: pip install "
+                f"'scaling[{name}]' (metrics.jsonl is written in any case)"
+            )
+
+
+def open_sinks(
+    names: Sequence[str], folder: Path | str, run_name: str, run: Mapping[str, Any]
+) -> list[Sink]:
+    """The sinks asked for, each imported only now.
+
+    Args:
+        names: any of "tensorboard", "wandb".
+        folder: the run folder.
+        run_name, run: name and description (as in run.json), for sinks that show them.
+
+    Raises:
+        InputError: an unknown name, or a package that is not installed.
+    """
+    openers: dict[str, Callable[[], Sink]] = {
+        "tensorboard": lambda: TensorBoard(Path(folder) / "tensorboard"),
+        "wandb": lambda: WeightsAndBiases(Path(folder), run_name, run),
+    }
+    check_sinks(names)
+    return [openers[name]() for name in names]
+
+
+def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
+    """The values that can be drawn as a curve."""
+    return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}

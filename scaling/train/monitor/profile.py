@@ -1,0 +1,72 @@
+"""Recording a profile of chosen steps with `jax.profiler`, to be read by Perfetto or XProf.
+
+To begin one takes a while, and to write it longer. So whoever times the steps reads those in flight
+before either: `begins` and `ends` say when.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from scaling.meshes.errors import InputError, is_count
+
+
+def parse_range(text: str, steps: int) -> tuple[int, int]:
+    """First and last step of `FROM:TO`, both recorded, counted from 1.
+
+    Raises:
+        InputError: not two numbers, or not within 1..steps.
+    """
+    first, colon, last = text.partition(":")
+    if not (colon and is_count(first) and is_count(last)):
+        raise InputError(f"--record-profile {text!r}: expected FROM:TO, two step numbers: 10:12")
+    if not 1 <= int(first) <= int(last) <= steps:
+        raise InputError(
+            f"--record-profile {text}: the steps must lie within 1..{steps}, the first not after "
+            "the last"
+        )
+    return int(first), int(last)
+
+
+class Profile:
+    """Records steps `first` to `last` into a folder; does nothing if there is no range."""
+
+    def __init__(self, folder: Path, steps: tuple[int, int] | None):
+        self._folder = folder
+        self._first, self._last = steps or (0, 0)
+        self._recording = False
+        self.recorded: tuple[int, int] | None = None  # the steps whose recording is finished
+
+    def begins(self, step: int) -> bool:
+        """Whether the recording begins before this step."""
+        return step == self._first
+
+    def ends(self, step: int) -> bool:
+        """Whether the recording ends after this step."""
+        return self._recording and step == self._last
+
+    def before(self, step: int, previous: Any) -> None:
+        """Called before a step is dispatched; a recording begins when `previous` is there."""
+        if self.begins(step):
+            jax.block_until_ready(previous)
+            jax.profiler.start_trace(self._folder)
+            self._recording = True
+
+    def after(self, step: int, result: Any) -> None:
+        """Called after a step was dispatched; waits for the last recorded one, and writes."""
+        if self.ends(step):
+            jax.block_until_ready(result)
+            self._stop()
+            self.recorded = (self._first, self._last)
+
+    def __enter__(self) -> "Profile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._recording:
+            jax.profiler.stop_trace()
+            self._recording = False

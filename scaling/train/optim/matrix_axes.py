@@ -1,0 +1,60 @@
+"""A parameter as a stack of matrices, for optimisers that look at rows and columns.
+
+query_DNK, stacked over layers   [L, D, N, K]     stack (0,)      rows (1,)    columns (2, 3)
+experts' up_DF                   [L, E, D, F]     stack (0, 1)    rows (2,)    columns (3,)
+a scale                          [L, D]           stack (0,)      rows ()      columns (1,)
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+
+from scaling.models.initializers import is_matrix
+
+STACKED = ("expert", "experts")  # logical dimensions that number matrices
+
+
+class Axes(NamedTuple):
+    """Positions of a parameter's dimensions. Rows run along d_model, or a latent."""
+
+    stack: tuple[int, ...]
+    rows: tuple[int, ...]  # (): a vector
+    columns: tuple[int, ...]
+
+    @property
+    def matrix(self) -> tuple[int, ...]:
+        """All dimensions of one matrix or vector."""
+        return self.rows + self.columns
+
+
+def axes_of(param: nnx.Variable) -> Axes:
+    """How a parameter with logical dimensions `param.dims` is a stack of matrices.
+
+    Layers are stacked along leading dimensions that `dims` does not name.
+    """
+    first = param[...].ndim - len(param.dims)
+    named = {first + i: dim for i, dim in enumerate(param.dims)}
+    stack = (*range(first), *(i for i, dim in named.items() if dim in STACKED))
+    rows = tuple(i for i, dim in named.items() if dim == "embed") if is_matrix(param) else ()
+    rest = tuple(i for i in named if i not in (*stack, *rows))
+    return Axes(stack, rows, rest)
+
+
+def map_params(function: Callable[..., tuple], params: Any, *trees: Any) -> tuple[Any, ...]:
+    """`function(parameter, entry, ...)` for each parameter and its entry of each tree.
+
+    Args:
+        function: takes the parameter itself, which knows its logical dimensions; returns a tuple.
+        params: a tree of parameters (`nnx.Variable`); masked ones are passed over.
+        trees: with the structure of `params`; an entry may also be `optax.MaskedNode`.
+
+    Returns:
+        A tree in the structure of `params` for each element of the tuples.
+    """
+    holders = jax.tree.leaves(params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    structure: Any = jax.tree.structure(params)
+    entries = [structure.flatten_up_to(tree) for tree in trees]
+    results = [function(*each) for each in zip(holders, *entries, strict=True)]
+    return tuple(structure.unflatten(part) for part in zip(*results, strict=True))

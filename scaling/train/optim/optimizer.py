@@ -1,0 +1,76 @@
+"""One optimiser step: clip the global norm of the gradients, then AdamW, Lion, Adafactor or Muon.
+
+    adamw      arXiv 1711.05101       lion   arXiv 2302.06675
+    adafactor  arXiv 1804.04235       muon   kellerjordan.github.io/posts/muon, arXiv 2502.16982
+
+Weight decay is decoupled in all four: a step takes rate x weight_decay of each matrix, and nothing
+of norms and biases. The state of a parameter is cut like the parameter.
+"""
+
+import jax
+import optax
+from flax import nnx
+
+from scaling.models.initializers import is_matrix
+from scaling.optimizers import Optimizer, settings_of
+from scaling.run import Train
+from scaling.train.optim.adafactor import scale_by_adafactor
+from scaling.train.optim.bf16_state import stored_in_bf16
+from scaling.train.optim.learning_rate import schedule
+from scaling.train.optim.muon import by_kind, scale_by_muon
+
+ADAMW = Optimizer()
+
+
+def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.GradientTransformation:
+    """Clip (unless `clip_norm` is 0), then the optimiser; norms and biases are not decayed."""
+    clip = [optax.clip_by_global_norm(train.clip_norm)] if train.clip_norm else []
+    steps = optax.chain(*clip, _core(train, optimizer))
+    if optimizer.state == "fp32":
+        return steps
+    return stored_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
+
+
+def decayed(params: nnx.Module) -> nnx.Module:
+    """A tree of booleans in place of parameters: whether weight decay applies."""
+    return jax.tree.map(is_matrix, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+
+
+def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
+    """The optimiser itself."""
+    told = settings_of(train, optimizer.name)
+    if optimizer.name == "adamw":
+        return _adamw(train, told)
+    if optimizer.name == "lion":
+        return optax.lion(
+            schedule(train),
+            b1=told["beta_1"],
+            b2=told["beta_2"],
+            weight_decay=train.weight_decay,
+            mask=decayed,
+        )
+    if optimizer.name == "adafactor":
+        return _step(train, scale_by_adafactor(told["decay_rate"], told["epsilon"]))
+    assert optimizer.name == "muon"  # check_optimizer has refused all others
+    muon = _step(train, scale_by_muon(told["momentum"], told["epsilon"], optimizer.products))
+    return optax.partition({"muon": muon, "adamw": _adamw(train, told)}, by_kind)
+
+
+def _adamw(train: Train, told: dict[str, float]) -> optax.GradientTransformation:
+    return optax.adamw(
+        schedule(train),
+        b1=told["beta_1"],
+        b2=told["beta_2"],
+        eps=told["epsilon"],
+        weight_decay=train.weight_decay,
+        mask=decayed,
+    )
+
+
+def _step(train: Train, scaled: optax.GradientTransformation) -> optax.GradientTransformation:
+    """- rate x (the scaled gradient + weight_decay x parameter)."""
+    return optax.chain(
+        scaled,
+        optax.add_decayed_weights(train.weight_decay, decayed),
+        optax.scale_by_learning_rate(schedule(train)),
+    )

@@ -1,0 +1,95 @@
+"""The Program of one of our runs: the trainer's own step, compiled for the cluster it is meant for.
+
+A program that was read before is found without importing jax, by what describes the run, the chip,
+the versions and the project's own sources.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from scaling.compile import cache
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.placement import check_fits
+from scaling.meshes.shape import MeshShape
+from scaling.meshes.xla_target import xla_target_text
+from scaling.optimizers import optimizer_of
+from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.rules import rules_for
+from scaling.program.ir import Program
+from scaling.program.versions import settings, versions
+from scaling.run import Run, run_dict
+from scaling.simulate.pipeline_bubble import with_idle_ticks
+
+if TYPE_CHECKING:
+    import jax
+
+FLASH_CAPABILITY = 8.0  # oldest compute capability with cuDNN's flash attention
+DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
+
+
+def program_of_run(
+    run: Run, shape: MeshShape, cluster: Cluster, estimates: bool = False
+) -> tuple[Program, str]:
+    """What one device does in a step of `run` on the mesh `shape`, and the compiler's text.
+
+    Args:
+        run: what the trainer would train.
+        shape: its mesh.
+        cluster: of NVIDIA GPUs that need not exist, or `host`.
+        estimates: also keep XLA's own estimates.
+
+    Raises:
+        InputError: what the trainer cannot run, a mesh that does not fit, a chip that cannot be
+            compiled for.
+    """
+    check_trainable(run, shape)
+    rules_for(run, shape)
+    check_fits(shape, cluster)
+    key = _key(run, shape, cluster, estimates)
+    return cache.found_or_made(key, run.name, lambda: _compiled(run, shape, cluster, estimates))
+
+
+def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
+    """Of all that decides the program; the mesh as pairs, for the order of its axes decides too."""
+    data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
+    sizes = list(shape.sizes.items())
+    what = json.dumps([data, sizes, estimates, versions(), settings()], sort_keys=True)
+    chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
+    return cache.key_of(what, chip, f"{cluster.devices_per_node}")
+
+
+def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> tuple[Program, str]:
+    """Lower and compile the trainer's step."""
+    import jax
+
+    from scaling.compile.jitted import program_and_text
+    from scaling.train.state import layout_for
+    from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+
+    mesh = _mesh(shape, cluster)
+    layout = layout_for(run, rules_for(run, shape), _platform(cluster))
+    optimizer = optimizer_of(run)
+    with jax.set_mesh(mesh):
+        arguments = (
+            abstract_state(run.model, layout, run.train, optimizer),
+            abstract_tokens(run.batch, layout),
+        )
+    step = jitted_step(run.train, optimizer)
+    program, text = program_and_text(step, arguments, cluster, run.name, estimates)
+    return with_idle_ticks(program, ticks_of(run, shape)), text
+
+
+def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
+    from scaling.meshes.devices import absent_mesh, host_mesh
+
+    return host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
+
+
+def _platform(cluster: Cluster) -> str:
+    """As `layout_for` takes it: whether cuDNN's flash attention is there."""
+    if cluster.virtual_devices:
+        return "cpu"
+    capability = cluster.accelerator.compute_capability
+    return "cuda" if capability and capability >= FLASH_CAPABILITY else "gpu without cuDNN"

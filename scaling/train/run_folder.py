@@ -1,0 +1,180 @@
+"""The run folder: who may write there, what it already holds, and what a full disk means."""
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import jax
+
+from scaling.meshes.errors import InputError
+from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.launch.agreement import said_by_first
+
+LOCK = ".lock"  # in the run folder; names the process that writes there
+HELD = "is being written by another run"
+NEAR = 10.0  # s, for a process of this host to end once it is told to
+FAR = 120.0  # s, for a file server to forget a host that is gone (the lease of Linux's NFS: 90 s)
+POLL = 0.2  # s
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is run, beside what it is."""
+
+    folder: Path
+    resume: bool = False
+    profile: tuple[int, int] | None = None  # first and last step recorded
+    sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
+    predicted: float | None = None  # s, of one step; shown beside the measured one
+    began: float | None = None  # unix time, of the first of its attempts; None: now
+    initial: Path | None = None  # safetensors files that the first step begins with
+
+
+def check_folder(options: Options) -> None:
+    """Refuse to write over an earlier run, or to resume where nothing was saved.
+
+    Raises:
+        InputError: which of the two, and what to do; or the folder cannot be written to.
+    """
+    folder = options.folder
+    with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
+        saved = checkpoints.latest()
+    if options.resume and saved is None:
+        raise InputError(
+            f"--resume: no finished checkpoint in {folder / 'checkpoints'}; check --run-dir, or "
+            "start without --resume in a new folder"
+        )
+    metrics = folder / "metrics.jsonl"
+    if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
+        done = f"saved up to step {saved}" if saved is not None else "without a checkpoint"
+        raise InputError(
+            f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
+            "--run-dir"
+        )
+    if options.profile and saved is not None and options.profile[0] <= saved:
+        raise InputError(
+            f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
+            f"{saved}; choose later steps"
+        )
+    _check_writable(folder)
+
+
+def finished_step(options: Options, steps: int) -> int | None:
+    """The step that a resumed run has reached, if it is the last one; None: there is more to do."""
+    if not options.resume:
+        return None
+    with Checkpoints(options.folder / "checkpoints", keep=1) as checkpoints:
+        saved = checkpoints.latest()
+        done = saved is not None and saved >= steps and checkpoints.is_whole(saved)
+    return saved if done else None
+
+
+def own_folder(folder: Path) -> Path:
+    """Where this process keeps its metrics: the run folder for the first one."""
+    index = jax.process_index()
+    return folder / f"process_{index}" if index else folder
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Make the run folder and hold it for this job; a process that ends in any way lets go of it.
+
+    Raises:
+        InputError: another job writes there and does not end soon. On all processes.
+    """
+    with ExitStack() as stack:
+        wrong = _lock(folder, stack) if jax.process_index() == 0 else ""
+        if not said_by_first(not wrong):
+            raise InputError(f"{folder} {wrong or HELD}; choose another --run-dir")
+        yield
+
+
+def _lock(folder: Path, stack: ExitStack) -> str:
+    """Lock the folder until the stack ends; what is in the way, if anything is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = stack.enter_context((folder / LOCK).open("a+"))
+    except OSError as error:
+        return f"cannot be written to ({error.strerror})"
+    holder = _locked(file)
+    if holder:
+        print(f"waiting for {holder}, which writes to {folder}", file=sys.stderr, flush=True)
+        deadline = time.monotonic() + (NEAR if _is_here(holder) else FAR)
+        while (holder := _locked(file)) and time.monotonic() < deadline:
+            time.sleep(POLL)
+    if holder:
+        return f"{HELD}, {holder}: wait until it has ended, or delete {LOCK} if its host is gone"
+    with suppress(OSError):  # who holds it is a courtesy
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+    return ""
+
+
+def _locked(file: TextIO) -> str:
+    """Who else has the lock; nobody where it is ours now, or cannot be had on this file system."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        return file.read().strip() or "another process"
+    except OSError:
+        return ""
+    return ""
+
+
+def _is_here(holder: str) -> bool:
+    """Whether it is a process of this host that has not ended."""
+    _, number, _, host = (*holder.split(), "", "", "", "")[:4]
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@contextmanager
+def full_disk_explained(folder: Path) -> Iterator[None]:
+    """Turns "no space left" from any file of the run into one message.
+
+    Raises:
+        InputError: with the bytes that are free and what remains whole.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
+            saved = checkpoints.latest()
+        last = f"the checkpoint of step {saved} is whole" if saved is not None else "none was saved"
+        raise InputError(
+            f"the disk is full: {shutil.disk_usage(folder).free:,} bytes are free for {folder}; "
+            f"{last}. Make room, then continue with --resume."
+        ) from error
+
+
+def _check_writable(folder: Path) -> None:
+    place = folder.absolute()
+    existing = next(path for path in (place, *place.parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}; choose another --run-dir"
+        ) from None

@@ -1,0 +1,116 @@
+"""Text from a checkpoint of a byte-level run, on one device whatever mesh it was trained on.
+
+Keys and values of earlier bytes are kept (`models.decode`): the prompt is computed at once, then
+each byte by itself. A window that is full begins again with its later half.
+"""
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from scaling.meshes.errors import InputError
+from scaling.models.decode import Cache, empty_cache, extend
+from scaling.models.transformer import Transformer
+from scaling.run import Run
+from scaling.train.data.tokens import BYTE_VOCABULARY, decode, encode
+from scaling.train.trained_model import newest_model, run_of_folder
+
+TINY = 1e-6  # temperature that is greedy already
+
+
+def load_model(folder: Path) -> tuple[Run, Transformer]:
+    """The newest checkpoint of a run folder, on the first device.
+
+    Raises:
+        InputError: no run.json, no whole checkpoint, not a model of bytes.
+    """
+    run = _dropless(run_of_folder(folder))
+    if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
+        raise InputError(
+            f"{folder} was trained on tokens of {run.train.data!r} (vocab_size "
+            f"{run.model.vocab_size}); only models of bytes can be sampled as text"
+        )
+    return run, newest_model(run, folder)
+
+
+def _dropless(run: Run) -> Run:
+    """Experts with room for every token; what is dropped depends on what is computed at once."""
+    moe = run.model.moe
+    if moe is None:
+        return run
+    return replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=None)))
+
+
+def generate(
+    model: Transformer, prompt: str, seq_len: int, tokens: int, temperature: float, seed: int
+) -> str:
+    """`prompt` continued by `tokens` sampled bytes.
+
+    A byte sees the last `seq_len` bytes at most, and at least half as many where there are so many:
+    positions begin at 0 in the window, so the cache of a full one is of no use.
+
+    Args:
+        seq_len: window the model was trained with.
+        temperature: 0 takes the likeliest byte; 1 samples from the model's distribution.
+
+    Raises:
+        InputError: an empty prompt, a negative temperature or number of tokens.
+    """
+    if not prompt:
+        raise InputError("--prompt is empty; give at least one character")
+    if temperature < 0 or tokens < 0:
+        raise InputError(f"--temperature {temperature} and --tokens {tokens} must not be negative")
+    text = list(encode(prompt))
+    with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
+        key, heat = jax.random.key(seed), jnp.float32(temperature)
+        cache = empty_cache(model.config, model.layout, 1, seq_len)
+        window = text[-seq_len:]
+        while tokens > 0:
+            most = min(tokens, seq_len - len(window) + 1)
+            new, cache, key = _continued(model, cache, window, most, key, heat)
+            text += new
+            tokens -= len(new)
+            window = text[-max(1, seq_len // 2) :]
+    return decode(text)
+
+
+def _continued(
+    model: Transformer,
+    cache: Cache,
+    window: list[int],
+    most: int,
+    key: jax.Array,
+    temperature: jax.Array,
+) -> tuple[list[int], Cache, jax.Array]:
+    """`most` new tokens behind those of `window`; nothing waits for a device before the last."""
+    length = cache.layers.first.shape[2]
+    padded = jnp.asarray([window + [0] * (length - len(window))], jnp.int32)
+    first = len(window)
+    token, cache, key = _next_token(model, cache, padded, 0, first - 1, key, temperature)
+    drawn = [token]
+    for place in range(first, first + most - 1):
+        token, cache, key = _next_token(model, cache, token, place, 0, key, temperature)
+        drawn.append(token)
+    return [int(token[0, 0]) for token in drawn], cache, key
+
+
+@functools.partial(jax.jit, donate_argnums=1)
+def _next_token(
+    model: Transformer,
+    cache: Cache,
+    tokens_1T: jax.Array,
+    start: jax.Array,
+    last: jax.Array,
+    key: jax.Array,
+    temperature: jax.Array,
+) -> tuple[jax.Array, Cache, jax.Array]:
+    """One token [1, 1] sampled behind number `last` of the new ones, which begin at `start`."""
+    logits_1TV, cache = extend(model, cache, tokens_1T, start)
+    logits_V = logits_1TV[0, last]
+    key, this = jax.random.split(key)
+    sampled = jax.random.categorical(this, logits_V / jnp.maximum(temperature, TINY))
+    token = jnp.where(temperature > 0, sampled, jnp.argmax(logits_V)).astype(jnp.int32)
+    return token[None, None], cache, key

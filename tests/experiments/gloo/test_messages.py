@@ -1,0 +1,173 @@
+"""What gloo sends: conservation, known small cases, and sums that come out right."""
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.gloo import messages as gloo
+from experiments.gloo.messages import (
+    KINDS,
+    groups_over,
+    link_bytes,
+    rounds,
+)
+from scaling.meshes.errors import InputError
+
+SIZE = 2.0**20
+kinds, ranks = st.sampled_from(KINDS), st.integers(2, 17)
+
+
+def received(kind, number, size=SIZE):
+    """Bytes that each rank receives in all rounds."""
+    total = Counter({rank: 0.0 for rank in range(number)})
+    for messages in rounds(kind, number, size):
+        for message in messages:
+            total[message.target] += message.bytes
+    return total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_rank_sends_nothing(kind):
+    assert rounds(kind, 1, SIZE) == []
+
+
+@given(kinds, ranks)
+def test_ranks_exist_and_none_sends_to_itself(kind, number):
+    for messages in rounds(kind, number, SIZE):
+        assert messages
+        for m in messages:
+            assert m.source in range(number) and m.target in range(number)
+            assert m.source != m.target and m.bytes > 0
+
+
+@given(kinds, ranks, st.floats(1.5, 1000))
+def test_bytes_grow_with_the_size_and_rounds_do_not(kind, number, factor):
+    small, large = received(kind, number), received(kind, number, factor * SIZE)
+    assert large == pytest.approx({rank: factor * small[rank] for rank in small})
+    assert len(rounds(kind, number, SIZE)) == len(rounds(kind, number, factor * SIZE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"),
+    [
+        ("all-reduce", lambda n: 2 * (n - 1) / n),
+        ("all-gather", lambda n: (n - 1) / n),
+        ("all-to-all", lambda n: (n - 1) / n),
+        ("permute", lambda n: 1),
+    ],
+)
+@given(number=ranks)
+def test_every_rank_receives_what_the_textbook_says(kind, share, number):
+    assert received(kind, number) == pytest.approx(
+        dict.fromkeys(range(number), share(number) * SIZE)
+    )
+
+
+@given(ranks)
+def test_a_reduce_scatter_moves_no_less_than_it_must(number):
+    """Who ends with a part needs at least (n - 1) / n; in all, n ranks give n - 1 buffers away."""
+    total = sum(received("reduce-scatter", number).values())
+    assert total >= (number - 1) * SIZE * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("number", "extra"), [(2, 0), (4, 2 / 4), (8, 4 / 8), (16, 12 / 16)])
+def test_powers_of_two_halve_and_then_swap_bit_reversed_parts(number, extra):
+    """Of 8 ranks, 0, 2, 5 and 7 hold the share that is theirs; the other four swap."""
+    halving = (number - 1) / number * number
+    total = sum(received("reduce-scatter", number).values())
+    assert total == pytest.approx((halving + extra) * SIZE)
+
+
+def test_three_ranks_as_the_code_does_it():
+    """Blocks of 2 and 1. Ranks 0 and 1 swap halves while 2 gives each of them one; then thirds."""
+    first, second = rounds("reduce-scatter", 3, 6.0)
+    assert {(m.source, m.target): m.bytes for m in first} == {
+        (0, 1): 3, (1, 0): 3, (2, 0): 3, (2, 1): 3
+    }  # fmt: skip
+    found = {(m.source, m.target): m.bytes for m in second}
+    assert found == pytest.approx({(0, 1): 1, (1, 2): 2})
+
+
+def add_up(number):
+    """Who ends with which parts of whose buffers, if a reduce-scatter sends what `rounds` says.
+
+    Halvings and hand-overs are followed part by part: each message carries all that its source has
+    collected of a part, and what the target must collect decides which part that is.
+    """
+    blocks = gloo._binary_blocks(number)
+    cells = blocks[0][1]  # the finest cut
+    held = {r: {c: Fraction(1) for c in range(cells)} for r in range(number)}  # inputs in the sum
+    for start, count in blocks:
+        for step in range(count.bit_length() - 1):
+            before = {r: dict(held[r]) for r in range(start, start + count)}
+            for rank in range(count):
+                partner = rank ^ 1 << step
+                keep = [c for c in held[start + rank] if _side(c, step, cells) == rank >> step & 1]
+                held[start + rank] = {c: before[start + rank][c] for c in keep}
+                for c in keep:
+                    held[start + rank][c] += before[start + partner][c]
+    for block, larger in reversed(list(zip(blocks[1:], blocks[:-1], strict=True))):
+        for rank in range(block[0], block[0] + block[1]):
+            targets = [m.target for m in gloo._into_larger(block, larger, 1.0) if m.source == rank]
+            for cell, count in held[rank].items():
+                takers = [t for t in targets if cell in held[t]]
+                assert len(takers) == 1
+                held[takers[0]][cell] += count
+    return {rank: held[rank] for rank in range(cells)}
+
+
+def _side(cell, step, cells):
+    """Which half of a part a cell is in after `step` halvings."""
+    return cell >> (cells.bit_length() - 2 - step) & 1
+
+
+@pytest.mark.parametrize("number", range(2, 18))
+def test_after_the_hand_overs_the_largest_block_holds_the_sum_of_all(number):
+    held = add_up(number)
+    cells = sorted(cell for parts in held.values() for cell in parts)
+    assert cells == list(range(len(held)))
+    assert {count for parts in held.values() for count in parts.values()} == {number}
+    order = [next(iter(held[rank])) for rank in range(len(held))]
+    assert order == [gloo._reversed_bits(rank, len(held)) for rank in range(len(held))]
+
+
+@given(ranks)
+def test_in_the_end_every_rank_has_its_share(number):
+    largest = gloo._binary_blocks(number)[0][1]
+    moved = Counter()
+    for m in gloo._into_order(largest, number, 1.0):
+        moved[m.target] += m.bytes
+    for rank in range(number):
+        part = gloo._reversed_bits(rank, largest) if rank < largest else None
+        own = 0.0
+        if part is not None:
+            low, high = max(part / largest, rank / number), (rank + 1) / number
+            own = max(0.0, min((part + 1) / largest, high) - low)
+        assert moved[rank] + own == pytest.approx(1 / number)
+
+
+def test_an_unknown_kind_names_the_nearest():
+    with pytest.raises(InputError, match="'all-reduce'"):
+        rounds("allreduce", 2, SIZE)
+
+
+# Links
+
+
+def test_a_ring_over_all_crosses_each_link_once_each_way():
+    flat = groups_over("all", 3, 2)
+    assert flat == [[0, 1, 2, 3, 4, 5]]
+    assert link_bytes("all-gather", flat, 2, 6.0) == [1.0] * 5
+
+
+def test_groups_across_hosts_share_the_links():
+    groups = groups_over("hosts", 3, 2)
+    assert groups == [[0, 2, 4], [1, 3, 5]]
+    assert link_bytes("permute", groups, 2, 5.0) == [10.0]
+
+
+def test_inside_a_host_no_link_carries_anything():
+    assert sum(link_bytes("all-reduce", [[0, 1], [2, 3]], 2, SIZE)) == 0

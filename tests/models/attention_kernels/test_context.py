@@ -1,0 +1,127 @@
+"""Attention over `context` is attention: output and gradients equal those of one device."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.models.attention import attend
+from scaling.models.attention_kernels.zigzag import order
+from scaling.models.sharding import Layout
+
+B, S, N, M, K = 2, 32, 4, 2, 4
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+RTOL = 1e-4
+
+
+def layout_on(mesh: MeshShape, method: str = "ring", remat: str = "none") -> Layout:
+    return Layout(make_rules(mesh, sequence_parallel=True), "fp32", remat, "xla", method)
+
+
+@functools.cache
+def drawn() -> tuple[np.ndarray, ...]:
+    """q, k, v and the gradient of the output, in natural order."""
+    noise = np.random.default_rng(0)
+    shapes = (B, S, N, K), (B, S, M, K), (B, S, M, K), (B, S, N, K)
+    return tuple(noise.standard_normal(shape).astype(np.float32) for shape in shapes)
+
+
+def placed_on(layout: Layout) -> list[jax.Array]:
+    """What is drawn, in zigzag order on the mesh that is set."""
+    heads = "heads", "kv_heads", "kv_heads", "heads"
+    specs = [layout.spec("batch", "sequence", head, None) for head in heads]
+    places, mesh = order(S, layout.rules.mesh.context), jax.sharding.get_mesh()
+    return [
+        jax.device_put(x[:, places], jax.NamedSharding(mesh, spec))
+        for x, spec in zip(drawn(), specs, strict=True)
+    ]
+
+
+def computed(mesh: MeshShape, layout: Layout, window: int | None) -> list[np.ndarray]:
+    """Output and gradients of q, k and v, in natural order."""
+    places = order(S, mesh.context)
+
+    def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
+        out, back = jax.vjp(lambda *x: attend(*x, layout, window), q, k, v)
+        return out, *back(dout)
+
+    with jax.set_mesh(host_mesh(mesh)):
+        placed = placed_on(layout)
+        results = jax.jit(both).lower(*placed).compile(compiler_options=QUICK)(*placed)
+    back = np.argsort(places)
+    return [np.asarray(x)[:, back] for x in results]
+
+
+@functools.cache
+def on_one_device(window: int | None) -> list[np.ndarray]:
+    return computed(MeshShape(), layout_on(MeshShape()), window)
+
+
+def check(mesh: str, method: str, window: int | None, remat: str = "none") -> None:
+    shape = parse_mesh(mesh)
+    found = computed(shape, layout_on(shape, method, remat), window)
+    expected = on_one_device(window)
+    for name, one, other in zip(("out", "q", "k", "v"), expected, found, strict=True):
+        # Who sees itself only has no gradient of q and k: rounding remains of it.
+        largest = np.abs(one).max() or np.abs(expected[0]).max()
+        np.testing.assert_allclose(other, one, RTOL, 1e-5 * largest, err_msg=name)
+
+
+# Chunks of 8, 4 and 2 tokens: windows within a chunk, of a chunk and one more, of several, of all.
+FAST = [
+    ("context=2", "ring", None),
+    ("context=2", "all-gather", 9),
+    ("context=4", "all-gather", None),
+    ("context=4", "ring", 5),
+    ("context=4", "ring", 1),
+    ("context=8", "ring", 6),
+    ("data=2,context=2,tensor=2", "ring", 13),
+]
+
+
+@pytest.mark.parametrize(("mesh", "method", "window"), FAST)
+def test_output_and_gradients_equal_those_of_one_device(mesh, method, window):
+    check(mesh, method, window)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [None, 1, 2, 3, 4, 5, 8, 13, 31, 32])
+@pytest.mark.parametrize("method", ["ring", "all-gather"])
+@pytest.mark.parametrize("mesh", ["context=2", "context=4", "context=8", "context=4,tensor=2"])
+def test_any_window_on_any_number_of_devices_equals_one_device(mesh, method, window):
+    check(mesh, method, window)
+
+
+@pytest.mark.parametrize(("method", "window"), [("all-gather", None), ("ring", 5), ("ring", 1)])
+def test_keys_that_a_recomputed_layer_keeps_give_the_same_gradients(method, window):
+    check("context=4", method, window, "full")
+
+
+def residuals(method: str, remat: str) -> int:
+    """Elements that the backward pass of one layer keeps."""
+    mesh = MeshShape(context=4)
+    layout = layout_on(mesh, method, remat)
+    with jax.set_mesh(host_mesh(mesh)):
+        placed = placed_on(layout)
+        back = jax.eval_shape(
+            lambda *x: jax.vjp(lambda *y: attend(*y, layout, None), *x)[1], *placed[:3]
+        )
+    return sum(leaf.size for leaf in jax.tree.leaves(back))
+
+
+@pytest.mark.parametrize("method", ["ring", "all-gather"])
+def test_a_layer_keeps_q_k_v_its_output_and_log_sum_exp_and_no_other_devices_keys(method):
+    q, k, v, out = (x.size for x in drawn())
+    assert residuals(method, "none") == q + k + v + out + B * S * N
+
+
+def test_a_layer_that_is_recomputed_as_a_whole_keeps_others_keys_too():
+    """All four devices' on each of them, or what came first."""
+    _, k, v, _ = (x.size for x in drawn())
+    least = residuals("ring", "none")
+    assert residuals("all-gather", "full") == least + k + v
+    assert residuals("ring", "full") == least + k + v

@@ -1,0 +1,101 @@
+"""cuDNN's kernel on blocks: it lowers as it should without a GPU, and computes the same on one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.models.attention_kernels.flash import flash_backward, flash_forward
+from scaling.models.attention_kernels.kernel import Kernel, Mask, Part, merge
+
+B, T, N, M, K = 2, 128, 4, 2, 64
+BF16_ROUNDING = 2e-2  # of values of about 1: a few units in the last place of bfloat16
+FLASH = Kernel("cudnn", jax.lax.Precision.DEFAULT)
+PLAIN = Kernel("xla", jax.lax.Precision.HIGHEST)
+
+
+def shapes(sharding=None) -> list[jax.ShapeDtypeStruct]:
+    """q, k, v, output (or its gradient)."""
+    make = lambda heads: jax.ShapeDtypeStruct((B, T, heads, K), jnp.bfloat16, sharding=sharding)
+    return [make(N), make(M), make(M), make(N)]
+
+
+def lowered(function, *more) -> str:
+    mesh = absent_mesh(MeshShape(data=8), catalog.load("dgx-h100"))
+    specs = jax.P()
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=specs, check_vma=False)
+    sharding = jax.NamedSharding(mesh, jax.P())
+    arguments = [
+        *shapes(sharding),
+        *(jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=sharding) for m in more),
+    ]
+    return jax.jit(mapped).lower(*arguments).as_text()
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize(("causal", "window"), [(True, None), (False, None), (True, 32)])
+def test_forward_is_one_kernel_with_its_log_sum_exp_in_float32(causal, window):
+    found = {}
+
+    def forward(q, k, v, _):
+        out, lse = flash_forward(q, k, v, causal, window)
+        found.update(out=(out.shape, out.dtype), lse=(lse.shape, lse.dtype))
+        return out, lse
+
+    text = lowered(forward)
+    assert text.count("__cudnn$fmhaSoftmax") == 1 and "Backward" not in text
+    assert found == {"out": ((B, T, N, K), jnp.bfloat16), "lse": ((B, T, N), jnp.float32)}
+
+
+@pytest.mark.deviceless
+def test_backward_is_one_kernel_and_no_forward():
+    def backward(q, k, v, out, lse):
+        return flash_backward(q, k, v, (out, lse), out, False, None)
+
+    text = lowered(backward, jax.ShapeDtypeStruct((B, T, N), jnp.float32))
+    assert text.count("__cudnn$fmhaSoftmaxBackward") == 1
+    assert text.count("__cudnn$fmha") == 1
+
+
+def drawn() -> list[jax.Array]:
+    keys = jax.random.split(jax.random.key(0), 4)
+    return [
+        jax.random.normal(key, shape.shape, shape.dtype)
+        for key, shape in zip(keys, shapes(), strict=True)
+    ]
+
+
+def near(actual, expected):
+    actual, expected = (np.asarray(x, np.float32) for x in (actual, expected))
+    np.testing.assert_allclose(
+        actual, expected, BF16_ROUNDING, BF16_ROUNDING * np.abs(expected).max()
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mask", [None, Mask(), Mask(window=32)])
+def test_on_a_gpu_a_block_and_its_log_sum_exp_equal_xla(mask):
+    q, k, v, _ = drawn()
+    flash, plain = FLASH.forward(q, k, v, mask), PLAIN.forward(q, k, v, mask)
+    near(flash.out_BTNK, plain.out_BTNK)
+    np.testing.assert_allclose(flash.lse_BTN, plain.lse_BTN, atol=1e-2)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_two_blocks_and_their_gradients_equal_all_keys_at_once():
+    q, k, v, dout = drawn()
+    half = T // 2
+    first, second = (slice(None), slice(half)), (slice(None), slice(half, None))
+    parts = [FLASH.forward(q, k[at], v[at], None) for at in (first, second)]
+    whole = merge(*parts)
+    expected = PLAIN.forward(q, k, v, None)
+    near(whole.out_BTNK, expected.out_BTNK)
+    rounded = Part(whole.out_BTNK.astype(q.dtype), whole.lse_BTN)
+    found = [FLASH.backward(q, k[at], v[at], rounded, dout, None) for at in (first, second)]
+    dq, dk, dv = PLAIN.backward(q, k, v, expected, dout, None)
+    near(found[0][0].astype(jnp.float32) + found[1][0], dq)
+    near(jnp.concatenate([found[0][1], found[1][1]], 1), dk)
+    near(jnp.concatenate([found[0][2], found[1][2]], 1), dv)

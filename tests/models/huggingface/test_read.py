@@ -1,0 +1,362 @@
+"""Published config.json files (their architecture keys, copied) against the presets."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes.errors import InputError
+from scaling.models.config import Mla, ModelConfig, Moe, Yarn
+from scaling.models.huggingface.families import FAMILIES
+from scaling.models.huggingface.read import read_config, translate
+from scaling.models.presets import preset
+
+GPT2 = {
+    "activation_function": "gelu_new",
+    "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-05,
+    "model_type": "gpt2",
+    "n_ctx": 1024,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "summary_type": "cls_index",
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    "vocab_size": 50257,
+}
+LLAMA3_SCALING = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+    "rope_type": "llama3",
+}
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 128000,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": LLAMA3_SCALING,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+MISTRAL = {
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+MIXTRAL = MISTRAL | {
+    "model_type": "mixtral",
+    "num_experts_per_tok": 2,
+    "num_local_experts": 8,
+    "output_router_logits": False,
+    "rope_theta": 1000000.0,
+    "router_aux_loss_coef": 0.02,
+    "sliding_window": None,
+}
+QWEN3 = {
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "max_window_layers": 36,
+    "model_type": "qwen3",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": None,
+    "rope_theta": 1000000,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+QWEN3_MOE = QWEN3 | {
+    "decoder_sparse_step": 1,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+}
+DEEPSEEK = {
+    "first_k_dense_replace": 3,
+    "hidden_act": "silu",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "model_type": "deepseek_v3",
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_group": 8,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "norm_topk_prob": True,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "num_nextn_predict_layers": 1,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "quantization_config": {"fmt": "e4m3", "quant_method": "fp8"},
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+    "scoring_func": "sigmoid",
+    "tie_word_embeddings": False,
+    "topk_group": 4,
+    "topk_method": "noaux_tc",
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+PUBLISHED = {
+    "gpt2-124m": GPT2,
+    "llama3-8b": LLAMA,
+    "mistral-7b": MISTRAL,
+    "mixtral-8x7b": MIXTRAL,
+    "qwen3-8b": QWEN3,
+    "qwen3-30b-a3b": QWEN3_MOE,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_file_is_the_preset(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]))
+    assert read_config(tmp_path) == preset(name)
+    assert read_config(tmp_path / "config.json") == preset(name)
+
+
+def test_deepseek_v3_is_refused_with_everything_that_does_not_fit():
+    """One message names all of it; without those keys the file is the preset, but for YaRN."""
+    inexpressible = {"num_nextn_predict_layers": 1, "moe_layer_freq": 2}
+    with pytest.raises(InputError) as refusal:
+        translate(DEEPSEEK | inexpressible, "config.json")
+    assert all(f"{key}={value!r}" in str(refusal.value) for key, value in inexpressible.items())
+    stretched = translate({**DEEPSEEK, "num_nextn_predict_layers": 0}, "config.json")
+    assert stretched.yarn == Yarn(40, 4096, mscale=1.0, mscale_all_dim=1.0)
+    assert replace(stretched, yarn=None) == preset("deepseek-v3")
+
+
+def test_experts_of_qwen3_are_counted_in_both_spellings_but_not_twice():
+    """Published files say num_experts; transformers 5 writes num_local_experts."""
+    new = {k: v for k, v in QWEN3_MOE.items() if k != "num_experts"} | {"num_local_experts": 128}
+    assert translate(new, "c") == preset("qwen3-30b-a3b")
+    with pytest.raises(InputError, match="cannot express num_local_experts=64"):
+        translate(QWEN3_MOE | {"num_local_experts": 64}, "c")
+
+
+def test_yarn_is_read_in_both_spellings_and_begins_at_the_longest_sequence_by_default():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "attention_factor": None}
+    said = translate(QWEN3 | {"rope_scaling": yarn, "max_position_embeddings": 32768}, "c")
+    assert said.yarn == Yarn(4.0, 32768) and said.rope_scaling is None
+    new = {k: v for k, v in QWEN3.items() if not k.startswith("rope")}
+    new["rope_parameters"] = yarn | {"rope_theta": 1e6, "original_max_position_embeddings": 32768}
+    assert translate(new, "c") == said
+
+
+def test_direct_queries_of_latent_attention_are_read():
+    """DeepSeek's light models write q_lora_rank null: no compression of queries."""
+    small = DEEPSEEK | {"q_lora_rank": None, "rope_scaling": None, "num_nextn_predict_layers": 0}
+    assert translate(small, "c").mla == Mla(None, 512, 128, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "named"),
+    [
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling=.*linear"),
+        (LLAMA, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
+        (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters=.*0.5"),
+        (LLAMA, {"attention_bias": True}, "attention_bias=True, mlp_bias=False"),
+        (LLAMA, {"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        (LLAMA, {"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0"),
+        (LLAMA, {"sliding_window": 4096}, "sliding_window=4096"),
+        (GPT2, {"activation_function": "gelu"}, "activation_function='gelu'"),
+        (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+        (GPT2, {"rope_theta": 1e4}, "rope_theta=10000.0"),
+        (QWEN3, {"attention_bias": True}, "attention_bias=True"),
+        (QWEN3_MOE, {"mlp_only_layers": [0]}, r"mlp_only_layers=\[0\]"),
+        (DEEPSEEK, {"scoring_func": "softmax"}, "scoring_func='softmax'"),
+        (DEEPSEEK, {"topk_method": "greedy"}, "topk_method='greedy'"),
+        (MISTRAL, {"layer_types": ["chunked_attention"] * 32}, "chunked_attention"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(base, change, named):
+    with pytest.raises(InputError, match=f"c.json: a model here cannot express.*{named}"):
+        translate(base | change, "c.json")
+
+
+def test_a_null_setting_says_nothing():
+    assert translate(LLAMA | {"final_logit_softcapping": None}, "c") == preset("llama3-8b")
+
+
+def test_biases_everywhere_are_read():
+    assert translate(LLAMA | {"attention_bias": True, "mlp_bias": True}, "c").bias
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "window"),
+    [
+        (MISTRAL, {}, 4096),
+        (MISTRAL, {"sliding_window": None}, None),
+        (MISTRAL, {"layer_types": ["full_attention"] * 32}, None),
+        (QWEN3, {"sliding_window": 1024}, None),  # switched off
+        (QWEN3, {"use_sliding_window": True, "sliding_window": 1024}, None),  # from layer 36 on
+        (QWEN3, {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 0}, 9),
+        (
+            QWEN3,
+            {
+                "use_sliding_window": True,
+                "sliding_window": 9,
+                "layer_types": ["sliding_attention"] * 36,
+            },
+            9,
+        ),
+    ],
+)
+def test_sliding_windows_mean_what_transformers_means(base, change, window):
+    assert translate(base | change, "c").sliding_window == window
+
+
+def test_an_absent_window_is_the_default_of_the_family():
+    without = {k: v for k, v in MISTRAL.items() if k != "sliding_window"}
+    assert translate(without, "c").sliding_window == 4096
+    assert translate(without | MIXTRAL_KEYS, "c").sliding_window is None
+
+
+MIXTRAL_KEYS = {"model_type": "mixtral", "num_experts_per_tok": 2, "num_local_experts": 8}
+
+
+def test_windows_on_some_layers_are_refused():
+    mixed = {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 20}
+    with pytest.raises(InputError, match="max_window_layers=20"):
+        translate(QWEN3 | mixed, "c")
+
+
+def test_rotary_parameters_of_release_5_are_read():
+    """transformers 5 writes one table in place of rope_theta and rope_scaling."""
+    old = {k: v for k, v in LLAMA.items() if not k.startswith("rope")}
+    new = old | {"rope_parameters": LLAMA3_SCALING | {"rope_theta": 500000.0}}
+    assert translate(new, "c") == preset("llama3-8b")
+    plain = old | {"rope_parameters": {"rope_type": "default", "rope_theta": 5e4}}
+    assert translate(plain, "c").rope_theta == 5e4
+
+
+def test_absent_keys_take_the_defaults_of_transformers():
+    """A LLaMA-1 file has neither key-value heads nor rotary settings."""
+    keys = "model_type vocab_size hidden_size intermediate_size num_hidden_layers".split()
+    first = {k: LLAMA[k] for k in (*keys, "num_attention_heads")}
+    config = translate(first, "c")
+    assert (config.n_kv_heads, config.head_dim, config.rope_theta) == (32, 128, 10_000.0)
+    assert config.norm_eps == 1e-6 and not config.tied_embeddings and config.rope_scaling is None
+
+
+def test_absent_expert_width_is_the_mlp_width():
+    assert translate(MIXTRAL, "c").moe == Moe(8, 2, aux_loss=0.02)
+
+
+def test_how_experts_are_chosen_is_read_or_takes_the_default_of_transformers():
+    qwen = translate(QWEN3_MOE | {"norm_topk_prob": False, "router_aux_loss_coef": 0.5}, "c").moe
+    assert (qwen.gate, qwen.normalize_weights, qwen.aux_loss) == ("softmax", False, 0.5)
+    bare = {k: v for k, v in QWEN3_MOE.items() if k not in ("norm_topk_prob",)}
+    assert not translate(bare, "c").moe.normalize_weights
+    light = DEEPSEEK | {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.5}
+    light |= {"rope_scaling": None, "num_nextn_predict_layers": 0}
+    moe = translate(light, "c").moe
+    assert (moe.n_groups, moe.groups_per_token, moe.routed_scaling) == (1, 1, 1.5)
+    assert (moe.gate, moe.selection_bias) == ("sigmoid", True)
+    absent = ("n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob")
+    moe = translate({k: v for k, v in light.items() if k not in absent}, "c").moe
+    assert (moe.n_groups, moe.groups_per_token, moe.routed_scaling) == (8, 4, 2.5)
+    assert moe.normalize_weights
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "model_type 'None' cannot be read; .*known: gpt2"),
+        ({"model_type": "lama"}, "did you mean 'llama'"),
+        ({"model_type": ["llama"]}, "cannot be read"),
+        ({"model_type": "llama"}, "missing 'vocab_size', 'hidden_size'"),
+        (LLAMA | {"hidden_size": None}, "missing 'hidden_size'"),
+        ({k: v for k, v in MIXTRAL.items() if "experts" not in k}, "missing 'num_local_experts'"),
+        (LLAMA | {"hidden_size": "wide"}, "expected int, got 'wide'"),
+        (LLAMA | {"num_key_value_heads": 5}, "n_heads=32 is not a multiple of n_kv_heads=5"),
+    ],
+)
+def test_a_file_that_is_no_model_says_why(data, message):
+    with pytest.raises(InputError, match=message):
+        translate(data, "c.json")
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="nowhere: cannot be read .No such file"):
+        read_config(tmp_path / "nowhere")
+    broken = tmp_path / "config.json"
+    for text, message in (("{", "not valid JSON"), ("[]", "expected a JSON object")):
+        broken.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_config(tmp_path)
+    broken.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="not valid JSON"):
+        read_config(tmp_path)
+
+
+KEYS = sorted({key for family in FAMILIES.values() for key in family.keys | set(family.only)})
+SCALARS = st.none() | st.booleans() | st.integers(-9, 10**6) | st.text(max_size=3)
+VALUES = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(st.text(max_size=9), SCALARS)
+
+
+@given(
+    st.sampled_from([GPT2, LLAMA, MISTRAL, MIXTRAL, QWEN3, QWEN3_MOE]),
+    st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3),
+)
+def test_any_file_is_a_model_or_bad_input(base, changes):
+    try:
+        assert isinstance(translate(base | changes, "c.json"), ModelConfig)
+    except InputError as error:
+        assert str(error)

@@ -1,0 +1,172 @@
+"""The links that bytes take between two nodes of a cluster's graph: the fewest, its own rail first.
+
+    same rail     chip3 - pcie_switch3 - nic3 - leaf0.3 - nic3 - pcie_switch3 - chip3
+    other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN: by
+                  the chip of the target's number
+    no peers      chip0 - pcie_switch - socket - memory | memory - .. - chip1      two legs
+    four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four ways
+
+Without peer access a transfer has several legs, one after another: written to host memory, sent to
+the other host's, read from there. Where every chip has several NICs it goes by all of them, in as
+many ways. Each leg of each way is one flow of `tests.oracle.flows`. Of paths of equal length the
+one is taken whose first step comes first in the cluster's file: NVLink, where there is; of several
+NICs as near, each chip takes its own. Inside a node a chip passes on what is for its rail, and what
+a schedule sends by it (`scaling.meshes.detours`); nothing else.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.graph import expand
+from tests.oracle.flows import Network
+from tests.oracle.messages import has_nvlink
+
+Stops = tuple[str, ...]  # names of nodes of the graph: from the first to the last by the others
+
+
+class Router:
+    """Paths of one cluster, found once each."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.graph = expand(cluster)
+        self._kinds = {node.name: node.kind for node in self.graph.nodes}
+        self._leaving: dict[str, list[int]] = {node.name: [] for node in self.graph.nodes}
+        for number, link in enumerate(self.graph.links):
+            self._leaving[link.source].append(number)
+        # (source, whether chips pass on) -> node -> the link that leads there
+        self._trees: dict[tuple[str, bool], dict[str, int]] = {}
+        self._found: dict[Stops, list[list[Stops]]] = {}
+
+    def ways(self, stops: Stops) -> list[list[Stops]]:
+        """Ways from the first to the last that bytes take at once, each of legs in a row."""
+        if stops not in self._found:
+            self._found[stops] = self._ways(stops)
+        return self._found[stops]
+
+    def _ways(self, stops: Stops) -> list[list[Stops]]:
+        source, *by, target = stops
+        if by or source == target:
+            return [[stops]]
+        if not self.cluster.peer_access:
+            return [self._staged(source, target)]
+        if _host(source) == _host(target) or not self._leaves(source, target):
+            return [[stops]]
+        each = max(1, self.cluster.nics // self.cluster.devices_per_node)
+        return [[self._by_nic(source, target, one)] for one in range(each)]
+
+    def path(self, stops: Stops) -> tuple[int, ...]:
+        """Numbers of the links in the graph; InputError if none lead there."""
+        found: list[int] = []
+        for source, target in pairwise(stops):
+            found += self._shortest(source, target)
+        return tuple(found)
+
+    def _staged(self, source: str, target: str) -> list[Stops]:
+        """By way of the memory of both hosts, unless a link leads from the one to the other."""
+        if any(self.graph.links[k].target == target for k in self._leaving[source]):
+            return [(source, target)]
+        stops = [source]
+        stops += [self._memory(end) for end in (source, target) if self._kinds[end] == "chip"]
+        return list(pairwise(dict.fromkeys([*stops, target])))
+
+    def _leaves(self, source: str, target: str) -> bool:
+        """Whether the shortest way goes over a network."""
+        return any(self.graph.links[k].kind == "network" for k in self._shortest(source, target))
+
+    def _by_nic(self, source: str, target: str, one: int) -> Stops:
+        """By one of the NICs of the two chips.
+
+        On rails by those of the target's, which NVLink leads to; behind PCIe, of the source's.
+        An NVSwitch leads to the chip that has the target's place in the source's node.
+        """
+        ends = [end for end in (source, target) if self._kinds[end] == "chip"]
+        nics = [self._own_nic(end) + one for end in ends]
+        first = [source]
+        if len(ends) == 2 and self.cluster.fabric is not None and self.cluster.fabric.rails:
+            if "nvswitch" in self.cluster.parts and nics[0] != nics[1]:
+                first.append(f"{_host(source)}/chip{_number(target)}")
+            nics = [nics[1 if has_nvlink(self.cluster) else 0]] * 2
+        return (*first, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
+
+    def _shortest(self, source: str, target: str) -> tuple[int, ...]:
+        nic = "nic" in (self._kinds.get(source), self._kinds.get(target))
+        leaves = nic or _host(source) != _host(target)
+        came = self._tree(source, leaves)
+        if target not in came and target != source:
+            raise InputError(f"{self.cluster.name}: no links lead from {source} to {target}")
+        found: list[int] = []
+        while target != source:
+            found.append(came[target])
+            target = self.graph.links[came[target]].source
+        return tuple(reversed(found))
+
+    def network(self, ends: Iterable[Stops]) -> Network:
+        """Links of the graph, and one path for all that have the same ends and stops."""
+        paths = tuple(self.path(stops) for stops in ends)
+        links = self.graph.links
+        latency = np.array([sum(links[k].latency for k in path) for path in paths])
+        return Network(np.array([link.bandwidth for link in links]), paths, latency)
+
+    def _tree(self, source: str, through: bool = False) -> dict[str, int]:
+        """Breadth first: the last link of the shortest path to every node.
+
+        Args:
+            through: chips on the way pass on what comes to them.
+        """
+        if (source, through) not in self._trees:
+            came: dict[str, int] = {}
+            frontier, own = [source], self._own_nic(source)
+            while frontier:
+                steps = [k for name in frontier for k in self._ordered(name, own)]
+                frontier = []
+                for k in steps:
+                    target = self.graph.links[k].target
+                    if target != source and target not in came:
+                        came[target] = k
+                        if through or self._kinds[target] != "chip":
+                            frontier.append(target)
+            self._trees[source, through] = came
+        return self._trees[source, through]
+
+    def _ordered(self, name: str, own: int) -> list[int]:
+        """Links that leave a node; of those to NICs, from number `own` on."""
+        links, count = self.graph.links, max(1, self.cluster.nics)
+
+        def turn(k: int) -> int:
+            target = links[k].target
+            return (_number(target) - own) % count if self._kinds[target] == "nic" else 0
+
+        return sorted(self._leaving[name], key=turn)
+
+    def _own_nic(self, source: str) -> int:
+        """Number of the NIC that a chip takes where several are as near."""
+        if self._kinds[source] != "chip":
+            return 0
+        return _number(source) * self.cluster.nics // self.cluster.devices_per_node
+
+    def _memory(self, chip: str) -> str:
+        """The host memory nearest to a chip."""
+        reached = self._tree(chip)  # in the order of distance
+        return next(name for name in reached if self._kinds[name] == "memory")
+
+
+def _host(name: str) -> str:
+    """node0 of node0/nic3; of a switch between nodes, its own name."""
+    return name.split("/")[0]
+
+
+def _number(name: str) -> int:
+    """3 of node0/nic3."""
+    return int(name[len(name.rstrip("0123456789")) :])
+
+
+@lru_cache(maxsize=16)
+def router(cluster: Cluster) -> Router:
+    """The router of a cluster, kept for the next question."""
+    return Router(cluster)

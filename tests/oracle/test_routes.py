@@ -1,0 +1,117 @@
+"""Ways through catalogue clusters: rails, changes of rail, and host memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from tests.oracle.routes import Router, router
+
+
+def walk(name, source, target, nodes=2, **changes):
+    """Names of the nodes on the way."""
+    ways = Router(replace(catalog.load(name, nodes), **changes))
+    links = [ways.graph.links[k] for k in ways.path((source, target))]
+    for first, second in zip(links, links[1:], strict=False):
+        assert first.target == second.source
+    return [link.source for link in links] + [links[-1].target]
+
+
+def test_two_chips_of_a_node_are_two_links_apart():
+    assert walk("dgx-h100", "node0/chip2", "node0/chip5") == [
+        *("node0/chip2", "node0/nvswitch0", "node0/chip5")
+    ]
+    assert walk("mi300x-8", "node0/chip2", "node0/chip5") == ["node0/chip2", "node0/chip5"]
+
+
+def test_chips_of_one_rail_meet_at_its_leaf():
+    assert walk("dgx-h100", "node0/chip3", "node1/chip3") == [
+        *("node0/chip3", "node0/pcie_switch3", "node0/nic3", "leaf0.3"),
+        *("node1/nic3", "node1/pcie_switch3", "node1/chip3"),
+    ]
+
+
+def test_of_several_nics_as_near_each_chip_takes_its_own():
+    parts = {**catalog.load("h100-pcie-8").parts, "nic": 8, "pcie_switch": 4}
+    leaves = [
+        next(
+            name
+            for name in walk("h100-pcie-8", f"node0/chip{i}", f"node1/chip{i}", parts=parts)
+            if "nic" in name
+        )
+        for i in range(8)
+    ]
+    assert leaves == [f"node0/nic{i}" for i in range(8)]
+
+
+def test_rails_are_changed_over_nvlink_before_leaving():
+    found = walk("dgx-h100", "node0/chip0", "node1/chip3")
+    assert found[:3] == ["node0/chip0", "node0/nvswitch0", "node0/chip3"]
+    assert "leaf0.3" in found
+
+
+def test_without_peer_access_bytes_are_written_and_read_again():
+    ways = router(catalog.load("rtx3090-10", 2))
+    assert ways.ways(("node0/chip0", "node0/chip7")) == [
+        [
+            ("node0/chip0", "node0/memory0"),
+            ("node0/memory0", "node0/memory1"),
+            ("node0/memory1", "node0/chip7"),
+        ]
+    ]
+    [near], [far] = (ways.ways(("node0/chip0", end)) for end in ("node0/chip4", "node1/chip0"))
+    assert len(near) == 2
+    assert far[1] == ("node0/memory0", "node1/memory0")
+
+
+def test_a_bridge_needs_no_host_memory():
+    ways = router(catalog.load("rtx3090-10-nvlink", 1))
+    bridged = next(k for k in ways.graph.links if k.kind == "nvlink")
+    ends = (bridged.source, bridged.target)
+    assert ways.ways(ends) == [[ends]]
+
+
+def test_with_peer_access_there_is_one_leg():
+    ways = router(catalog.load("dgx-h100"))
+    assert ways.ways(("node0/chip0", "node0/chip1")) == [[("node0/chip0", "node0/chip1")]]
+
+
+def test_a_chip_with_four_nics_sends_by_all_of_them_to_those_of_the_other():
+    ways = router(catalog.load("p5", 2))
+    found = ways.ways(("node0/chip1", "node1/chip3"))
+    assert found == [
+        [("node0/chip1", f"node0/nic{4 + i}", f"node1/nic{12 + i}", "node1/chip3")]
+        for i in range(4)
+    ]
+    assert len(ways.ways(("node0/chip1", "node0/chip3"))) == 1
+
+
+def test_inside_a_node_no_chip_passes_on_what_no_schedule_gave_it():
+    assert "nvlink" not in kinds("dgx-v100", ("node0/chip0", "node0/chip7"))
+    assert kinds("dgx-v100", ("node0/chip0", "node0/chip3")) == ["nvlink"]
+    assert kinds("dgx-v100", ("node0/chip0", "node0/chip4", "node0/chip7")) == ["nvlink"] * 2
+
+
+def kinds(name, stops):
+    """Kinds of the links on a path."""
+    ways = router(catalog.load(name, 1))
+    return [ways.graph.links[k].kind for k in ways.path(stops)]
+
+
+def test_cards_of_the_other_socket_reach_the_nic_over_the_socket_link():
+    found = walk("rtx3090-10", "node0/memory1", "node1/memory0")
+    assert found[:4] == ["node0/memory1", "node0/socket1", "node0/socket0", "node0/nic0"]
+
+
+def test_a_path_has_the_latency_of_its_links():
+    ways = router(catalog.load("dgx-h100", 2))
+    found = ways.network([("node0/chip0", "node0/chip1"), ("node0/chip0", "node1/chip0")])
+    assert found.latency == pytest.approx([0.6e-6, 2.7e-6])  # NCCL 2.30.7, tuning.cc
+
+
+def test_no_way_is_an_error():
+    cluster = catalog.load("dgx-h100", 2)
+    apart = replace(cluster, joints=cluster.joints[:1], fabric=None)
+    with pytest.raises(InputError, match="no links lead from node0/chip0 to node1/chip0"):
+        Router(apart).path(("node0/chip0", "node1/chip0"))

@@ -1,0 +1,372 @@
+"""What a step has to move: numbers by hand, and what holds for every model and mesh."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from scaling.analytic.communication.table import SMALLEST, expected, expected_lines
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.models.accounting import count_parameters
+from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.presets import preset
+from scaling.run import Batch, Precision, Run, Sharding
+
+BF16, FLOAT32 = 2, 4
+SIZES = st.sampled_from([1, 2, 4])
+MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, tensor=SIZES)
+MODELS = st.builds(
+    ModelConfig,
+    vocab_size=st.sampled_from([1000, 1001]),  # 1001 is cut by none of the sizes above
+    d_model=st.sampled_from([64, 128]),
+    n_layers=st.integers(1, 4),
+    n_heads=st.just(8),
+    n_kv_heads=st.sampled_from([4, 8]),
+    d_ff=st.sampled_from([128, 384]),
+    mlp=st.sampled_from(["swiglu", "gelu"]),
+    norm=st.sampled_from(["rmsnorm", "layernorm"]),
+    positions=st.sampled_from(["rope", "learned"]),
+    tied_embeddings=st.booleans(),
+    bias=st.booleans(),
+    qk_norm=st.booleans(),
+)
+RUNS = st.builds(
+    lambda model, sequences, microbatches, remat, parallel, compute: Run(
+        "toy",
+        model,
+        Batch(16 * sequences * microbatches, 32, microbatches),
+        sharding=Sharding(sequence_parallel=parallel),
+        precision=Precision(compute=compute),
+        remat=remat,
+    ),
+    MODELS,
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from(["none", "selective", "full"]),
+    st.sampled_from([None, False]),
+    st.sampled_from(["bf16", "tf32", "fp32"]),
+)
+
+
+def run_of(
+    model: ModelConfig, sequences: int, length: int, microbatches: int = 1, **changes
+) -> Run:
+    return Run("toy", model, Batch(sequences, length, microbatches), **changes)
+
+
+def close(table: dict) -> object:
+    return pytest.approx(table, rel=1e-12)
+
+
+def test_llama3_8b_fully_sharded_by_hand() -> None:
+    # q and o 4096 x 4096, k and v 4096 x 1024, gate, up and down 4096 x 14336
+    layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+    assert layer == 218_103_808
+    tables = 2 * 128_256 * 4096  # embedding and head
+    run = run_of(preset("llama3-8b"), 128, 8192, remat="full")
+    assert expected(run, MeshShape(fsdp=64)) == {
+        ("fsdp", "all-gather"): BF16 * (2 * 32 * layer + tables),
+        ("fsdp", "reduce-scatter"): BF16 * (32 * layer + tables),
+    }
+
+
+def test_gpt3_on_three_axes_by_hand() -> None:
+    # 12 D^2 weights in a layer, over 8 devices. 8 does not divide the vocabulary of 50,257, so
+    # embedding and head are whole, tied, and meet the 1/8 of the tokens that a device has.
+    D, L, S = 12_288, 96, 2048
+    layer, table, positions = 12 * D**2 // 8, 50_257 * D, 2048 * D
+    stream = BF16 * 6 * S * D  # 6 sequences
+    run = run_of(preset("gpt3-175b"), 2 * 64 * 2 * 6, S, 2, remat="full")
+    assert expected(run, parse_mesh("data=2,fsdp=64,tensor=8")) == close(
+        {
+            ("fsdp", "all-gather"): 2 * BF16 * (2 * L * layer + 2 * table + positions),
+            ("fsdp", "reduce-scatter"): 2 * BF16 * (L * layer + 2 * table + positions),
+            ("data", "all-reduce"): FLOAT32 * (L * layer + table + positions) / 64,
+            ("tensor", "all-reduce"): 2 * BF16 * (table + positions) / 64,
+            # forward and backward of attention and MLP, and recomputed
+            ("tensor", "all-gather"): 2 * (2 + 2 + 2) * L * stream,
+            ("tensor", "reduce-scatter"): 2 * (2 + 2 + 1) * L * stream,
+            # two norms of scale and shift, biases of o and down; and the final norm
+            ("data+fsdp+tensor", "all-reduce"): 2 * FLOAT32 * (6 * D * L + 2 * D),
+        }
+    )
+
+
+def test_whole_sequences_on_tensor_by_hand() -> None:
+    # 4 x 2048 tokens on a device. Sums of the stream: attention and MLP of 4 layers, forward and
+    # backward, one more for the embedding and for the head's gradient.
+    model = ModelConfig(32_000, d_model=1024, n_layers=4, n_heads=16, d_ff=2816)
+    layer = (4 * 1024 * 1024 + 3 * 1024 * 2816) // 4
+    run = run_of(model, 8, 2048, sharding=Sharding(sequence_parallel=False))
+    assert expected(run, MeshShape(data=2, tensor=4)) == {
+        ("tensor", "all-reduce"): (4 * 4 + 2) * BF16 * 4 * 2048 * 1024,
+        ("data", "all-reduce"): BF16 * (4 * layer + 2 * 32_000 * 1024 // 4),
+    }
+
+
+def test_mixtral_over_experts_by_hand() -> None:
+    # 8,192 tokens on each of 64 devices; one expert on a device, so a token goes there once at most
+    attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
+    expert = 3 * 4096 * 14336
+    router, tables, rows = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
+    run = run_of(preset("mixtral-8x7b"), 128, 4096, remat="selective")
+    assert expected(run, MeshShape(fsdp=8, expert=8)) == {
+        ("fsdp", "all-gather"): BF16 * (2 * 32 * (attention + expert) + tables)
+        + FLOAT32 * 2 * 32 * router,
+        ("fsdp", "reduce-scatter"): BF16 * (32 * (attention + expert) + tables)
+        + FLOAT32 * 32 * router,
+        ("expert", "all-reduce"): BF16 * (32 * attention + tables) / 8,
+        # out, back, their gradients, out again; weights of rows likewise but for the way back
+        ("expert", "all-to-all"): 32 * rows * (5 * BF16 * 4096 + 3 * FLOAT32),
+    }
+
+
+def test_deepseek_like_layers_with_tensor_by_hand() -> None:
+    # One dense and two layers of 4 experts, 2 on a device, and a shared one; 2 x 512 tokens.
+    moe = Moe(4, 2, 256, n_shared_experts=1, first_dense_layers=1, capacity_factor=1.5)
+    model = ModelConfig(1000, 128, 3, 4, 512, moe=moe)
+    run = run_of(model, 8, 512, 2)
+    table = expected(run, parse_mesh("data=2,expert=2,tensor=2"), smallest=0)
+    tokens = 512  # of one microbatch on one device
+    rows = 4 * (3 * tokens * 2 // (2 * 4))  # 4 experts with room for 1.5 of an even load
+    assert table["expert", "all-to-all"] == 2 * 2 * rows * (4 * BF16 * 128 + 2 * FLOAT32)
+    stream = BF16 * tokens * 128
+    chosen = tokens * 2 * 4  # bytes of two float32 or int32 per token
+    assert table["tensor", "all-gather"] == 2 * ((4 * 3 + 2) * stream + 2 * 2 * chosen)
+    assert table["tensor", "reduce-scatter"] == 2 * ((4 * 3 + 2) * stream + 2 * chosen)
+    attention, expert, dense = 4 * 128 * 128, 3 * 128 * 256, 3 * 128 * 512
+    # experts are summed over data only, all else over expert as well; float32, as accumulated
+    assert table["data", "all-reduce"] == FLOAT32 * 2 * 2 * expert / 2
+    replicated = (3 * attention + dense + 2 * expert + 2 * 1000 * 128) / 2 + 2 * 128 * 4
+    assert table["data+expert", "all-reduce"] == FLOAT32 * replicated
+
+
+@given(RUNS, st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.sampled_from([None, 1.0]))
+def test_experts_exchange_what_goes_out_and_comes_back(
+    run: Run, expert: int, k: int, factor: float | None
+) -> None:
+    """An even number of calls without recomputation, of rows for every assignment that is kept."""
+    moe = Moe(8, k, 64, capacity_factor=factor)
+    run = replace(run, model=replace(run.model, moe=moe, bias=False), remat="none")
+    lines = [
+        line
+        for line in expected_lines(run, MeshShape(expert=expert))
+        if line.what == "tokens of experts"
+    ]
+    (line,) = lines
+    assert line.axes == ("expert" if expert > 1 else "")
+    assert line.calls == 4 * run.batch.microbatches * run.model.n_layers
+    itemsize = {"bf16": 2, "tf32": 4, "fp32": 4}[run.precision.compute]
+    tokens = run.batch.tokens // run.batch.microbatches // expert
+    assert line.bytes >= tokens * k * run.model.d_model * itemsize
+    if expert == 1 and factor is None:
+        assert line.bytes == tokens * k * run.model.d_model * itemsize
+
+
+@given(RUNS, SIZES, st.sampled_from([1, 2]), SIZES, st.sampled_from([None, 1.25]))
+def test_experts_on_cut_sequences_move_what_they_move_for_shorter_ones_on_data(
+    run: Run, expert: int, fsdp: int, tensor: int, factor: float | None
+) -> None:
+    """The tokens of a device go the same ways, and gradients are summed over as many; only the
+    keys and values are apart."""
+    moe = Moe(8, 2, 64, n_shared_experts=1, capacity_factor=factor)
+    model = replace(run.model, moe=moe, bias=False, positions="rope")
+    batch = run.batch
+    shorter = Batch(2 * batch.global_batch, batch.seq_len // 2, batch.microbatches)
+    cut = MeshShape(fsdp=fsdp, expert=expert, context=2, tensor=tensor)
+    on_data = replace(cut, data=2, context=1)
+
+    def named(batch: Batch, mesh: MeshShape) -> dict:
+        """Under the names of the mesh without `context`; no order among axes."""
+        table = expected(replace(run, model=model, batch=batch), mesh, smallest=0)
+        both = {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
+        hops = both.pop((frozenset(["context"]), "permute"), None)
+        assert (hops is not None) == (mesh.context > 1)
+        as_data = lambda axes: frozenset("data" if a == "context" else a for a in axes)
+        return {(as_data(axes), kind): n for (axes, kind), n in both.items()}
+
+    assert named(batch, cut) == close(named(shorter, on_data))
+
+
+def test_experts_on_data_and_context_by_hand() -> None:
+    # Two sequences of 512 on each device of data, half of each on those of context.
+    model = ModelConfig(1000, 128, 3, 4, 512, moe=Moe(4, 2, 256, n_shared_experts=1))
+    run = run_of(model, 8, 512)
+    table = expected(run, parse_mesh("data=2,expert=2,context=2"), smallest=0)
+    tokens = 2 * 256
+    rows = 2 * tokens * 2  # either device may get all of them, twice each
+    calls = 4 * BF16 * 128 + 2 * FLOAT32  # and how many rows are each expert's:
+    assert table["expert", "all-to-all"] == 3 * (rows * calls + 4 * FLOAT32)
+    attention, expert = 4 * 128 * 128, 3 * 128 * 256
+    assert table["data+context", "all-reduce"] == BF16 * 3 * 2 * expert
+    others = BF16 * (3 * (attention + expert) + 2 * 1000 * 128)
+    routers, norms = FLOAT32 * 3 * 128 * 4, FLOAT32 * (2 * 3 + 1) * 128
+    load = FLOAT32 * 3 * (2 * 4 + 3)
+    assert table["data+expert+context", "all-reduce"] == others + routers + norms + load
+    assert table["context", "permute"] == BF16 * 3 * 3 * tokens * 2 * 128
+
+
+@given(RUNS)
+def test_a_dense_model_takes_the_expert_axis_for_replicas(run: Run) -> None:
+    over_data, over_expert = (
+        expected(run, mesh, smallest=0) for mesh in (MeshShape(data=4), MeshShape(expert=4))
+    )
+    assert {("expert", kind): n for (_, kind), n in over_data.items()} == close(over_expert)
+
+
+def test_latents_by_hand() -> None:
+    # 4 x 512 tokens on a device. In place of the stream the attention takes 96 + 64 + 32 latents;
+    # the matrices that make them are whole over tensor, and meet half a stream on each device.
+    mla = Mla(96, 64, qk_nope_head_dim=16, qk_rope_head_dim=32, v_head_dim=24)
+    model = ModelConfig(1000, 128, 3, 4, 256, mla=mla)
+    making = 128 * (96 + 64 + 32)
+    cut = 96 * 4 * 48 + 64 * 4 * (16 + 24) + 4 * 24 * 128 + 3 * 128 * 256
+    run = run_of(model, 8, 512, remat="full")
+    table = expected(run, MeshShape(data=2, tensor=2), smallest=0)
+    token = BF16 * 4 * 512
+    assert table["tensor", "all-gather"] == token * (((3 + 1) * 3 + 2) * 128 + 2 * 3 * 192)
+    assert table["tensor", "reduce-scatter"] == token * (((3 + 1) * 3 + 2) * 128 + 3 * 192)
+    assert table["data", "all-reduce"] == BF16 * (3 * cut + 2 * 1000 * 128) / 2
+    vectors = 3 * (2 * 128 + 96 + 64) + 128
+    assert table["data+tensor", "all-reduce"] == BF16 * 3 * making + FLOAT32 * vectors
+
+
+def test_statistics_of_the_loss_count_where_they_are_large() -> None:
+    run = run_of(preset("llama3-8b"), 16, 8192)  # 2 sequences on a device: 64 KiB each
+    lines = [line for line in expected_lines(run, MeshShape(fsdp=8, tensor=8)) if line.axes]
+    (found,) = [line for line in lines if line.what == "statistics of the loss"]
+    assert (found.axes, found.kind, found.bytes, found.calls) == (
+        "tensor",
+        "all-reduce",
+        SMALLEST,
+        3,
+    )
+    fewer = run_of(preset("llama3-8b"), 8, 8192)
+    assert ("tensor", "all-reduce") not in expected(fewer, MeshShape(fsdp=8, tensor=8))
+
+
+def test_norms_of_heads_are_summed_over_tensor_and_cut_biases_are_not() -> None:
+    model = ModelConfig(1000, d_model=64, n_layers=3, n_heads=8, d_ff=128, qk_norm=True, bias=True)
+    run = run_of(model, 8, 32, sharding=Sharding(sequence_parallel=False))
+    table = expected(run, MeshShape(fsdp=2, tensor=2), smallest=0)
+    assert table["fsdp+tensor", "all-reduce"] == FLOAT32 * 3 * 2 * 8  # scales of q and k
+    biases = (3 * 64 + 2 * 128) / 2 + 2 * 64  # q, k, v, gate, up; o, down
+    assert table["fsdp", "all-reduce"] == FLOAT32 * (3 * (biases + 2 * 64) + 64)  # norms; the last
+
+
+@given(RUNS, MESHES)
+def test_only_axes_of_several_devices_move_anything(run: Run, shape: MeshShape) -> None:
+    for (axes, _), n in expected(run, shape, smallest=0).items():
+        assert axes and all(shape.sizes[axis] > 1 for axis in axes.split("+"))
+        assert n > 0
+
+
+@given(RUNS)
+def test_one_device_moves_nothing(run: Run) -> None:
+    assert expected(run, MeshShape(), smallest=0) == {}
+
+
+@given(RUNS, MESHES)
+def test_the_table_is_linear_in_layers(run: Run, shape: MeshShape) -> None:
+    tables = [
+        expected(replace(run, model=replace(run.model, n_layers=layers)), shape, smallest=0)
+        for layers in (1, 2, 3)
+    ]
+    for key in tables[0]:
+        one, two, three = (table[key] for table in tables)
+        assert three - two == pytest.approx(two - one) and two >= one
+
+
+@given(RUNS, MESHES)
+def test_more_sequences_move_more_stream_and_no_more_weights(run: Run, shape: MeshShape) -> None:
+    batch = replace(run.batch, global_batch=2 * run.batch.global_batch)
+    once, twice = (expected(r, shape, smallest=0) for r in (run, replace(run, batch=batch)))
+    for (axes, kind), n in once.items():
+        if axes == "tensor" and kind != "all-reduce":
+            assert twice[axes, kind] == 2 * n
+        elif axes != "tensor":
+            assert twice[axes, kind] == n
+
+
+@given(RUNS, MESHES, st.sampled_from([2, 3]))
+def test_cutting_the_batch_gathers_weights_more_often(run: Run, shape: MeshShape, M: int) -> None:
+    """And moves the same stream: as many tokens in all."""
+    whole = replace(run, batch=Batch(16 * 6, 32, 1))
+    cut = replace(whole, batch=Batch(16 * 6, 32, M))
+    once, often = (expected(r, shape, smallest=0) for r in (whole, cut))
+    for (axes, kind), n in once.items():
+        if axes == "fsdp" and kind != "all-reduce":
+            assert often[axes, kind] == pytest.approx(M * n)
+        elif axes == "tensor" and kind != "all-reduce":
+            assert often[axes, kind] == pytest.approx(n)
+
+
+@given(RUNS, MESHES)
+def test_scattered_gradients_are_the_matrices_of_the_model(run: Run, shape: MeshShape) -> None:
+    """Counted in another way: all parameters but the vectors, the head also where it is tied."""
+    assume(shape.fsdp > 1)
+    model = replace(run.model, bias=False, vocab_size=1000, positions="rope")
+    run = replace(run, model=model)
+    norms = model.d_model * (2 * model.n_layers + 1)
+    norms += 2 * model.head_dim * model.n_layers if model.qk_norm else 0
+    head = model.vocab_size * model.d_model if model.tied_embeddings else 0
+    matrices = count_parameters(model).total - norms + head
+    itemsize = {"bf16": 2, "tf32": 4, "fp32": 4}[run.precision.compute]
+    table = expected(run, shape, smallest=0)
+    over_devices = table["fsdp", "reduce-scatter"] * shape.tensor
+    assert over_devices == pytest.approx(run.batch.microbatches * itemsize * matrices)
+
+
+@given(RUNS)
+def test_replicas_sum_what_shards_scatter(run: Run) -> None:
+    """Without accumulation and tied tables, each gradient crosses the replicas once either way."""
+    run = replace(
+        run,
+        model=replace(run.model, tied_embeddings=False, bias=False),
+        batch=Batch(16, 32),
+        precision=Precision(compute="bf16"),
+    )
+    matrices = [
+        line for line in expected_lines(run, MeshShape(data=4))
+        if line.axes == "data" and line.what not in ("vectors of a layer", "final norm")
+    ]  # fmt: skip
+    summed = sum(line.bytes * line.calls for line in matrices)
+    assert summed == expected(run, MeshShape(fsdp=4), smallest=0)["fsdp", "reduce-scatter"]
+
+
+@given(RUNS, MESHES)
+def test_recomputing_never_moves_less(run: Run, shape: MeshShape) -> None:
+    none, selective, full = (
+        expected(replace(run, remat=remat), shape, smallest=0)
+        for remat in ("none", "selective", "full")
+    )
+    assert selective == full
+    assert all(full[key] >= n for key, n in none.items()) and full.keys() == none.keys()
+
+
+@given(RUNS, MESHES, st.permutations(AXES))
+def test_the_device_order_changes_names_only(run: Run, shape: MeshShape, order: list) -> None:
+    def named(table: dict) -> dict:
+        return {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
+
+    other = replace(shape, device_order=tuple(order))
+    again = expected(run, other, smallest=0)
+    assert named(again) == close(named(expected(run, shape, smallest=0)))
+    for axes, _ in again:
+        assert axes == "+".join(axis for axis in order if axis in axes.split("+"))
+
+
+@given(RUNS, MESHES, st.floats(0, 1e6))
+def test_leaving_out_small_calls_only_takes_away(run: Run, shape: MeshShape, least: float) -> None:
+    every, large = expected(run, shape, smallest=0), expected(run, shape, smallest=least)
+    assert all(0 < n <= every[key] for key, n in large.items())
+
+
+def test_what_is_not_trained_has_no_table() -> None:
+    experts = run_of(replace(preset("tiny"), moe=Moe(8, 2), bias=True), 8, 32)
+    with pytest.raises(InputError, match="mixture of experts with biases"):
+        expected(experts, MeshShape(fsdp=8))
+    with pytest.raises(InputError, match="n_heads=4 is not divisible by tensor=8"):
+        expected(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))

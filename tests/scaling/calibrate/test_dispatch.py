@@ -1,0 +1,44 @@
+"""What is measured of calls: counted from the compiled text, and true to it."""
+
+import jax
+import pytest
+
+from scaling.calibrate import dispatch as calls
+from scaling.calibrate.dispatch import KEPT, call_benches
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.shape import MeshShape
+
+
+@pytest.fixture(scope="module")
+def benches():
+    return list(call_benches(present_mesh(MeshShape(data=8)), quick=True))
+
+
+def test_buffers_go_in_and_come_out(benches):
+    found = [b.point.buffers for b in benches if not b.point.fresh]
+    assert found == [2 * n for n in calls.BUFFERS_QUICK]
+
+
+def test_temporaries_are_fresh_above_what_is_kept(benches):
+    fresh = [b.point.fresh for b in benches if b.point.fresh]
+    assert len(fresh) == len(calls.SIZES_QUICK)
+    for found, asked in zip(fresh, calls.SIZES_QUICK, strict=True):
+        assert max(KEPT, 0.9 * asked) < found < 2 * asked
+
+
+def test_touched_is_at_least_once_written_and_read(benches):
+    for bench in benches:
+        assert bench.point.touched >= 2 * bench.point.fresh
+        assert bench.point.touched > 0
+
+
+def test_a_bench_runs_and_can_run_again(benches):
+    for bench in benches[:1]:
+        first, second = bench.call(), bench.call()
+        assert jax.tree.map(lambda a, b: bool((a == b).all()), first, second) == [True]
+
+
+def test_the_full_set_has_the_quick_ones_and_more():
+    assert set(calls.BUFFERS_QUICK) < set(calls.BUFFERS_FULL)
+    assert len(calls.SIZES_QUICK) < len(calls.SIZES_FULL)
+    assert min(calls.SIZES_FULL) > KEPT

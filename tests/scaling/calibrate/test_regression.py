@@ -1,0 +1,79 @@
+"""Sums of parts, and lines with a knee: what made the points is found, nothing is negative."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from scaling.calibrate.regression import FASTEST, knee, parts, rate, share_of
+from scaling.meshes.reading import LARGEST
+
+SIZES = np.array([2.0**i for i in range(10, 31, 2)])
+SECONDS = st.floats(1e-9, 1.0)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3), st.integers(0, 2**32))
+def test_the_parts_of_a_sum_are_found(true, seed):
+    work = np.random.default_rng(seed).uniform(0.1, 10, (12, 3))
+    true = np.array(true) + 1e-3
+    found, loss = parts(work, work @ true)
+    assert found == pytest.approx(true, rel=1e-6)
+    assert loss < 1e-12
+
+
+@given(st.lists(SECONDS, min_size=6, max_size=6), st.integers(0, 2**32))
+def test_no_part_is_negative_and_none_could_be_better(seconds, seed):
+    """Against the active-set method of Lawson and Hanson."""
+    work, seconds = np.random.default_rng(seed).uniform(0, 1, (6, 4)), np.array(seconds)
+    found, loss = parts(work, seconds)
+    assert (found >= 0).all()
+    _, residual = nnls(work / seconds[:, None], np.ones(6))
+    assert loss == pytest.approx(residual**2, rel=1e-6, abs=1e-9)
+
+
+def test_what_is_known_is_left_out():
+    work = np.array([(1.0, 2.0), (3.0, 1.0), (1.0, 1.0)])
+    known = np.array([0.5, 5.0, 0.0])
+    found, loss = parts(work, work @ np.array([2.0, 3.0]) + known, known)
+    assert found == pytest.approx([2.0, 3.0])
+    assert loss < 1e-12
+
+
+def test_work_that_no_point_has_takes_no_time():
+    found, _ = parts(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([3.0, 6.0]))
+    assert found.tolist() == pytest.approx([3.0, 0.0])
+
+
+def test_points_of_very_different_sizes_count_alike():
+    work = np.array([(1.0, size) for size in SIZES])
+    found, _ = parts(work, work @ np.array([1e-6, 1e-11]))
+    assert found == pytest.approx([1e-6, 1e-11], rel=1e-6)
+
+
+@given(st.sampled_from([2.0**i for i in range(16, 25)]), st.floats(1.5, 20))
+def test_a_knee_is_found_where_it_was_made(cache, slower):
+    near, alpha = 1e-10, 1e-6
+    seconds = alpha + near * np.minimum(SIZES, cache)
+    seconds = seconds + slower * near * np.maximum(SIZES - cache, 0)
+    found = knee(SIZES, seconds)
+    if found is not None:  # else a line was close enough
+        assert found[0] <= found[1]
+        predicted = found[2] + found[0] * np.minimum(SIZES, found[3])
+        predicted = predicted + found[1] * np.maximum(SIZES - found[3], 0)
+        assert np.abs(predicted / seconds - 1).max() < 0.5
+    else:
+        assert slower < 3
+
+
+def test_a_line_has_no_knee():
+    assert knee(SIZES, 1e-6 + SIZES * 1e-10) is None
+
+
+def test_no_rate_is_too_large_for_a_file():
+    for seconds, stated in product((0.0, 1e-300), (None, 1e12)):
+        assert all(figure <= LARGEST for figure in (rate(seconds), *share_of(seconds, stated)))
+    assert rate(0.0) == pytest.approx(FASTEST)
+    assert share_of(1e-12, 2e12) == (0.5, 2e12)

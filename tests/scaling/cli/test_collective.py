@@ -1,0 +1,199 @@
+"""`scaling collective` from the command line."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+
+import pytest
+
+from scaling.cli.main import calibrate, main
+
+COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
+
+
+def run(capsys, *words):
+    """Exit code, standard output, standard error."""
+    code = main(list(words))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_one_size_is_one_document(capsys):
+    code, out, err = run(capsys, *COMMON, "--bytes", "1GiB", "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (document["kind"], document["bytes"], document["ranks"]) == ("all-reduce", 2**30, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "count"), [(("--bytes", "65536,1MiB,1GiB"), 3), (("--sweep", "1KiB:8KiB"), 4)]
+)
+def test_several_sizes_are_a_list(capsys, words, count):
+    code, out, _ = run(capsys, *COMMON, *words, "--json")
+    documents = json.loads(out)
+    assert code == 0 and len(documents) == count
+    assert [d["bytes"] for d in documents] == sorted(d["bytes"] for d in documents)
+
+
+def test_the_table_reads_like_that_of_nccl_tests(capsys):
+    code, out, _ = run(capsys, *COMMON, "--sweep", "1MiB:4MiB", "--nodes", "2", "--dtype", "bf16")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "all-reduce bf16, 16 ranks on 2 x dgx-h100, calibrated figures"
+    assert "algbw GB/s" in lines[1] and "busbw GB/s" in lines[1]
+    assert [line.split("  ")[0].strip() for line in lines[2:5]] == ["1 MiB", "2 MiB", "4 MiB"]
+    assert lines[5].startswith("bottleneck: ")
+
+
+def test_overrides_and_axes_reach_the_price(capsys):
+    slow = ("--nodes", "2", "--override", "node_network_bandwidth=100e9", "--json")
+    mesh = ("--mesh", "data=2,tensor=8", "--axis", "data")
+    code, out, _ = run(capsys, *COMMON, *slow, *mesh)
+    document = json.loads(out)
+    assert (code, document["groups"], document["ranks"]) == (0, 8, 2)
+    assert document["lower_bound"] >= 8 * 2**30 / 100e9
+
+
+A2A = ["collective", "all-to-all", "--cluster", "dgx-h100"]
+
+
+def test_a_skew_is_priced_and_named_where_it_is_given(capsys):
+    dense, skewed = (
+        json.loads(run(capsys, *A2A, "--ideal", "--json", *words)[1])
+        for words in ((), ("--skew", "1.5"))
+    )
+    assert skewed.pop("skew") == 1.5 and "skew" not in dense
+    assert skewed["time"] == pytest.approx(1.5 * dense["time"])
+    assert skewed.keys() == dense.keys()
+    _, out, _ = run(capsys, *A2A, "--skew", "1.5")
+    assert out.startswith("all-to-all with skew 1.5, 8 ranks on dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*COMMON, "--skew", "1.5"), "skew 1.5 is for all-to-all"),
+        ((*COMMON, "--skew", "1"), "skew 1 is for all-to-all"),
+        ((*A2A, "--skew", "9"), "skew 9: the busiest of 8 members receives from 1"),
+        ((*A2A, "--skew", "0.5"), "skew 0.5: the busiest of 8 members receives from 1"),
+        ((*A2A, "--skew", "nan"), "skew nan: the busiest of 8 members receives from 1"),
+    ],
+)
+def test_a_skew_that_cannot_be_ends_with_2_and_the_reason(capsys, words, message):
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 2 and message in err and len(err.strip().splitlines()) == 1
+    assert message in json.loads(out)["error"]
+
+
+def test_the_ideal_is_the_bound(capsys):
+    _, out, _ = run(
+        capsys, "collective", "all-gather", "--cluster", "dgx-a100", "--ideal", "--json"
+    )
+    document = json.loads(out)
+    assert document["time"] == document["lower_bound"]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_picture_is_written(capsys, tmp_path, suffix):
+    path = tmp_path / f"picture.{suffix}"
+    assert run(capsys, *COMMON, "--sweep", "1MiB:1GiB", "--plot", str(path))[0] == 0
+    assert path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--bytes", "1GiB", "--sweep", "1KiB:1MiB"), "give one of them"),
+        (("--bytes", "1Gb"), "small b means bits"),
+        (("--algorithm", "pat"), "pat does not do all-reduce"),
+        (("--nodes", "2", "--algorithm", "nvls"), "nvls stays inside one NVLink domain"),
+        (("--mesh", "data=16"), "needs 16 devices"),
+        (("--axis", "data"), "needs --mesh"),
+        (("--device-order", "tensor,data"), "orders the axes of a mesh: add --mesh"),
+        (("--bytes", ""), "'' is not a size"),
+        (("--plot", "picture.odd"), "cannot write the picture"),
+        (("--nccl", "2.99"), "NCCL 2.99 is not known here; known: 2.18.5, "),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
+    code, out, err = run(capsys, *COMMON, *words, "--json")
+    assert code == 2 and message in err and len(err.strip().splitlines()) == 1
+    assert json.loads(out)["name"] == "all-reduce" and message in json.loads(out)["error"]
+
+
+def test_doubtful_figures_of_a_users_file_are_warned_of(capsys, tmp_path):
+    shipped = files("scaling.meshes.catalog").joinpath("clusters", "dgx-h100.toml")
+    text = shipped.read_text(encoding="utf-8")
+    assert "value = 50e9" in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("value = 50e9", "value = 400e9"), encoding="utf-8")
+    code, out, err = run(capsys, *COMMON[:2], "--cluster", str(path), "--json")
+    assert code == 0 and json.loads(out)["ranks"] == 8
+    assert "400 GB/s per link looks like bits; write 5e+10" in err
+
+
+def test_an_override_in_another_unit_is_warned_of_on_standard_error(capsys):
+    override = ("--nodes", "2", "--override", "node_network_bandwidth=400", "--json")
+    code, out, err = run(capsys, *COMMON, *override)
+    assert code == 0 and json.loads(out)["ranks"] == 16
+    assert err.startswith("warning: ") and "looks like GB/s; write 50e9" in err
+
+
+def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
+    code, out, _ = run(capsys, *COMMON, "--bytes", "1GiB", "--nccl", "2.27.7")
+    chosen, nccl = out.splitlines()[-2:]
+    assert code == 0 and chosen.startswith("chosen: nvls Simple, fastest of 4 by fitted time (")
+    assert nccl.startswith("NCCL 2.27.7 itself would take nvls Simple by its own table (est. ")
+
+
+def test_the_choice_is_in_the_document(capsys):
+    _, out, _ = run(capsys, *COMMON, "--bytes", "4MiB", "--choice", "nccl", "--json")
+    document = json.loads(out)
+    choice = document["choice"]
+    assert choice["by"] == "nccl" and choice["nccl"]["version"] == "2.30.7"
+    assert document["algorithm"] == choice["nccl"]["algorithm"] == "nvls"
+    assert choice["alternatives"][0]["time"] < document["time"]
+
+
+@pytest.mark.parametrize("name", ["mi300x-8", "tpu-v4"])
+def test_where_there_is_no_nccl_nothing_is_said_of_it(capsys, name):
+    words = ("collective", "all-reduce", "--cluster", name)
+    assert "NCCL" not in run(capsys, *words)[1]
+    assert "nccl" not in run(capsys, *words, "--json")[1]
+    code, out, err = run(capsys, *words, "--choice", "nccl")
+    assert (code, out) == (2, "") and f"{name} has no NVIDIA GPUs" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("all-reduce", "--cluster", "dgx-h100"),
+        ("all-to-all", "--cluster", "tpu-v5e", "--skew", "1.5", "--json"),
+        ("all-gather", "--cluster", "dgx-h100", "--nodes", "2", "--mesh", "data=2", "--ideal"),
+    ],
+    ids=" ".join,
+)
+def test_neither_jax_nor_scipy_nor_networkx_is_loaded(words):
+    check = (
+        "import sys; from scaling.cli.main import main; "
+        f"code = main({['collective', *words]!r}); "
+        "found = {'jax', 'scipy', 'networkx', 'matplotlib'} & set(sys.modules); "
+        "assert code == 0 and not found, (code, found)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_machine_that_was_never_measured_is_measured_first_but_not_for_bad_input(
+    capsys, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(calibrate, "host_calibration", lambda devices: None)
+    monkeypatch.setattr(calibrate, "calibrate_apart", asked.append)
+    here = ("collective", "all-reduce", "--cluster", "host", "--override", "gpus_per_node=3")
+    code, _, err = run(capsys, *here, "--algorithm", "rign")
+    assert code == 2 and "did you mean 'ring'" in err and not asked
+    code, _, err = run(capsys, *here)
+    assert asked == [3] and "this machine is measured first, quickly, with 3 devices" in err
+    assert code == 2 and "scaling calibrate" in err  # which was only pretended here

@@ -1,0 +1,487 @@
+"""Prices of collectives: the textbook's numbers, the physics, and what a user reads."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.collectives.cost import collective_time
+from scaling.collectives.loads import crossed_level
+from scaling.collectives.measured import fitted_time
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape, parse_mesh
+from scaling.profiles.io import ideal, profile_of, shipped
+from scaling.profiles.profile import CollectiveFit, Evidence, LinkFit
+from scaling.program.ir import COLLECTIVE_KINDS
+
+IDEAL = ideal()
+GB = 1e9
+RINGS = ("all-gather", "reduce-scatter", "all-reduce")
+SIZES = st.sampled_from([1, 2, 4, 8])
+MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, stage=SIZES, tensor=SIZES)
+AXES = st.sets(st.sampled_from(["data", "fsdp", "stage", "tensor"]), min_size=1)
+KINDS = st.sampled_from(COLLECTIVE_KINDS)
+HERE = Evidence("a test", "2026-11", "measured")
+
+
+def h100(nodes, **changes):
+    return replace(catalog.load("dgx-h100", nodes), **changes)
+
+
+def everyone(cluster):
+    """One group of all devices."""
+    return np.arange(cluster.devices)[None]
+
+
+def rate(kind, cluster, groups=None):
+    """bytes/s of a call without latency."""
+    groups = everyone(cluster) if groups is None else groups
+    return 1e9 / collective_time(kind, 1e9, groups, cluster, IDEAL).time
+
+
+# "How to Scale Your Model", gpus.md, 2026-06. 8 H100: 450 GB/s each, 400 GB/s out of a node.
+
+
+def test_an_all_gather_on_eight_h100_takes_65_us():
+    cost = collective_time("all-gather", 2 * 1024 * 16384, everyone(h100(1)), h100(1), IDEAL)
+    assert cost.time == pytest.approx(65.24e-6, rel=1e-3)
+    assert (cost.level, cost.algorithm) == ("node", "ring")
+    assert cost.bottleneck == "NVLink of a chip: 28 MiB over 450 GB/s"
+
+
+def test_an_all_gather_of_512_mib_takes_1_04_ms():
+    cost = collective_time("all-gather", 2 * 4096 * 65536, everyone(h100(1)), h100(1), IDEAL)
+    assert cost.time == pytest.approx(1.044e-3, rel=1e-3)
+
+
+def test_an_all_reduce_without_help_of_the_switch_is_twice_an_all_gather():
+    assert rate("all-reduce", h100(1)) == pytest.approx(450e9 * 8 / 14)
+
+
+def test_an_all_to_all_in_a_node_moves_an_eighth_of_an_all_gather():
+    total = 8e9  # V: each of the 8 sends V/8
+    cost = collective_time("all-to-all", total / 8, everyone(h100(1)), h100(1), IDEAL)
+    assert cost.time == pytest.approx(total * 7 / (8**2 * 450e9))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected", "binds"),
+    [
+        (2, 450e9 * 8 / 7, "NVLink of a chip"),  # the NICs alone would give 800 GB/s
+        (32, 400e9 * 32 / 31, "NICs of a node"),
+        (128, 400e9 * 128 / 127, "NICs of a node"),  # each node takes in all but its own share
+    ],
+)
+def test_an_all_gather_over_nodes(nodes, expected, binds):
+    cluster = h100(nodes)
+    cost = collective_time("all-gather", 1e9, everyone(cluster), cluster, IDEAL)
+    assert 1e9 / cost.time == pytest.approx(expected, rel=1e-3)
+    assert cost.bottleneck.startswith(binds)
+
+
+def test_an_all_to_all_over_m_nodes_gets_50_gb_per_second_and_gpu():
+    total, nodes = 256e9, 32
+    cluster = h100(nodes)
+    cost = collective_time("all-to-all", total / 256, everyone(cluster), cluster, IDEAL)
+    assert cost.time == pytest.approx(total * (nodes - 1) / (nodes**2 * 400e9))
+
+
+def test_an_array_sharded_over_a_node_is_reduced_as_fast_as_one_that_is_not():
+    """Y = 8 inside the node: the outer collective still moves all of it through the same NICs."""
+    cluster, mesh = h100(32), parse_mesh("data=32,tensor=8")
+    whole = collective_time("all-gather", 8e9, mesh.groups(["data", "tensor"]), cluster, IDEAL)
+    shard = collective_time("all-gather", 1e9, mesh.groups(["data"]), cluster, IDEAL)
+    assert shard.time == pytest.approx(whole.time)
+    assert shard.bottleneck == "NICs of a node: 8 groups x 969 MB over 400 GB/s"
+
+
+def test_a_tensor_axis_over_m_nodes_makes_the_outer_collective_m_times_cheaper():
+    """The same array, in total, on 32 nodes: Y = 8 in one node, Y = 32 over four."""
+    cluster, total = h100(32), 32e9
+    near, far = (
+        collective_time("all-gather", total / y, mesh.groups(["data"]), cluster, IDEAL).time
+        for y, mesh in ((8, parse_mesh("data=32,tensor=8")), (32, parse_mesh("data=8,tensor=32")))
+    )
+    assert near / far == pytest.approx(4 * (31 / 32) / (7 / 8))
+
+
+# What crosses where
+
+
+def test_groups_of_one_member_per_scalable_unit_fill_nics_and_spines_alike():
+    mesh, cluster = parse_mesh("data=4,fsdp=32,tensor=8"), h100(128)
+    cost = collective_time("all-gather", 1e9, mesh.groups(["data"]), cluster, IDEAL)
+    assert cost.time == pytest.approx(8 * 0.75e9 / 400e9)
+    assert cost.level == "spine"
+
+
+def test_an_oversubscribed_spine_is_named():
+    cluster = h100(128)
+    half = replace(cluster.fabric.leaf_oversubscription, value=2.0)
+    cluster = replace(cluster, fabric=replace(cluster.fabric, leaf_oversubscription=half))
+    mesh = parse_mesh("data=4,fsdp=32,tensor=8")
+    cost = collective_time("all-gather", 1e9, mesh.groups(["data"]), cluster, IDEAL)
+    assert cost.time == pytest.approx(256 * 0.75e9 / 6.4e12)
+    assert cost.bottleneck == "uplinks of a leaf group: 256 groups x 750 MB over 6.4 TB/s"
+
+
+def test_one_pair_of_chips_in_two_nodes_has_one_nic():
+    cost = collective_time("permute", 1e9, np.array([[7, 8]]), h100(2), IDEAL)
+    assert cost.time == pytest.approx(1 / 50)
+    assert cost.bottleneck == "NIC of a chip: 1 GB over 50 GB/s"
+
+
+def test_a_ring_of_stages_crosses_each_node_once():
+    mesh = MeshShape(stage=16)
+    ring = collective_time("permute", 1e9, mesh.groups(["stage"]), h100(2), IDEAL)
+    assert ring.time == pytest.approx(1 / 50)
+
+
+def test_a_ring_of_two_costs_as_much_as_its_pairs():
+    """Both ways at once: the links are full duplex."""
+    groups = np.array([[i, i + 8] for i in range(8)])
+    there_and_back = np.concatenate([groups, groups[:, ::-1]])
+    times = [
+        collective_time("permute", 1e9, pairs, h100(2), IDEAL).time
+        for pairs in (groups, there_and_back)
+    ]
+    assert times[0] == times[1] == pytest.approx(8e9 / 400e9)
+
+
+def test_an_nvlink_domain_of_several_nodes_needs_no_nics():
+    cluster = h100(4, domain_nodes=2)
+    inside = collective_time("all-gather", 1e9, np.arange(16)[None], cluster, IDEAL)
+    assert inside.time == pytest.approx(1e9 * 15 / 16 / 450e9)
+    assert inside.level == "domain"
+    across = collective_time("all-to-all", 1e9, np.arange(32)[None], cluster, IDEAL)
+    assert across.time == pytest.approx(16e9 * 16 / 32 / 800e9)
+
+
+def test_cards_without_peer_access_share_their_switch_and_pass_through_host_memory():
+    """PCIe is full duplex: a byte is written upwards and read downwards. DDP steps of 2, 4, 8 and
+    10 such cards took as long as 61, 56, 51 and 51 % of this bandwidth do (collectives.csv)."""
+    cluster = catalog.load("rtx3090-10")
+    for cards, bus in ((2, 31.5 / 2), (10, 31.5 / 5)):
+        cost = collective_time("all-reduce", 1e9, np.arange(cards)[None], cluster, IDEAL)
+        assert 2 * (cards - 1) / cards / cost.time == pytest.approx(bus)
+    assert cost.bottleneck == "PCIe of a switch: 9 GB over 31.5 GB/s, through host memory"
+    assert cost.lower_bound == pytest.approx(cost.time)
+
+
+def test_with_peer_access_two_cards_under_one_switch_only_load_their_own_links():
+    cluster = replace(catalog.load("rtx3090-10"), peer_access=True)
+    cost = collective_time("all-gather", 1e9, np.arange(5)[None], cluster, IDEAL)
+    assert cost.time == pytest.approx(0.8e9 / 31.5e9)
+
+
+@pytest.mark.parametrize(
+    ("groups", "level"),
+    [([[3]], "chip"), ([[0, 7]], "node"), ([[0, 8], [1, 2]], "leaf"), ([[0, 300]], "spine")],
+)
+def test_the_level_is_the_highest_that_any_group_crosses(groups, level):
+    assert crossed_level(np.array(groups), h100(128)) == level
+
+
+# Latency and protocols
+
+
+def test_small_messages_take_the_protocol_with_short_steps():
+    cluster, profile = h100(1), shipped("h100-sxm")
+    small, large = (
+        collective_time("all-reduce", size, everyone(cluster), cluster, profile)
+        for size in (1024, 2**30)
+    )
+    assert (small.protocol, large.protocol) == ("LL", "Simple")
+    assert small.bottleneck.startswith("latency, then NVLink")
+    assert small.time == pytest.approx(6.6e-6 + 14 * 0.6e-6, rel=0.01)  # NCCL 2.30.7, tuning.cc
+
+
+def test_a_large_all_reduce_has_the_bus_bandwidth_that_was_measured():
+    """352 GB/s at 1 GiB on 8 H100, 367 at 8 GiB (gpus.md), with the host's dispatch in it."""
+    cluster, profile = h100(1), shipped("h100-sxm")
+    cost = collective_time("all-reduce", 8 * 2**30, everyone(cluster), cluster, profile)
+    assert 8 * 2**30 * 14 / 8 / cost.time == pytest.approx(367 * GB, rel=0.03)
+
+
+def test_every_level_adds_the_steps_of_its_ring():
+    fit = LinkFit("any", "network", 1.0, HERE, alpha=5e-6)
+    nvlink = replace(fit, link="nvlink", alpha=3e-6)
+    profile = replace(IDEAL, links=(fit, nvlink))
+    cluster = h100(2)
+    cost = collective_time("all-gather", 0.0, everyone(cluster), cluster, profile)
+    assert cost.time == pytest.approx(5e-6 + 7 * 0.6e-6 + 1 * 2.7e-6)
+    ring = collective_time("permute", 0.0, everyone(cluster), cluster, profile)
+    assert ring.time == pytest.approx(5e-6 + 2.7e-6)
+
+
+def test_a_profile_without_the_link_says_so():
+    profile = replace(IDEAL, links=tuple(f for f in IDEAL.links if f.link == "network"))
+    with pytest.raises(InputError, match="profile ideal says nothing of all-reduce over nvlink"):
+        collective_time("all-reduce", 1.0, everyone(h100(1)), h100(1), profile)
+
+
+# Measured lines
+
+
+def measured(*fits):
+    return replace(IDEAL, name="here", collectives=fits)
+
+
+def test_the_host_is_priced_by_what_was_measured_for_the_nearest_ranks():
+    host = catalog.load("host", overrides={"gpus_per_node": 8})
+    pairs = CollectiveFit("all-reduce", 2, 4, 1e-4, 2e9, HERE)
+    eight = CollectiveFit("all-reduce", 8, 1, 3e-4, 1e9, HERE)
+    profile = measured(pairs, eight)
+    whole = collective_time("all-reduce", 1e6, np.arange(8)[None], host, profile)
+    assert whole.time == pytest.approx(1.3e-3)
+    assert whole.lower_bound == pytest.approx(1e-3)
+    assert whole.bottleneck == "1 x 8 devices: 1 GB/s as measured"
+    two = collective_time("all-reduce", 1e6, np.arange(8).reshape(4, 2), host, profile)
+    assert (two.time, two.algorithm) == (pytest.approx(6e-4), "measured")
+    alone = collective_time("all-reduce", 1e6, np.array([[0, 1]]), host, profile)
+    assert alone.time == two.time  # ranks decide before groups do
+
+
+@given(st.floats(1, 1e9))
+def test_what_fits_the_cache_moves_faster(size):
+    fit = CollectiveFit("all-to-all", 8, 1, 1e-5, 1e9, HERE, 1e6, 8e9)
+    expected = 1e-5 + min(size, 1e6) / 8e9 + max(size - 1e6, 0.0) / 1e9
+    assert fitted_time(fit, size) == pytest.approx(expected)
+    assert fitted_time(fit, np.array([size]))[0] == pytest.approx(expected)
+    host = catalog.load("host", overrides={"gpus_per_node": 8})
+    cost = collective_time("all-to-all", size, np.arange(8)[None], host, measured(fit))
+    assert cost.lower_bound <= cost.time == pytest.approx(expected)
+
+
+def test_a_kind_that_was_not_measured_names_those_that_were():
+    host = catalog.load("host", overrides={"gpus_per_node": 2})
+    profile = measured(CollectiveFit("all-reduce", 2, 1, 1e-4, 2e9, HERE))
+    with pytest.raises(InputError, match="has no all-gather; it has all-reduce; run `scaling cal"):
+        collective_time("all-gather", 1e6, np.arange(2)[None], host, profile)
+
+
+def test_the_host_has_no_prices_before_calibration():
+    host = catalog.load("host", overrides={"gpus_per_node": 2})
+    with pytest.raises(InputError, match="scaling calibrate"):
+        collective_time("all-gather", 1e6, np.arange(2)[None], host, IDEAL)
+
+
+def test_a_measured_line_is_not_believed_below_the_wire():
+    profile = measured(CollectiveFit("all-gather", 8, 1, 0.0, 1e15, HERE))
+    cost = collective_time("all-gather", 1e9, everyone(h100(1)), h100(1), profile)
+    assert cost.time == cost.lower_bound == pytest.approx(7 / 8 / 450)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups", "message"),
+    [
+        ("all-reduce", [[0, 8]], "device 8, but dgx-h100 has 8 .1 nodes x 8., counted from 0"),
+        ("all-reduce", [0, 1], "whole numbers .groups, members."),
+        ("all-reduce", [[0.5]], "whole numbers .groups, members."),
+        ("scatter", [[0, 1]], "'scatter' is no collective; there are all-reduce, all-gather"),
+    ],
+)
+def test_bad_input_is_explained(kind, groups, message):
+    with pytest.raises(InputError, match=message):
+        collective_time(kind, 1.0, np.array(groups), h100(1), IDEAL)
+
+
+# Physics
+
+
+def placed(mesh, **changes):
+    return h100(max(1, mesh.devices // 8), **changes)
+
+
+@given(KINDS, st.integers(0, 15))
+def test_a_group_of_one_is_free(kind, device):
+    cost = collective_time(kind, 1e9, np.array([[device]]), h100(2), shipped("h100-sxm"))
+    assert (cost.time, cost.level) == (0.0, "chip")
+
+
+@given(KINDS, MESHES, AXES, st.floats(0, 1e12), st.floats(1, 100))
+def test_more_bytes_never_take_less_time(kind, mesh, axes, size, factor):
+    cluster, profile = placed(mesh), shipped("h100-sxm")
+    sizes = np.array([size, size * factor])
+    cost = collective_time(kind, sizes, mesh.groups(axes), cluster, profile)
+    assert np.all(np.diff(cost.time) >= 0)
+    assert np.all(cost.time >= cost.lower_bound * (1 - 1e-12))
+
+
+@given(KINDS, MESHES, AXES)
+def test_arrays_of_sizes_are_priced_like_single_ones(kind, mesh, axes):
+    cluster, profile = placed(mesh), shipped("h100-sxm")
+    groups, sizes = mesh.groups(axes), np.array([1e3, 1e6, 1e9])
+    together = collective_time(kind, sizes, groups, cluster, profile)
+    alone = [collective_time(kind, s, groups, cluster, profile).time for s in sizes.tolist()]
+    assert together.time.tolist() == pytest.approx(alone)
+
+
+@given(MESHES, AXES)
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(mesh, axes):
+    cluster, groups = placed(mesh), mesh.groups(axes)
+    scatter, gather, reduce = (
+        collective_time(kind, 1e9, groups, cluster, IDEAL).time
+        for kind in ("reduce-scatter", "all-gather", "all-reduce")
+    )
+    assert scatter + gather == pytest.approx(reduce)
+
+
+@given(KINDS, MESHES, AXES, st.randoms(use_true_random=False))
+def test_the_order_of_groups_and_of_their_members_changes_nothing(kind, mesh, axes, random):
+    cluster, groups = placed(mesh), mesh.groups(axes).tolist()
+    before = collective_time(kind, 1e9, np.array(groups), cluster, IDEAL)
+    random.shuffle(groups)
+    if kind != "permute":
+        for group in groups:
+            random.shuffle(group)
+    after = collective_time(kind, 1e9, np.array(groups), cluster, IDEAL)
+    assert after.time == pytest.approx(before.time)
+    assert after.level == before.level
+
+
+@given(KINDS, MESHES, AXES)
+def test_nodes_of_one_leaf_group_are_alike(kind, mesh, axes):
+    cluster, groups = placed(mesh), mesh.groups(axes)
+    turned = (groups + 8) % cluster.devices  # every node does what its neighbour did
+    times = [collective_time(kind, 1e9, g, cluster, IDEAL).time for g in (groups, turned)]
+    if cluster.nodes <= 32:
+        assert times[0] == pytest.approx(times[1])
+
+
+@given(st.sampled_from(RINGS), MESHES, AXES)
+def test_no_node_takes_in_more_than_its_nics_carry(kind, mesh, axes):
+    """An independent count: every node must receive all but what its own members hold."""
+    cluster, groups = placed(mesh), mesh.groups(axes)
+    seconds = collective_time(kind, 1e9, groups, cluster, shipped("h100-sxm")).time
+    for node in range(cluster.nodes):
+        members = [sum(d // 8 == node for d in group) for group in groups.tolist()]
+        missing = [1 - n / groups.shape[1] for n in members if n]
+        assert seconds >= sum(missing) * 1e9 / 400e9 * (1 - 1e-9)
+
+
+@given(KINDS, MESHES, AXES)
+def test_more_nodes_that_look_on_change_nothing_inside_a_leaf_group(kind, mesh, axes):
+    cluster, groups = placed(mesh), mesh.groups(axes)
+    if cluster.nodes < 32:
+        larger = h100(32)
+        times = [collective_time(kind, 1e9, groups, c, IDEAL).time for c in (cluster, larger)]
+        assert times[0] == pytest.approx(times[1])
+
+
+@pytest.mark.parametrize("name", [n for n in catalog.names() if n != "host"])
+@pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
+def test_every_cluster_of_the_catalogue_has_a_price(name, kind):
+    cluster = catalog.load(name, 2)
+    profile = profile_of(cluster.accelerator)
+    cost = collective_time(kind, 1e8, everyone(cluster), cluster, profile)
+    assert 0 < cost.lower_bound < cost.time < 10
+    assert cost.bottleneck
+
+
+def test_sixteen_thousand_devices_are_priced_in_a_blink():
+    mesh, cluster = parse_mesh("data=16,fsdp=128,tensor=8"), h100(2048)
+    groups = mesh.groups(["fsdp"])
+    collective_time("all-gather", 1e9, groups, cluster, IDEAL)
+    start = time.process_time()
+    collective_time("all-gather", 1e9, groups, cluster, IDEAL)
+    assert time.process_time() - start < 0.5
+
+
+# What a price rests on
+
+
+def test_the_evidence_is_that_of_the_link_that_binds_or_of_what_was_measured():
+    links = (
+        LinkFit("any", "nvlink", 0.8, replace(HERE, source="nvlink")),
+        LinkFit("any", "pcie", 0.8, replace(HERE, source="pcie")),
+        LinkFit("any", "network", 0.8, replace(HERE, source="network")),
+    )
+    line = CollectiveFit("all-gather", 8, 1, 1e-5, 1e9, replace(HERE, source="line"))
+    profile = replace(IDEAL, links=links)
+    inside, across = everyone(h100(1)), np.arange(16).reshape(2, 8).T
+
+    def source(groups, cluster, profile):
+        return collective_time("all-gather", 1e9, groups, cluster, profile).evidence.source
+
+    assert source(inside, h100(1), profile) == "nvlink"
+    assert source(across, h100(2), profile) == "network"
+    assert source(inside, h100(1), replace(profile, collectives=(line,))) == "line"
+
+
+def test_a_group_of_one_rests_on_nothing():
+    alone = np.arange(8)[:, None]
+    assert collective_time("all-gather", 1e9, alone, h100(1), IDEAL).evidence is None
+
+
+# Groups with one chip in every node: the level inside is there, and joins nobody
+
+
+def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
+    """Up and down over log2 8 network steps of 2.7 us each."""
+    latencies = replace(IDEAL, links=tuple(replace(f, latency=1.0) for f in IDEAL.links))
+    groups = parse_mesh("data=8,tensor=8").groups(["data"])
+    cost = collective_time("all-reduce", 0.0, groups, h100(8), latencies, "tree")
+    assert cost.time == pytest.approx(2 * 3 * 2.7e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "links"), [("dgx-v100", 6 * 25 * GB), ("dgx-station-v100", None), ("mi250x-8", None)]
+)
+def test_an_all_to_all_takes_no_less_than_the_cut_between_halves_of_a_node(name, links):
+    """Four GPUs of a DGX-1 send half of what they have to the others, over six links."""
+    cluster, size = catalog.load(name), 1e9
+    n, fast = cluster.devices, [j for j in cluster.joints if j.kind in ("nvlink", "xgmi")]
+    half = range(n // 2)
+    across = sum(
+        j.total_bandwidth for j in fast for pair in j.pairs if len({k in half for k in pair}) == 2
+    )
+    assert links is None or across == links
+    cost = collective_time("all-to-all", size, everyone(cluster), cluster, IDEAL)
+    assert cost.lower_bound >= (n // 2) ** 2 * size / n / across * (1 - 1e-9)
+    times = [
+        collective_time("all-to-all", size, everyone(cluster), cluster, IDEAL, skew=skew).time
+        for skew in (1.0, 1.001, 2.0, n)
+    ]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("name", ["dgx-b200", "mi300x-8", "dgx-v100", "rtx4090-8"])
+@pytest.mark.parametrize("size", [1024, 2**26, 2**30])
+def test_between_nodes_of_which_nothing_was_fitted_trees_are_open_beside_rings(name, size):
+    """Rings alone take 254 steps between 128 GPUs, several times as long below some MiB."""
+    cluster = catalog.load(name, 16)
+    profile = profile_of(cluster.accelerator)
+    best, tree, ring = (
+        collective_time("all-reduce", size, everyone(cluster), cluster, profile, algorithm)
+        for algorithm in ("auto", "tree", "ring")
+    )
+    assert {"ring", "tree"} <= {way.algorithm for way in best.ways}
+    assert best.time <= min(tree.time, ring.time)
+    inside = collective_time("all-reduce", size, np.arange(8)[None], cluster, profile)
+    assert "tree" not in {way.algorithm for way in inside.ways}  # there the fitted ways stand alone
+    # A tree has the ring's figures inside the nodes, so that it is no way around them.
+    assert best.time >= inside.time
+
+
+def test_between_nodes_that_were_fitted_only_fitted_algorithms_are_open():
+    cluster = catalog.load("dgx-a100", 4)
+    cost = collective_time(
+        "all-gather", 2**20, everyone(cluster), cluster, profile_of(cluster.accelerator)
+    )
+    assert {way.algorithm for way in cost.ways} == {"ring"}
+
+
+def test_groups_along_rails_can_run_pat_and_cannot_run_nvls():
+    groups = parse_mesh("data=8,tensor=8").groups(["data"])
+    cost = collective_time("all-gather", 8.0, groups, h100(8), IDEAL, "pat")
+    assert cost.algorithm == "pat"
+    with pytest.raises(InputError, match="several GPUs of a group in a node; here there is 1"):
+        collective_time("all-reduce", 8.0, groups, h100(8), IDEAL, "nvls")

@@ -1,0 +1,156 @@
+"""Groups that share a link, counted by hand: in closed form and played link by link."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scaling.collectives.cost import collective_time
+from scaling.meshes import catalog
+from scaling.meshes.provenance import overridden
+from scaling.meshes.shape import parse_mesh
+from scaling.profiles.io import ideal
+from tests.oracle.replay import Call, replay
+
+GB = 1e9
+BOTH = pytest.mark.parametrize("price", ["closed", "played"])
+
+
+def seconds(price, kind, size, groups, cluster, algorithm="ring", slices=1):
+    """Without latencies; of what is pipelined, one more part."""
+    if price == "closed":
+        return collective_time(kind, size, groups, cluster, ideal(), algorithm).time
+    first, second = (
+        replay([Call(kind, size * n, groups, algorithm, slices * n)], cluster, latency=False).time
+        for n in (1, 2)
+    )
+    return second - first
+
+
+def joint_of(cluster, parts, bandwidth):
+    """The cluster with another bandwidth of one joint, as a single link."""
+    joints = [
+        replace(j, bandwidth=overridden(bandwidth), count=1) if j.parts == parts else j
+        for j in cluster.joints
+    ]
+    return replace(cluster, joints=tuple(joints))
+
+
+@BOTH
+def test_data_groups_behind_one_nic_share_it(price):
+    """Each sends 2 x 1/2 GB out of a node, over 2.5 GB/s: alone 0.4 s, ten at once 4 s."""
+    cluster = catalog.load("rtx3090-10", 2)
+    groups = parse_mesh("data=2,tensor=10").groups(["data"])
+    one, ten = (
+        seconds(price, "all-reduce", GB, some, cluster, slices=4) for some in (groups[:1], groups)
+    )
+    assert (one, ten) == (pytest.approx(0.4, rel=0.02), pytest.approx(4.0, rel=0.02))
+
+
+@BOTH
+def test_eight_data_groups_on_eight_rails_do_not(price):
+    """Each has a NIC of 50 GB/s to itself: 20 ms, alone or not."""
+    cluster = catalog.load("dgx-h100", 2)
+    groups = parse_mesh("data=2,tensor=8").groups(["data"])
+    for some in (groups[:1], groups):
+        assert seconds(price, "all-reduce", GB, some, cluster) == pytest.approx(0.02)
+
+
+@BOTH
+def test_each_of_two_groups_uses_the_nics_of_its_own_chips(price):
+    """Chips 0 .. 3 of both nodes, and 4 .. 7: four NICs each, alone or not."""
+    cluster = catalog.load("dgx-h100", 2)
+    groups = parse_mesh("data=2,fsdp=2,tensor=4").groups(["data", "tensor"])
+    one, two = (seconds(price, "all-gather", GB, some, cluster) for some in (groups[:1], groups))
+    assert one == two == pytest.approx(7 / 8 / (4 * 50))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "pairs, shared", [([[0, 8], [1, 9]], 2), ([[0, 8], [2, 10]], 1), ([[0, 10], [2, 8]], 1)]
+)
+def test_chips_below_one_nic_share_it_for_what_they_send_by_themselves(price, pairs, shared):
+    """Eight chips, four NICs of 50 GB/s: 1 GB each from chips 0 and 1 leave by the first."""
+    whole = catalog.load("dgx-h100", 2)
+    cluster = replace(whole, parts={**whole.parts, "nic": 4, "pcie_switch": 4})
+    found = seconds(price, "permute", GB, np.array(pairs), cluster)
+    assert found == pytest.approx(0.02 * shared)
+
+
+@BOTH
+def test_a_ring_that_crosses_the_socket_link_twice_pays_twice(price):
+    """Cards 0-3 on one socket, 4-7 on the other, 10 GB/s each way between the sockets."""
+    cluster = joint_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
+    once, twice = (
+        seconds(price, "permute", GB, np.array([ring]), cluster)
+        for ring in ([0, 1, 4, 5], [0, 4, 1, 5])
+    )
+    assert (once, twice) == (pytest.approx(0.1), pytest.approx(0.2))
+
+
+@BOTH
+def test_a_ring_that_leaves_a_pcie_switch_twice_pays_twice(price):
+    """Cards 0 and 1 under one switch, 2 and 3 under the next; 63 GB/s up from each."""
+    cluster = catalog.load("h100-pcie-8")
+    once, twice = (
+        seconds(price, "permute", GB, np.array([ring]), cluster)
+        for ring in ([0, 1, 2, 3], [0, 2, 1, 3])
+    )
+    assert (once, twice) == (pytest.approx(1 / 63), pytest.approx(2 / 63))
+
+
+@BOTH
+def test_a_ring_in_order_crosses_the_sockets_once_each_way(price):
+    """An all-gather over 8 cards sends 7/8 of its bytes over every edge of its one ring."""
+    cluster = joint_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
+    found = seconds(price, "all-gather", GB, np.arange(8)[None], cluster)
+    assert found == pytest.approx(7 / 8 / 10)
+
+
+@BOTH
+def test_a_collective_inside_another_sharded_axis_moves_a_share_of_the_bytes(price):
+    """8 GB on data=4: replicated over 8 chips each node sends 8 x 12 GB, sharded 12 GB in all."""
+    cluster = catalog.load("dgx-h100", 4)
+    groups = parse_mesh("data=4,tensor=8").groups(["data"])
+    replicated, sharded = (
+        seconds(price, "all-reduce", size, groups, cluster) for size in (8 * GB, GB)
+    )
+    assert replicated == pytest.approx(8 * 12 / 400)
+    assert sharded == pytest.approx(12 / 400)
+
+
+def test_what_a_node_sends_for_a_sharded_array_is_the_array_once():
+    """Eight groups with an eighth each, or one group of all: 2 x 3/4 or 2 x 31/32 of 8 GB."""
+    cluster = catalog.load("dgx-h100", 4)
+    mesh = parse_mesh("data=4,tensor=8")
+    shards, whole = (
+        replay([Call("all-reduce", size, mesh.groups(axes))], cluster).carried("node0/nic", "leaf")
+        for size, axes in ((GB, ["data"]), (8 * GB, ["data", "tensor"]))
+    )
+    assert sum(shards.values()) == pytest.approx(2 * 3 / 4 * 8 * GB)
+    assert sum(whole.values()) == pytest.approx(2 * 31 / 32 * 8 * GB)
+
+
+@BOTH
+def test_groups_under_an_oversubscribed_leaf_share_what_leads_up(price):
+    """Two nodes a leaf, half of the bandwidth upwards: 16 groups over 8 x 50 GB/s."""
+    cluster = catalog.load("dgx-h100", 4)
+    fabric = replace(
+        cluster.fabric,
+        leaf_nodes=replace(cluster.fabric.leaf_nodes, value=2),
+        leaf_oversubscription=replace(cluster.fabric.leaf_oversubscription, value=2.0),
+    )
+    cluster = replace(cluster, fabric=fabric)
+    groups = parse_mesh("data=2,fsdp=2,tensor=8").groups(["data"])  # nodes 0 and 2, 1 and 3
+    assert seconds(price, "all-reduce", GB, groups, cluster) == pytest.approx(16 / 400)
+    assert seconds(price, "all-reduce", GB, groups[:8], cluster) == pytest.approx(8 / 400)
+
+
+def test_two_axes_at_once_take_as_long_as_both_their_bytes_over_the_shared_nic():
+    cluster = catalog.load("rtx3090-10", 4)
+    mesh = parse_mesh("data=2,fsdp=2,tensor=10")
+    calls = [Call("permute", GB, mesh.groups([axis])) for axis in ("data", "fsdp")]
+    alone = [replay([call], cluster, latency=False).time for call in calls]
+    both = replay(calls, cluster, latency=False).time
+    assert max(alone) < both
+    assert both == pytest.approx(20 / 2.5, rel=0.1)  # beside writing and reading host memory

@@ -1,0 +1,565 @@
+"""Phases and layers of compiled steps.
+
+The independent check of the phases is arithmetic: with every product of the forward pass the
+backward pass does two, the gradients of both operands. Full remat repeats all products of a layer
+but the last of the MLP, whose result no gradient needs.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.compile.options import compiler_options
+from scaling.hlo.attribution import PHASES, majority, origins, read_name
+from scaling.hlo.parse import Computation, Instruction, Module, parse_module
+from scaling.hlo.shapes import size
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh, host_mesh
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import parse_mesh
+from scaling.models.config import ModelConfig
+from scaling.models.sharding import Layout
+from scaling.program.ir import Origin
+from scaling.run import Batch, Train
+from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+
+MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
+GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional")
+UNKNOWN = Origin()
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    "name, phase, layer",
+    [
+        ("jit(step)/jvp(layers)/while/body/closed_call/mlp/mul", "forward", "layers/mlp"),
+        ("jit(step)/jvp(layers)/while", "forward", "layers"),
+        ("jit(step)/jvp()/reduce_sum", "forward", ""),
+        ("jit(step)/jvp(head)/bsd,vd->bsv/dot_general", "forward", "head"),
+        ("jit(step)/jvp(embed)/shard_map/jit(_where)/select_n", "forward", "embed"),
+        ("jit(step)/jvp(jit(_where))/select_n", "forward", ""),
+        ("jit(step)/jvp(vmap(experts))/dot_general", "forward", "experts"),
+        ("jit(step)/transpose(jvp(head))/jvp(head)/checkpoint/mul", "backward", "head"),
+        ("jit(step)/transpose(jvp(layers))/while/body/sub", "backward", "layers"),
+        ("jit(f)/transpose(jvp(gate))/cond/branch_1_fun/mlp/cos", "backward", "gate/mlp"),
+        ("jit(f)/transpose(jvp(a))/b/jvp(a)/b/checkpoint/c/mul", "backward", "a/b/c"),
+        ("jit(f)/transpose(jvp(a))/while/body/closed_call/b/b/checkpoint/mul", "backward", "a/b"),
+        ("jit(f)/transpose(jvp(a))/checkpoint/rematted_computation/b/mul", "remat", "a/b"),
+        ("jit(f)/jvp(transpose(jvp(a)))/mul", "backward", "a"),
+        ("jit(step)/optimizer/jit(clip)/max", "optimizer", ""),
+        ("jit(step)/optimizer/norm/square", "optimizer", "norm"),
+        ("jit(step)/layers/while/body/eval_jaxpr/mlp/dot_general", "", "layers/mlp"),
+        ("jit(step)/add", "", ""),
+        ("jit(step)/while/body/closed_call/add", "", ""),
+    ],
+)
+def test_a_name_tells_phase_and_layer(name: str, phase: str, layer: str) -> None:
+    assert read_name(name) == Origin(phase, layer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "state.params.layers.mlp.up_DF.value",
+        "params['block/attention']['w']",
+        "reduce_sum",
+        "broadcast.75",
+        "vmap(BNTS,BSNH->BTNH)/transpose",
+        "attention/checkpoint/reduce_sum",
+        "jit(step)/while",
+        "jit(step)/while/body/closed_call",
+    ],
+)
+def test_arguments_fragments_and_places_tell_nothing(name: str) -> None:
+    assert read_name(name) is None
+
+
+SCOPES = st.lists(st.sampled_from(["block_0", "attention", "mlp", "norm"]), unique=True, max_size=4)
+AROUND = st.sampled_from(["while/body/closed_call", "cond/branch_0_fun", "jit(f)", "checkpoint"])
+
+
+@given(SCOPES, st.lists(AROUND, max_size=4), st.sampled_from(["", "jvp", "transpose(jvp"]))
+def test_control_flow_between_scopes_changes_nothing(scopes, around, transform) -> None:
+    first = scopes[0] if scopes else ""
+    wrapped = f"{transform}({first}" + ")" * (transform.count("(") + 1) if transform else first
+    parts = ["jit(step)", *filter(None, [wrapped]), *around]
+    for scope in scopes[1:]:
+        parts += [scope, *around]
+    phase = {"": "", "jvp": "forward", "transpose(jvp": "backward"}[transform]
+    assert read_name("/".join([*parts, "mul"])) == Origin(phase, "/".join(scopes))
+
+
+@given(SCOPES, SCOPES)
+def test_scopes_that_a_transposed_checkpoint_repeats_count_once(outer, inner) -> None:
+    once = "/".join([*outer, *inner])
+    twice = "/".join(["jit(f)", "transpose(jvp())", *outer, *outer, *inner, "mul"])
+    apart = not set(outer) & set(inner)
+    assert not apart or read_name(twice) == Origin("backward", once)
+
+
+# Votes
+
+
+def test_the_phase_with_most_bytes_wins() -> None:
+    votes = {Origin("forward", "mlp"): 3.0, Origin("backward", "a"): 2, Origin("backward", "b"): 2}
+    assert majority(votes) == Origin("backward", "")
+    assert majority({}) is None
+
+
+def test_a_layer_needs_more_than_half_of_the_bytes() -> None:
+    both = {Origin("remat", "layers/attention"): 1.0, Origin("remat", "layers/mlp"): 1.0}
+    assert majority(both) == Origin("remat", "layers")
+    assert majority({**both, Origin("remat", "layers/mlp"): 1.1}) == Origin("remat", "layers/mlp")
+
+
+def test_of_phases_with_equal_bytes_the_last_wins() -> None:
+    assert majority({Origin("backward"): 1.0, Origin("remat"): 1.0}) == Origin("backward")
+    assert majority({Origin(): 1.0, Origin("forward"): 1.0}) == Origin("forward")
+
+
+LAYERS = st.sampled_from(["", "head", "layers", "layers/attention", "layers/mlp"])
+VOTES = st.dictionaries(
+    st.builds(Origin, st.sampled_from(["", "forward", "remat", "backward"]), LAYERS),
+    st.integers(1, 2**40),
+    min_size=1,
+)
+
+
+@given(VOTES, st.integers(1, 1000))
+def test_a_majority_depends_on_shares_only_and_holds_one(votes, factor) -> None:
+    won = majority(votes)
+    assert majority({origin: factor * weight for origin, weight in votes.items()}) == won
+    phase = {o.layer: w for o, w in votes.items() if o.phase == won.phase}
+    under = sum(w for layer, w in phase.items() if f"{layer}/".startswith(f"{won.layer}/"))
+    assert won.layer == "" or 2 * under > sum(phase.values())
+    others = {o.phase for o in votes} - {won.phase}
+    for other in others:
+        assert sum(phase.values()) >= sum(w for o, w in votes.items() if o.phase == other)
+
+
+# Modules
+
+REDUCER = "%sum (a: f32[], b: f32[]) -> f32[] {\n  ROOT %s = f32[] add(%a, %b)\n}\n"
+
+
+def module(text: str) -> Module:
+    return parse_module(f"HloModule jit_step, is_scheduled=true\n\n{text}")
+
+
+def named(name: str) -> str:
+    return f'metadata={{op_name="jit(step)/{name}"}}'
+
+
+def of_entry(text: str) -> dict[str, Origin]:
+    read = module(text)
+    return {name: o for (block, name), o in origins(read).items() if block == read.entry.name}
+
+
+FORWARD, BACKWARD = named("jvp(mlp)/mul"), named("transpose(jvp(mlp))/mul")
+REMAT = named("transpose(jvp(mlp))/checkpoint/rematted_computation/mul")
+HEAD = named("transpose(jvp(head))/mul")
+
+
+def test_a_fusion_comes_from_where_its_product_does() -> None:
+    found = of_entry(f"""\
+%fused (p: f32[8,8], q: f32[8,8]) -> f32[8,8] {{
+  %p = f32[8,8]{{1,0}} parameter(0)
+  %q = f32[8,8]{{1,0}} parameter(1)
+  %a = f32[8,8]{{1,0}} multiply(%p, %q), {REMAT}
+  %b = f32[8,8]{{1,0}} exponential(%a), {REMAT}
+  ROOT %d = f32[8,8]{{1,0}} dot(%b, %q), lhs_contracting_dims={{1}}, {BACKWARD}
+}}
+ENTRY %main (x: f32[8,8]) -> f32[8,8] {{
+  %x = f32[8,8]{{1,0}} parameter(0)
+  ROOT %f = f32[8,8]{{1,0}} fusion(%x, %x), kind=kCustom, calls=%fused, {REMAT}
+}}
+""")
+    assert found["f"] == Origin("backward", "mlp")
+    assert set(found) == {"x", "f"}  # what is fused is no step of its own
+
+
+def test_a_fusion_without_product_comes_from_where_most_of_its_arithmetic_does() -> None:
+    found = of_entry(f"""\
+%fused (p: f32[9,8], n: s32[]) -> f32[] {{
+  %p = f32[9,8]{{1,0}} parameter(0)
+  %n = s32[] parameter(1)
+  %s = f32[1,8]{{1,0}} dynamic-slice(%p, %n, %n), dynamic_slice_sizes={{1,8}}, {HEAD}
+  %i = s32[] add(%n, %n), {HEAD}
+  %a = f32[1,8]{{1,0}} multiply(%s, %s), {REMAT}
+  %b = f32[1,8]{{1,0}} exponential(%a), {REMAT}
+  %c = f32[1,8]{{1,0}} negate(%b), {BACKWARD}
+  ROOT %u = f32[9,8]{{1,0}} dynamic-update-slice(%p, %c, %n, %n), {BACKWARD}
+}}
+ENTRY %main (x: f32[9,8], i: s32[]) -> f32[9,8] {{
+  %x = f32[9,8]{{1,0}} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %f = f32[9,8]{{1,0}} fusion(%x, %i), kind=kLoop, calls=%fused, {BACKWARD}
+}}
+""")
+    assert found["f"] == Origin("remat", "mlp")
+
+
+def test_a_combined_collective_weighs_its_operands() -> None:
+    name = "(optimizer/reduce_sum:optimizer/reduce_sum:transpose(jvp(head))/dot_general)"
+    found = of_entry(f"""\
+ENTRY %main (x: f32[], y: f32[], z: f32[8]) -> (f32[], f32[], f32[8]) {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  %z = f32[8]{{0}} parameter(2)
+  ROOT %r = (f32[], f32[], f32[8]{{0}}) all-reduce(%x, %y, %z), to_apply=%sum, {named(name)}
+}}
+""")
+    assert found["r"] == Origin("backward", "head")
+
+
+def test_a_name_joined_by_a_semicolon_is_two() -> None:
+    both = 'metadata={op_name="jit(f)/transpose(jvp(a))/mul;jit(f)/transpose(jvp(a))/b/neg"}'
+    found = of_entry(f"""\
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8]{{0}} parameter(0)
+  ROOT %y = f32[8]{{0}} negate(%x), {both}
+}}
+""")
+    assert found["y"] == Origin("backward", "a")
+
+
+def test_a_collective_without_a_name_comes_from_what_it_sums() -> None:
+    found = of_entry(f"""\
+ENTRY %main (x: f32[8]) -> f32[4] {{
+  %x = f32[8]{{0}} parameter(0)
+  %p = f32[8]{{0}} negate(%x), {BACKWARD}
+  %q = f32[2,4]{{1,0}} bitcast(%p)
+  %s = ((f32[2,4]{{1,0}}), f32[1,4]{{1,0}}) reduce-scatter-start(%q), dimensions={{0}}
+  %d = f32[1,4]{{1,0}} reduce-scatter-done(%s)
+  ROOT %u = f32[1,4]{{1,0}} negate(%d), {named("optimizer/add")}
+}}
+""")
+    assert found["s"] == found["d"] == found["q"] == Origin("backward", "mlp")
+
+
+def test_shared_constants_and_arguments_lead_nowhere() -> None:
+    found = of_entry(f"""\
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8]{{0}} parameter(0), {named("optimizer/add")}
+  %c = f32[] constant(0), {named("optimizer/add")}
+  %b = f32[8]{{0}} broadcast(%c), dimensions={{}}
+  %t = f32[8]{{0}} copy(%x)
+  %y = f32[8]{{0}} add(%b, %t), {FORWARD}
+  ROOT %z = f32[8]{{0}} copy(%x)
+}}
+""")
+    assert found["b"] == found["t"] == Origin("forward", "mlp")
+    assert found["z"] == found["x"] == found["c"] == UNKNOWN
+
+
+@pytest.mark.parametrize("first, second", [(REMAT, HEAD), (HEAD, REMAT)])
+def test_a_product_without_a_name_is_as_late_as_its_latest_operand(first, second) -> None:
+    found = of_entry(f"""\
+ENTRY %main (x: f32[8,8]) -> f32[8,8] {{
+  %x = f32[8,8]{{1,0}} parameter(0)
+  %a = f32[8,8]{{1,0}} negate(%x), {first}
+  %b = f32[8,8]{{1,0}} negate(%x), {second}
+  ROOT %d = f32[8,8]{{1,0}} dot(%a, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+""")
+    assert found["d"] == Origin("backward", "head")
+
+
+def looping(outer: str, inner: str) -> Module:
+    """A loop with a loop inside, which fills a buffer of zeros that was made before both."""
+    return module(f"""\
+%inner (p: (f32[8])) -> (f32[8]) {{
+  %p = (f32[8]{{0}}) parameter(0)
+  %v = f32[8]{{0}} get-tuple-element(%p), index=0
+  %w = f32[8]{{0}} copy(%v)
+  ROOT %t = (f32[8]{{0}}) tuple(%w)
+}}
+%body (q: (f32[8], f32[8])) -> (f32[8], f32[8]) {{
+  %q = (f32[8]{{0}}, f32[8]{{0}}) parameter(0)
+  %kept = f32[8]{{0}} get-tuple-element(%q), index=0
+  %filled = f32[8]{{0}} get-tuple-element(%q), index=1
+  %plain = f32[8]{{0}} negate(%kept), {named("while/body/closed_call/add")}
+  %in = (f32[8]{{0}}) tuple(%filled)
+  %loop = (f32[8]{{0}}) while(%in), body=%inner, {inner}
+  %out = f32[8]{{0}} get-tuple-element(%loop), index=0
+  ROOT %both = (f32[8]{{0}}, f32[8]{{0}}) tuple(%plain, %out)
+}}
+ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {{
+  %x = f32[8]{{0}} parameter(0)
+  %c = f32[] constant(0)
+  %zeros = f32[8]{{0}} broadcast(%c), dimensions={{}}
+  %start = (f32[8]{{0}}, f32[8]{{0}}) tuple(%x, %zeros)
+  ROOT %steps = (f32[8]{{0}}, f32[8]{{0}}) while(%start), body=%body, {outer}
+}}
+""")
+
+
+def test_an_initial_buffer_comes_from_the_loop_that_uses_it() -> None:
+    layers = Origin("backward", "layers")
+    found = origins(looping(named("while"), named("while/body/transpose(jvp(layers))/while")))
+    assert found["main", "zeros"] == found["body", "loop"] == layers
+    assert found["inner", "w"] == layers  # nothing but the loop around it tells
+    assert found["body", "plain"] == found["main", "steps"] == UNKNOWN
+    found = origins(looping(named("jvp(outer)/while"), named("jvp(outer)/while/body/while")))
+    assert found["main", "zeros"] == Origin("forward", "outer")
+
+
+def test_every_branch_and_called_computation_is_read() -> None:
+    found = origins(
+        module(f"""\
+%yes (a: f32[8]) -> f32[8] {{
+  %a = f32[8]{{0}} parameter(0)
+  ROOT %m = f32[8]{{0}} negate(%a), {named("jvp(gate)/cond/branch_1_fun/mlp/neg")}
+}}
+%no (b: f32[8]) -> f32[8] {{
+  %b = f32[8]{{0}} parameter(0)
+  ROOT %n = f32[8]{{0}} copy(%b)
+}}
+%task (t: f32[8]) -> f32[8] {{
+  %t = f32[8]{{0}} parameter(0)
+  ROOT %k = f32[8]{{0}} negate(%t), {BACKWARD}
+}}
+ENTRY %main (i: s32[], x: f32[8]) -> f32[8] {{
+  %i = s32[] parameter(0)
+  %x = f32[8]{{0}} parameter(1)
+  %c = f32[8]{{0}} conditional(%i, %x, %x), branch_computations={{%no, %yes}}, \
+{named("jvp(gate)/cond")}
+  ROOT %r = f32[8]{{0}} call(%c), to_apply=%task
+}}
+""")
+    )
+    assert found["yes", "m"] == Origin("forward", "gate/mlp")
+    assert found["no", "n"] == found["main", "c"] == Origin("forward", "gate")
+    assert found["main", "r"] == found["task", "k"] == Origin("backward", "mlp")
+
+
+def test_what_xla_computes_once_more_is_remat_but_what_it_only_moves_is_not() -> None:
+    found = of_entry(f"""\
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8]{{0}} parameter(0)
+  %twice = f32[8]{{0}} negate(%x), {FORWARD}
+  %once.remat = f32[8]{{0}} negate(%x), {BACKWARD}
+  %twice.remat2 = f32[8]{{0}} negate(%x), {FORWARD}
+  %a.remat = f32[8]{{0}} negate(%x), {named("optimizer/neg")}
+  ROOT %a.remat2 = f32[8]{{0}} negate(%x), {named("optimizer/neg")}
+}}
+""")
+    assert found["twice"] == Origin("forward", "mlp")
+    assert found["twice.remat2"] == Origin("remat", "mlp")
+    assert found["once.remat"] == Origin("backward", "mlp")
+    assert found["a.remat2"] == Origin("optimizer")
+
+
+# Compiled steps
+
+
+def trips(read: Module) -> dict[str, int]:
+    """How often each computation that is reached runs."""
+    times = {read.entry.name: 1}
+    for name in (waiting := [read.entry.name]):
+        for i in read.computations[name]:
+            count = i.backend_config.get("known_trip_count", {}).get("n", 1)
+            for called in [
+                c for a in ("body", "condition", "calls", "to_apply") for c in i.called(a)
+            ]:
+                if called not in times:
+                    times[called] = times[name] * int(count)
+                    waiting.append(called)
+    return times
+
+
+def product_flops(i: Instruction, block: Computation, read: Module) -> int:
+    """Two per multiply-add of `dot`s, also of fused ones."""
+    if i.opcode == "fusion":
+        inner = read.computations[i.called("calls")[0]]
+        return sum(product_flops(j, inner, read) for j in inner)
+    if i.opcode != "dot":
+        return 0
+    summed = [int(n) for n in i.attribute("lhs_contracting_dims").strip("{}").split(",")]
+    left = block.operands(i)[0].shape
+    return 2 * i.shape.elements * math.prod(left.dims[n] for n in summed)
+
+
+def flops_by_origin(text: str) -> dict[str, dict[str, int]]:
+    """Phase -> layer -> FLOPs of products in one step."""
+    read = parse_module(text)
+    times = trips(read)
+    sums: dict[str, Counter] = {}
+    for (name, instruction), origin in origins(read).items():
+        block = read.computations[name]
+        flops = times[name] * product_flops(block.instructions[instruction], block, read)
+        if flops:
+            sums.setdefault(origin.phase, Counter())[origin.layer] += flops
+    return {phase: dict(layers) for phase, layers in sums.items()}
+
+
+def unattributed(text: str) -> float:
+    """Share of the bytes that instructions read and write per step, of those without an origin."""
+    read = parse_module(text)
+    times = trips(read)
+    known: Counter = Counter()
+    for (name, instruction), origin in origins(read).items():
+        block = read.computations[name]
+        i = block.instructions[instruction]
+        if i.opcode not in FREE:
+            touched = size(i.shape) + sum(size(o.shape) for o in block.operands(i))
+            known[bool(origin)] += times[name] * touched
+    return known[False] / known.total()
+
+
+@functools.cache
+def on_host(mesh: str, remat: str) -> str:
+    shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 32)
+    layout = Layout(make_rules(shape, sequence_parallel=True), "fp32", remat, "xla")
+    with jax.set_mesh(host_mesh(shape)):
+        state, tokens = abstract_state(MODEL, layout, train), abstract_tokens(batch, layout)
+        lowered = jitted_step(train).lower(state, tokens)
+        return lowered.compile(compiler_options=QUICK).as_text()
+
+
+@functools.cache
+def on_gpus(mesh: str, remat: str) -> str:
+    """The step for one DGX H100, without one."""
+    shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 512)
+    layout = Layout(make_rules(shape, sequence_parallel=True), "bf16", remat, "cudnn")
+    options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
+    with jax.set_mesh(absent_mesh(shape, catalog.load("dgx-h100"))):
+        state, tokens = abstract_state(GPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        lowered = jitted_step(train).lower(state, tokens)
+        return lowered.compile(compiler_options=options).as_text()
+
+
+def check_products(text: str, remat: str) -> None:
+    """Twice the forward pass in the backward pass, layer by layer; remat as its policy says."""
+    flops = flops_by_origin(text)
+    forward, again = flops["forward"], flops.get("remat", {})
+    assert set(forward) == {"layers/attention", "layers/mlp", "head"}
+    assert flops["backward"] == {layer: 2 * n for layer, n in forward.items()}
+    assert set(flops) <= {"forward", "remat", "backward"}
+    if remat == "none":
+        assert not again
+    elif remat == "selective":
+        assert set(again) <= {"layers/attention"}
+        assert again.get("layers/attention", 0) < forward["layers/attention"]
+    else:
+        assert again["layers/attention"] == forward["layers/attention"]
+        assert 3 * again["layers/mlp"] == 2 * forward["layers/mlp"]  # gate, up; not down
+        assert len(again) == 2
+
+
+@pytest.mark.parametrize(
+    "mesh, remat",
+    [("data=1", "none"), ("data=1", "selective"), ("data=2,fsdp=2,tensor=2", "full")],
+)
+def test_the_backward_pass_multiplies_twice_as_much_as_the_forward_pass(
+    mesh: str, remat: str
+) -> None:
+    check_products(on_host(mesh, remat), remat)
+    assert unattributed(on_host(mesh, remat)) < 0.001
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_so_it_does_on_gpus_that_are_not_there(remat: str) -> None:
+    text = on_gpus("data=2,fsdp=2,tensor=2", remat)
+    check_products(text, remat)
+    assert unattributed(text) < 0.001
+
+
+@pytest.mark.deviceless
+def test_every_large_collective_on_gpus_has_a_phase_and_a_layer() -> None:
+    """Except the sum over `data` of both tables, embedding and head, packed into one buffer."""
+    read = parse_module(on_gpus("data=2,fsdp=2,tensor=2", "full"))
+    phases: dict[str, set] = {}
+    for (name, instruction), origin in origins(read).items():
+        i = read.computations[name].instructions[instruction]
+        if i.opcode.startswith(("all-", "reduce-scatter")) and size(i.shape) >= 64 * 1024:
+            kind = i.opcode.removesuffix("-start").removesuffix("-done")
+            assert origin.phase and (origin.layer or kind == "all-reduce"), i.line
+            phases.setdefault(kind, set()).add(origin.phase)
+    assert phases["all-gather"] == {"forward", "remat", "backward"}
+    assert phases["reduce-scatter"] == {"forward", "remat", "backward"}
+    assert phases["all-reduce"] == {"backward"}
+
+
+def test_with_microbatches_only_the_sums_of_gradients_have_no_origin(toy, prepare) -> None:
+    """They stand outside of derivatives and scopes."""
+    text = prepare(toy(microbatches=2))[1].step.as_text()
+    assert unattributed(text) < 0.1
+    found = origins(parse_module(text)).values()
+    layers = {"embed", "layers/attention", "layers/mlp", "head"}
+    assert {o.layer for o in found if o.phase == "forward"} >= layers
+    assert {o.layer for o in found if o.phase == "backward"} >= layers
+    assert {o.layer for o in found if o.phase == "optimizer"} == {""}
+
+
+def test_reading_twice_gives_the_same_in_the_same_order() -> None:
+    text = on_host("data=2,fsdp=2,tensor=2", "full")
+    assert list(origins(parse_module(text)).items()) == list(origins(parse_module(text)).items())
+
+
+def compiled(step: Callable, *arguments: jax.Array) -> dict[Origin, list[str]]:
+    """Origin -> operations of a jitted function."""
+    read = parse_module(jax.jit(step).lower(*arguments).compile().as_text())
+    found: dict[Origin, list[str]] = {}
+    for (name, instruction), origin in origins(read).items():
+        i = read.computations[name].instructions[instruction]
+        if i.opcode not in FREE:
+            found.setdefault(origin, []).append(i.op_name.rpartition("/")[2])
+    return found
+
+
+def test_a_step_of_plain_functions_has_phases_and_no_layers() -> None:
+    """Its optimiser has no scope and is left unknown, not guessed."""
+
+    def loss(w, x):
+        x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)
+        return jnp.mean(x**2)
+
+    def step(w, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        return value, optax.apply_updates(w, -0.1 * gradient)
+
+    found = compiled(step, jnp.ones((3, 16, 16)), jnp.ones((4, 16)))
+    assert set(found) == {Origin("forward"), Origin("backward"), UNKNOWN}
+    assert set(found[UNKNOWN]) <= {"add", "mul", "neg"}
+    assert "tanh" in found[Origin("forward")] and "dot_general" in found[Origin("backward")]
+
+
+def test_scopes_of_any_function_become_layers() -> None:
+    def block(x, w):
+        with jax.named_scope("up"):
+            x = jnp.tanh(x @ w)
+        with jax.named_scope("down"):
+            return jnp.sin(x @ w.T)
+
+    def loss(w, x):
+        for i in range(2):
+            with jax.named_scope(f"block_{i}"), jax.named_scope("residual"):
+                x = x + jax.checkpoint(block)(x, w[i])
+        return x.sum()
+
+    def step(w, x):
+        value, gradient = jax.value_and_grad(loss)(w, x)
+        with jax.named_scope("optimizer"):
+            return value, w - gradient / jnp.sqrt(jnp.sum(gradient**2))
+
+    found = compiled(step, jnp.ones((2, 16, 16)), jnp.ones((4, 16)))
+    scopes = [f"block_{i}/residual/{scope}" for i in range(2) for scope in ("up", "down")]
+    layers = {phase: {o.layer for o in found if o.phase == phase} for phase in PHASES}
+    assert layers["forward"] >= set(scopes) and layers["backward"] >= set(scopes)
+    assert all("block_0/residual/block_0" not in origin.layer for origin in found)
+    assert Origin("optimizer") in found and UNKNOWN not in found

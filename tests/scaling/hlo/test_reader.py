@@ -1,0 +1,417 @@
+"""Compiled modules as Programs: short texts by hand, the golden ones, and steps compiled here."""
+
+import functools
+from pathlib import Path
+
+import jax
+import pytest
+
+from scaling.compile.lower import planned_peak
+from scaling.compile.options import compiler_options
+from scaling.hlo.parse import UnknownHlo
+from scaling.hlo.reader import read_program
+from scaling.meshes import catalog
+from scaling.meshes.devices import absent_mesh, host_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import parse_mesh
+from scaling.models.accounting import train_flops
+from scaling.models.config import ModelConfig
+from scaling.models.sharding import Layout
+from scaling.program.ir import (
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Origin,
+    Program,
+    Wait,
+    collectives,
+    kernels,
+    unattributed,
+)
+from scaling.run import Batch, Train
+from scaling.simulate.memory import memory_use
+from scaling.simulate.timeline import replay
+from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+
+GOLDEN = Path(__file__).parent / "golden"
+MESH = {"data": 2, "tensor": 2}
+GROUPS = "replica_groups={{0,1},{2,3}}, use_global_device_ids=true, channel_id=1"
+PARAMETER = "  %a = f32[8,4] parameter(0)"
+SUM = """sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)"""
+BODY = """body (p: (f32[8,4])) -> (f32[8,4]) {
+  %p = (f32[8,4]) parameter(0)
+  %v = f32[8,4] get-tuple-element(%p), index=0
+  %w = f32[8,4] negate(%v)
+  ROOT %out = (f32[8,4]) tuple(%w)"""
+CONDITION = """condition (c: (f32[8,4])) -> pred[] {
+  %c = (f32[8,4]) parameter(0)
+  ROOT %go = pred[] constant(true)"""
+
+
+def read(main: str, *others: str) -> Program:
+    """A module whose entry has a parameter %x, f32[8,4], and these lines."""
+    computations = "".join(f"%{text}\n}}\n\n" for text in others)
+    return read_program(
+        f"HloModule m, is_scheduled=true\n\n{computations}"
+        f"ENTRY %main () -> f32[] {{\n  %x = f32[8,4] parameter(0)\n{main}\n}}\n",
+        MESH,
+        "name",
+    )
+
+
+# By hand
+
+
+def test_a_synchronous_collective_is_waited_for_at_once() -> None:
+    program = read(f"  ROOT %r = f32[8,4] all-reduce(%x), {GROUPS}, to_apply=%sum", SUM)
+    (found,) = program.schedule
+    assert isinstance(found, Collective)
+    assert (found.kind, found.axes, found.bytes) == ("all-reduce", ("tensor",), 128)
+    assert (found.asynchronous, found.dtype, found.over) == (False, "fp32", (0,))
+    assert found.line.startswith("ROOT %r = f32[8,4] all-reduce(%x)")
+
+
+CALL = '%{0} = f32[8,4] custom-call(%x), custom_call_target="{1}"'
+FUSED = "%f = f32[8,4] fusion(%x), kind=kCustom, calls=%body"
+
+
+def test_every_function_whose_work_is_not_known_is_warned_about_once() -> None:
+    lines = [CALL.format("a", "my_kernel"), CALL.format("b", "my_kernel"), FUSED]
+    inside = CALL.format("c", "__cublas$triangularSolve").replace("%c", "ROOT %c")
+    body = f"body () -> f32[] {{\n  %x = f32[8,4] parameter(0)\n  {inside}"
+    program = read("\n".join(f"  {line}" for line in lines).replace("  %f", "  ROOT %f"), body)
+    assert program.warnings == (
+        "%a calls my_kernel, whose work is not known: priced by its bytes only",
+        "%c calls __cublas$triangularSolve, whose work is not known: priced by its bytes only",
+    )
+    assert [(k.kind, k.flops, k.bytes) for k, _ in kernels(program)] == [("custom", 0, 256)] * 3
+
+
+def test_a_product_of_a_library_is_no_surprise() -> None:
+    line = CALL.format("r", "__onednn$matmul").replace("%x", "%x, %x")
+    assert read(f"  ROOT {line}").warnings == ()
+
+
+@pytest.mark.parametrize("opcode", ["negate(%p)", f"all-reduce(%p), {GROUPS}, to_apply=%sum"])
+def test_two_steps_of_one_name_are_an_error(opcode: str) -> None:
+    """Both would have the price of one of them."""
+    body = f"body () -> f32[] {{\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] {opcode}"
+    call = "  ROOT %c = f32[8,4] call(%n), to_apply=%body"
+    with pytest.raises(UnknownHlo, match=r"%n stands in main and in body: 'ROOT %n = f32") as said:
+        read(f"  %n = f32[8,4] abs(%x)\n{call}", body, SUM)
+    assert opcode.split("(")[0] in str(said.value)
+
+
+def test_a_computation_that_is_called_twice_has_its_steps_twice() -> None:
+    body = "body () -> f32[] {\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] negate(%p)"
+    first = "  %c = f32[8,4] call(%x), to_apply=%body\n"
+    program = read(f"{first}  ROOT %d = f32[8,4] call(%c), to_apply=%body", body)
+    assert [kernel.name for kernel, _ in kernels(program)] == ["n", "n"]
+
+
+def permuted(pairs: str) -> Collective:
+    (found,) = read(
+        f"  ROOT %r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}"
+    ).schedule
+    assert isinstance(found, Collective)
+    return found
+
+
+def test_a_permute_that_is_no_ring_keeps_its_pairs_and_the_name_of_its_axes() -> None:
+    swap = permuted("{{0,3},{3,0},{1,2},{2,1}}")
+    assert (swap.axes, swap.groups) == (("data", "tensor"), ((0, 3), (3, 0), (1, 2), (2, 1)))
+    onward = permuted("{{0,2},{1,3}}")  # the last stage sends nothing
+    assert (onward.axes, onward.groups) == (("data",), ((0, 2), (1, 3)))
+
+
+def test_a_permute_around_a_ring_keeps_the_axes_only() -> None:
+    for pairs in ("{{0,1},{1,2},{2,3},{3,0}}", "{{0,3},{3,2},{2,1},{1,0}}"):
+        ring = permuted(pairs)
+        assert (ring.axes, ring.groups) == (("data", "tensor"), ())
+    assert permuted("{{0,0},{1,1}}").groups == ()
+
+
+def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
+    program = read(
+        f"""  %s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}
+  %n = f32[8,4] negate(%x)
+  %d = f32[16,4] all-gather-done(%s)
+  ROOT %e = f32[16,4] exponential(%d)"""
+    )
+    start, kernel, wait, last = program.schedule
+    assert isinstance(start, Collective) and start.asynchronous
+    assert isinstance(wait, Wait) and wait.name == start.name == "s"
+    assert [step.name for step in (kernel, last)] == ["n", "e"]
+    gathered = program.buffers[start.writes[-1]]
+    assert (gathered.bytes, gathered.owner) == (256, "communication")
+    assert set(wait.writes) <= set(start.writes)  # the done makes no second buffer
+    times = {"s": 3.0, "n": 1.0, "e": 1.0}
+    assert replay(program, times).exposed_communication == 2.0
+
+
+def test_a_pair_that_the_compiler_runs_at_once_is_synchronous() -> None:
+    config = 'backend_config={"collective_backend_config":{"is_sync":true}}'
+    program = read(
+        f"""  %s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}, {config}
+  ROOT %d = f32[16,4] all-gather-done(%s)"""
+    )
+    (found,) = program.schedule
+    assert isinstance(found, Collective) and not found.asynchronous
+
+
+def test_a_collective_in_an_asynchronous_call_is_that_collective() -> None:
+    inner = f"""scatter (a: f32[8,4]) -> f32[4,4] {{
+  %a = f32[8,4] parameter(0)
+  ROOT %in = f32[4,4] reduce-scatter(%a), {GROUPS}, dimensions={{0}}, to_apply=%sum"""
+    program = read(
+        """  %s = ((f32[8,4]), f32[4,4], s32[]) async-start(%x), calls=%scatter
+  %u = ((f32[8,4]), f32[4,4], s32[]) async-update(%s)
+  ROOT %d = f32[4,4] async-done(%u)""",
+        inner,
+        SUM,
+    )
+    start, wait = program.schedule
+    assert isinstance(start, Collective) and start.kind == "reduce-scatter" and start.asynchronous
+    assert isinstance(wait, Wait) and wait.name == "s"
+
+
+def test_a_kernel_in_an_asynchronous_call_runs_beside_compute() -> None:
+    inner = f"f () -> f32[8,4] {{\n{PARAMETER}\n  ROOT %n = f32[8,4] negate(%a)"
+    program = read(
+        """  %s = ((f32[8,4]), f32[8,4], s32[]) async-start(%x), calls=%f
+  ROOT %d = f32[8,4] async-done(%s)""",
+        inner,
+    )
+    start, wait = program.schedule
+    assert isinstance(start, Kernel) and start.asynchronous and start.vector_flops == 32
+    assert isinstance(wait, Wait) and wait.name == "s"
+
+
+def test_a_copy_to_the_host_is_asynchronous_and_held_there() -> None:
+    program = read(
+        """  %s = (f32[8,4]{1,0:S(5)}, f32[8,4], u32[]) copy-start(%x)
+  ROOT %d = f32[8,4]{1,0:S(5)} copy-done(%s)"""
+    )
+    start, wait = program.schedule
+    assert isinstance(start, Kernel) and start.kind == "copy" and start.asynchronous
+    assert isinstance(wait, Wait)
+    assert memory_use(program).pinned_host == 128
+
+
+def test_asynchronous_work_that_costs_nothing_leaves_no_trace() -> None:
+    inner = f"f () -> f32[32] {{\n{PARAMETER}\n  ROOT %n = f32[32] bitcast(%a)"
+    program = read(
+        """  %s = ((f32[8,4]), f32[32], s32[]) async-start(%x), calls=%f
+  ROOT %d = f32[32] async-done(%s)""",
+        inner,
+    )
+    assert program.schedule == ()
+
+
+LOOP = """  %t = (f32[8,4]) tuple(%x)
+  ROOT %l = (f32[8,4]) while(%t), condition=%condition, body=%body"""
+
+
+def test_a_loop_runs_as_often_as_the_compiler_knows() -> None:
+    program = read(f'{LOOP}, backend_config={{"known_trip_count":{{"n":"12"}}}}', BODY, CONDITION)
+    (loop,) = program.schedule
+    assert isinstance(loop, Loop) and loop.trips == 12 and not program.warnings
+    assert [(k.name, calls) for k, calls in kernels(program)] == [("w", 12)]
+
+
+def test_a_loop_of_unknown_length_is_counted_once_with_a_warning() -> None:
+    program = read(LOOP, BODY, CONDITION)
+    (loop,) = program.schedule
+    assert isinstance(loop, Loop) and loop.trips == 1
+    assert program.warnings == (
+        "the compiler does not know how often the loop l runs; counted once",
+    )
+
+
+@pytest.mark.parametrize(
+    "branches",
+    ["branch_computations={%one, %two}", "true_computation=%one, false_computation=%two"],
+)
+def test_a_conditional_has_its_branches(branches: str) -> None:
+    one = "one () -> f32[8,4] {\n  ROOT %b = f32[8,4] parameter(0)"
+    two = f"two () -> f32[8,4] {{\n{PARAMETER}\n  ROOT %e = f32[8,4] sine(%a)"
+    program = read(
+        f"  %k = s32[] constant(1)\n  ROOT %r = f32[8,4] conditional(%k, %x, %x), {branches}",
+        one,
+        two,
+    )
+    (branch,) = program.schedule
+    assert isinstance(branch, Branch)
+    assert [[step.name for step in block] for block in branch.branches] == [[], ["e"]]
+    assert replay(program, {"e": 2.0}).total == 2.0
+
+
+def test_a_call_is_what_it_calls() -> None:
+    inner = (
+        "f (a: f32[8,4]) -> f32[8,4] {\n  %a = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] sine(%a)"
+    )
+    program = read("  ROOT %c = f32[8,4] call(%x), to_apply=%f", inner)
+    (kernel,) = program.schedule
+    assert isinstance(kernel, Kernel) and (kernel.name, kernel.transcendentals) == ("n", 32)
+    assert kernel.reads == (0,)
+
+
+def test_names_phases_and_layers_come_along() -> None:
+    name = 'metadata={op_name="jit(f)/transpose(jvp(mlp))/neg"}'
+    (kernel,) = read(f"  ROOT %n = f32[8,4] negate(%x), {name}").schedule
+    assert kernel.origin == Origin("backward", "mlp")
+
+
+def test_devices_that_are_no_axes_are_kept_and_warned_about() -> None:
+    groups = "replica_groups={{0,3},{1,2}}, use_global_device_ids=true, channel_id=1"
+    program = read(f"  ROOT %r = f32[8,4] all-reduce(%x), {groups}, to_apply=%sum", SUM)
+    ((found, _),) = collectives(program)
+    assert (found.axes, found.groups) == ((), ((0, 3), (1, 2)))
+    (warning,) = program.warnings
+    assert "r: all-reduce among devices [0, 3]" in warning and "{'data': 2, 'tensor': 2}" in warning
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%r = f32[8,4] all-frobnicate(%x), replica_groups={{0,1}}",
+        "%r = (f32[8,4], u32[], token[]) send(%x), channel_id=1",
+        '%r = f32[8,4] custom-call(%x), custom_call_target="nvshmem_put"',
+        "%r = f32[8,4] all-gather(%x), replica_groups=[strange]",
+        "%r = f32[8,4] frobnicate(%x)",
+        "%r = f32[8,4] all-gather-done(%x)",
+        "%r = f32[8,4] copy-done(%x)",
+    ],
+)
+def test_what_is_not_known_is_bad_input_that_names_the_line(line: str) -> None:
+    with pytest.raises(UnknownHlo) as caught:
+        read(f"  ROOT {line}")
+    assert line.split("(")[0] in str(caught.value)
+    assert "please report it" in str(caught.value)
+    assert isinstance(caught.value, InputError)  # the command line prints it and exits with 2
+
+
+def test_the_command_line_shows_one_message_and_no_traceback(monkeypatch, capsys) -> None:
+    import scaling.cli.cluster
+    from scaling.cli.main import main
+
+    def fail(*_: object) -> int:
+        read("  ROOT %r = f32[8,4] all-frobnicate(%x)")
+        return 0
+
+    monkeypatch.setattr(scaling.cli.cluster, "cluster_command", fail)
+    assert main(["cluster", "list"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("error: ") and "ROOT %r = f32[8,4] all-frobnicate(%x)" in err
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.hlo")), ids=lambda path: path.stem)
+def test_every_golden_text_reads_as_a_program_that_replays(path: Path) -> None:
+    program = read_program(path.read_text(), {"data": 2, "fsdp": 2, "tensor": 2}, path.stem)
+    kinds = sorted(c.kind for c, _ in collectives(program))
+    assert kinds == ["all-gather", "all-reduce", "all-to-all", "permute", "reduce-scatter"]
+    names = [step.name for found in (kernels, collectives) for step, _ in found(program)]
+    assert replay(program, dict.fromkeys(names, 1.0)).total > 0
+    assert memory_use(program).peak > 0
+    assert {buffer.name for buffer in program.buffers if buffer.lasting}
+
+
+# Steps of our models. What XLA's CPU compiler allocates is one arena for all temporaries, which it
+# packs loosely: for small steps like these it is several percent larger than what lives in it.
+
+CPU_MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
+GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
+QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
+GPU_MEMORY, CPU_MEMORY = 0.02, 0.05  # largest relative error of the peak
+UNKNOWN = 0.05  # largest share of bytes without origin
+
+
+def program_of(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> Program:
+    text = compiled.as_text()
+    assert text is not None
+    return read_program(text, dict(mesh.shape), "step", planned_peak(compiled, mesh))
+
+
+@functools.cache
+def on_host(mesh: str, remat: str, microbatches: int = 1) -> Program:
+    shape = parse_mesh(mesh)
+    place = host_mesh(shape)
+    layout = Layout(make_rules(shape, sequence_parallel=shape.tensor > 1), "fp32", remat, "xla")
+    batch, train = Batch(8 * microbatches, 32, microbatches), Train()
+    with jax.set_mesh(place):
+        arguments = abstract_state(CPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        lowered = jitted_step(train).lower(*arguments)
+    return program_of(lowered.compile(compiler_options=QUICK), place)
+
+
+@functools.cache
+def on_gpus(mesh: str, remat: str, cluster: str, microbatches: int = 1) -> Program:
+    shape = parse_mesh(mesh)
+    place = absent_mesh(shape, catalog.load(cluster, nodes=-(-shape.devices // 8)))
+    layout = Layout(make_rules(shape, sequence_parallel=shape.tensor > 1), "bf16", remat, "cudnn")
+    batch, train = Batch(shape.batch_shards * microbatches, 512, microbatches), Train()
+    options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
+    with jax.set_mesh(place):
+        arguments = abstract_state(GPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        lowered = jitted_step(train).lower(*arguments)
+    return program_of(lowered.compile(compiler_options=options), place)
+
+
+CPU_CASES = [
+    ("data=1", "full", 1),
+    pytest.param("fsdp=8", "none", 2, marks=pytest.mark.slow),
+    ("data=2,fsdp=2,tensor=2", "full", 1),
+]
+
+
+@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
+def test_on_the_host_the_walk_finds_the_planned_memory(
+    mesh: str, remat: str, microbatches: int
+) -> None:
+    program = on_host(mesh, remat, microbatches)
+    assert memory_use(program).peak == pytest.approx(program.compiler_peak, rel=CPU_MEMORY)
+
+
+@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
+def test_on_the_host_nearly_every_byte_has_an_origin(
+    mesh: str, remat: str, microbatches: int
+) -> None:
+    assert unattributed(on_host(mesh, remat, microbatches)) < UNKNOWN
+
+
+@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
+def test_on_the_host_all_devices_do_the_flops_of_the_model(
+    mesh: str, remat: str, microbatches: int
+) -> None:
+    program = on_host(mesh, remat, microbatches)
+    done = sum(kernel.flops * calls for kernel, calls in kernels(program))
+    expected = train_flops(CPU_MODEL, 8 * microbatches, 32, remat).total
+    assert parse_mesh(mesh).devices * done == pytest.approx(expected, rel=1e-9)
+
+
+GPU_CASES = [
+    ("data=1", "none", "dgx-h100", 1),
+    ("fsdp=8", "full", "dgx-a100", 1),
+    ("data=8", "none", "dgx-h200", 2),
+    ("data=2,fsdp=4", "selective", "dgx-h100", 1),
+    ("tensor=8", "full", "dgx-b200", 1),
+    ("data=2,fsdp=2,tensor=2", "none", "dgx-h100", 1),
+    ("fsdp=8,tensor=4", "selective", "dgx-a100", 2),
+]
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("mesh, remat, cluster, microbatches", GPU_CASES)
+def test_on_gpus_the_walk_finds_the_compilers_peak(
+    mesh: str, remat: str, cluster: str, microbatches: int
+) -> None:
+    program = on_gpus(mesh, remat, cluster, microbatches)
+    assert memory_use(program).peak == pytest.approx(program.compiler_peak, rel=GPU_MEMORY)
+    assert unattributed(program) < UNKNOWN
+    assert not program.warnings

@@ -1,0 +1,164 @@
+"""What the trainer refuses: by its name in run.json, with what to use instead."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.optimizer_state import OPTIMIZERS
+from scaling.models.config import Mla, Moe
+from scaling.parallelism.checks import check_settings, check_trainable
+from scaling.recipes import recipe, recipe_names
+from scaling.run import Pipeline, Precision, Run, Sharding, Train
+
+TINY = recipe("tiny")
+ONE = MeshShape()
+MLA = Mla(8, 8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8)
+
+
+def with_model(**changes) -> Run:
+    return replace(TINY, model=replace(TINY.model, **changes))
+
+
+def refused(run: Run, mesh: MeshShape = ONE) -> str:
+    """What the trainer refuses `run` with."""
+    with pytest.raises(InputError) as raised:
+        check_trainable(run, mesh)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
+def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(schedule):
+    run = replace(TINY, pipeline=Pipeline(schedule))
+    said = refused(run, MeshShape(stage=2, fsdp=2))
+    assert f"pipeline.schedule {schedule!r} is not yet trained; use gpipe, 1f1b or" in said
+    check_trainable(run, MeshShape(fsdp=2))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_trains_stages_experts_and_latent_attention(optimizer):
+    for run in (TINY, recipe("tiny-moe"), with_model(mla=MLA)):
+        check_trainable(replace(run, optimizer=optimizer), MeshShape(stage=2, expert=2))
+
+
+def test_experts_are_trained_in_stages_by_one_schedule_and_in_every_layer():
+    run, mesh = recipe("tiny-moe"), MeshShape(stage=2)
+    check_trainable(run, mesh)
+    said = refused(replace(run, pipeline=Pipeline("circular", 2)), mesh)
+    assert "model with pipeline.schedule 'circular', virtual_stages 2 is not yet" in said
+    assert "use 1f1b and 1" in said
+    moe = replace(run.model.moe, first_dense_layers=1)
+    said = refused(replace(run, model=replace(run.model, moe=moe)), mesh)
+    assert "first_dense_layers 1 on mesh axis stage=2 is not yet trained; use 0" in said
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "instead"),
+    [
+        (with_model(moe=Moe(4, 2), bias=True), "experts with biases", "bias to false"),
+        (with_model(mla=MLA, bias=True), "latent attention with biases", "bias to false"),
+        (with_model(mla=MLA, qk_norm=True), "latent attention with qk_norm", "qk_norm to false"),
+        (with_model(mla=Mla(8, 8, 8, 3, 8)), "mla.qk_rope_head_dim=3", "even qk_rope_head_dim"),
+        (with_model(positions="alibi"), "'alibi'", "rope"),
+        (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
+        (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
+        (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
+        (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
+        *(
+            (replace(TINY, precision=Precision(**{name: "bf16"})), f"{name} 'bf16'", "fp32")
+            for name in ("parameters", "gradients")
+        ),
+    ],
+)
+def test_features_that_are_not_trained_are_named_with_what_is(run, name, instead):
+    what, fix = refused(run).split(";")
+    assert name in what and "not yet trained" in what and instead in fix
+
+
+def test_plain_replicas_are_refused_over_fsdp_only():
+    run = replace(TINY, sharding=Sharding(zero_stage=0))
+    assert "sharding.zero_stage 0 over fsdp" in refused(run, MeshShape(fsdp=2))
+    check_trainable(run, MeshShape(data=2))
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_zero_stages_below_3_are_trained_on_all_axes(stage, optimizer):
+    for run in (TINY, recipe("tiny-moe"), with_model(mla=MLA)):
+        run = replace(run, sharding=Sharding(zero_stage=stage), optimizer=optimizer)
+        check_trainable(run, MeshShape(data=2, fsdp=2, stage=2, expert=2, context=2, tensor=2))
+
+
+def test_values_longer_than_keys_are_not_trained_on_sequences_that_are_cut():
+    check_trainable(with_model(mla=MLA), MeshShape(context=2))
+    said = refused(with_model(mla=replace(MLA, v_head_dim=16)), MeshShape(context=2))
+    assert "values longer than keys (16 > 12) on mesh axis context=2 is not yet trained" in said
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_is_trained(name):
+    check_trainable(recipe(name), ONE)
+
+
+@given(*[st.integers(1, 64)] * 6)
+def test_any_mix_of_the_axes_is_trained(data, fsdp, stage, expert, context, tensor):
+    """Without experts, `expert` is one more axis of replicas."""
+    check_trainable(TINY, MeshShape(data, fsdp, stage, expert, context, tensor))
+
+
+@given(*[st.integers(1, 64)] * 6)
+def test_any_mix_of_the_axes_trains_experts(data, fsdp, stage, expert, context, tensor):
+    check_trainable(recipe("tiny-moe"), MeshShape(data, fsdp, stage, expert, context, tensor))
+
+
+@pytest.mark.parametrize("compute", ["bf16", "tf32", "fp32"])
+@pytest.mark.parametrize("remat", ["none", "selective", "full"])
+@pytest.mark.parametrize("positions", ["rope", "learned", "none"])
+def test_every_other_choice_of_format_remat_and_positions_is_trained(compute, remat, positions):
+    run = replace(with_model(positions=positions), precision=Precision(compute), remat=remat)
+    check_trainable(run, ONE)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("steps", "keep_checkpoints", "eval_batches")
+            for value in (0, -1)
+        ),
+        *((name, -1) for name in ("warmup_steps", "checkpoint_every", "eval_every")),
+        *((name, -0.5) for name in ("clip_norm", "weight_decay")),
+        *(("learning_rate", value) for value in (0.0, -1e-3, float("nan"), float("inf"))),
+        *((name, float("nan")) for name in ("clip_norm", "weight_decay")),
+        ("seed", 2**70),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(name, value):
+    with pytest.raises(InputError, match=f"train.{name}={value}"):
+        check_settings(replace(Train(), **{name: value}))
+
+
+@given(
+    st.builds(
+        Train,
+        steps=st.integers(1, 10**6),
+        learning_rate=st.floats(1e-9, 10),
+        warmup_steps=st.integers(0, 10**6),
+        weight_decay=st.floats(0, 1),
+        clip_norm=st.floats(0, 10),
+        seed=st.integers(0, 2**32 - 1),
+        checkpoint_every=st.integers(0, 100),
+        keep_checkpoints=st.integers(1, 10),
+        eval_every=st.integers(0, 100),
+        eval_batches=st.integers(1, 10),
+    )
+)
+def test_all_other_settings_pass(train):
+    check_settings(train)

@@ -1,0 +1,241 @@
+"""Profiles: saved and read without loss, strict about keys, honest about where figures are from."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import (
+    differences,
+    ideal,
+    links_of,
+    profile_from,
+    profile_of,
+    read_profile,
+    shipped,
+    shipped_names,
+    write_profile,
+)
+from scaling.profiles.profile import (
+    ANY,
+    CollectiveFit,
+    Evidence,
+    attention_fit,
+    evidences,
+    matmul_fit,
+)
+from scaling.profiles.samples import CollectivePoint, MatmulPoint, Points
+
+HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
+
+
+def calibrated():
+    """An H100's profile with raw points and a measured collective added."""
+    return replace(
+        shipped("h100-sxm"),
+        collectives=(CollectiveFit("all-reduce", 8, 1, 1e-5, 2e11, HERE),),
+        points=Points(
+            matmul=(MatmulPoint("bf16", 1, 64, 64, 64, (1e-6, 1.1e-6)),),
+            collective=(CollectivePoint("all-reduce", 8, 1, 1e6, (2e-5,)),),
+        ),
+        versions={"jax": "0.10.2"},
+    )
+
+
+def test_a_profile_survives_the_file(tmp_path):
+    path = tmp_path / "profile.json"
+    write_profile(calibrated(), path)
+    assert read_profile(path) == calibrated()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"matmull": []}, "unknown key 'matmull'; did you mean 'matmul'"),
+        ({"memory": {"efficency": 1.0}}, "unknown key 'efficency'; did you mean 'efficiency'"),
+        ({"matmul": [{"dtype": "bf16"}]}, r"matmul\[0\]: missing 'efficiency', 'evidence'"),
+        ({"version": "one"}, "version: expected int, got 'one'"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(change, message):
+    data = {**asdict(shipped("h100-sxm")), **change}
+    with pytest.raises(InputError, match=message):
+        profile_from(json.dumps(data), "mine.json")
+
+
+FRACTION, RATE, AMOUNT = "above 0 and at most 1", "above 0", "at least 0"
+
+
+def changed(key, value):
+    """The calibration with another figure at `matmul.0.efficiency`."""
+    data = json.loads(json.dumps(asdict(calibrated())))
+    *places, last = (int(part) if part.isdigit() else part for part in key.split("."))
+    table = data
+    for place in places:
+        table = table[place]
+    table[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("matmul.0.efficiency", -1, FRACTION),
+        ("matmul.0.efficiency", 0, FRACTION),
+        ("memory.efficiency", 50, FRACTION),
+        ("attention.0.executed", 0, FRACTION),
+        ("links.0.efficiency", 1.01, FRACTION),
+        ("matmul.0.peak", -1e9, RATE),
+        ("memory.bandwidth", 0, RATE),
+        ("memory.cache_bandwidth", 0, RATE),
+        ("vector.flops", 0, RATE),
+        ("collectives.0.bandwidth", 0, RATE),
+        ("matmul.0.overhead", -5, AMOUNT),
+        ("matmul.0.half_sizes", [0, -1, 0], AMOUNT),
+        ("links.0.alpha", -1e-6, AMOUNT),
+        ("links.0.latency", -1, AMOUNT),
+        ("collectives.0.ranks", 0, "at least 1"),
+        ("collectives.0.alpha", -1, AMOUNT),
+        ("memory.evidence.mean_error", -0.1, AMOUNT),
+        ("points.matmul.0.seconds", [1e-6, -1.0], AMOUNT),
+    ],
+)
+def test_a_figure_that_no_machine_has_is_refused(key, value, words):
+    last = key.rpartition(".")[2]
+    with pytest.raises(InputError, match=rf"^mine.json: .*{last}(\[\d\])?=.* must be {words}"):
+        profile_from(changed(key, value), "mine.json")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "fast", True])
+@pytest.mark.parametrize("key", ["matmul.0.efficiency", "vector.flops", "links.0.step"])
+def test_a_figure_that_is_no_number_is_refused(key, value):
+    with pytest.raises(InputError, match=f"{key.rpartition('.')[2]}: expected float, got"):
+        profile_from(changed(key, value), "mine.json")
+
+
+def test_a_rate_beyond_all_numbers_says_how_large_they_may_be():
+    with pytest.raises(InputError, match=r"peak: 1e\+30 is too large; .* up to 9.2e\+18"):
+        profile_from(changed("matmul.0.peak", 1e30), "mine.json")
+
+
+def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
+    assert profile_from(changed("version", 7), "mine.json").version == 7
+    data = {**asdict(calibrated()), "version": 7, "news": 1}
+    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 1"):
+        profile_from(json.dumps(data), "mine.json")
+    del data["news"], data["version"]
+    with pytest.raises(InputError, match="mine.json: missing 'version'"):
+        profile_from(json.dumps(data), "mine.json")
+
+
+def test_a_file_nested_too_deeply_is_no_json():
+    with pytest.raises(InputError, match="mine.json is not JSON: "):
+        profile_from("[" * 100_000, "mine.json")
+
+
+def test_a_file_that_is_no_profile_says_so(tmp_path):
+    with pytest.raises(InputError, match="cannot read the calibration file"):
+        read_profile(tmp_path / "absent.json")
+    with pytest.raises(InputError, match="mine.json is not JSON"):
+        profile_from("{", "mine.json")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_shipped_figure_has_a_source_and_a_date(name):
+    profile = shipped(name)
+    assert profile.name == profile.machine == name
+    assert catalog.accelerator(name).name == name
+    for evidence in evidences(profile):
+        assert len(evidence.source) > 20
+        assert evidence.date[:2] == "20"
+        assert evidence.grade != "measured"  # that word is for `scaling calibrate`
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_efficiency_is_a_fraction(name):
+    profile = shipped(name)
+    fits = (*profile.matmul, profile.memory, *profile.attention, *profile.links)
+    assert all(0 < fit.efficiency <= 1 for fit in fits)
+    assert profile.vector.transcendentals < profile.vector.flops
+
+
+def test_fitted_figures_state_their_errors():
+    profile = shipped("h100-sxm")
+    for fit in (*profile.attention, *(f for f in profile.links if f.kind == "all-reduce")):
+        assert fit.evidence.grade == "calibrated"
+        assert 0 < fit.evidence.mean_error < 0.04
+        assert fit.evidence.held_out_error < 0.06
+
+
+def test_the_grade_is_that_of_the_weakest_figure():
+    profile = shipped("h100-sxm")
+    assert profile.grade == "datasheet"
+    links = tuple(f for f in profile.links if f.evidence.grade == "calibrated")
+    matmul = tuple(f for f in profile.matmul if f.evidence.grade == "calibrated")
+    vector = replace(profile.vector, evidence=HERE)
+    assert replace(profile, links=links, matmul=matmul, vector=vector).grade == "calibrated"
+
+
+def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
+    profile = profile_of(catalog.accelerator("rtx3090"))
+    assert profile.name == profile.machine == "rtx3090"
+    assert profile.grade == "datasheet"
+    assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
+    assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
+    fitted = {fit.evidence for fit in links_of("rtx3090")}
+    assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
+    others = set(evidences(profile)) - fitted
+    assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
+    assert profile.points == Points()
+
+
+def test_families_of_links_name_chips_of_the_catalogue_once():
+    known = [chip for chip in catalog.accelerator_names() if links_of(chip)]
+    assert {"h100-sxm", "h200-sxm", "a100-sxm-80g", "b200-sxm", "mi300x"} <= set(known)
+    for chip in known:
+        for fit in links_of(chip):
+            assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.step, fit.stall) >= 0
+            fitted = fit.evidence.grade == "calibrated"
+            assert fitted or fit.algorithm == "pairwise"
+            limit = 0.35 if chip == "rtx4090" else 0.2  # two machines, 1.6 times apart
+            assert not fitted or (fit.evidence.points > 0 and fit.evidence.mean_error < limit)
+
+
+def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
+    profile = profile_of(catalog.accelerator("tpu-v5p"))
+    assert {fit.link for fit in profile.links} == {"ici", "pcie", "network"}
+    assert {fit.protocol for fit in profile.links} == {""}
+    assert profile.vector.flops == pytest.approx(2 * 4 * 8 * 128 * 1.75e9, rel=0.01)
+    assert profile.grade == "datasheet"
+
+
+def test_a_chip_without_peaks_has_to_be_calibrated():
+    with pytest.raises(InputError, match="cpu has no peak rates .* run `scaling calibrate`"):
+        profile_of(catalog.accelerator("cpu"))
+    with pytest.raises(InputError, match="no profile is called 'h100'; did you mean 'h100-sxm'"):
+        shipped("h100")
+
+
+def test_where_a_calibration_does_not_hold_is_said():
+    profile = calibrated()
+    assert differences(profile, "h100-sxm", {"jax": "0.10.2", "flax": "0.12"}) == []
+    assert differences(replace(profile, version=0), "here", {"jax": "0.11"}) == [
+        "the calibration is of format 0, not 1",
+        "the calibration was measured on h100-sxm, this is here",
+        "the calibration was measured with jax 0.10.2, this is 0.11",
+    ]
+
+
+def test_a_dtype_without_a_fit_takes_that_of_any():
+    profile = shipped("h100-sxm")
+    assert matmul_fit(profile, "fp8").dtype == "fp8"
+    assert matmul_fit(profile, "tf32").dtype == ANY
+    with pytest.raises(InputError, match="has no matmul in 'tf32'; it has none"):
+        matmul_fit(replace(profile, matmul=()), "tf32")
+
+
+def test_an_ideal_profile_has_no_attention_of_its_own():
+    assert attention_fit(ideal(), "forward") is None
+    assert attention_fit(shipped("h100-sxm"), "backward").direction == "backward"

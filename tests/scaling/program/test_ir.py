@@ -1,0 +1,94 @@
+"""What is asked of a Program: every step with its calls, and how much of it has no known origin."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.program.ir import (
+    COLLECTIVE_KINDS,
+    OWNERS,
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Origin,
+    Program,
+    Step,
+    Wait,
+    collectives,
+    kernels,
+    plain,
+    steps,
+    unattributed,
+)
+
+
+def program(*schedule: Step) -> Program:
+    return Program("p", "analytic", {"data": 2}, schedule)
+
+
+def test_loops_multiply_and_all_branches_are_walked() -> None:
+    inner = Loop("inner", body=(Kernel("k"), Collective("g"), Wait("g")), trips=3)
+    branch = Branch("either", branches=((Kernel("a"),), (Kernel("b"), inner)))
+    found = program(Loop("outer", body=(inner, branch), trips=4), Kernel("last"))
+    calls = [(step.name, times) for step, times in steps(found.schedule)]
+    assert calls[:3] == [("k", 12), ("g", 12), ("g", 12)]
+    assert calls[3:] == [("a", 4), ("b", 4), ("k", 12), ("g", 12), ("g", 12), ("last", 1)]
+    assert [k.name for k, _ in kernels(found)] == ["k", "a", "b", "k", "last"]
+    assert list(collectives(found)) == [(Collective("g"), 12)] * 2
+
+
+def test_a_loop_may_run_differently_often_in_each_configuration() -> None:
+    found = program(Loop("l", body=(Kernel("k"),), trips=np.array([1, 5])))
+    ((_, times),) = kernels(found)
+    assert list(np.asarray(times)) == [1, 5]
+
+
+def test_an_origin_is_known_by_its_phase_or_its_layer() -> None:
+    assert not Origin()
+    assert Origin("forward") and Origin("", "head")
+
+
+def test_the_names_of_owners_and_kinds_are_those_of_the_types() -> None:
+    assert OWNERS[0] == "parameters" and "pinned_host" in OWNERS
+    assert set(COLLECTIVE_KINDS) >= {"all-reduce", "permute"}
+
+
+def test_the_share_without_origin_counts_bytes_times_calls() -> None:
+    known = Kernel("a", Origin("forward"), bytes=30.0)
+    found = program(known, Loop("l", body=(Kernel("b", bytes=5.0),), trips=2))
+    assert unattributed(found) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("schedule", [(), (Kernel("a"),), (Collective("g", bytes=8.0),)])
+def test_where_kernels_move_nothing_nothing_is_without_origin(schedule) -> None:
+    assert unattributed(program(*schedule)) == 0.0
+
+
+def test_the_share_without_origin_is_one_per_configuration() -> None:
+    known = Kernel("a", Origin("", "mlp"), bytes=np.array([1.0, 3.0, 0.0]))
+    share = unattributed(program(known, Kernel("b", bytes=np.array([1.0, 1.0, 0.0]))))
+    assert list(np.asarray(share)) == [0.5, 0.25, 0.0]
+
+
+moved = st.lists(st.tuples(st.floats(0, 1e12), st.sampled_from(["", "forward"])), max_size=9)
+
+
+@given(moved)
+def test_the_share_without_origin_is_a_share(found) -> None:
+    made = [Kernel(f"k{i}", Origin(phase), bytes=n) for i, (n, phase) in enumerate(found)]
+    share = unattributed(program(*made))
+    assert isinstance(share, float) and 0 <= share <= 1
+    named = [Kernel(k.name, Origin("forward"), bytes=k.bytes) for k in made]
+    assert unattributed(program(*named)) == 0.0
+
+
+@pytest.mark.parametrize("value", [3, 3.0, np.float64(3), np.int32(3), np.array(3.0)])
+def test_single_values_are_pythons_own_numbers(value) -> None:
+    assert type(plain(value)) is float and plain(value) == 3.0
+
+
+def test_arrays_stay_arrays() -> None:
+    values = np.array([1.0, 2.0])
+    assert plain(values) is values

@@ -1,0 +1,365 @@
+"""Prices of kernels: never below the roofline, right about what binds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import ideal, profile_of, shipped, shipped_names
+from scaling.profiles.profile import (
+    AttentionFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    ProgramFit,
+    VectorFit,
+)
+from scaling.program.ir import Kernel, Origin
+from scaling.simulate.kernels import (
+    attention_efficiency,
+    kernel_time,
+    matmul_efficiency,
+    memory_time,
+    peak_rate,
+)
+
+H100 = catalog.accelerator("h100-sxm")
+HERE = Evidence("a test", "2026-11", "measured")
+AMOUNTS = st.floats(0, 1e18)
+DIMS = st.tuples(*[st.integers(1, 20_000)] * 4)
+
+
+def matmul(batch, m, n, k, dtype="bf16"):
+    moved = 2 * batch * (m * k + k * n + m * n)
+    dims = (batch, m, n, k)
+    return Kernel(
+        "dot", kind="matmul", flops=2.0 * batch * m * n * k, bytes=moved, dtype=dtype, dims=dims
+    )
+
+
+def attention(phase="forward", batch=4, heads=16, tokens=4096, head_dim=128):
+    products = 5 if phase == "backward" else 2
+    flops = products * 2.0 * batch * heads * tokens * tokens * head_dim
+    dims = (batch, heads, tokens, tokens, head_dim)
+    kernel = Kernel("attention", Origin(phase), kind="attention", flops=flops, dtype="bf16")
+    return replace(kernel, dims=dims)
+
+
+# Published measurements that the shipped profile stands on
+
+
+def test_a_vector_add_takes_what_was_measured():
+    """gpus.md: 1.5 us for 65,536 and 4.1 ms for 2^30 fp32 elements on an H100."""
+    for elements, seconds in ((65_536, 1.5e-6), (2**30, 4.1e-3)):
+        add = Kernel("add", vector_flops=float(elements), bytes=12.0 * elements)
+        cost = kernel_time(add, H100, shipped("h100-sxm"))
+        assert cost.time == pytest.approx(seconds, rel=0.01)
+    assert cost.bound == "memory"
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "tflops"),
+    [
+        ("h100-sxm", (2048, 2048, 13312), 794.5),
+        ("a100-sxm-80g", (1024, 10240, 5120), 271.2),
+        ("b200-sxm", (1792, 16128, 3072), 1745.0),
+    ],
+)
+def test_the_best_matmul_of_a_chip_runs_as_fast_as_was_measured(chip, shape, tflops):
+    kernel = matmul(1, *shape)
+    cost = kernel_time(kernel, catalog.accelerator(chip), shipped(chip))
+    assert kernel.flops / cost.time / 1e12 == pytest.approx(tflops, rel=0.02)
+    assert cost.bound == "compute"
+
+
+def test_attention_runs_as_fast_as_was_measured():
+    """FlashAttention-3, figure 5: cuDNN, causal, 4k tokens, heads of 128 at 518 TFLOP/s."""
+    kernel = attention()
+    cost = kernel_time(kernel, H100, shipped("h100-sxm"))
+    assert kernel.flops / 2 / cost.time / 1e12 == pytest.approx(518, rel=0.03)
+
+
+# The shape of a matmul
+
+
+def test_a_tile_more_than_the_cores_costs_a_second_wave():
+    fit = MatmulFit("bf16", 1.0, HERE, tile=(128, 128))
+    full = matmul_efficiency(fit, (1, 12 * 128, 11 * 128, 512), 132)
+    one_more = matmul_efficiency(fit, (1, 12 * 128, 11 * 128 + 1, 512), 132)
+    assert full == 1.0
+    assert one_more == pytest.approx(0.5, rel=0.01)
+
+
+def test_half_sizes_halve():
+    fit = MatmulFit("fp32", 0.9, HERE, half_sizes=(8.0, 0.0, 32.0))
+    assert matmul_efficiency(fit, (1, 8, 100, 32)) == pytest.approx(0.9 / 4)
+    assert matmul_efficiency(fit, ()) == 0.9
+
+
+@given(DIMS, st.integers(0, 2), st.integers(1, 1000))
+def test_a_larger_matmul_never_takes_less_time(dims, which, more):
+    larger = list(dims)
+    larger[which + 1] += more
+    times = [kernel_time(matmul(*d), H100, shipped("h100-sxm")).time for d in (dims, larger)]
+    assert times[1] >= times[0] * (1 - 1e-9)
+
+
+@given(DIMS)
+def test_no_shape_beats_the_peak(dims):
+    for name in shipped_names():
+        chip = catalog.accelerator(name)
+        share = matmul_efficiency(shipped(name).matmul[0], dims, chip.cores)
+        assert 0 < share <= 1
+
+
+# The roofline
+
+
+@given(AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS)
+def test_no_kernel_beats_the_peak_or_the_memory(flops, vector, special, moved):
+    kernel = Kernel("any", "", flops=flops, vector_flops=vector, dtype="bf16", bytes=moved)
+    kernel = replace(kernel, transcendentals=special)
+    cost = kernel_time(kernel, H100, shipped("h100-sxm"))
+    assert cost.time >= flops / H100.peak("bf16")
+    assert cost.time >= moved / H100.memory_bandwidth
+    assert cost.time >= vector / H100.peak("fp32")
+    assert cost.time == max(cost.compute, cost.memory) + cost.overhead
+
+
+@given(AMOUNTS, AMOUNTS, st.floats(1, 10), st.floats(1, 10))
+def test_more_work_never_takes_less_time(flops, moved, more_flops, more_bytes):
+    small = Kernel("small", flops=flops, bytes=moved, dtype="bf16")
+    large = replace(small, flops=flops * more_flops, bytes=moved * more_bytes)
+    times = [kernel_time(k, H100, shipped("h100-sxm")).time for k in (small, large)]
+    assert times[1] >= times[0]
+
+
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=5))
+def test_arrays_are_priced_like_single_kernels(amounts):
+    flops, moved = np.array(amounts).T
+    together = kernel_time(Kernel("k", flops=flops, bytes=moved, dtype="bf16"), H100, ideal())
+    for i, (f, b) in enumerate(amounts):
+        alone = kernel_time(Kernel("k", flops=f, bytes=b, dtype="bf16"), H100, ideal())
+        assert together.time[i] == pytest.approx(alone.time)
+        assert together.bound[i] == alone.bound
+
+
+def test_shapes_may_be_arrays_too():
+    m = np.array([128, 1024, 8192])
+    cost = kernel_time(matmul(1, m, 4096, 4096), H100, shipped("h100-sxm"))
+    assert cost.time.shape == (3,)
+    assert np.all(np.diff(cost.time) > 0)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "bound"),
+    [
+        (Kernel("matmul", flops=1e12, bytes=1e6, dtype="bf16"), "compute"),
+        (Kernel("softmax", transcendentals=1e10, bytes=1e6), "compute"),
+        (Kernel("copy", bytes=1e9), "memory"),
+        (Kernel("tiny", bytes=100), "overhead"),
+    ],
+)
+def test_the_largest_part_binds(kernel, bound):
+    assert kernel_time(kernel, H100, shipped("h100-sxm")).bound == bound
+
+
+def test_an_ideal_machine_reaches_the_roofline():
+    kernel = matmul(1, 4096, 4096, 4096)
+    cost = kernel_time(kernel, H100, ideal())
+    assert cost.time == pytest.approx(kernel.flops / 989.4e12)
+
+
+# Attention
+
+
+def test_the_backward_pass_has_a_fit_of_its_own():
+    profile = shipped("h100-sxm")
+    forward, backward = attention(), attention("backward")
+    times = [kernel_time(k, H100, profile).time for k in (forward, backward)]
+    assert 2.5 < times[1] / times[0] < 3.5
+
+
+def test_recomputed_attention_is_a_forward_pass():
+    times = [
+        kernel_time(attention(p), H100, shipped("h100-sxm")).time for p in ("forward", "remat")
+    ]
+    assert times[0] == times[1]
+
+
+def test_short_rows_and_short_heads_are_slower():
+    fit = AttentionFit("forward", 0.8, HERE, half_keys=512, half_head=64)
+    assert attention_efficiency(fit, (1, 1, 512, 512, 64)) == pytest.approx(0.2)
+    assert attention_efficiency(fit, ()) == 0.8
+
+
+def test_executed_flops_stay_below_the_peak():
+    for name in shipped_names():
+        for fit in shipped(name).attention:
+            assert fit.executed * attention_efficiency(fit, ()) <= 1
+
+
+def test_launching_attention_takes_its_own_time():
+    fit = AttentionFit("forward", 0.8, HERE, overhead=7e-6)
+    cost = kernel_time(attention(), H100, replace(shipped("h100-sxm"), attention=(fit,)))
+    assert cost.overhead == 7e-6
+
+
+def test_attention_without_a_fit_is_a_matmul():
+    kernel, profile = attention(), replace(shipped("h100-sxm"), attention=())
+    cost = kernel_time(kernel, H100, profile)
+    assert cost.compute == pytest.approx(kernel.flops / (989.4e12 * profile.matmul[0].efficiency))
+
+
+# A machine without figures of its own
+
+
+def host_profile():
+    return Profile(
+        *("host", "two cores", "2026-11-21"),
+        matmul=(MatmulFit("fp32", 1.0, HERE, 2e-6, (4.0, 4.0, 8.0), peak=5e10),),
+        memory=MemoryFit(1.0, HERE, 1e-6, 1e10, 1e6, 4e10),
+        vector=VectorFit(1e10, 1e9, HERE),
+    )
+
+
+def test_a_calibrated_cpu_needs_no_figures_of_the_catalogue():
+    cpu = catalog.accelerator("cpu")
+    cost = kernel_time(matmul(1, 1020, 1020, 1016, "fp32"), cpu, host_profile())
+    share = (1020 / 1024) ** 2 * 1016 / 1024
+    assert cost.compute == pytest.approx(2 * 1020 * 1020 * 1016 / (5e10 * share))
+    assert cost.overhead == 2e-6
+
+
+def test_what_is_in_the_cache_moves_faster():
+    fit, cpu = host_profile().memory, catalog.accelerator("cpu")
+    assert memory_time(1e6, cpu, fit) == pytest.approx(1e6 / 4e10)
+    assert memory_time(3e6, cpu, fit) == pytest.approx(1e6 / 4e10 + 2e6 / 1e10)
+
+
+def test_a_dtype_without_a_rate_names_those_that_have_one():
+    with pytest.raises(InputError, match="profile host has no matmul in 'bf16'; it has fp32"):
+        kernel_time(matmul(1, 8, 8, 8), catalog.accelerator("cpu"), host_profile())
+    with pytest.raises(InputError, match="no peak rate for 's8'; known: bf16"):
+        kernel_time(matmul(1, 8, 8, 8, "s8"), H100, profile_of(H100))
+
+
+def test_a_chip_without_memory_bandwidth_says_so():
+    with pytest.raises(InputError, match="no figure 'memory_bandwidth'"):
+        kernel_time(Kernel("copy", bytes=1.0), catalog.accelerator("cpu"), ideal())
+
+
+# What a price rests on
+
+
+def test_the_evidence_is_that_of_the_part_that_takes_longest():
+    profile = Profile(
+        name="p",
+        machine="h100-sxm",
+        date="",
+        matmul=(MatmulFit("bf16", 0.8, replace(HERE, source="matmul"), overhead=1e-5),),
+        memory=MemoryFit(0.9, replace(HERE, source="memory"), overhead=2e-6),
+        vector=VectorFit(3e13, 3e12, replace(HERE, source="vector")),
+        attention=(AttentionFit("forward", 0.7, replace(HERE, source="attention")),),
+    )
+    kernels = {
+        "matmul": [matmul(1, 4096, 4096, 4096), matmul(1, 8, 8, 8)],  # its rate; its overhead
+        "attention": [attention()],
+        "memory": [Kernel("copy", bytes=1e9), Kernel("small", bytes=1.0), matmul(1, 4096, 4096, 1)],
+        "vector": [Kernel("chain", vector_flops=1e12, bytes=1e6)],
+    }
+    for source, some in kernels.items():
+        found = {kernel_time(kernel, H100, profile).evidence.source for kernel in some}
+        assert found == {source}
+
+
+def test_a_chip_without_units_for_a_format_multiplies_in_a_wider_one():
+    old = replace(H100, peaks={"fp32": 15.7e12, "fp16": 125e12})
+    assert peak_rate(H100, "tf32") == 494.7e12
+    assert peak_rate(old, "tf32") == 15.7e12
+    with pytest.raises(InputError, match="no peak rate for 'fp8'"):
+        peak_rate(old, "fp8")
+
+
+# A machine whose kernels take the sum of their parts
+
+
+def summing(**changes):
+    memory = replace(host_profile().memory, strided=2e9)
+    return replace(host_profile(), overlap=False, memory=memory, **changes)
+
+
+def host_time(kernel, profile):
+    return kernel_time(kernel, catalog.accelerator("cpu"), profile)
+
+
+def test_the_parts_of_a_kernel_add_up_on_a_cpu():
+    kernel = Kernel("f", bytes=1e6, vector_flops=1e6, transcendentals=1e5, strided=4e5)
+    cost = host_time(kernel, summing())
+    assert cost.memory == pytest.approx(1e6 / 4e10 + 4e5 / 2e9)
+    assert cost.compute == pytest.approx(1e6 / 1e10 + 1e5 / 1e9)
+    assert cost.time == pytest.approx(cost.memory + cost.compute + 1e-6)
+
+
+def test_the_traffic_of_a_product_is_in_its_rate_unless_it_alone_takes_longer():
+    thin, cube = matmul(1, 1, 4096, 4096, "fp32"), matmul(1, 512, 512, 512, "fp32")
+    cost = host_time(replace(cube, bytes=3 * 4.0 * 512**2), summing())
+    assert cost.time == pytest.approx(cost.compute + cost.overhead)
+    thin = replace(thin, bytes=4.0 * 4096**2)
+    cost = host_time(thin, summing())
+    assert cost.time >= memory_time(thin.bytes, catalog.accelerator("cpu"), summing().memory)
+
+
+def test_a_left_operand_that_lies_across_costs_more():
+    product = matmul(1, 512, 512, 512, "fp32")
+    fit = replace(host_profile().matmul[0], strided=1e9)
+    times = [
+        host_time(replace(product, strided=amount), summing(matmul=(fit,))).time
+        for amount in (0.0, 1e6)
+    ]
+    assert times[1] - times[0] == pytest.approx(1e-3)
+
+
+def test_what_is_only_copied_lies_far():
+    copy, same = (Kernel("k", kind=kind, bytes=5e5) for kind in ("copy", "fusion"))
+    assert host_time(copy, summing()).memory == pytest.approx(5e5 / 1e10)
+    assert host_time(same, summing()).memory == pytest.approx(5e5 / 4e10)
+
+
+def test_kernels_take_longer_in_programs_than_alone():
+    kernel = Kernel("f", bytes=1e6, vector_flops=1e6)
+    alone = host_time(kernel, summing())
+    inside = host_time(kernel, summing(program=ProgramFit(1.25, 1e9, 2e6, HERE)))
+    for name in ("time", "compute", "memory", "overhead"):
+        assert getattr(inside, name) == pytest.approx(1.25 * getattr(alone, name))
+
+
+@pytest.mark.parametrize(("span", "cache", "more"), [(1e6, 2e6, 0), (2e6, 2e6, 1e-3), (2e6, 0, 0)])
+def test_columns_that_overflow_the_cache_are_fetched_again_and_again(span, cache, more):
+    kernel = Kernel("f", bytes=2e6, strided=1e6, span=span)
+    alone = host_time(kernel, summing())
+    inside = host_time(kernel, summing(program=ProgramFit(1.0, 1e9, cache, HERE)))
+    assert inside.time - alone.time == pytest.approx(more)
+    assert inside.memory - alone.memory == pytest.approx(more)
+
+
+@given(*[st.floats(0, 1e12)] * 4, st.floats(1, 10))
+def test_more_of_anything_never_takes_less_time_on_a_cpu(moved, flops, special, strided, more):
+    small = Kernel("k", bytes=moved, vector_flops=flops, transcendentals=special, strided=strided)
+    for name in ("bytes", "vector_flops", "transcendentals", "strided"):
+        large = replace(small, **{name: more * getattr(small, name)})
+        assert host_time(large, summing()).time >= host_time(small, summing()).time
+
+
+@given(*[st.floats(0, 1e12)] * 3)
+def test_one_after_another_never_takes_less_than_at_once(moved, flops, special):
+    kernel = Kernel("k", bytes=moved, vector_flops=flops, transcendentals=special)
+    both = [
+        host_time(kernel, replace(summing(), overlap=at_once)).time for at_once in (True, False)
+    ]
+    assert both[0] <= both[1] * (1 + 1e-9)

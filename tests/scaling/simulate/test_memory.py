@@ -1,0 +1,243 @@
+"""The fullest moment of a step, held against liveness in the same step, its loops written out."""
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.program.ir import OWNERS, Block, Branch, Buffer, Kernel, Loop, Program, Step
+from scaling.simulate.memory import memory_use
+
+DEVICE = [owner for owner in OWNERS if owner != "pinned_host"]
+
+
+def program(buffers: list[Buffer], *schedule: Step) -> Program:
+    return Program("p", "compiled", {"fsdp": 2}, schedule, tuple(buffers))
+
+
+def sized(*sizes: int) -> list[Buffer]:
+    return [Buffer(f"b{i}", size, "temporary") for i, size in enumerate(sizes)]
+
+
+def peak(buffers: list[Buffer], *schedule: Step) -> float:
+    return memory_use(program(buffers, *schedule)).peak
+
+
+# By hand
+
+
+def test_a_buffer_lives_from_its_first_write_to_its_last_use() -> None:
+    chain = [Kernel("a", writes=(0,)), Kernel("b", reads=(0,), writes=(1,))]
+    assert peak(sized(3, 5, 7), *chain, Kernel("c", reads=(1,), writes=(2,))) == 5 + 7
+    assert peak(sized(3, 5, 7), *chain, Kernel("c", reads=(0, 1), writes=(2,))) == 3 + 5 + 7
+
+
+def test_what_is_written_and_never_read_needs_room_while_it_is_written() -> None:
+    assert peak(sized(3, 5), Kernel("a", writes=(0,)), Kernel("b", writes=(1,))) == 5
+
+
+def test_arguments_and_results_are_there_all_the_time() -> None:
+    buffers = [Buffer("w", 100, "parameters", lasting=True), *sized(3)]
+    use = memory_use(program(buffers, Kernel("a", writes=(1,))))
+    assert (use.peak, use.owners["parameters"], use.owners["temporary"]) == (103, 100, 3)
+    assert use.at == "a"
+    assert memory_use(program(buffers)).at == "arguments"
+
+
+def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
+    make, end = Kernel("a", writes=(0,)), Kernel("z", reads=(1,))
+    over = Kernel("b", reads=(0,), writes=(1,), over=(0,))
+    assert peak(sized(5, 5), make, over, end) == 5
+    assert peak(sized(5, 4), make, over, end) == 9
+    assert peak(sized(5, 5), make, over, Kernel("z", reads=(0, 1))) == 10  # not dying
+
+
+def test_one_dying_buffer_gives_its_place_only_once() -> None:
+    over = Kernel("b", reads=(0,), writes=(1, 2), over=(0,))
+    assert peak(sized(5, 5, 5), Kernel("a", writes=(0,)), over, Kernel("z", reads=(1, 2))) == 10
+
+
+def test_an_argument_that_is_kept_is_not_written_over() -> None:
+    buffers = [Buffer("w", 5, "parameters", lasting=True), *sized(5)]
+    assert peak(buffers, Kernel("b", reads=(0,), writes=(1,), over=(0,))) == 10
+
+
+def test_inside_a_loop_all_that_is_around_it_stays() -> None:
+    """Buffer 0 is last used by the loop itself, buffer 1 after it, 2 and 3 inside."""
+    inside = (Kernel("a", writes=(2,)), Kernel("b", reads=(2,), writes=(3,)))
+    first = Kernel("f", writes=(0, 1))
+    loop = Loop("l", reads=(0,), body=inside, trips=9)
+    assert peak(sized(1, 10, 100, 1000), first, loop, Kernel("z", reads=(1,))) == 1111
+
+
+def test_of_branches_the_fullest_counts() -> None:
+    either = Branch("b", branches=((Kernel("x", writes=(0,)),), (Kernel("y", writes=(1,)),)))
+    use = memory_use(program(sized(3, 8), either))
+    assert (use.peak, use.at) == (8, "y")
+
+
+def test_host_memory_is_apart_and_has_its_own_peak() -> None:
+    buffers = [Buffer("h", 50, "pinned_host"), *sized(3, 9)]
+    steps = [Kernel("a", writes=(0, 1)), Kernel("b", reads=(0,)), Kernel("c", writes=(2,))]
+    use = memory_use(program(buffers, *steps))
+    assert (use.peak, use.pinned_host, use.at) == (9, 50, "c")
+    assert "pinned_host" not in use.owners
+
+
+def test_results_are_plain_numbers() -> None:
+    buffers = [Buffer("a", np.int64(4), "parameters", lasting=True), Buffer("b", 4, "activations")]
+    use = memory_use(program(buffers, Kernel("k", writes=(1,))))
+    assert {type(n) for n in (use.peak, use.pinned_host, *use.owners.values())} == {float}
+
+
+# Random programs
+
+SIZES = st.integers(0, 4) | st.integers(0, 10**9)
+
+
+@dataclass
+class _Making:
+    """Buffers of one random program, as they are made."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+
+    def new(self, size: int, owner: str, lasting: bool = False) -> int:
+        self.buffers.append(Buffer(f"b{len(self.buffers)}", size, owner, lasting))
+        return len(self.buffers) - 1
+
+
+@st.composite
+def blocks(draw, making: _Making, around: tuple[int, ...], depth: int = 2) -> Block:
+    """Steps that read what is there, and write new buffers or once more those that are there."""
+    block: list[Step] = []
+    here: list[int] = []
+
+    def some(of: list[int] | tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(draw(st.lists(st.sampled_from(of), max_size=3, unique=True))) if of else ()
+
+    for _ in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(["kernel"] * 3 + ["loop", "branch"] * (depth > 0)))
+        reads, name = some((*around, *here)), f"s{len(making.buffers)}"
+        if kind == "kernel":
+            new = [making.new(draw(SIZES), draw(st.sampled_from(OWNERS)))]
+            over = some([i for i in here if i in reads])[:1]
+            block.append(
+                Kernel(name, reads=reads, writes=(*new, *some((*around, *here))), over=over)
+            )
+            here += new
+        elif kind == "loop":
+            body = draw(blocks(making, reads, depth - 1))
+            block.append(Loop(name, reads=reads, writes=reads, body=body, trips=2))
+        else:
+            inner = tuple(draw(blocks(making, reads, depth - 1)) for _ in range(2))
+            block.append(Branch(name, reads=reads, branches=inner))
+    return tuple(block)
+
+
+@st.composite
+def programs(draw) -> Program:
+    making = _Making()
+    owners = st.sampled_from(OWNERS)
+    kept = [making.new(draw(SIZES), draw(owners), True) for _ in range(draw(st.integers(0, 2)))]
+    schedule = draw(blocks(making, tuple(kept)))
+    return program(making.buffers, *schedule)
+
+
+Touch = tuple[set, set, set]  # instances of buffers that a step reads, writes, may write over
+
+
+def written_out(block: Block, number: dict[int, str], iteration: str) -> list[list[Touch]]:
+    """Every way to run a block, loops written out: each iteration has its own instances.
+
+    A loop or branch touches what it reads before and after its body, so that this lives throughout.
+    """
+    inside = {i for step in block for i in step.writes} - number.keys()
+    number = number | {i: f"{i}{iteration}" for i in inside}
+
+    def instances(step: Step) -> Touch:
+        return tuple({number[i] for i in each} for each in (step.reads, step.writes, step.over))
+
+    ways: list[list[list[Touch]]] = []
+    for at, step in enumerate(block):
+        here, place = instances(step), f"{iteration}/{at}"
+        if isinstance(step, Loop):
+            turns = [written_out(step.body, number, f"{place}.{n}") for n in range(step.trips)]
+            ways.append([[here, *sum(turn, []), here] for turn in product(*turns)])
+        elif isinstance(step, Branch):
+            either = [written_out(b, number, f"{place}.{n}") for n, b in enumerate(step.branches)]
+            ways.append([[here, *way, here] for each in either for way in each])
+        else:
+            ways.append([[here]])
+    return [sum(way, []) for way in product(*ways)]
+
+
+def liveness_peak(way: list[Touch], buffers: tuple[Buffer, ...], on_host: bool) -> int:
+    """Most bytes at any step, from the first and last place where each instance is touched."""
+
+    def buffer(instance: str) -> Buffer:
+        return buffers[int(instance.split("/")[0])]
+
+    places: dict[str, list[int]] = {}
+    for at, (reads, writes, _) in enumerate(way):
+        for instance in reads | writes:
+            places.setdefault(instance, []).append(at)
+    always = sum(b.bytes for b in buffers if b.lasting and (b.owner == "pinned_host") == on_host)
+    most = always
+    for at, (_, writes, over) in enumerate(way):
+        alive = {i for i, uses in places.items() if uses[0] <= at <= uses[-1]}
+        for old in over:
+            new = [i for i in writes if places[i][0] == at and buffer(i).bytes == buffer(old).bytes]
+            if new and places[old][-1] == at and places[old][0] < at:
+                alive.remove(old)
+        chosen = [buffer(i) for i in alive]
+        wanted = [b for b in chosen if not b.lasting and (b.owner == "pinned_host") == on_host]
+        most = max(most, always + sum(b.bytes for b in wanted))
+    return most
+
+
+@given(programs())
+def test_the_walk_is_liveness_with_every_loop_written_out(made: Program) -> None:
+    ways = written_out(
+        made.schedule, {i: f"{i}" for i, b in enumerate(made.buffers) if b.lasting}, ""
+    )
+    use = memory_use(made)
+    assert use.peak == max(liveness_peak(way, made.buffers, False) for way in ways)
+    assert use.pinned_host == max(liveness_peak(way, made.buffers, True) for way in ways)
+
+
+@given(programs())
+def test_owners_sum_to_the_peak_which_holds_all_that_lasts(made: Program) -> None:
+    use = memory_use(made)
+    assert list(use.owners) == DEVICE
+    assert sum(use.owners.values()) == use.peak
+    assert all(n >= 0 for n in use.owners.values())
+    for owner in DEVICE:
+        kept = sum(b.bytes for b in made.buffers if b.lasting and b.owner == owner)
+        assert use.owners[owner] >= kept
+    assert use.peak <= sum(b.bytes for b in made.buffers if b.owner != "pinned_host")
+
+
+@given(programs(), st.lists(st.integers(1, 5), min_size=2, max_size=2))
+def test_configurations_side_by_side_are_as_one_by_one(made: Program, factors: list[int]) -> None:
+    def with_bytes(factor) -> Program:
+        scaled = [Buffer(b.name, b.bytes * factor, b.owner, b.lasting) for b in made.buffers]
+        return program(scaled, *made.schedule)
+
+    together = memory_use(with_bytes(np.array(factors)))
+    for i, factor in enumerate(factors):
+        alone = memory_use(with_bytes(factor))
+        assert np.broadcast_to(together.peak, 2)[i] == alone.peak
+        for owner, size in alone.owners.items():
+            assert np.broadcast_to(together.owners[owner], 2)[i] == size
+
+
+def test_configurations_may_be_fullest_at_different_steps() -> None:
+    first = Buffer("a", np.array([8, 1]), "activations")
+    second = Buffer("b", np.array([1, 9]), "gradients")
+    use = memory_use(program([first, second], Kernel("a", writes=(0,)), Kernel("b", writes=(1,))))
+    assert use.peak == pytest.approx([8, 9])
+    assert use.owners["activations"] == pytest.approx([8, 0])
+    assert use.owners["gradients"] == pytest.approx([0, 9])

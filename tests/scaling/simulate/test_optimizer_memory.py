@@ -1,0 +1,65 @@
+"""`scaling sharding`, the prediction and the compiled program agree on an optimiser's bytes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from scaling.cli.sharding import sharding_command
+from scaling.meshes import catalog
+from scaling.meshes.shape import parse_mesh
+from scaling.models.accounting.optimizer_state import optimizer_numbers
+from scaling.optimizers import DEFAULTS
+from scaling.recipes import recipe
+from scaling.run import Precision, Run, save_run
+from scaling.simulate.memory import memory_use
+from scaling.train.program import program_of_run
+
+MESH = "fsdp=2,tensor=2"
+COUNTERS = 32  # bytes, at most: whole numbers of steps
+
+
+def run_of(name: str, state: str) -> Run:
+    precision = Precision("fp32", optimizer_state=state)
+    return replace(recipe("tiny"), optimizer=name, precision=precision)
+
+
+def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
+    """What `scaling sharding --json` says of the state."""
+    save_run(run, tmp_path / "run.json")
+    assert sharding_command(str(tmp_path / "run.json"), mesh, None, True) == 0
+    return json.loads(capsys.readouterr().out)["optimizer_state"]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("adafactor", "fp32"),
+        *(
+            pytest.param(name, state, marks=pytest.mark.slow)
+            for name in DEFAULTS
+            for state in ("fp32", "bf16")
+        ),
+    ],
+)
+def test_the_bytes_shown_are_the_programs_arguments(name: str, state: str, tmp_path, capsys):
+    run = run_of(name, state)
+    program, _ = program_of_run(run, parse_mesh(MESH), catalog.load("host"))
+    kept = [b for b in program.buffers if b.owner == "optimizer_state" and b.lasting]
+    found = shown(run, MESH, tmp_path, capsys)["device_bytes"]
+    assert sum(buffer.bytes for buffer in kept) == found
+    assert memory_use(program).owners["optimizer_state"] == found
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize(("state", "size"), [("fp32", 4), ("bf16", 2)])
+def test_the_whole_state_is_the_count_times_the_format(name, state, size, tmp_path, capsys):
+    run = run_of(name, state)
+    whole = shown(run, "fsdp=4", tmp_path, capsys)["bytes"]
+    assert 0 <= whole - size * optimizer_numbers(run.model, name) <= COUNTERS
+
+
+def test_the_table_ends_with_the_state_in_words(tmp_path, capsys):
+    save_run(run_of("lion", "bf16"), tmp_path / "run.json")
+    assert sharding_command(str(tmp_path / "run.json"), "fsdp=8", None, False) == 0
+    assert "\noptimizer state (lion, bf16): " in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""A program priced on a cluster: every step has a cost, and the timeline holds it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from scaling.collectives.cost import collective_time
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import ideal, profile_of
+from scaling.program.ir import Branch, Collective, Kernel, Loop, Program
+from scaling.simulate.kernels import kernel_time
+from scaling.simulate.step import groups_of, price, running, running_collectives, running_kernels
+
+H100 = catalog.load("dgx-h100")
+PROFILE = profile_of(H100.accelerator)
+MESH = {"data": 1, "fsdp": 4, "tensor": 2}
+
+
+def test_every_kernel_and_collective_has_the_cost_of_one_call(hand_step):
+    priced = price(hand_step, H100, PROFILE)
+    assert set(priced.kernels) == {"dot.1", "norm.1", "adam.1"}
+    assert set(priced.collectives) == {"gather.1", "sum.1"}
+    dot = hand_step.schedule[0].body[1]
+    assert priced.kernels["dot.1"] == kernel_time(dot, H100.accelerator, PROFILE)
+    groups = np.array([[0, 2, 4, 6], [1, 3, 5, 7]])
+    gather = collective_time("all-gather", 2**26, groups, H100, PROFILE)
+    assert priced.collectives["gather.1"] == gather
+
+
+def test_the_timeline_counts_the_calls_of_a_loop(hand_step):
+    priced = price(hand_step, H100, PROFILE)
+    for name, calls in {"dot.1": 3, "norm.1": 3, "gather.1": 3, "sum.1": 1, "adam.1": 1}.items():
+        cost = (priced.kernels | priced.collectives)[name]
+        assert priced.timeline.by_step[name] == pytest.approx(calls * cost.time)
+    assert priced.timeline.events == ()
+
+
+def test_a_recorded_price_holds_every_event(hand_step):
+    priced = price(hand_step, H100, PROFILE, record=True)
+    assert len(priced.timeline.events) == 3 * 3 + 2
+    assert priced.timeline.total == pytest.approx(price(hand_step, H100, PROFILE).timeline.total)
+
+
+def test_seconds_of_the_host_are_added(hand_step):
+    alone, waiting = price(hand_step, H100, PROFILE), price(hand_step, H100, PROFILE, host=0.5)
+    assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
+    assert waiting.timeline.host == pytest.approx(0.5)
+
+
+def test_memory_is_walked(hand_step):
+    assert price(hand_step, H100, PROFILE).memory.peak == 12e9
+
+
+def test_what_runs_is_listed_once_with_all_its_calls():
+    tiny, big = Kernel("tiny", bytes=1.0), Kernel("big", bytes=1e9)
+    alone = Collective("alone", asynchronous=False, bytes=8.0)
+    sent = replace(alone, name="sent", axes=("fsdp",))
+    loop = Loop("l", body=(big, sent), trips=3)
+    steps = (big, loop, alone, Branch("b", branches=((tiny,), (big,))))
+    found = price(Program("p", "compiled", MESH, steps), H100, PROFILE)
+    assert {step.name: calls for step, calls in running(found)} == {
+        "big": 5, "sent": 3, "alone": 1
+    }  # fmt: skip
+    assert running_kernels(found) == [(big, 5)]
+    assert running_collectives(found) == [(sent, 3)]
+
+
+def test_groups_are_those_of_the_axes_or_those_that_are_named():
+    along = Collective("a", axes=("tensor",))
+    assert groups_of(along, MESH).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    both = Collective("a", axes=("fsdp", "tensor"))
+    assert groups_of(both, MESH).tolist() == [list(range(8))]
+    named = Collective("a", groups=((0, 3), (1, 2)))
+    assert groups_of(named, MESH).tolist() == [[0, 3], [1, 2]]
+
+
+def test_a_collective_among_unnamed_groups_is_priced_by_its_devices():
+    named = Collective("a", kind="all-gather", groups=((0, 2, 4, 6), (1, 3, 5, 7)), bytes=2**26)
+    along = Collective("b", kind="all-gather", axes=("fsdp",), bytes=2**26)
+    priced = price(
+        Program("p", "compiled", MESH, (replace(named, asynchronous=False),)), H100, PROFILE
+    )
+    other = price(
+        Program("p", "compiled", MESH, (replace(along, asynchronous=False),)), H100, PROFILE
+    )
+    assert priced.timeline.total == pytest.approx(other.timeline.total)
+
+
+def test_a_permute_is_priced_by_its_pairs():
+    """Half of all places on, ten pairs share the network of a host; of a ring one pair does."""
+    cluster = catalog.load("rtx3090-10", 2)
+    ring = Collective("ring", kind="permute", axes=("data",), bytes=2**28, asynchronous=False)
+    far = replace(ring, name="far", groups=tuple((i, (i + 10) % 20) for i in range(20)))
+    near = replace(ring, name="near", groups=tuple((i, i ^ 1) for i in range(20)))
+    program = Program("p", "compiled", {"data": 20}, (ring, far, near))
+    found = price(program, cluster, ideal()).collectives
+    levels = {name: cost.level for name, cost in found.items()}
+    assert levels == {"ring": "leaf", "far": "leaf", "near": "node"}
+    assert found["far"].lower_bound == pytest.approx(10 * found["ring"].lower_bound)
+
+
+def test_nothing_is_faster_than_the_ideal_machine(hand_step):
+    best = price(hand_step, H100, ideal())
+    found = price(hand_step, H100, PROFILE)
+    for name, cost in (found.kernels | found.collectives).items():
+        assert cost.time >= (best.kernels | best.collectives)[name].time
+    assert found.timeline.total > best.timeline.total
+
+
+def test_a_format_that_the_chip_has_no_rate_for_is_an_error():
+    odd = Kernel("dot.1", kind="matmul", flops=1e9, dtype="s8", dims=(1, 8, 8, 8))
+    with pytest.raises(InputError, match="h100-sxm has no peak rate for 's8'; known: bf16"):
+        price(Program("p", "compiled", MESH, (odd,)), H100, PROFILE)

@@ -1,0 +1,367 @@
+"""The replay of schedules, held against a longest path through their dependencies.
+
+Random programs have kernels, collectives (asynchronous ones with waits), copies, loops, branches.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Origin, Program, Step, Wait
+from scaling.simulate.timeline import Timeline, replay
+
+PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
+SAME = 1e-9  # relative
+SECONDS = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 1.5, 2.0]) | st.floats(1e-6, 10.0)
+
+
+def program(*schedule: Step) -> Program:
+    return Program("p", "compiled", {"fsdp": 2}, schedule)
+
+
+def run(times: Mapping[str, float], *schedule: Step, **options) -> Timeline:
+    return replay(program(*schedule), times, **options)
+
+
+def kernel(name: str, phase="forward") -> Kernel:
+    return Kernel(name, Origin(phase))
+
+
+def sync(name: str) -> Collective:
+    return Collective(name, asynchronous=False)
+
+
+# By hand
+
+
+def test_kernels_follow_one_another() -> None:
+    line = run({"a": 1.0, "b": 2.0}, kernel("a"), kernel("b", "optimizer"), kernel("a"))
+    assert (line.compute, line.optimizer, line.total) == (2.0, 2.0, 4.0)
+    assert line.by_step == {"a": 2.0, "b": 2.0}
+
+
+def test_communication_beside_compute_is_hidden() -> None:
+    line = run({"g": 3.0, "k": 2.0}, Collective("g"), kernel("k"), Wait("g"))
+    assert (line.total, line.exposed_communication, line.hidden_communication) == (3.0, 1.0, 2.0)
+    assert line.exposed_by_step == {"g": 1.0}
+
+
+def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
+    steps = (Collective("a"), Collective("b"), kernel("k"), Wait("b"), Wait("a"))
+    line = run({"a": 5.0, "b": 1.0, "k": 2.0}, *steps, record=True)
+    assert [(e.step.name, e.start, e.end) for e in line.events] == [
+        ("a", 0.0, 5.0),
+        ("b", 5.0, 6.0),
+        ("k", 0.0, 2.0),
+    ]
+    assert line.exposed_by_step == {"b": 4.0, "a": 0.0}
+
+
+def test_a_synchronous_collective_waits_for_both_streams() -> None:
+    line = run({"a": 5.0, "s": 1.0}, Collective("a"), sync("s"), Wait("a"))
+    assert (line.total, line.exposed_by_step["s"]) == (6.0, 6.0)
+
+
+def test_waiting_for_a_copy_is_host_time() -> None:
+    copy = Kernel("c", kind="copy", asynchronous=True)
+    line = run({"c": 3.0, "k": 1.0}, copy, kernel("k"), Wait("c"), host=0.5)
+    assert (line.compute, line.host, line.total) == (1.0, 2.5, 3.5)
+
+
+def test_the_branch_that_takes_longest_runs() -> None:
+    branch = Branch("b", branches=((kernel("a"),), (kernel("c"), kernel("d"))))
+    line = run({"a": 3.0, "c": 1.0, "d": 1.0}, branch)
+    assert (line.total, dict(line.by_step)) == (3.0, {"a": 3.0})
+
+
+def test_which_branch_takes_longest_depends_on_what_is_under_way() -> None:
+    """Alone the kernel takes longer; behind a collective of ten seconds the other does."""
+    branch = Branch("b", branches=((kernel("k"),), (sync("s"),)))
+    times = {"g": 10.0, "k": 2.0, "s": 1.0}
+    assert run(times, branch).total == 2.0
+    assert run(times, Collective("g"), branch, Wait("g")).total == 11.0
+
+
+def test_a_step_that_does_nothing_takes_no_time() -> None:
+    line = run({})
+    assert (line.total, line.hidden_communication) == (0.0, 0.0)
+
+
+def test_a_gather_may_run_into_the_next_iteration() -> None:
+    """The first gather hides behind nothing, the others behind the kernel of the layer before."""
+    body = (Wait("g"), Collective("g"), kernel("k"))
+    steps = (Collective("g"), Loop("l", body=body, trips=80), Wait("g"))
+    for gather, total in ((1.0, 1 + 80 * 2.0), (3.0, 81 * 3.0)):
+        for record in (False, True):
+            line = run({"g": gather, "k": 2.0}, *steps, record=record)
+            assert line.total == pytest.approx(total)
+
+
+def test_a_backlog_of_communication_is_worked_off_before_iterations_are_counted() -> None:
+    """A hundred seconds are under way; iterations add 0.1 s, compute catches up after a while."""
+    body = (Wait("g"), kernel("k"), Collective("g"))
+    steps = (Collective("long"), Collective("g"), Loop("l", body=body, trips=300), Wait("g"))
+    times = {"long": 100.0, "g": 0.1, "k": 1.0}
+    quick, full = (run(times, *steps, Wait("long"), record=r) for r in (False, True))
+    assert quick.total == pytest.approx(full.total, rel=SAME)
+
+
+def test_results_are_plain_numbers() -> None:
+    steps = (Collective("g"), kernel("k"), Wait("g"), Loop("l", body=(kernel("k"),), trips=9))
+    line = run({"g": np.float64(3), "k": np.array(2.0)}, *steps, host=np.float64(1))
+    values = [getattr(line, name) for name in (*PARTS, "hidden_communication", "total")]
+    values += [*line.by_step.values(), *line.exposed_by_step.values()]
+    assert {type(value) for value in values} == {float}
+
+
+def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
+    """A loop of a million iterations is not replayed."""
+    body = (Collective("g"), kernel("k"), Wait("g"))
+    line = run({"g": 3e-6, "k": 1e-6}, Loop("l", body=body, trips=10**6))
+    assert line.total == pytest.approx(3.0)
+    assert line.by_step["k"] == pytest.approx(1.0)
+
+
+# Random programs
+
+
+@dataclass
+class _Names:
+    """Numbers the steps of one program."""
+
+    count: int = 0
+
+    def new(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+
+@st.composite
+def blocks(draw, names: _Names, depth: int = 2) -> Block:
+    """Steps in a random order; every asynchronous one is waited for somewhere after its start."""
+    block: list[Step] = []
+    for _ in range(draw(st.integers(0, 4))):
+        kinds = ["kernel", "optimizer", "gather", "gather", "sync", "copy"]
+        kind = draw(st.sampled_from(kinds + ["loop", "branch"] * (depth > 0)))
+        if kind == "loop":
+            body = draw(blocks(names, depth - 1))
+            block.append(Loop(names.new("l"), body=body, trips=draw(st.integers(0, 6))))
+        elif kind == "branch":
+            inner = tuple(draw(blocks(names, depth - 1)) for _ in range(2))
+            block.append(Branch(names.new("b"), branches=inner))
+        elif kind == "gather":
+            block.append(Collective(names.new("g")))
+        elif kind == "sync":
+            block.append(sync(names.new("s")))
+        elif kind == "copy":
+            block.append(Kernel(names.new("c"), asynchronous=True))
+        else:
+            block.append(kernel(names.new("k"), kind if kind == "optimizer" else "forward"))
+    for step in [s for s in block if isinstance(s, Kernel | Collective) and s.asynchronous]:
+        after = block.index(step) + 1
+        block.insert(draw(st.integers(after, len(block))), Wait(step.name))
+    return tuple(block)
+
+
+@st.composite
+def programs(draw) -> Program:
+    return program(*draw(blocks(_Names())))
+
+
+@st.composite
+def timed(draw) -> tuple[Program, dict[str, float]]:
+    """A program and the seconds of its steps."""
+    made = draw(programs())
+    return made, {name: draw(SECONDS) for name in timed_names(made.schedule)}
+
+
+def timed_names(block: Block) -> list[str]:
+    names = []
+    for step in block:
+        if isinstance(step, Kernel | Collective):
+            names.append(step.name)
+        for inner in inside(step):
+            names += timed_names(inner)
+    return names
+
+
+def inside(step: Step) -> tuple[Block, ...]:
+    return (step.body,) if isinstance(step, Loop) else getattr(step, "branches", ())
+
+
+def expansions(block: Block) -> Iterator[tuple[Step, ...]]:
+    """Every way in which a block can run, as a list of steps without loops and branches."""
+    ways = []
+    for step in block:
+        if isinstance(step, Loop):
+            once = list(expansions(step.body))
+            several = product(once, repeat=step.trips) if len(once) > 1 else [once * step.trips]
+            ways.append([sum(each, ()) for each in several])
+        elif isinstance(step, Branch):
+            ways.append([way for inner in step.branches for way in expansions(inner)])
+        else:
+            ways.append([(step,)])
+    return (sum(way, ()) for way in product(*ways))
+
+
+def longest_path(steps: tuple[Step, ...], times: Mapping[str, float]) -> dict[str, float]:
+    """Parts of the time of a list of steps, from when each of them can be over at the earliest.
+
+    A step follows the one before it on its stream and, where it is issued, the one before it on the
+    compute stream; a wait follows what it waits for.
+    """
+    over: list[float] = []  # by step
+    last: dict[str, int] = {}  # stream -> number of its latest step
+    started: dict[str, int] = {}
+    parts = dict.fromkeys((*PARTS, "communication"), 0.0)
+
+    def finish(stream: str, seconds: float, *behind: int | None) -> float:
+        before = [over[i] for i in (last.get("compute"), *behind) if i is not None]
+        over.append(max(before, default=0.0) + seconds)
+        last[stream] = len(over) - 1
+        return over[-1]
+
+    for step in steps:
+        now = over[last["compute"]] if "compute" in last else 0.0
+        seconds = times.get(step.name, 0.0)
+        if isinstance(step, Collective):
+            finish("communication", seconds, last.get("communication"))
+            parts["communication"] += seconds
+        elif isinstance(step, Kernel) and step.asynchronous:
+            finish("copy", seconds, last.get("copy"))
+        elif isinstance(step, Kernel):
+            finish("compute", seconds)
+            parts["optimizer" if step.origin.phase == "optimizer" else "compute"] += seconds
+        if isinstance(step, Collective | Kernel):
+            started[step.name] = len(over) - 1
+        if isinstance(step, Wait) or (isinstance(step, Collective) and not step.asynchronous):
+            part = "host" if step.name.startswith("c") else "exposed_communication"
+            parts[part] += finish("compute", 0.0, started[step.name]) - now
+    return parts
+
+
+def total(parts: Mapping[str, float]) -> float:
+    return sum(parts[name] for name in PARTS)
+
+
+def near(value: float):
+    return pytest.approx(value, rel=SAME, abs=1e-12)
+
+
+@given(timed())
+def test_the_replay_is_the_longest_path_through_the_dearest_branches(case) -> None:
+    made, times = case
+    ways = [way for way, _ in zip(expansions(made.schedule), range(300), strict=False)]
+    line = replay(made, times)
+    found = [longest_path(way, times) for way in ways]
+    slowest = max(map(total, found))
+    if len(ways) == 300:  # not all of them
+        assert line.total >= slowest * (1 - SAME)
+        return
+    assert line.total == near(slowest)
+    alike = [
+        parts
+        for parts in found
+        if all(getattr(line, name) == near(parts[name]) for name in PARTS)
+        and line.hidden_communication
+        == near(parts["communication"] - parts["exposed_communication"])
+    ]
+    assert alike
+
+
+@given(timed())
+def test_parts_sum_to_the_total_and_none_is_negative(case) -> None:
+    line = replay(*case)
+    assert line.total == near(sum(getattr(line, name) for name in PARTS))
+    assert all(getattr(line, name) >= 0 for name in (*PARTS, "hidden_communication"))
+    assert line.exposed_communication == near(sum(line.exposed_by_step.values()))
+
+
+@given(timed())
+def test_the_total_lies_between_each_stream_alone_and_all_one_after_the_other(case) -> None:
+    made, times = case
+    line = replay(made, times)
+    communication = line.exposed_communication + line.hidden_communication
+    assert line.total >= communication * (1 - SAME)
+    assert line.total >= (line.compute + line.optimizer) * (1 - SAME)
+    assert line.total <= sum(line.by_step.values()) * (1 + SAME)
+
+
+@given(timed())
+def test_counting_iterations_is_as_good_as_replaying_all(case) -> None:
+    quick, full = (replay(*case, record=record) for record in (False, True))
+    for name in (*PARTS, "hidden_communication"):
+        assert getattr(quick, name) == near(getattr(full, name))
+    for name, seconds in full.by_step.items():
+        assert quick.by_step[name] == near(seconds)
+    for name, seconds in full.exposed_by_step.items():
+        assert quick.exposed_by_step[name] == near(seconds)
+
+
+@given(timed())
+def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case) -> None:
+    line = replay(*case, record=True)
+    for stream in ("compute", "communication", "copy"):
+        events = [e for e in line.events if e.stream == stream]
+        for one, next_one in zip(events, events[1:], strict=False):
+            assert one.end <= next_one.start
+    for name, seconds in line.by_step.items():
+        assert sum(e.end - e.start for e in line.events if e.step.name == name) == near(seconds)
+    assert all(e.end <= line.total * (1 + SAME) for e in line.events)
+
+
+@given(timed(), st.data())
+def test_a_slower_step_never_makes_the_whole_faster(case, data) -> None:
+    made, times = case
+    if times:
+        slower = data.draw(st.sampled_from(sorted(times)))
+        more = times | {slower: times[slower] + data.draw(SECONDS)}
+        assert replay(made, more).total >= replay(made, times).total * (1 - SAME)
+
+
+@given(timed())
+def test_without_communication_nothing_waits_for_it(case) -> None:
+    made, times = case
+    silent = {name: 0.0 if name[0] in "gs" else seconds for name, seconds in times.items()}
+    line = replay(made, silent)
+    assert (line.exposed_communication, line.hidden_communication) == (0.0, 0.0)
+
+
+@given(programs(), st.data())
+def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
+    """Some steps differ between three configurations, others have one time for all."""
+    times = {}
+    for name in timed_names(made.schedule):
+        differs = data.draw(st.booleans())
+        three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
+        times[name] = data.draw(three if differs else SECONDS)
+    together = replay(made, times)
+    for i in range(3):
+        alone = replay(made, {name: at(seconds, i) for name, seconds in times.items()})
+        for name in (*PARTS, "hidden_communication", "total"):
+            assert at(getattr(together, name), i) == near(getattr(alone, name))
+        for name, seconds in together.by_step.items():
+            assert at(seconds, i) == near(alone.by_step.get(name, 0.0))
+
+
+def at(value, i: int) -> float:
+    return float(value[i]) if isinstance(value, np.ndarray) else value
+
+
+@given(timed(), st.floats(0, 10))
+def test_time_spent_by_the_host_comes_on_top(case, host: float) -> None:
+    made, times = case
+    assert replay(made, times, host).total == near(replay(made, times).total + host)
+
+
+@given(timed(), st.floats(1e-3, 1e3))
+def test_a_machine_twice_as_fast_takes_half_the_time(case, factor: float) -> None:
+    made, times = case
+    scaled = replay(made, {name: factor * seconds for name, seconds in times.items()})
+    assert math.isclose(scaled.total, factor * replay(made, times).total, rel_tol=SAME)

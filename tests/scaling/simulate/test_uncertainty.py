@@ -1,0 +1,237 @@
+"""Grade and range: of the evidence that really prices the step, and of nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes import catalog
+from scaling.profiles.profile import (
+    AttentionFit,
+    CollectiveFit,
+    Evidence,
+    LinkFit,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
+from scaling.profiles.samples import (
+    AttentionPoint,
+    CollectivePoint,
+    MatmulPoint,
+    MemoryPoint,
+    Points,
+)
+from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
+from scaling.simulate.predict import predict
+from scaling.simulate.step import price
+from scaling.simulate.uncertainty import FACTOR, UNMEASURED, grade, half_range, shares, uncertainty
+
+H100 = catalog.load("dgx-h100")
+MESH = {"data": 1, "fsdp": 8}
+
+
+def evidence(name, grade="calibrated", error=0.1):
+    return Evidence(name, "2026-11", grade, points=9, mean_error=error, held_out_error=error)
+
+
+MATMUL, MEMORY, VECTOR = evidence("matmul"), evidence("memory", error=0.2), evidence("vector")
+ATTENTION, LINK = evidence("attention"), evidence("link", "datasheet")
+POINTS = Points(
+    matmul=(MatmulPoint("bf16", 4, 4096, 4096, 4096, (1e-3,)),),
+    memory=(MemoryPoint("copy", 1e9, (1e-3,)),),
+    attention=(AttentionPoint("bf16", 1, 8, 4096, 4096, 128, "forward", (1e-3,)),),
+    collective=(CollectivePoint("all-gather", 8, 1, 2**28, (1e-3,)),),
+)
+PROFILE = Profile(
+    name="p",
+    machine="m",
+    date="",
+    matmul=(MatmulFit("bf16", 0.8, MATMUL),),
+    memory=MemoryFit(0.9, MEMORY),
+    vector=VectorFit(3e13, 3e12, VECTOR),
+    attention=(AttentionFit("forward", 0.7, ATTENTION),),
+    links=(LinkFit("any", "nvlink", 0.8, LINK),),
+)
+
+
+def matmul(name="m", size=4096, batch=1, **changes):
+    flops = 2.0 * batch * size**3
+    dims = (batch, size, size, size)
+    return Kernel(name, kind="matmul", flops=flops, dtype="bf16", dims=dims, **changes)
+
+
+def gather(name="g", size=2**20, kind="all-gather"):
+    return Collective(name, kind=kind, axes=("fsdp",), bytes=size, asynchronous=False)
+
+
+def move(name="k", size=1e8):
+    return Kernel(name, bytes=size)
+
+
+def priced(*schedule, profile=PROFILE):
+    return price(Program("p", "compiled", MESH, schedule), H100, profile)
+
+
+def test_a_figure_that_prices_nothing_does_not_count():
+    """The links are only known from a datasheet, but nothing is sent."""
+    assert grade(priced(matmul())) == "calibrated"
+    assert PROFILE.grade == "datasheet"
+
+
+def test_the_weakest_of_what_prices_a_twentieth_counts():
+    long, short = matmul("m", 16384), gather("g", 2**16)
+    seconds = priced(long, short).timeline
+    assert seconds.exposed_communication < 0.05 * seconds.total
+    assert grade(priced(long, short)) == "calibrated"
+    assert grade(priced(matmul("m", 1024), gather("g", 2**28))) == "datasheet"
+
+
+def test_many_small_calls_count_together():
+    kernels = [matmul(f"m{i}", 2048) for i in range(40)]
+    links = [gather(f"g{i}", 2**18) for i in range(40)]
+    assert grade(priced(*kernels, *links)) == "datasheet"
+
+
+def test_communication_that_nothing_waits_for_prices_nothing():
+    hidden = replace(gather("g", 2**26), asynchronous=True)
+    step = priced(hidden, matmul("m", 16384), Wait("g"))
+    assert step.timeline.exposed_communication == 0 and step.timeline.hidden_communication > 0
+    assert grade(step) == "calibrated"
+    assert [share.step.name for share in shares(step) if share.seconds] == ["m"]
+
+
+def test_all_measured_is_measured():
+    sure = replace(MATMUL, grade="measured")
+    profile = replace(PROFILE, matmul=(MatmulFit("bf16", 0.8, sure),))
+    assert grade(priced(matmul(), profile=profile)) == "measured"
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        (matmul("m", 4096), matmul("m", 8192)),
+        (move("k", 1e9), move("k", 2e9)),
+        (gather("g", 2**28), gather("g", 2**29)),
+    ],
+)
+def test_what_is_larger_than_all_that_was_measured_is_extrapolated(inside, outside):
+    link = replace(LINK, grade="calibrated")
+    profile = replace(PROFILE, points=POINTS, links=(LinkFit("any", "nvlink", 0.8, link),))
+    assert grade(priced(inside, profile=profile)) == "calibrated"
+    assert grade(priced(outside, profile=profile)) == "extrapolated"
+    assert grade(priced(outside, profile=replace(profile, points=Points()))) == "calibrated"
+
+
+LINE = CollectiveFit("all-gather", 8, 1, 1e-5, 1e11, replace(LINK, grade="measured"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "groups", "expected"),
+    [(8, 1, "measured"), (4, 1, "extrapolated"), (8, 2, "extrapolated")],
+)
+def test_a_line_measured_among_other_devices_is_extrapolated(ranks, groups, expected):
+    fits = (replace(LINE, ranks=ranks, groups=groups),)
+    step = priced(gather("g", 2**28), profile=replace(PROFILE, collectives=fits))
+    assert step.collectives["g"].algorithm == "measured"
+    assert grade(step) == expected
+    half = UNMEASURED if expected == "extrapolated" else FACTOR * 0.1
+    assert uncertainty(step) == pytest.approx(half)
+
+
+def test_links_price_any_number_of_devices():
+    link = replace(LINK, grade="calibrated")
+    profile = replace(PROFILE, links=(LinkFit("any", "nvlink", 0.8, link),))
+    assert grade(priced(gather("g", 2**28), profile=profile)) == "calibrated"
+
+
+def test_the_host_is_as_uncertain_as_the_rest():
+    program = Program("p", "compiled", MESH, (matmul("m"), move("k", 1e9)))
+    alone, waiting = (price(program, H100, PROFILE, host=seconds) for seconds in (0.0, 0.5))
+    assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
+    assert uncertainty(waiting) == pytest.approx(uncertainty(alone))
+
+
+def test_a_larger_batch_of_equal_products_is_not_extrapolated():
+    profile = replace(PROFILE, points=POINTS)
+    assert grade(priced(matmul("m", 4096, batch=64), profile=profile)) == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ((1, 8, 4096, 4096, 128), "calibrated"),
+        ((64, 8, 4096, 4096, 128), "calibrated"),
+        ((1, 8, 8192, 8192, 128), "extrapolated"),
+        ((1, 8, 4096, 4096, 256), "extrapolated"),
+    ],
+)
+def test_attention_is_extrapolated_in_keys_and_head_dim(dims, expected):
+    flops = 4.0 * np.prod(np.array(dims, float))
+    kernel = Kernel("a", Origin("forward"), kind="attention", flops=flops, dtype="bf16", dims=dims)
+    assert grade(priced(kernel, profile=replace(PROFILE, points=POINTS))) == expected
+
+
+def test_a_datasheet_figure_stays_one_however_large_the_call():
+    assert grade(priced(gather("g", 2**40), profile=replace(PROFILE, points=POINTS))) == "datasheet"
+
+
+def test_of_nothing_the_grade_is_the_profiles():
+    assert grade(priced()) == "datasheet"
+    assert uncertainty(priced()) == UNMEASURED
+
+
+def test_half_a_range_is_twice_the_mean_error_where_there_is_one():
+    assert half_range(MATMUL, "calibrated") == pytest.approx(FACTOR * 0.1)
+    fitted = replace(MATMUL, held_out_error=None, mean_error=0.07)
+    assert half_range(fitted, "calibrated") == pytest.approx(FACTOR * 0.07)
+    assert half_range(replace(fitted, nine_tenths=0.5), "calibrated") == 0.5
+    assert half_range(LINK, "datasheet") == UNMEASURED
+    assert half_range(replace(MATMUL, held_out_error=0.01), "extrapolated") == UNMEASURED
+    assert half_range(replace(MATMUL, held_out_error=0.5), "extrapolated") == FACTOR * 0.5
+
+
+def test_a_line_through_two_points_says_nothing_about_its_error():
+    two = Evidence("two", "", "calibrated", points=2, mean_error=0.0)
+    assert half_range(two, "calibrated") == UNMEASURED
+    assert half_range(Evidence("best", "", "calibrated", points=1), "calibrated") == UNMEASURED
+
+
+def test_the_range_weighs_each_error_by_its_time():
+    first, second = matmul("m", 4096), move("k", 1e9)
+    step = priced(first, second)
+    times = step.timeline.by_step
+    expected = (FACTOR * 0.1 * times["m"] + FACTOR * 0.2 * times["k"]) / step.timeline.total
+    assert uncertainty(step) == pytest.approx(expected)
+    found = predict(step)
+    assert found.step_time_low == pytest.approx(found.step_time / (1 + expected))
+    assert found.step_time_high == pytest.approx(found.step_time * (1 + expected))
+
+
+@given(st.lists(st.sampled_from([matmul(), move(), gather()]), max_size=6))
+def test_the_range_lies_between_those_of_its_parts(kinds):
+    step = priced(*(replace(s, name=f"{s.name}{i}") for i, s in enumerate(kinds)))
+    halves = [half_range(s.evidence, s.grade) for s in shares(step)] or [UNMEASURED]
+    assert min(halves) - 1e-12 <= uncertainty(step) <= max(halves) + 1e-12
+
+
+def test_shares_cover_the_whole_step():
+    schedule = (
+        matmul("a"),
+        gather("g"),
+        move("k"),
+        Branch("b", branches=((move("x", 1),), (move("y"),))),
+    )
+    step = priced(*schedule)
+    assert sum(share.seconds for share in shares(step)) == pytest.approx(step.timeline.total)
+    assert "x" not in {share.step.name for share in shares(step)}
+
+
+def test_ranges_of_many_configurations():
+    sizes = np.array([1e6, 1e9])
+    step = priced(move("k", sizes), matmul("m", 1024))
+    each = [uncertainty(priced(move("k", size), matmul("m", 1024))) for size in sizes]
+    assert uncertainty(step) == pytest.approx(each)

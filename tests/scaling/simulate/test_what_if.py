@@ -1,0 +1,195 @@
+"""What if a figure were another: only that figure changes, and in the direction that it says."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Joint
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import profile_of
+from scaling.profiles.profile import (
+    AttentionFit,
+    CollectiveFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
+from scaling.program.ir import Collective, Kernel, Program
+from scaling.simulate.step import price
+from scaling.simulate.what_if import FIGURES, MAY_BE_ZERO, carrier, changed, check_changes
+
+H100 = catalog.load("dgx-h100", nodes=2)
+PROFILE = profile_of(H100.accelerator)
+HERE = Evidence("here", "", "measured")
+MEASURED = Profile(
+    name="measured",
+    machine="m",
+    date="",
+    matmul=(MatmulFit("bf16", 1.0, HERE, overhead=1e-6, peak=1e12),),
+    memory=MemoryFit(1.0, HERE, overhead=2e-6, bandwidth=1e10, cache=1e6, cache_bandwidth=1e11),
+    vector=VectorFit(1e9, 1e9, HERE),
+    attention=(AttentionFit("forward", 1.0, HERE, overhead=3e-6, peak=2e12),),
+    collectives=(CollectiveFit("all-gather", 8, 1, 1e-5, 1e9, HERE),),
+)
+
+
+def gather(axes):
+    return Collective("g", kind="all-gather", axes=axes, bytes=2**28, asynchronous=False)
+
+
+def seconds(step, *changes):
+    cluster, profile = changed(H100, PROFILE, changes)
+    program = Program("p", "compiled", {"data": 2, "tensor": 8}, (step,))
+    return price(program, cluster, profile).timeline.total
+
+
+INSIDE, ACROSS = gather(("tensor",)), gather(("data",))
+MATMUL = Kernel("m", kind="matmul", flops=2.0 * 8192**3, dtype="bf16", dims=(1, 8192, 8192, 8192))
+MOVE, TINY = Kernel("k", bytes=1e10), Kernel("t", bytes=1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "factor"),
+    [
+        ("nvlink x2", INSIDE, 0.5),
+        ("network x0.25", ACROSS, 4.0),
+        ("peak x0.5", MATMUL, 2.0),
+        ("memory_bandwidth x2", MOVE, 0.5),
+        ("launch x3", TINY, 3.0),
+    ],
+)
+def test_time_follows_the_figure_that_binds(change, step, factor):
+    still = ("latency x0", "launch x0") if "launch" not in change else ("latency x0",)
+    before, after = seconds(step, *still), seconds(step, change, *still)
+    assert after / before == pytest.approx(factor, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [("network x4", INSIDE), ("peak x2", MOVE), ("nvlink x2", MATMUL), ("memory x2", MATMUL)],
+)
+def test_what_does_not_bind_changes_nothing(change, step):
+    assert seconds(step, change) == seconds(step)
+
+
+def test_without_latency_only_the_bytes_are_left():
+    small = Collective("g", kind="all-gather", axes=("tensor",), bytes=1.0, asynchronous=False)
+    assert seconds(small, "latency x0") < 1e-9 < seconds(small)
+
+
+def test_latency_changes_on_a_torus_too():
+    v4 = catalog.load("tpu-v4", 16)
+    cluster, _ = changed(v4, profile_of(v4.accelerator), ["latency x3"])
+    assert cluster.torus.hop_latency.value == 3 * v4.torus.hop_latency.value
+    assert cluster.torus.bandwidth == v4.torus.bandwidth
+
+
+def test_memory_grows_with_what_is_usable_of_it():
+    cluster, _ = changed(H100, PROFILE, ["memory x2"])
+    chip, before = cluster.accelerator, H100.accelerator
+    assert chip.memory == 2 * before.memory
+    assert chip.usable_memory == 2 * before.usable_memory
+    assert chip.figures["memory"].source == "override"
+
+
+def test_rates_that_were_measured_change_like_those_of_a_datasheet():
+    _, profile = changed(
+        H100, MEASURED, ["peak x2", "memory_bandwidth x3", "latency x4", "launch x5"]
+    )
+    assert profile.matmul[0].peak == 2e12
+    assert profile.attention[0].peak == 4e12
+    assert (profile.memory.bandwidth, profile.memory.cache_bandwidth) == (3e10, pytest.approx(3e11))
+    assert profile.collectives[0].alpha == pytest.approx(4e-5)
+    assert profile.matmul[0].overhead == pytest.approx(5e-6)
+    assert profile.memory.overhead == pytest.approx(1e-5)
+    assert profile.attention[0].overhead == pytest.approx(1.5e-5)
+
+
+NODE = catalog.load("dgx-h100")
+CALIBRATED = replace(
+    PROFILE,
+    collectives=(CollectiveFit("all-gather", 8, 1, 0.0, 1e9, HERE, 1e6, 1e10),),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "factor"), [("nvlink x4", 4), ("nvlink x0.1", 0.1), ("pcie x4", 1)]
+)
+def test_collectives_that_were_measured_follow_the_links_between_the_chips(change, factor):
+    def time(*changes):
+        cluster, profile = changed(NODE, CALIBRATED, changes)
+        program = Program("p", "compiled", {"tensor": 8}, (INSIDE,))
+        return price(program, cluster, profile).timeline.total
+
+    assert time(change) == pytest.approx(time() / factor)
+
+
+def bridged(*pairs):
+    """Eight chips behind PCIe, some of them with a bridge."""
+    bridges = Joint(("chip", "chip"), "nvlink", "pairs", None, None, pairs=pairs)
+    return replace(NODE, joints=(bridges, *(j for j in NODE.joints if j.kind != "nvlink")))
+
+
+def test_more_chips_than_bridges_join_talk_over_pcie():
+    assert [carrier(NODE, ranks) for ranks in (2, 8)] == ["nvlink", "nvlink"]
+    pairs = bridged((0, 1), (2, 3), (4, 5), (6, 7))
+    assert [carrier(pairs, ranks) for ranks in (2, 3, 8)] == ["nvlink", "pcie", "pcie"]
+    ring = bridged(*((i, (i + 1) % 8) for i in range(8)))
+    assert carrier(ring, 8) == "nvlink"
+    assert carrier(catalog.load("rtx3090-10"), 2) == "pcie"
+
+
+@given(st.sampled_from(sorted(FIGURES)), st.floats(0.01, 100))
+def test_changes_are_undone_by_their_inverse(name, factor):
+    here = [name] if name not in ("pcie",) else ["nvlink"]
+    changes = [f"{here[0]} x{factor!r}", f"{here[0]} x{1 / factor!r}"]
+    assert seconds(ACROSS, *changes) == pytest.approx(seconds(ACROSS))
+    assert seconds(MATMUL, *changes) == pytest.approx(seconds(MATMUL))
+
+
+@given(st.sampled_from(["nvlink", "network", "peak", "memory_bandwidth"]), st.floats(1, 1e3))
+def test_a_better_figure_never_costs_time(name, factor):
+    for step in (INSIDE, ACROSS, MATMUL, MOVE):
+        assert seconds(step, f"{name} x{factor}") <= seconds(step) * (1 + 1e-12)
+
+
+def test_no_change_is_no_change():
+    assert changed(H100, PROFILE, []) == (H100, PROFILE)
+
+
+@pytest.mark.parametrize("text", ["network", "network 2", "x2", "network x", "network xtwo",
+                                  "network x-1", "network x1e999", "network xnan", ""])  # fmt: skip
+def test_what_is_no_figure_and_factor_is_refused(text):
+    with pytest.raises(
+        InputError, match=re.escape(f"--what-if {text!r}: write a figure and a factor")
+    ):
+        check_changes([text])
+
+
+def test_an_unknown_figure_names_the_nearest():
+    with pytest.raises(InputError, match="unknown figure 'nvlnk'; did you mean 'nvlink'"):
+        check_changes(["nvlnk x2"])
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES))
+def test_only_what_may_vanish_can_be_zero(name):
+    if name in MAY_BE_ZERO:
+        check_changes([f"{name} x0"])
+    else:
+        with pytest.raises(InputError, match="the factor must be positive"):
+            check_changes([f"{name} x0"])
+
+
+def test_a_link_that_the_cluster_lacks_is_refused():
+    with pytest.raises(InputError, match="--what-if nvlink: host has no such links"):
+        changed(catalog.load("host"), MEASURED, ["nvlink x2"])
+
+
+def test_spaces_do_not_matter():
+    assert seconds(MOVE, " memory_bandwidth   x 2 ") == seconds(MOVE, "memory_bandwidth x2")

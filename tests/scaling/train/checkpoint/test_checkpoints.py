@@ -1,0 +1,390 @@
+"""A checkpoint is whole or not there, fits any mesh, and costs the step that follows it nothing."""
+
+import errno
+import resource
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from scaling.meshes.errors import InputError
+from scaling.train.checkpoint.checkpoints import CheckpointError, Checkpoints, checksums
+
+PLACE, RUN = {"position": {"next_index": 7}}, {"name": "toy", "train": {"learning_rate": 3e-4}}
+SPECS = {"wq": PartitionSpec("fsdp", "tensor"), "norm": PartitionSpec("fsdp")}
+
+
+def make_mesh(fsdp, tensor):
+    devices = jax.devices()[: fsdp * tensor]
+    return jax.make_mesh((fsdp, tensor), ("fsdp", "tensor"), devices=devices)
+
+
+def make_state(mesh, seed=0):
+    """Parameters, AdamW state and step, as a trainer holds them."""
+    shapes = {"wq": (96, 48), "norm": (96,)}
+    values = {
+        name: jax.random.normal(jax.random.key(seed + i), shape, jnp.float32)
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+    parameters = {n: jax.device_put(v, NamedSharding(mesh, SPECS[n])) for n, v in values.items()}
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+    replicated = NamedSharding(mesh, PartitionSpec())
+    with jax.set_mesh(mesh):
+        return {
+            "parameters": {"layers": parameters},
+            "half": jax.device_put(values["norm"].astype(jnp.bfloat16), replicated),
+            "optimizer": optimizer.init({"layers": parameters}),
+            "step": jax.device_put(jnp.int32(seed), replicated),
+        }
+
+
+def abstract(state):
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )
+
+
+def assert_same_bits(actual, expected):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
+
+
+@pytest.fixture
+def mesh():
+    return make_mesh(4, 2)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints", keep=2) as checkpoints:
+        yield checkpoints
+
+
+def test_a_checkpoint_restores_bit_for_bit_on_other_meshes(checkpoints, mesh):
+    state = make_state(mesh)
+    with jax.set_mesh(mesh):
+        checkpoints.save(3, state, PLACE, RUN)
+    for other in (mesh, make_mesh(2, 4), make_mesh(3, 1), make_mesh(1, 1)):
+        target = abstract(make_state(other, seed=5))
+        with jax.set_mesh(other):
+            restored, place, run = checkpoints.restore(target)
+        assert_same_bits(restored, state)
+        assert (place, run) == (PLACE, RUN)
+        shardings = jax.tree.map(lambda x: x.sharding, restored)
+        assert shardings == jax.tree.map(lambda x: x.sharding, target)
+
+
+def test_a_leaf_without_a_sharding_is_replicated(checkpoints, mesh):
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
+    target = abstract(state) | {"step": jax.ShapeDtypeStruct((), jnp.int32)}
+    restored, _, _ = checkpoints.restore(target)
+    assert restored["step"].sharding == NamedSharding(mesh, PartitionSpec())
+
+
+def test_the_arrays_may_be_donated_as_soon_as_save_returns(checkpoints, mesh):
+    state = make_state(mesh)
+    expected = jax.tree.map(np.array, state)
+    overwrite = jax.jit(lambda s: jax.tree.map(lambda x: x * 0 - 1, s), donate_argnums=0)
+    with jax.set_mesh(mesh):
+        checkpoints.save(1, state, PLACE, RUN)
+        jax.block_until_ready(overwrite(state))
+    for leaf in jax.tree.leaves(state):
+        if not leaf.is_deleted():
+            leaf.delete()
+    target = abstract(make_state(mesh))
+    assert_same_bits(checkpoints.restore(target)[0], expected)
+
+
+def test_saves_in_quick_succession_lose_nothing_and_the_newest_are_kept(checkpoints, mesh):
+    states = {step: make_state(mesh, seed=step) for step in (10, 20, 30)}
+    for step, state in states.items():
+        checkpoints.save(step, state, {"position": step}, RUN)
+    checkpoints.wait()
+    assert checkpoints.steps() == [20, 30]
+    for step in (20, 30):
+        restored, place, _ = checkpoints.restore(abstract(states[step]), step)
+        assert_same_bits(restored, states[step])
+        assert place == {"position": step}
+
+
+def test_saving_a_step_again_replaces_it(checkpoints, mesh):
+    for seed in (1, 2):
+        state = make_state(mesh, seed)
+        checkpoints.save(10, state, PLACE, RUN)
+    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
+
+
+def test_save_returns_before_the_checkpoint_is_finished(checkpoints, mesh, monkeypatch):
+    may_finish, write = threading.Event(), checksums.write
+    monkeypatch.setattr(checksums, "write", lambda path: may_finish.wait(60) and write(path))
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    assert checkpoints.latest() is None
+    may_finish.set()
+    checkpoints.wait()
+    assert checkpoints.latest() == 1
+
+
+def test_interrupted_saves_are_ignored_and_cleared_by_the_next_one(checkpoints, mesh):
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
+    checkpoints.wait()
+    unmarked = checkpoints.folder / "step_00000009"
+    shutil.copytree(checkpoints.folder / "step_00000001", unmarked)
+    (unmarked / checksums.FILE).unlink()
+    temporary = checkpoints.folder / "step_00000008.orbax-checkpoint-tmp"
+    (temporary / "state").mkdir(parents=True)
+    assert checkpoints.steps() == [1]
+    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
+    checkpoints.save(2, state, PLACE, RUN)
+    checkpoints.wait()
+    assert not unmarked.exists() and not temporary.exists()
+
+
+def flip_a_bit(path):
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(contents)
+
+
+DAMAGE = {
+    "is missing": lambda path: path.unlink(),
+    "bytes instead of": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "CRC-32": flip_a_bit,
+}
+
+
+def files_of(checkpoints, step):
+    """Files of a checkpoint, largest (the arrays) last."""
+    found = (checkpoints.folder / f"step_{step:08d}").rglob("*")
+    files = [path for path in found if path.is_file() and path.name != checksums.FILE]
+    return sorted(files, key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("words", DAMAGE)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(checkpoints, mesh, words):
+    good, bad = make_state(mesh, 1), make_state(mesh, 2)
+    checkpoints.save(1, good, PLACE, RUN)
+    checkpoints.save(2, bad, PLACE, RUN)
+    checkpoints.wait()
+    DAMAGE[words](files_of(checkpoints, 2)[-1])
+    with pytest.warns(UserWarning, match=rf"step_00000002 is damaged: .*{words}"):
+        restored, _, _ = checkpoints.restore(abstract(good))
+    assert_same_bits(restored, good)
+    assert checkpoints.latest() == 1
+    checkpoints.save(3, bad, PLACE, RUN)
+    checkpoints.wait()
+    assert checkpoints.steps() == [1, 3]
+
+
+def test_damage_to_any_single_file_is_found(checkpoints, mesh):
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    folder = checkpoints.folder / "step_00000001"
+    assert checksums.damage(folder) is None
+    for path in [*files_of(checkpoints, 1), folder / checksums.FILE]:
+        contents = path.read_bytes()
+        path.write_bytes(contents[:-1] if contents else b"x")
+        assert checksums.damage(folder) is not None, path
+        path.write_bytes(contents)
+    assert checksums.damage(folder) is None
+
+
+@pytest.mark.parametrize("words", DAMAGE)
+def test_whatever_file_is_damaged_the_checkpoint_before_is_used_with_a_message(
+    checkpoints, mesh, words
+):
+    """Arrays, their names and shapes, the place in the data, the run description, the mark."""
+    for step in (1, 2):
+        checkpoints.save(step, make_state(mesh, step), PLACE, RUN)
+    checkpoints.wait()
+    newest = checkpoints.folder / "step_00000002"
+    mark = [] if words == "is missing" else [newest / checksums.FILE]  # gone: not finished
+    for path in [*files_of(checkpoints, 2), *mark]:
+        contents = path.read_bytes()
+        if not contents:
+            continue
+        DAMAGE[words](path)
+        with Checkpoints(checkpoints.folder) as others, pytest.warns(UserWarning) as caught:
+            restored, _, _ = others.restore(abstract(make_state(mesh)))
+        assert int(restored["step"]) == 1, path
+        (said,) = (str(warning.message) for warning in caught)
+        assert said.startswith(f"checkpoint {newest} is damaged: ")
+        assert said.endswith("; going back to step 1")
+        path.write_bytes(contents)
+
+
+def test_a_checkpoint_without_its_mark_is_known_as_unfinished(checkpoints, mesh):
+    for step in (1, 2):
+        checkpoints.save(step, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    (checkpoints.folder / "step_00000003.orbax-checkpoint-tmp-7").mkdir()
+    assert checkpoints.unfinished(after=0) == [3]
+    (checkpoints.folder / "step_00000002" / checksums.FILE).unlink()
+    assert checkpoints.unfinished(after=1) == [2, 3] and checkpoints.unfinished(after=2) == [3]
+
+
+def test_each_process_checks_its_share_of_the_files(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    checksums.write(tmp_path)
+    (tmp_path / "b").write_text("x")
+    findings = [checksums.damage(tmp_path, share, 2) for share in range(2)]
+    assert findings[0] is None and "b differs" in findings[1]
+
+
+def test_a_process_that_is_not_the_first_waits_for_the_mark(checkpoints, mesh, monkeypatch):
+    """The first one reads all files again; to go on before that meets jax's deadlines."""
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    mark = checkpoints.folder / "step_00000001" / checksums.FILE
+    contents = mark.read_text()
+    mark.unlink()
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with ThreadPoolExecutor() as other:
+        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
+        assert not wait([done], timeout=0.5).done
+        mark.write_text(contents)
+        assert done.result(timeout=10) is None
+
+
+def test_a_process_that_is_not_the_first_ends_where_that_has_given_up(
+    checkpoints, mesh, monkeypatch
+):
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    folder = checkpoints.folder / "step_00000001"
+    (folder / checksums.FILE).unlink()
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with ThreadPoolExecutor() as other:
+        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
+        assert not wait([done], timeout=0.5).done
+        shutil.rmtree(folder)
+        with pytest.raises(CheckpointError, match="step 1 not saved .* process 0 could not finish"):
+            done.result(timeout=10)
+
+
+def test_if_every_checkpoint_is_damaged_the_message_lists_them(checkpoints, mesh):
+    state = make_state(mesh)
+    for step in (1, 2):
+        checkpoints.save(step, state, PLACE, RUN)
+    checkpoints.wait()
+    for step in (1, 2):
+        files_of(checkpoints, step)[-1].unlink()
+    with (
+        pytest.warns(UserWarning, match="is damaged"),
+        pytest.raises(InputError, match=r"all of steps \[2, 1\] are damaged"),
+    ):
+        checkpoints.restore(abstract(state))
+
+
+def test_a_missing_checkpoint_says_where_it_was_looked_for(checkpoints, mesh):
+    state = make_state(mesh)
+    with pytest.raises(InputError, match=f"in {checkpoints.folder}, which has none.*--resume"):
+        checkpoints.restore(abstract(state))
+    checkpoints.save(4, state, PLACE, RUN)
+    with pytest.raises(InputError, match=r"step 5 .*has steps \[4\]"):
+        checkpoints.restore(abstract(state), step=5)
+
+
+def test_a_checkpoint_of_another_model_names_the_first_leaf_that_differs(checkpoints, mesh):
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
+    target = abstract(state)
+    wider = jax.ShapeDtypeStruct((96, 96), jnp.float32)
+    others = {
+        r"parameters/layers/wq is float32\[96, 48\] there and float32\[96, 96\] here": target
+        | {"parameters": {"layers": target["parameters"]["layers"] | {"wq": wider}}},
+        r"half is bfloat16\[96\] there and float32\[96\] here": target
+        | {"half": jax.ShapeDtypeStruct((96,), jnp.float32)},
+        "extra is missing there": target | {"extra": wider},
+        "step is int32.* there and missing here": {k: v for k, v in target.items() if k != "step"},
+    }
+    for message, other in others.items():
+        with pytest.raises(InputError, match=message):
+            checkpoints.restore(other)
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_written(checkpoints, mesh, monkeypatch):
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
+    checkpoints.wait()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(99, 94, 5))
+    needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    message = rf"step 2 not saved .*needs {needed:,} bytes; 5 bytes are free.*checkpoint: step 1"
+    with pytest.raises(CheckpointError, match=message):
+        checkpoints.save(2, state, PLACE, RUN)
+    assert checkpoints.steps() == [1]
+
+
+def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(checkpoints, mesh):
+    """A limit on the size of a file makes the system refuse the write, as a full disk would."""
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
+    checkpoints.wait()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limit[1]))
+        checkpoints.save(2, state, PLACE, RUN)
+        with pytest.raises(CheckpointError, match="step 2 not saved.*Last good checkpoint: step 1"):
+            checkpoints.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert checkpoints.steps() == [1]
+    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
+    checkpoints.save(3, state, PLACE, RUN)
+    checkpoints.wait()
+    names = sorted(path.name for path in checkpoints.folder.iterdir())
+    assert names == ["step_00000001", "step_00000003"]
+
+
+def test_what_is_written_after_a_failure_is_deleted_too(checkpoints, mesh, monkeypatch):
+    """Orbax tells of the first write that fails; others end later and make the folder anew."""
+    remove, late = shutil.rmtree, []
+
+    def remove_while_another_writes(path, **options):
+        remove(path, **options)
+        if not late:
+            late.append(path)
+            (path / "state").mkdir(parents=True)
+
+    def refuse(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checksums, "write", refuse)
+    monkeypatch.setattr(shutil, "rmtree", remove_while_another_writes)
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    with pytest.raises(CheckpointError, match="step 1 not saved.*Input/output error"):
+        checkpoints.wait()
+    assert late
+    assert list(checkpoints.folder.iterdir()) == []
+
+
+def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
+    checkpoints, mesh, monkeypatch
+):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checksums, "write", full)
+        checkpoints.save(1, make_state(mesh), PLACE, RUN)
+        with pytest.raises(CheckpointError, match="the disk is full; .*checkpoint: none"):
+            checkpoints.save(2, make_state(mesh), PLACE, RUN)
+    checkpoints.save(2, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    assert checkpoints.steps() == [2]
+
+
+def test_keeping_no_checkpoint_is_refused(tmp_path):
+    with pytest.raises(InputError, match="keep_checkpoints is 0"):
+        Checkpoints(tmp_path, keep=0)

@@ -1,0 +1,66 @@
+"""A run goes on when nobody reads what it prints."""
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from scaling.train.launch.broken_pipe import outlives_its_readers
+from scaling.train.monitor.progress import ProgressLine
+
+
+@contextmanager
+def unread():
+    """Standard output and error are pipes whose readers have gone."""
+    before, pipes = (sys.stdout, sys.stderr), []
+    for _ in before:
+        reader, writer = os.pipe()
+        os.close(reader)
+        pipes.append(os.fdopen(writer, "w", buffering=1))
+    sys.stdout, sys.stderr = pipes
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for pipe in pipes:
+            with suppress(BrokenPipeError):
+                pipe.close()
+
+
+def test_without_care_a_missing_reader_is_an_error():
+    with unread(), pytest.raises(BrokenPipeError):
+        print("nobody reads this", flush=True)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_lines_that_nobody_reads_are_no_error(stream):
+    with unread():
+        with outlives_its_readers():
+            for number in range(3):
+                print(f"line {number}", file=getattr(sys, stream))
+                print("flushed", file=getattr(sys, stream), flush=True)
+        print("nor afterwards", file=getattr(sys, stream), flush=True)
+
+
+def test_progress_that_nobody_reads_is_no_error():
+    with unread(), outlives_its_readers(), ProgressLine(3) as line:
+        line.note("a note")
+        for step in range(1, 4):
+            line.update(step, 1.0, 1.0, 1.0)
+
+
+def test_what_is_read_arrives_and_the_streams_come_back(capsys):
+    before = sys.stdout, sys.stderr
+    with outlives_its_readers():
+        print("to one")
+        print("to the other", file=sys.stderr)
+        assert not sys.stderr.isatty()
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr() == ("to one\n", "to the other\n")
+
+
+def test_an_error_passes_through():
+    with unread(), pytest.raises(ValueError, match="ours"), outlives_its_readers():
+        print("nobody reads this", flush=True)
+        raise ValueError("ours")

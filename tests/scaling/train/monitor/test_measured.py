@@ -1,0 +1,99 @@
+"""measured.json: the median of the steps after warm-up, its spread, memory, machine, versions."""
+
+import json
+import statistics
+from importlib.metadata import version
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.train.monitor.measured import WARM_UP, measured, save_measured
+
+COMPILED = 123_456  # bytes
+
+
+def made_of(*peaks):
+    """A plan on devices whose memory counters stand at `peaks` (None: they do not count)."""
+    stats = [None if peak is None else {"peak_bytes_in_use": peak} for peak in peaks]
+    devices = [
+        SimpleNamespace(platform="gpu", device_kind="toy chip", memory_stats=lambda s=s: s)
+        for s in stats
+    ]
+    mesh = SimpleNamespace(
+        size=len(devices), devices=np.array(devices, dtype=object), local_devices=devices
+    )
+    return SimpleNamespace(run=SimpleNamespace(name="toy"), mesh=mesh)
+
+
+def programs():
+    analysis = SimpleNamespace(peak_memory_in_bytes=COMPILED)
+    return SimpleNamespace(step=SimpleNamespace(memory_analysis=lambda: analysis))
+
+
+def numbered(times, first=1):
+    return dict(enumerate(times, first))
+
+
+def step_time(times, **options):
+    return measured(made_of(None), programs(), numbered(times), **options)["step_time"]
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=WARM_UP + 1, max_size=40))
+def test_the_median_leaves_the_warm_up_out(times):
+    document = step_time(times)
+    assert document["measured"] == statistics.median(times[WARM_UP:])
+    assert document["steps"] == len(times) - WARM_UP
+
+
+def test_the_warm_up_may_take_any_time():
+    assert step_time([9e9] * WARM_UP + [2.0] * 5) == step_time([1.0] * WARM_UP + [2.0] * 5)
+
+
+def test_the_spread_is_the_distance_of_the_quartiles_over_the_median():
+    document = step_time([1.0] * WARM_UP + [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
+    assert document["spread"] == (6.0 - 2.0) / 4.0
+    assert step_time([1.0] * 20)["spread"] == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_run_shorter_than_the_warm_up_is_measured_all_the_same(count):
+    document = step_time([2.0] * count)
+    assert document == {"measured": 2.0, "spread": None, "steps": count}
+
+
+@pytest.mark.parametrize("first", [1, 51])
+def test_recorded_steps_are_left_out(first):
+    times = numbered([1.0] * (WARM_UP + 2) + [9.0] * 2 + [2.0] * 2, first)
+    recorded = (first + WARM_UP + 2, first + WARM_UP + 3)
+    document = measured(made_of(None), programs(), times, recorded)["step_time"]
+    assert document["steps"] == 4 and document["measured"] == 1.5
+
+
+def test_a_run_that_was_recorded_from_end_to_end_is_measured_all_the_same():
+    assert step_time([1.0] * WARM_UP + [2.0] * 5, recorded=(1, WARM_UP + 5))["measured"] == 2.0
+
+
+def test_no_step_is_no_measurement():
+    assert step_time([]) == {"measured": None, "spread": None, "steps": 0}
+
+
+def test_memory_is_that_of_the_fullest_device_or_unknown():
+    fullest = measured(made_of(5, 7, 6), programs(), {})["memory"]
+    assert fullest == {"measured": 7, "compiled": COMPILED}
+    assert measured(made_of(None, None), programs(), {})["memory"]["measured"] is None
+
+
+def test_machine_and_versions_say_where_it_was_measured():
+    document = measured(made_of(1, 1), programs(), {})
+    assert document["machine"].startswith("2 x toy chip, ")
+    assert document["versions"]["jax"] == version("jax")
+    assert document["name"] == "toy"
+
+
+def test_the_file_holds_the_document(tmp_path):
+    save_measured(tmp_path, made_of(3), programs(), numbered([1.0, 2.0]))
+    written = json.loads((tmp_path / "measured.json").read_text())
+    assert written == measured(made_of(3), programs(), numbered([1.0, 2.0]))

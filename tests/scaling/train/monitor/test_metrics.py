@@ -1,0 +1,156 @@
+"""No digit and no line is lost, whatever kills the run."""
+
+import json
+import math
+import sys
+import types
+from importlib.machinery import ModuleSpec
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes.errors import InputError
+from scaling.train.monitor.metrics import MetricsLog, open_sinks, read_metrics
+
+
+class Collector:
+    """A sink that remembers."""
+
+    def __init__(self):
+        self.records, self.closed = [], False
+
+    def write(self, step, values):
+        self.records.append((step, dict(values)))
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        log.write(1, loss=2.5, tokens=1024)
+        assert (
+            tmp_path / "metrics.jsonl"
+        ).read_text() == '{"step": 1, "loss": 2.5, "tokens": 1024}\n'
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_every_digit_of_a_float_comes_back(tmp_path_factory, losses):
+    folder = tmp_path_factory.mktemp("run")
+    with MetricsLog(folder) as log:
+        for step, loss in enumerate(losses, 1):
+            log.write(step, loss=loss)
+    assert [record["loss"] for record in read_metrics(folder)] == losses
+
+
+def test_scalar_arrays_become_numbers_of_the_same_value(tmp_path):
+    with MetricsLog(tmp_path) as log:
+        log.write(np.int64(3), loss=np.float32(0.1), tokens=np.int32(7), note="held out")
+    record = read_metrics(tmp_path)[0]
+    assert record == {"step": 3, "loss": float(np.float32(0.1)), "tokens": 7, "note": "held out"}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
+def test_what_is_not_finite_is_null_so_that_every_line_stays_json(tmp_path, value):
+    sink = Collector()
+    with MetricsLog(tmp_path, [sink]) as log:
+        log.write(1, loss=value)
+    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": null}\n'
+    assert sink.records == [(1, {"loss": None})]
+
+
+def test_a_resumed_run_appends(tmp_path):
+    for step in (1, 2):
+        with MetricsLog(tmp_path) as log:
+            log.write(step)
+    assert [record["step"] for record in read_metrics(tmp_path)] == [1, 2]
+
+
+@given(st.data())
+def test_a_kill_at_any_byte_costs_at_most_the_line_being_written(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("run")
+    with MetricsLog(folder) as log:
+        for step in range(1, 4):
+            log.write(step, loss=1 / step)
+    path = folder / "metrics.jsonl"
+    written = path.read_bytes()
+    cut = data.draw(st.integers(0, len(written)))
+    path.write_bytes(written[:cut])
+    whole = written[:cut].count(b"\n")
+    assert [record["step"] for record in read_metrics(path)] == list(range(1, whole + 1))
+    with MetricsLog(folder) as log:
+        log.write(99)
+    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+    assert steps == [*range(1, whole + 1), 99]
+
+
+@pytest.mark.parametrize("line", ["{torn", "[1, 2]", "3"])
+def test_a_broken_line_in_the_middle_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
+    with pytest.raises(InputError, match="metrics.jsonl:2 is not .*repair or delete"):
+        read_metrics(path)
+
+
+def test_a_folder_without_metrics_says_so(tmp_path):
+    with pytest.raises(InputError, match="no metrics at .*metrics.jsonl"):
+        read_metrics(tmp_path)
+
+
+def test_every_sink_receives_every_record_and_is_closed(tmp_path):
+    sinks = [Collector(), Collector()]
+    with MetricsLog(tmp_path, sinks) as log:
+        log.write(1, loss=2.0)
+        log.write(2, loss=1.0)
+    for sink in sinks:
+        assert sink.records == [(1, {"loss": 2.0}), (2, {"loss": 1.0})]
+        assert sink.closed
+
+
+def test_an_unknown_sink_names_the_nearest(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'tensorboard'"):
+        open_sinks(["tensorbord"], tmp_path, "toy", {})
+
+
+@pytest.mark.parametrize(("sink", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
+def test_a_sink_that_is_not_installed_names_its_extra(tmp_path, monkeypatch, sink, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"pip install 'scaling\[{sink}\]'"):
+        open_sinks([sink], tmp_path, "toy", {})
+
+
+def test_tensorboard_receives_the_numbers_as_scalars(tmp_path, monkeypatch):
+    scalars = []
+    writer = types.SimpleNamespace(
+        add_scalar=lambda name, value, step: scalars.append((name, value, step)),
+        close=lambda: scalars.append("closed"),
+    )
+    module = types.SimpleNamespace(
+        SummaryWriter=lambda folder: writer, __spec__=ModuleSpec("tensorboardX", None)
+    )
+    monkeypatch.setitem(sys.modules, "tensorboardX", module)
+    with MetricsLog(tmp_path, open_sinks(["tensorboard"], tmp_path, "toy", {})) as log:
+        log.write(5, loss=2.0, tokens=8, note="text", grad_norm=math.nan)
+    assert scalars == [("loss", 2.0, 5), ("tokens", 8.0, 5), "closed"]
+
+
+def test_weights_and_biases_receives_the_run_and_the_numbers(tmp_path, monkeypatch):
+    calls = []
+    run = types.SimpleNamespace(
+        log=lambda values, step: calls.append((values, step)),
+        finish=lambda: calls.append("finished"),
+    )
+
+    def init(**options):
+        calls.append(options)
+        return run
+
+    module = types.SimpleNamespace(init=init, __spec__=ModuleSpec("wandb", None))
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    with MetricsLog(tmp_path, open_sinks(["wandb"], tmp_path, "toy", {"batch": 1})) as log:
+        log.write(5, loss=2.0)
+    options, logged, end = calls
+    assert options["name"] == "toy" and options["config"] == {"batch": 1}
+    assert logged == ({"loss": 2.0}, 5) and end == "finished"

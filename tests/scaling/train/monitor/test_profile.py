@@ -1,0 +1,137 @@
+"""--record-profile FROM:TO: what is asked for is checked, recorded, and can be read."""
+
+import time
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes.errors import InputError
+from scaling.train import loop
+from scaling.train.loop import train
+from scaling.train.monitor.metrics import read_metrics
+from scaling.train.monitor.profile import Profile, parse_range
+from scaling.train.run_folder import Options
+
+
+@given(st.integers(1, 10**6), st.integers(0, 1000), st.integers(0, 1000))
+def test_two_numbers_within_the_run_are_a_range(first, more, rest):
+    last = first + more
+    assert parse_range(f"{first}:{last}", last + rest) == (first, last)
+
+
+@given(st.text(max_size=8))
+def test_whatever_is_typed_is_a_range_or_bad_input(text):
+    try:
+        first, last = parse_range(text, 99)
+    except InputError:
+        return
+    assert 1 <= first <= last <= 99
+
+
+@pytest.mark.parametrize("text", ["", ":", "3", "3:", ":3", "3-5", "a:b", "1:2:3", "-1:2", "²:3"])
+def test_what_is_not_two_numbers_says_what_is_expected(text):
+    with pytest.raises(InputError, match="expected FROM:TO"):
+        parse_range(text, 10)
+
+
+@pytest.mark.parametrize("text", ["0:3", "5:4", "3:11", "11:12"])
+def test_steps_outside_the_run_say_its_length(text):
+    with pytest.raises(InputError, match=r"within 1\.\.10"):
+        parse_range(text, 10)
+
+
+def recorded(folder):
+    """The profile in a folder, and the number of its events."""
+    (file,) = folder.rglob("*.xplane.pb")
+    data = jax.profiler.ProfileData.from_file(str(file))
+    return data, sum(len(list(line.events)) for plane in data.planes for line in plane.lines)
+
+
+def test_a_run_leaves_a_profile_that_jax_reads(toy, prepare, tmp_path):
+    train(*prepare(toy()), Options(tmp_path, profile=(3, 4)))
+    data, events = recorded(tmp_path / "profile")
+    assert any("CPU" in plane.name for plane in data.planes)
+    assert events > 0
+
+
+STEP, TRACE = 0.05, 1000.0  # s, that one step and each end of a recording take at least
+
+
+class SleepingStep:
+    """The compiled step, whose dispatch takes a known time."""
+
+    def __init__(self, real):
+        self.real = real
+
+    def __call__(self, state, tokens):
+        time.sleep(STEP)
+        return self.real(state, tokens)
+
+    def memory_analysis(self):
+        return self.real.memory_analysis()
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["waiting", "ahead"])
+def test_no_step_time_includes_the_beginning_or_the_end_of_a_recording(
+    toy, prepare, tmp_path, monkeypatch, is_ready
+):
+    """On devices that the host waits for, and on those that it runs ahead of."""
+    calls, clock = [], time.perf_counter
+
+    def slow(*folder):
+        calls.append(folder)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + TRACE * len(calls))
+    monkeypatch.setattr(jax.profiler, "start_trace", slow)
+    monkeypatch.setattr(jax.profiler, "stop_trace", slow)
+    monkeypatch.setattr(loop.InFlight, "is_ready", lambda self: is_ready)
+    plan, programs = prepare(toy())
+    programs = replace(programs, step=SleepingStep(programs.step))
+    train(plan, programs, Options(tmp_path, profile=(4, 6)))
+    times = [record["step_time"] for record in read_metrics(tmp_path)]
+    assert len(calls) == 2 and len(times) == 8
+    least = STEP / 2 if is_ready else 0.0  # a dispatch that sleeps is counted where it is ahead of
+    assert all(least < seconds < TRACE / 2 for seconds in times), times
+
+
+def steps_recorded(folder, steps, last):
+    """Names of the annotated steps found in a profile of `steps`, of a run of `last` steps."""
+    double = jax.jit(lambda x: 2 * x)
+    with Profile(folder, steps) as profile:
+        for step in range(1, last + 1):
+            profile.before(step, jnp.float32(step))
+            with jax.profiler.TraceAnnotation(f"step {step}"):
+                result = double(jnp.float32(step))
+            profile.after(step, result)
+    data, _ = recorded(folder)
+    lines = [line for plane in data.planes for line in plane.lines]
+    names = {event.name for line in lines for event in line.events}
+    return sorted(name for name in names if name.startswith("step "))
+
+
+@pytest.mark.parametrize(("steps", "found"), [((2, 3), ["step 2", "step 3"]), ((4, 4), ["step 4"])])
+def test_only_the_steps_asked_for_are_recorded(tmp_path, steps, found):
+    assert steps_recorded(tmp_path, steps, last=5) == found
+
+
+def test_a_run_that_ends_early_keeps_what_was_recorded(tmp_path):
+    assert steps_recorded(tmp_path, (3, 9), last=4) == ["step 3", "step 4"]
+
+
+def test_a_crash_ends_the_recording(tmp_path):
+    with pytest.raises(ZeroDivisionError), Profile(tmp_path / "first", (1, 9)) as profile:
+        profile.before(1, None)
+        raise ZeroDivisionError
+    assert steps_recorded(tmp_path / "second", (1, 1), last=1) == ["step 1"]
+
+
+def test_without_a_range_nothing_is_recorded(tmp_path):
+    with Profile(tmp_path / "profile", None) as profile:
+        for step in range(1, 4):
+            profile.before(step, jnp.float32(step))
+            profile.after(step, jnp.float32(0))
+    assert not (tmp_path / "profile").exists()

@@ -1,0 +1,56 @@
+"""The progress line goes to stderr, often on a terminal and seldom elsewhere."""
+
+import io
+
+from scaling.train.monitor.progress import ProgressLine, progress_line
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def show(stream, total=200, first=0):
+    with ProgressLine(total, first, stream) as progress:
+        for step in range(first + 1, total + 1):
+            progress.update(step, 2.5, 12345.6, 0.083)
+            if step == first + 5:
+                progress.note("held-out loss 2.4 [fixed]")
+    return stream.getvalue()
+
+
+def test_a_line_says_steps_loss_rate_step_time_and_time_left():
+    line = progress_line(120, 1300, 2.34561, 12345.6, 0.083)
+    assert line == "step 120/1,300 | loss 2.3456 | 12,346 tokens/s | 83 ms/step | 0:01:38 left"
+    assert "| 12.50 s/step | 1 day, 0:00:00 left" in progress_line(0, 6912, 1.0, 1.0, 12.5)
+
+
+def test_without_a_terminal_the_first_step_and_every_tenth_part_get_a_line():
+    lines = show(io.StringIO()).splitlines()
+    assert lines.pop(1) == "held-out loss 2.4 [fixed]"
+    steps = [line.split()[1] for line in lines]
+    assert steps == ["1/200", *(f"{step}/200" for step in range(20, 201, 20))]
+
+
+def test_a_short_or_resumed_run_gets_its_lines_too():
+    assert len(show(io.StringIO(), total=3).splitlines()) == 3
+    resumed = [line for line in show(io.StringIO(), 110, first=10).splitlines() if "step" in line]
+    assert [line.split()[1] for line in resumed[:3]] == ["11/110", "20/110", "30/110"]
+    assert resumed[-1].startswith("step 110/110")
+
+
+def test_on_a_terminal_the_last_state_stays_on_the_screen():
+    screen = show(Terminal())
+    assert "step 200/200 | loss 2.5000" in screen
+    assert "held-out loss 2.4 [fixed]" in screen
+    assert "\x1b[?25h" in screen  # the cursor is shown again
+
+
+def test_nothing_is_printed_on_stdout(capsys):
+    with ProgressLine(2) as progress:
+        progress.update(1, 2.5, 100.0, 0.1)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("step 1/2")

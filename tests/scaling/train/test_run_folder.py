@@ -1,0 +1,117 @@
+"""One job at a time writes to a run folder."""
+
+import os
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
+
+import jax
+import pytest
+
+from scaling.meshes.errors import InputError
+from scaling.train import run_folder as module
+from scaling.train.launch.agreement import different, found_by_all, said_by_first
+from scaling.train.run_folder import LOCK, sole_writer
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from scaling.train.run_folder import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Nobody waits long for another to end."""
+    monkeypatch.setattr(module, "NEAR", 0.3)
+    monkeypatch.setattr(module, "FAR", 0.6)
+
+
+def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
+    folder = tmp_path / "runs" / "new"
+    with sole_writer(folder):
+        with pytest.raises(InputError, match=f"another run, process {os.getpid()} on .*wait until"):
+            with sole_writer(folder):
+                raise AssertionError("both write")
+    assert f"waiting for process {os.getpid()}" in capsys.readouterr().err
+    with sole_writer(folder):
+        pass
+
+
+def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
+    with ExitStack() as first, ThreadPoolExecutor() as other:
+        first.enter_context(sole_writer(tmp_path))
+
+        def second():
+            with sole_writer(tmp_path):
+                return "wrote"
+
+        waiting = other.submit(second)
+        assert not wait([waiting], timeout=0.5).done
+        first.close()
+        assert waiting.result(timeout=5) == "wrote"
+
+
+@pytest.mark.parametrize(
+    ("holder", "here"),
+    [
+        ("process {ours} on {here}", True),
+        ("process 4194305 on {here}", False),  # one beyond Linux's largest, 2**22
+        ("process {ours} on another-host", False),
+        ("process x on {here}", False),
+        ("another process", False),
+        ("", False),
+    ],
+)
+def test_who_has_ended_or_is_elsewhere_is_known(holder, here):
+    named = holder.format(ours=os.getpid(), here=socket.gethostname())
+    assert module._is_here(named) is here
+
+
+def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
+    writer = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert writer.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=f"process {writer.pid} on"):
+            sole_writer(tmp_path).__enter__()
+    finally:
+        writer.kill()
+        writer.communicate()
+    with sole_writer(tmp_path):
+        assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
+
+
+def test_where_files_cannot_be_locked_everybody_may_write(tmp_path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    with sole_writer(tmp_path), sole_writer(tmp_path):
+        pass
+
+
+def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    monkeypatch.setattr(module, "said_by_first", lambda mine: False)
+    with pytest.raises(InputError, match="being written by another run"):
+        sole_writer(tmp_path).__enter__()
+    assert not (tmp_path / LOCK).exists()
+
+
+def test_a_lock_that_cannot_be_made_is_bad_input(tmp_path):
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(InputError, match="cannot be written to .*Is a directory"):
+        sole_writer(tmp_path).__enter__()
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_process_alone_agrees_with_itself(verdict):
+    assert said_by_first(verdict) is verdict and found_by_all(verdict) is verdict
+    assert different([1, 2]) == []
