@@ -21,7 +21,7 @@ from scaling.meshes.errors import InputError
 from scaling.recipes import recipe
 from scaling.report.plots import plot_loss
 from scaling.simulate.resolve import HOST, profile_for, target
-from scaling.train.launch.distributed import avoid_absent_gpus
+from scaling.train.launch.gpu import avoid_absent_gpus
 from scaling.train.monitor.metrics import read_metrics
 
 HOST_DEVICES = 8

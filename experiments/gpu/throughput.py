@@ -11,7 +11,6 @@ its batch is tried next.
 import argparse
 import gc
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,9 +28,9 @@ from experiments.gpu.predicted import calibrated
 from experiments.gpu.table import line, table
 from experiments.gpu.timing import QUICK, THOROUGH
 from scaling.run import Run, run_dict
+from scaling.train.launch.gpu import reserve_gpu_memory
 
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2
-MEMORY_FRACTION = "0.92"  # of the GPU for jax's allocator; its default, 0.75, hides what fits
 FIRST_CASE = 60.0  # s, allowed for a case before any has been timed
 MARGIN = 1.2  # a case is begun if this many times the longest so far still fits
 
@@ -95,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure all cases, print and save them."""
     args = _parse(arguments)
     deadline = time.monotonic() + 60 * args.minutes
-    _ask_for_memory()
+    reserve_gpu_memory()
     devices = jax.local_devices()
     chip = identify(devices[0].device_kind)
     now = datetime.now(UTC)
@@ -144,12 +143,6 @@ def _outcome(run: Run, measure_one: Callable[[Run], dict[str, Any]]) -> dict[str
 
 def _case(run: Run, status: str, found: dict[str, Any]) -> dict[str, Any]:
     return {"status": status, "name": label(run), "run": run_dict(run), **found}
-
-
-def _ask_for_memory() -> None:
-    """Let jax's allocator have nearly all of the GPU, unless the user has said how much."""
-    if "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:  # the older name; both is an error
-        os.environ.setdefault("XLA_CLIENT_MEM_FRACTION", MEMORY_FRACTION)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -22,7 +22,7 @@ from scaling.cli.verbs_pricing import calibrate, compare, predict
 from scaling.cli.verbs_training import export, sample, sharding, train
 from scaling.meshes.errors import InputError, nearest
 from scaling.train.launch.broken_pipe import let_go
-from scaling.train.launch.distributed import avoid_absent_gpus
+from scaling.train.launch.gpu import avoid_absent_gpus
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"

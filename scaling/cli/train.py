@@ -82,6 +82,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from scaling.compile.options import use_compilation_cache
     from scaling.meshes.devices import use_host_devices
     from scaling.train.launch.distributed import start_distributed
+    from scaling.train.launch.gpu import reserve_gpu_memory
     from scaling.train.loop import Outcome
     from scaling.train.monitor.goodput import began
     from scaling.train.monitor.metrics import check_sinks
@@ -100,6 +101,7 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     _check_asked(run, given, folder)
     if given.devices is not None:
         use_host_devices(given.devices)
+    reserve_gpu_memory()
     start_distributed()
     done = finished_step(options, run.train.steps)
     if done is not None:

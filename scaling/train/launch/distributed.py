@@ -7,8 +7,6 @@ Found in the environment:
                (without the address: what jax itself finds out, with Open MPI before 5)
 """
 
-import ctypes
-import importlib.util
 import os
 import socket
 from collections.abc import Mapping
@@ -136,20 +134,6 @@ def process_name(env: Mapping[str, str] = os.environ) -> str:
     found = _named(env)
     index, count = (found.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
     return f"process {index} of {count} ({socket.gethostname()})"
-
-
-def avoid_absent_gpus() -> None:
-    """Keep jax from looking for GPUs where only the CUDA compiler is installed, not a driver.
-
-    Must come before jax is imported. Without it each start prints a traceback.
-    """
-    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    if "JAX_PLATFORMS" in os.environ or not any(map(importlib.util.find_spec, plugins)):
-        return
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        os.environ["JAX_PLATFORMS"] = "cpu"
 
 
 def _explicit(env: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,34 @@
+"""Environment variables that must be set before jax looks for GPUs."""
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import MutableMapping
+
+from scaling.meshes.accelerator import MEMORY_FRACTION
+
+MEMORY_VARIABLE = "XLA_CLIENT_MEM_FRACTION"
+OLD_MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # deprecated; jax refuses both at once
+
+
+def avoid_absent_gpus() -> None:
+    """Keep jax from looking for GPUs where only the CUDA compiler is installed, not a driver.
+
+    Call it before jax is imported. Without it each start prints a traceback.
+    """
+    plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+    if "JAX_PLATFORMS" in os.environ or not any(map(importlib.util.find_spec, plugins)):
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def reserve_gpu_memory(env: MutableMapping[str, str] = os.environ) -> None:
+    """Let XLA's pool take `MEMORY_FRACTION` of each GPU, unless the user has set the share.
+
+    Call it before jax makes its devices. Other platforms ignore the variable.
+    """
+    if OLD_MEMORY_VARIABLE not in env:
+        env.setdefault(MEMORY_VARIABLE, str(MEMORY_FRACTION))
