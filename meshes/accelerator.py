@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 
 # Share of a GPU's memory that XLA's pool takes: the trainer sets XLA_CLIENT_MEM_FRACTION to it, and
 # a predicted program fits if the pool holds it. jax's default is 0.75 (docs.jax.dev, "GPU memory
@@ -40,7 +40,7 @@ class Accelerator:
     shared_memory_per_core: int | None = None  # bytes
     shared_memory_per_block: int | None = None  # bytes, most that a kernel can opt in to
     launch_time: float | None = None  # s, one kernel; from calibration
-    figures: Mapping[str, Figure] = field(default_factory=dict, hash=False)  # name -> source
+    figures: Mapping[str, SourcedValue] = field(default_factory=dict, hash=False)  # name -> source
 
     def peak(self, dtype: str) -> float:
         """Dense peak FLOP/s of `dtype`; InputError names the formats that the chip has."""
@@ -72,7 +72,7 @@ def peak_name(dtype: str) -> str:
     return f"peak_{dtype}"
 
 
-def with_figures(accelerator: Accelerator, figures: Mapping[str, Figure]) -> Accelerator:
+def with_figures(accelerator: Accelerator, figures: Mapping[str, SourcedValue]) -> Accelerator:
     """The chip with some figures replaced, their sources too."""
     values: dict[str, Any] = {name: figure.value for name, figure in figures.items()}
     return replace(accelerator, **values, figures={**accelerator.figures, **figures})

@@ -20,7 +20,7 @@ from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, slice_shape
 
 Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
@@ -37,7 +37,7 @@ CPUS = ("", "intel", "amd", "arm")  # of a host; "": not stated
 
 
 @dataclass(frozen=True)
-class Joint:
+class LinkSpec:
     """How the parts of one kind are wired to those of another; links go both ways, full duplex.
 
     `wiring` is "block" (the larger kind is divided evenly over the smaller), "all" (each with
@@ -47,8 +47,10 @@ class Joint:
     parts: tuple[str, str]
     kind: str  # one of LINK_KINDS
     wiring: Literal["block", "all", "pairs"]
-    bandwidth: Figure | None  # bytes/s, one physical link, one direction; None: not measured yet
-    latency: Figure | None  # s, one link; None: not measured yet
+    bandwidth: (
+        SourcedValue | None
+    )  # bytes/s, one physical link, one direction; None: not measured yet
+    latency: SourcedValue | None  # s, one link; None: not measured yet
     count: int = 1  # physical links side by side
     pairs: tuple[tuple[int, int], ...] = ()
 
@@ -66,14 +68,18 @@ class Fabric:
     the bandwidth down over the bandwidth up: 1 is full bisection.
     """
 
-    leaf_nodes: Figure  # nodes under one group of leaves
+    leaf_nodes: SourcedValue  # nodes under one group of leaves
     rails: bool = True
-    spine_nodes: Figure | None = None  # most nodes that spines alone can join; None: no spines
-    pod_nodes: Figure | None = None  # nodes under one layer of spines once there is a core layer
-    leaf_oversubscription: Figure | None = None
-    spine_oversubscription: Figure | None = None
-    hop_latency: Figure | None = None  # s, one switch-to-switch link
-    reduction: bool = False  # the switches can add up what passes through them (SHARP)
+    spine_nodes: SourcedValue | None = (
+        None  # most nodes that spines alone can join; None: no spines
+    )
+    pod_nodes: SourcedValue | None = (
+        None  # nodes under one layer of spines once there is a core layer
+    )
+    leaf_oversubscription: SourcedValue | None = None
+    spine_oversubscription: SourcedValue | None = None
+    hop_latency: SourcedValue | None = None  # s, one switch-to-switch link
+    has_sharp: bool = False  # the switches can add up what passes through them (SHARP)
     transport: str = "verbs"  # one of TRANSPORTS
 
 
@@ -87,13 +93,15 @@ class Cluster:
     nodes: int
     devices_per_node: int  # those used; the first ones of a node
     parts: Mapping[str, int] = field(hash=False)  # kind -> how many in one host, used or not
-    joints: tuple[Joint, ...]
-    layout: Figure  # source of the part counts and the wiring; its value is the chips per host
+    links: tuple[LinkSpec, ...]
+    layout: (
+        SourcedValue  # source of the part counts and the wiring; its value is the chips per host
+    )
     fabric: Fabric | None = None
     peer_access: bool = True  # False: traffic between chips and NICs passes through host memory
     virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
     domain_nodes: int = 1  # nodes that share one NVLink domain, or one slice of a torus
-    switch_reduction: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
+    has_nvls: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
     cpu: str = ""  # one of CPUS: NCCL chooses by it
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
 
@@ -110,8 +118,8 @@ class Cluster:
     @property
     def node_network_bandwidth(self) -> float:
         """bytes/s that one node can send, all its NICs in use together; 0 without a network."""
-        joint = network_joint(self)
-        return 0.0 if joint is None else self.nics * (joint.total_bandwidth or 0.0)
+        link = network_link(self)
+        return 0.0 if link is None else self.nics * (link.total_bandwidth or 0.0)
 
 
 def torus_shape(cluster: Cluster) -> tuple[int, ...]:
@@ -126,14 +134,14 @@ def torus_shape(cluster: Cluster) -> tuple[int, ...]:
     return slice_shape(cluster.torus, cluster.domain_nodes * cluster.devices_per_node)
 
 
-def torus_joint(torus: Torus) -> Joint:
+def torus_link(torus: Torus) -> LinkSpec:
     """The link from a chip of a torus to the next."""
-    return Joint(("chip", "chip"), "ici", "pairs", torus.bandwidth, torus.hop_latency)
+    return LinkSpec(("chip", "chip"), "ici", "pairs", torus.bandwidth, torus.hop_latency)
 
 
-def network_joint(cluster: Cluster) -> Joint | None:
-    """The joint of NICs and leaf switches, or None for a single machine."""
-    return next((j for j in cluster.joints if j.parts == ("nic", "leaf")), None)
+def network_link(cluster: Cluster) -> LinkSpec | None:
+    """The link of NICs and leaf switches, or None for a single machine."""
+    return next((link for link in cluster.links if link.parts == ("nic", "leaf")), None)
 
 
 def level_nodes(cluster: Cluster) -> dict[Level, int]:

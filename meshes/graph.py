@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from scaling.meshes.cluster import (
     Cluster,
     Fabric,
-    Joint,
+    LinkSpec,
     level_nodes,
-    torus_joint,
+    torus_link,
     torus_shape,
     whole_domains,
 )
@@ -61,10 +61,10 @@ def expand(cluster: Cluster) -> Graph:
     """
     nodes = {node.name: node for pair in _wires(cluster) for node in pair[:2]}
     links = []
-    for a, b, joint, share in _wires(cluster):
-        bandwidth, latency = _measured(cluster, joint)
-        links.append(Link(a.name, b.name, share * bandwidth, latency, joint.kind))
-        links.append(Link(b.name, a.name, share * bandwidth, latency, joint.kind))
+    for a, b, spec, share in _wires(cluster):
+        bandwidth, latency = _measured(cluster, spec)
+        links.append(Link(a.name, b.name, share * bandwidth, latency, spec.kind))
+        links.append(Link(b.name, a.name, share * bandwidth, latency, spec.kind))
     return Graph(tuple(nodes.values()), tuple(links))
 
 
@@ -82,40 +82,40 @@ def unreached(cluster: Cluster) -> list[str]:
     return sorted(everything - seen)
 
 
-Wire = tuple[Node, Node, Joint, float]  # two ends, the joint, times its bandwidth
+Wire = tuple[Node, Node, LinkSpec, float]  # two ends, the spec, times its bandwidth
 
 
 def _wires(cluster: Cluster) -> Iterator[Wire]:
-    for joint in cluster.joints:
+    for spec in cluster.links:
         for node in range(cluster.nodes):
-            yield from _host_wires(cluster, joint, node)
+            yield from _host_wires(cluster, spec, node)
     if cluster.torus is not None:
         yield from _torus_wires(cluster, cluster.torus)
     if cluster.fabric is not None and cluster.nodes > 1:
         yield from _fabric_wires(cluster, cluster.fabric)
 
 
-def _host_wires(cluster: Cluster, joint: Joint, node: int) -> Iterator[Wire]:
-    first, second = joint.parts
+def _host_wires(cluster: Cluster, spec: LinkSpec, node: int) -> Iterator[Wire]:
+    first, second = spec.parts
     if second == "leaf":
         if cluster.nodes > 1:
             for nic in range(cluster.nics):
                 leaf = Node(leaf_name(cluster, node, nic), "leaf")
-                yield Node(f"node{node}/nic{nic}", "nic"), leaf, joint, 1.0
+                yield Node(f"node{node}/nic{nic}", "nic"), leaf, spec, 1.0
         return
-    for i, j in _pairs(joint, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
+    for i, j in _pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
         if _used(cluster, first, i) and _used(cluster, second, j):
             a, b = _part(cluster, node, first, i), _part(cluster, node, second, j)
-            yield a, b, joint, 1.0
+            yield a, b, spec, 1.0
 
 
-def _pairs(joint: Joint, n: int, m: int) -> Iterator[tuple[int, int]]:
-    """Index pairs that `joint` wires among `n` parts of its first kind and `m` of its second."""
-    if joint.wiring == "pairs":
-        yield from joint.pairs
-    elif joint.wiring == "all" and joint.parts[0] == joint.parts[1]:
+def _pairs(spec: LinkSpec, n: int, m: int) -> Iterator[tuple[int, int]]:
+    """Index pairs that `spec` wires among `n` parts of its first kind and `m` of its second."""
+    if spec.wiring == "pairs":
+        yield from spec.pairs
+    elif spec.wiring == "all" and spec.parts[0] == spec.parts[1]:
         yield from ((i, j) for i in range(n) for j in range(i + 1, n))
-    elif joint.wiring == "all":
+    elif spec.wiring == "all":
         yield from ((i, j) for i in range(n) for j in range(m))
     elif n >= m:
         yield from ((i, i * m // n) for i in range(n))
@@ -125,7 +125,7 @@ def _pairs(joint: Joint, n: int, m: int) -> Iterator[tuple[int, int]]:
 
 def _torus_wires(cluster: Cluster, torus: Torus) -> Iterator[Wire]:
     """Every slice by itself: the chips of domain_nodes nodes, numbered on from its first one."""
-    link = torus_joint(torus)
+    link = torus_link(torus)
     pairs = list(torus_links(torus, torus_shape(cluster)))
     chips = cluster.domain_nodes * cluster.devices_per_node
     for first in range(0, cluster.devices, chips):
@@ -136,8 +136,8 @@ def _torus_wires(cluster: Cluster, torus: Torus) -> Iterator[Wire]:
 
 def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
     """Leaves to spines, spines to the core: as wide as all below over the oversubscription."""
-    network = next(j for j in cluster.joints if j.parts == ("nic", "leaf"))
-    hop = Joint(("leaf", "spine"), "network", "all", network.bandwidth, fabric.hop_latency)
+    network = next(spec for spec in cluster.links if spec.parts == ("nic", "leaf"))
+    hop = LinkSpec(("leaf", "spine"), "network", "all", network.bandwidth, fabric.hop_latency)
     units = level_nodes(cluster)
     nics_per_leaf = 1 if fabric.rails else cluster.nics
     above_leaf = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
@@ -184,11 +184,11 @@ def _part_names(cluster: Cluster) -> Iterator[str]:
                     yield _part(cluster, node, kind, i).name
 
 
-def _measured(cluster: Cluster, joint: Joint) -> tuple[float, float]:
-    """Bandwidth and latency of all links of the joint together, or InputError."""
-    if joint.total_bandwidth is None or joint.latency is None:
+def _measured(cluster: Cluster, spec: LinkSpec) -> tuple[float, float]:
+    """Bandwidth and latency of all links of the spec together, or InputError."""
+    if spec.total_bandwidth is None or spec.latency is None:
         raise InputError(
-            f"{cluster.name}: the {joint.kind} links {' - '.join(joint.parts)} have no measured "
+            f"{cluster.name}: the {spec.kind} links {' - '.join(spec.parts)} have no measured "
             "bandwidth or latency yet; run `scaling calibrate`"
         )
-    return joint.total_bandwidth, joint.latency.value
+    return spec.total_bandwidth, spec.latency.value

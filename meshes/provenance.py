@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ValueEntry:
     """A figure as a file writes it: its source is a key of the file's `sources`."""
 
     value: float
@@ -46,7 +46,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Figure:
+class SourcedValue:
     """A number in SI units with its source."""
 
     value: float
@@ -58,8 +58,8 @@ class Figure:
 
 
 def resolve(
-    entry: Entry, sources: Mapping[str, Source], where: str, zero_ok: bool = False
-) -> Figure:
+    entry: ValueEntry, sources: Mapping[str, Source], where: str, zero_ok: bool = False
+) -> SourcedValue:
     """The figure of `entry`, its source written out.
 
     Raises:
@@ -73,9 +73,9 @@ def resolve(
             f"{nearest(entry.source, sources)}"
         )
     source = sources[entry.source]
-    return Figure(entry.value, source.title, source.date, entry.note, source.url, source.seen)
+    return SourcedValue(entry.value, source.title, source.date, entry.note, source.url, source.seen)
 
 
-def overridden(value: float, note: str = "") -> Figure:
+def overridden(value: float, note: str = "") -> SourcedValue:
     """A figure that the user gave in place of the catalogue's."""
-    return Figure(value, OVERRIDE, "", note)
+    return SourcedValue(value, OVERRIDE, "", note)

@@ -26,11 +26,11 @@ def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
     """Links of `kinds` between the chips of a node that stand in pairs."""
     chips = cluster.parts["chip"]
     found = [[0] * chips for _ in range(chips)]
-    for joint in cluster.joints:
-        if joint.kind in kinds and joint.wiring == "pairs" and joint.parts == ("chip", "chip"):
-            for i, j in joint.pairs:
-                found[i][j] += joint.count
-                found[j][i] += joint.count
+    for link in cluster.links:
+        if link.kind in kinds and link.wiring == "pairs" and link.parts == ("chip", "chip"):
+            for i, j in link.pairs:
+                found[i][j] += link.count
+                found[j][i] += link.count
     return tuple(map(tuple, found))
 
 

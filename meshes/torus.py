@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Torus:
     shape: tuple[int, ...]  # chips of the largest slice along each dimension
     host: tuple[int, ...]  # chips of one host along each dimension
     wrap: int  # dimensions of a multiple of this size have wraparound links
-    bandwidth: Figure  # bytes/s, one link, one direction
-    hop_latency: Figure  # s, from a chip to the next
+    bandwidth: SourcedValue  # bytes/s, one link, one direction
+    hop_latency: SourcedValue  # s, from a chip to the next
     wrap_whole: bool = False  # wraparound links only where every dimension is such a multiple
 
     @property

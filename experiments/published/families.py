@@ -22,7 +22,7 @@ class Family:
     clusters: tuple[str, ...]  # of the catalogue
     link: LinkKind  # inside a node
     start: Mapping[str, float]
-    switch_adds: bool
+    has_nvls: bool
     software: str = "any"
     machines: str = ""  # only those whose name begins so
     transports: tuple[Where, ...] = ()  # with figures of their own beside those of verbs
@@ -48,11 +48,11 @@ class Family:
     def links(self, f: Mapping[str, float], evidence: Evidence) -> list[LinkFit]:
         """The fits that the figures say."""
         network = any(name.startswith(NET) for name in self.start)
-        found = [*inside(f, self.link, evidence, self.switch_adds, network)]
+        found = [*inside(f, self.link, evidence, self.has_nvls, network)]
         if network:
-            found += between(f, evidence, self.switch_adds)
+            found += between(f, evidence, self.has_nvls)
         for transport in self.transports:
-            found += between(f, evidence, self.switch_adds, transport)
+            found += between(f, evidence, self.has_nvls, transport)
         return found
 
 

@@ -33,7 +33,7 @@ def of_transport(name: str, transport: str) -> str:
 
 
 def inside(
-    f: Mapping[str, float], link: LinkKind, evidence: Evidence, switch_adds: bool, network: bool
+    f: Mapping[str, float], link: LinkKind, evidence: Evidence, has_nvls: bool, network: bool
 ) -> Iterator[LinkFit]:
     """Uses of the links of a node or domain; with a network, also below trees between nodes."""
     use = partial(LinkFit, link=link, evidence=evidence, latency=0.0)
@@ -52,7 +52,7 @@ def inside(
         algorithm="pairwise",
         stall=f["pair_stall"],
     )
-    if switch_adds:
+    if has_nvls:
         adds = partial(use, "all-reduce", efficiency=f["nvls"], protocol="Simple")
         yield adds(alpha=f["nvls_call"], algorithm="nvls")
         if network:
@@ -60,7 +60,7 @@ def inside(
 
 
 def between(
-    f: Mapping[str, float], evidence: Evidence, switch_adds: bool, transport: str = ANY
+    f: Mapping[str, float], evidence: Evidence, has_nvls: bool, transport: str = ANY
 ) -> Iterator[LinkFit]:
     """Uses of the network; hops count in latencies of its links."""
 
@@ -86,7 +86,7 @@ def between(
         latency=own("pair_hop"),
         algorithm="pairwise",
     )
-    if switch_adds:
+    if has_nvls:
         yield use(
             "all-reduce",
             efficiency=own("nvls"),

@@ -11,13 +11,13 @@ from typing import Any
 
 from scaling.meshes.accelerator import FIGURE_NAMES
 from scaling.meshes.catalog.format import AcceleratorFile, ClusterFile, cluster_from
-from scaling.meshes.catalog.links import JointEntry, joint_from
+from scaling.meshes.catalog.links import LinkEntry, link_from
 from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, accelerator_beside, read_toml
 from scaling.meshes.catalog.plausible import doubtful_bandwidth, doubtful_latency
 from scaling.meshes.catalog.sound import graph_problems
 from scaling.meshes.cluster import HOST_PARTS
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Entry, Source, resolve
+from scaling.meshes.provenance import Source, ValueEntry, resolve
 from scaling.meshes.reading import read
 
 # Smallest credible figure of a chip; less looks like GB, GB/s or GHz.
@@ -32,7 +32,7 @@ def check(path: str | Path) -> list[str]:
         InputError: the file cannot be read or is not TOML.
     """
     data, where = read_toml(str(path), CLUSTERS)
-    if "joints" not in data and "parts" not in data:
+    if "links" not in data and "parts" not in data:
         return list(_accelerator_problems(data, where))
     return list(_cluster_problems(data, where, str(path)))
 
@@ -42,15 +42,15 @@ def _accelerator_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
     yield from _error(read, AcceleratorFile, {**data, **dict.fromkeys(TABLES, {})}, where)
     sources = dict(_readable(Source, data, "sources"))
     yield from _unreadable(Source, data, "sources", where)
-    yield from _unreadable(Entry, data, "peaks", where)
-    yield from _unreadable(Entry, data, "figures", where)
+    yield from _unreadable(ValueEntry, data, "peaks", where)
+    yield from _unreadable(ValueEntry, data, "figures", where)
     yield from _error(check_keys, _table(data, "figures"), FIGURE_NAMES, f"{where}: figures")
-    for name, entry in _readable(Entry, data, "figures"):
+    for name, entry in _readable(ValueEntry, data, "figures"):
         yield from _error(resolve, entry, sources, f"{where}: {name}")
         if 0 < entry.value < SMALLEST.get(name, 0):
             value = f"{entry.value:g}"
             yield f"warning: {where}: {name} = {value} looks like giga-units; write {value}e9"
-    for dtype, entry in _readable(Entry, data, "peaks"):
+    for dtype, entry in _readable(ValueEntry, data, "peaks"):
         yield from _error(resolve, entry, sources, f"{where}: peaks.{dtype}")
         if 0 < entry.value < SMALLEST_PEAK:
             value = f"{entry.value:g}"
@@ -64,7 +64,7 @@ def _cluster_problems(data: Mapping[str, Any], where: str, path: str) -> Iterato
     chip = str(data.get("accelerator"))
     problems = [
         *_rest(data, where),
-        *_joint_problems(data, where),
+        *_link_problems(data, where),
         *_torus_problems(data, where),
         *_chip_problems(chip, path),
     ]
@@ -91,12 +91,12 @@ def _chip_problems(chip: str, path: str) -> Iterator[str]:
 
 
 def _rest(data: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Everything of a cluster file but its joints."""
-    yield from _error(read, ClusterFile, {**data, "joints": [], "sources": {}}, where)
+    """Everything of a cluster file but its links."""
+    yield from _error(read, ClusterFile, {**data, "links": [], "sources": {}}, where)
     yield from _unreadable(Source, data, "sources", where)
     yield from _error(check_keys, _table(data, "parts"), HOST_PARTS, f"{where}: parts")
     sources = dict(_readable(Source, data, "sources"))
-    for name, entry in _readable(Entry, data, "fabric"):
+    for name, entry in _readable(ValueEntry, data, "fabric"):
         zero_ok, label = name == "hop_latency", f"{where}: fabric: {name}"
         yield from _error(resolve, entry, sources, label, zero_ok)
         if name == "hop_latency":
@@ -105,17 +105,17 @@ def _rest(data: Mapping[str, Any], where: str) -> Iterator[str]:
             yield f"error: {label} = {entry.value:g} must be a whole number of nodes"
 
 
-def _joint_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
+def _link_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
     parts, sources = _table(data, "parts"), dict(_readable(Source, data, "sources"))
-    joints = data.get("joints", [])
-    for i, joint in enumerate(joints if isinstance(joints, list) else [joints]):
+    links = data.get("links", [])
+    for i, link in enumerate(links if isinstance(links, list) else [links]):
         try:
-            entry = read(JointEntry, joint, f"{where}: joints[{i}]")
+            entry = read(LinkEntry, link, f"{where}: links[{i}]")
         except InputError as error:
             yield f"error: {error}"
             continue
         bare = replace(entry, bandwidth=None, latency=None)
-        yield from _error(joint_from, bare, parts, sources, where)
+        yield from _error(link_from, bare, parts, sources, where)
         label = f"{where}: {entry.kind} {' - '.join(entry.parts)}"
         if entry.bandwidth is not None:
             yield from _error(resolve, entry.bandwidth, sources, f"{label}: bandwidth")
@@ -128,7 +128,7 @@ def _joint_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
 def _torus_problems(data: Mapping[str, Any], where: str) -> Iterator[str]:
     """Doubtful figures of a torus; its shape is checked when the cluster is made."""
     sources = dict(_readable(Source, data, "sources"))
-    for name, entry in _readable(Entry, data, "torus"):
+    for name, entry in _readable(ValueEntry, data, "torus"):
         label, is_latency = f"{where}: torus: {name}", name == "hop_latency"
         yield from _error(resolve, entry, sources, label, is_latency)
         if is_latency:

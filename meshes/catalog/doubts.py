@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaling.meshes.catalog.plausible import doubtful_bandwidth
-from scaling.meshes.cluster import Cluster, domain_split, network_joint
+from scaling.meshes.cluster import Cluster, domain_split, network_link
 from scaling.meshes.provenance import OVERRIDE
 from scaling.meshes.units import format_rate, format_size
 
@@ -39,11 +39,11 @@ def doubts(cluster: Cluster, host: Cluster) -> list[str]:
 
 
 def _network(cluster: Cluster) -> Iterator[str]:
-    joint = network_joint(cluster)
-    if joint is None or joint.bandwidth is None or joint.bandwidth.source != OVERRIDE:
+    link = network_link(cluster)
+    if link is None or link.bandwidth is None or link.bandwidth.source != OVERRIDE:
         return
-    label = f"node_network_bandwidth over {cluster.nics * joint.count} links"
-    for words in doubtful_bandwidth(label, joint.kind, joint.bandwidth.value, joint.count):
+    label = f"node_network_bandwidth over {cluster.nics * link.count} links"
+    for words in doubtful_bandwidth(label, link.kind, link.bandwidth.value, link.count):
         yield words.removeprefix("warning: ")
 
 

@@ -1,20 +1,20 @@
 """What the TOML files of the catalogue look like, and how they become accelerators and clusters.
 
-A cluster file describes one host by its parts, the joints between them, and the rule of the fabric:
+A cluster file describes one host by its parts, the links between them, and the rule of the fabric:
 
     [parts]
     chip = 8
     nvswitch = 1
-    [[joints]]
+    [[links]]
     parts = ["chip", "nvswitch"]
     kind = "nvlink"
     wiring = "all"
     count = 18
     bandwidth = { value = 25e9, source = "datasheet" }
 
-Keys before the first table: switch_reduction (NVLink SHARP), peer_access, domain_nodes (nodes that
+Keys before the first table: has_nvls (NVLink SHARP), peer_access, domain_nodes (nodes that
 share one NVLink domain), cpu (the make of the hosts' CPUs). [fabric] is the network, with
-`reduction` for SHARP and `transport` where it is not InfiniBand's verbs; [torus] holds the links
+`has_sharp` for SHARP and `transport` where it is not InfiniBand's verbs; [torus] holds the links
 from chip to chip of a TPU slice.
 """
 
@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
-from scaling.meshes.catalog.links import JointEntry, figure_or_none, joint_from
+from scaling.meshes.catalog.links import LinkEntry, figure_or_none, link_from
 from scaling.meshes.cluster import CPUS, HOST_PARTS, TRANSPORTS, Cluster, Fabric
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Entry, Source, resolve
+from scaling.meshes.provenance import Source, ValueEntry, resolve
 from scaling.meshes.reading import read
 from scaling.meshes.torus import Torus
 
@@ -51,8 +51,8 @@ class AcceleratorFile:
     name: str
     title: str
     vendor: str
-    peaks: dict[str, Entry] = field(default_factory=dict)  # dense FLOP/s by number format
-    figures: dict[str, Entry] = field(default_factory=dict)  # FIGURE_NAMES
+    peaks: dict[str, ValueEntry] = field(default_factory=dict)  # dense FLOP/s by number format
+    figures: dict[str, ValueEntry] = field(default_factory=dict)  # FIGURE_NAMES
     sources: dict[str, Source] = field(default_factory=dict)
 
 
@@ -60,14 +60,14 @@ class AcceleratorFile:
 class FabricEntry:
     """The [fabric] of a cluster file."""
 
-    leaf_nodes: Entry
+    leaf_nodes: ValueEntry
     rails: bool = True
-    spine_nodes: Entry | None = None
-    pod_nodes: Entry | None = None
-    leaf_oversubscription: Entry | None = None
-    spine_oversubscription: Entry | None = None
-    hop_latency: Entry | None = None
-    reduction: bool = False  # its switches can add up (SHARP)
+    spine_nodes: ValueEntry | None = None
+    pod_nodes: ValueEntry | None = None
+    leaf_oversubscription: ValueEntry | None = None
+    spine_oversubscription: ValueEntry | None = None
+    hop_latency: ValueEntry | None = None
+    has_sharp: bool = False  # its switches can add up (SHARP)
     transport: str = "verbs"  # one of TRANSPORTS
 
 
@@ -78,8 +78,8 @@ class TorusEntry:
     shape: tuple[int, ...]
     host: tuple[int, ...]
     wrap: int
-    bandwidth: Entry
-    hop_latency: Entry
+    bandwidth: ValueEntry
+    hop_latency: ValueEntry
     wrap_whole: bool = False
 
 
@@ -92,13 +92,13 @@ class ClusterFile:
     accelerator: str  # a catalogue name, or a TOML file beside this one
     layout_source: str  # where the counts of parts and the wiring come from
     parts: dict[str, int]
-    joints: tuple[JointEntry, ...]
+    links: tuple[LinkEntry, ...]
     sources: dict[str, Source]
     fabric: FabricEntry | None = None
-    domain_nodes: Entry | None = None  # nodes in one NVLink domain
+    domain_nodes: ValueEntry | None = None  # nodes in one NVLink domain
     peer_access: bool = True
     virtual_devices: bool = False
-    switch_reduction: bool = False  # its NVSwitches can add up (NVLink SHARP)
+    has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
     cpu: str = ""  # one of CPUS
     torus: TorusEntry | None = None
 
@@ -132,7 +132,7 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
         raise InputError(f"{where}: parts: {negative[0]} = {file.parts[negative[0]]} is negative")
     if file.parts.get("chip", 0) < 1:
         raise InputError(f"{where}: parts has no chip; write chip = 8 for eight accelerators")
-    chips = Entry(file.parts["chip"], file.layout_source)
+    chips = ValueEntry(file.parts["chip"], file.layout_source)
     domain = figure_or_none(file.domain_nodes, file.sources, f"{where}: domain_nodes")
     torus = _torus(file, where)
     slice_nodes = torus.chips // file.parts["chip"] if torus else 1
@@ -143,13 +143,13 @@ def cluster_from(data: Any, accelerator: Accelerator, where: str) -> Cluster:
         nodes=1,
         devices_per_node=file.parts["chip"],
         parts=file.parts,
-        joints=tuple(joint_from(j, file.parts, file.sources, where) for j in file.joints),
+        links=tuple(link_from(link, file.parts, file.sources, where) for link in file.links),
         layout=resolve(chips, file.sources, f"{where}: layout_source"),
         fabric=_fabric(file.fabric, file.sources, f"{where}: fabric"),
         peer_access=file.peer_access,
         virtual_devices=file.virtual_devices,
         domain_nodes=int(domain.value) if domain else slice_nodes,
-        switch_reduction=file.switch_reduction,
+        has_nvls=file.has_nvls,
         cpu=file.cpu,
         torus=torus,
     )
@@ -169,7 +169,7 @@ def _fabric(entry: FabricEntry | None, sources: Mapping[str, Source], where: str
         hop_latency=figure_or_none(
             entry.hop_latency, sources, f"{where}: hop_latency", zero_ok=True
         ),
-        reduction=entry.reduction,
+        has_sharp=entry.has_sharp,
         transport=entry.transport,
     )
 

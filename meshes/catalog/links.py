@@ -1,4 +1,4 @@
-"""A [[joints]] entry of a cluster file: which parts are wired to which, and how fast.
+"""A [[links]] entry of a cluster file: which parts are wired to which, and how fast.
 
 block    each of the larger kind with one of the smaller: 0, 1 of four with 0 of two
 all      each with each
@@ -9,29 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from scaling.meshes.cluster import LINK_KINDS, Joint
+from scaling.meshes.cluster import LINK_KINDS, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Entry, Figure, Source, resolve
+from scaling.meshes.provenance import Source, SourcedValue, ValueEntry, resolve
 
 
 @dataclass(frozen=True)
-class JointEntry:
-    """One [[joints]] of a cluster file; `bandwidth` is one physical link, one direction."""
+class LinkEntry:
+    """One [[links]] of a cluster file; `bandwidth` is one physical link, one direction."""
 
     parts: tuple[str, str]
     kind: str
     wiring: Literal["block", "all", "pairs"] = "block"
     count: int = 1
     pairs: tuple[tuple[int, int], ...] = ()
-    bandwidth: Entry | None = None
-    latency: Entry | None = None
+    bandwidth: ValueEntry | None = None
+    latency: ValueEntry | None = None
 
 
-def joint_from(
-    entry: JointEntry, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
-) -> Joint:
-    """The joint of a [[joints]] entry; InputError for parts or kinds that do not exist."""
-    where = f"{where}: joint {' - '.join(entry.parts)}"
+def link_from(
+    entry: LinkEntry, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
+) -> LinkSpec:
+    """The link of a [[links]] entry; InputError for parts or kinds that do not exist."""
+    where = f"{where}: link {' - '.join(entry.parts)}"
     check_keys(entry.parts, [*parts, "leaf"], where)
     check_keys([entry.kind], LINK_KINDS, f"{where}: kind")
     if "leaf" in entry.parts and entry.parts != ("nic", "leaf"):
@@ -39,7 +39,7 @@ def joint_from(
     if entry.count < 1:
         raise InputError(f"{where}: count = {entry.count} must be at least 1")
     _check_wiring(entry, parts, where)
-    return Joint(
+    return LinkSpec(
         parts=entry.parts,
         kind=entry.kind,
         wiring=entry.wiring,
@@ -50,7 +50,7 @@ def joint_from(
     )
 
 
-def _check_wiring(entry: JointEntry, parts: Mapping[str, int], where: str) -> None:
+def _check_wiring(entry: LinkEntry, parts: Mapping[str, int], where: str) -> None:
     """Raise InputError unless `wiring` and `pairs` name links that a host can have, each once."""
     first, second = entry.parts
     if entry.wiring == "block" and first == second:
@@ -73,7 +73,7 @@ def _check_wiring(entry: JointEntry, parts: Mapping[str, int], where: str) -> No
 
 
 def figure_or_none(
-    entry: Entry | None, sources: Mapping[str, Source], where: str, zero_ok: bool = False
-) -> Figure | None:
+    entry: ValueEntry | None, sources: Mapping[str, Source], where: str, zero_ok: bool = False
+) -> SourcedValue | None:
     """The figure of an entry that a file may leave out."""
     return None if entry is None else resolve(entry, sources, where, zero_ok)

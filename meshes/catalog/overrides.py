@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from scaling.meshes.accelerator import with_figures
-from scaling.meshes.cluster import Cluster, network_joint
+from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Figure, overridden
+from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import parse_quantity
 
 
@@ -59,12 +59,12 @@ def _gpus_per_node(cluster: Cluster, value: float, host: Cluster) -> Cluster:
 
 
 def _node_network_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    joint = network_joint(cluster)
-    if joint is None:
+    link = network_link(cluster)
+    if link is None:
         raise InputError(f"override node_network_bandwidth: {cluster.name} has no network")
-    share = overridden(value / (cluster.nics * joint.count), f"{value:g} bytes/s per node")
-    changed = replace(joint, bandwidth=share)
-    return replace(cluster, joints=tuple(changed if j is joint else j for j in cluster.joints))
+    share = overridden(value / (cluster.nics * link.count), f"{value:g} bytes/s per node")
+    changed = replace(link, bandwidth=share)
+    return replace(cluster, links=tuple(changed if j is link else j for j in cluster.links))
 
 
 def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
@@ -94,7 +94,7 @@ def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Clust
     return replace(cluster, domain_nodes=nodes)
 
 
-def _with_chip_figures(cluster: Cluster, figures: Mapping[str, Figure]) -> Cluster:
+def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) -> Cluster:
     return replace(cluster, accelerator=with_figures(cluster.accelerator, figures))
 
 

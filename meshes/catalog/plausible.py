@@ -3,7 +3,7 @@
     slowest that was ever sold <= bandwidth of one physical link, one direction <= fastest on sale
 
 A figure outside is reported with what it looks like: bits (eight times too much), GB/s (1e9 times
-too little), bytes taken for bits (eight times too little), or all links of a joint together.
+too little), bytes taken for bits (eight times too little), or all links of a link together.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ RANGES = {
 
 
 def doubtful_bandwidth(label: str, kind: str, value: float, count: int) -> Iterator[str]:
-    """A warning if `value`, bytes/s of one of `count` links of a joint, is outside the range."""
+    """A warning if `value`, bytes/s of one of `count` links of a link, is outside the range."""
     known = RANGES.get(kind)
     if known is None or value <= 0 or known.low <= value <= known.high:
         return

@@ -15,7 +15,7 @@ def graph_problems(cluster: Cluster) -> Iterator[str]:
         shown = ", ".join(lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
         yield f"{len(lost)} parts cannot be reached from node0/chip0: {shown}; join them"
     fabric = cluster.fabric
-    if fabric is not None and not any(j.parts == ("nic", "leaf") for j in cluster.joints):
-        yield 'a fabric needs a joint with parts = ["nic", "leaf"]: how NICs reach it'
+    if fabric is not None and not any(link.parts == ("nic", "leaf") for link in cluster.links):
+        yield 'a fabric needs a link with parts = ["nic", "leaf"]: how NICs reach it'
     if fabric is not None and fabric.spine_nodes is not None and fabric.hop_latency is None:
         yield "a fabric with spines needs hop_latency: seconds from switch to switch"

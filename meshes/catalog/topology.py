@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.topology_text import ACROSS, BRIDGES, SAME_NODE, Matrix, read_matrix
-from scaling.meshes.cluster import Cluster, Joint
+from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 
 SHARP_CAPABILITY = 9.0  # NVSwitches add up from Hopper on (NVIDIA H100 whitepaper, 2023)
-NVIDIA_SMI = Figure(0, "nvidia-smi topo -m of the machine", "as given")
+NVIDIA_SMI = SourcedValue(0, "nvidia-smi topo -m of the machine", "as given")
 NCCL = "NVIDIA/nccl 2.30.7, src/graph/tuning.cc, low-latency ring steps: NVLink 0.6, PCIe 1.0 us"
 ASSUMED = "assumed by this project: nvidia-smi does not say"
 
@@ -65,7 +65,7 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
     """
     ports, matrix = _ports(accelerator), read_matrix(text)
     sockets, switches = _sockets(matrix), _switches(matrix)
-    nvlink, switched = _nvlink_joints(matrix, ports, accelerator)
+    nvlink, switched = _nvlink_links(matrix, ports, accelerator)
     parts = {
         "chip": len(matrix.gpus),
         "nvswitch": int(switched),
@@ -83,11 +83,11 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
         nodes=1,
         devices_per_node=len(matrix.gpus),
         parts={kind: count for kind, count in parts.items() if count},
-        joints=(*nvlink, *_pcie_joints(matrix, ports, sockets, switches), *_host_joints(sockets)),
-        layout=Figure(len(matrix.gpus), NVIDIA_SMI.source, NVIDIA_SMI.date),
+        links=(*nvlink, *_pcie_links(matrix, ports, sockets, switches), *_host_links(sockets)),
+        layout=SourcedValue(len(matrix.gpus), NVIDIA_SMI.source, NVIDIA_SMI.date),
         # the driver allows GeForce cards to reach each other over NVLink only
         peer_access=linked or "GeForce" not in accelerator.title,
-        switch_reduction=switched and (accelerator.compute_capability or 0) >= SHARP_CAPABILITY,
+        has_nvls=switched and (accelerator.compute_capability or 0) >= SHARP_CAPABILITY,
     )
 
 
@@ -152,20 +152,22 @@ def _groups(devices: Iterable[str], together: Callable[[str, str], bool]) -> Gro
     )
 
 
-def _nvlink_joints(
+def _nvlink_links(
     matrix: Matrix, ports: Ports, accelerator: Accelerator
-) -> tuple[list[Joint], bool]:
-    """The joints of NVLink, and whether they go to an NVSwitch."""
+) -> tuple[list[LinkSpec], bool]:
+    """The links of NVLink, and whether they go to an NVSwitch."""
     counts = _link_counts(matrix)
     needed = [sum(n for pair, n in counts.items() if i in pair) for i in range(len(matrix.gpus))]
-    bandwidth = Figure(ports.nvlink, ports.source, ports.date)
+    bandwidth = SourcedValue(ports.nvlink, ports.source, ports.date)
     if max(needed) <= ports.nvlinks:
-        step = Figure(0.6e-6, NCCL, "2026-06", "one step, which crosses one link")
-        joints = []
+        step = SourcedValue(0.6e-6, NCCL, "2026-06", "one step, which crosses one link")
+        links = []
         for size in sorted(set(counts.values())):
             pairs = tuple(pair for pair, n in counts.items() if n == size)
-            joints.append(Joint(("chip", "chip"), "nvlink", "pairs", bandwidth, step, size, pairs))
-        return joints, False
+            links.append(
+                LinkSpec(("chip", "chip"), "nvlink", "pairs", bandwidth, step, size, pairs)
+            )
+        return links, False
     each = set(counts.values())
     everyone = len(matrix.gpus) * (len(matrix.gpus) - 1) // 2
     if len(each) > 1 or len(counts) < everyone or min(each) > ports.nvlinks:
@@ -173,8 +175,8 @@ def _nvlink_joints(
             f"the NV# entries need {max(needed)} links of one GPU; {accelerator.name} has "
             f"{ports.nvlinks}, and through an NVSwitch every pair would show the same number"
         )
-    half = Figure(0.3e-6, NCCL, "2026-06", "half a step, which crosses two links")
-    return [Joint(("chip", "nvswitch"), "nvlink", "block", bandwidth, half, each.pop())], True
+    half = SourcedValue(0.3e-6, NCCL, "2026-06", "half a step, which crosses two links")
+    return [LinkSpec(("chip", "nvswitch"), "nvlink", "block", bandwidth, half, each.pop())], True
 
 
 def _link_counts(matrix: Matrix) -> dict[tuple[int, int], int]:
@@ -184,7 +186,7 @@ def _link_counts(matrix: Matrix) -> dict[tuple[int, int], int]:
     return {pair: links for pair, links in pairs.items() if links}
 
 
-def _pcie_joints(matrix: Matrix, ports: Ports, sockets: Groups, switches: Groups) -> list[Joint]:
+def _pcie_links(matrix: Matrix, ports: Ports, sockets: Groups, switches: Groups) -> list[LinkSpec]:
     """From GPUs and NICs to their PCIe switch if they have one, else to their socket."""
     kinds = {"chip": matrix.gpus, "nic": matrix.nics}
     links: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -200,25 +202,25 @@ def _pcie_joints(matrix: Matrix, ports: Ports, sockets: Groups, switches: Groups
         assert socket is not None
         links.setdefault(("pcie_switch", "socket"), []).append((i, socket))
     note = f"16 lanes of PCIe {ports.pcie_generation}.0, what the GPU is specified for"
-    bandwidth = Figure(PCIE_X16[ports.pcie_generation], ASSUMED, "2026-11", note)
-    quarter = Figure(0.25e-6, NCCL, "2026-06", "a quarter of a step by way of the socket")
-    half = Figure(0.5e-6, NCCL, "2026-06", "half of a step by way of the socket")
+    bandwidth = SourcedValue(PCIE_X16[ports.pcie_generation], ASSUMED, "2026-11", note)
+    quarter = SourcedValue(0.25e-6, NCCL, "2026-06", "a quarter of a step by way of the socket")
+    half = SourcedValue(0.5e-6, NCCL, "2026-06", "half of a step by way of the socket")
     return [
-        Joint(ends, "pcie", "pairs", bandwidth, half if ends == ("chip", "socket") else quarter,
+        LinkSpec(ends, "pcie", "pairs", bandwidth, half if ends == ("chip", "socket") else quarter,
               pairs=tuple(pairs))
         for ends, pairs in links.items()
     ]  # fmt: skip
 
 
-def _host_joints(sockets: Groups) -> list[Joint]:
+def _host_links(sockets: Groups) -> list[LinkSpec]:
     """Sockets to their memory and to each other; nothing of them is known."""
-    none = Figure(0.0, NCCL, "2026-06", "contained in the PCIe step")
-    memory = Figure(25.6e9, ASSUMED, "2026-11", "8 channels of DDR4-3200")
-    upi = Figure(22.4e9, ASSUMED, "2026-11", "3 UPI links of 11.2 GT/s x 2 bytes")
-    joints = [Joint(("socket", "memory"), "memory", "block", memory, none, 8)]
+    none = SourcedValue(0.0, NCCL, "2026-06", "contained in the PCIe step")
+    memory = SourcedValue(25.6e9, ASSUMED, "2026-11", "8 channels of DDR4-3200")
+    upi = SourcedValue(22.4e9, ASSUMED, "2026-11", "3 UPI links of 11.2 GT/s x 2 bytes")
+    links = [LinkSpec(("socket", "memory"), "memory", "block", memory, none, 8)]
     if len(sockets) > 1:
-        joints.append(Joint(("socket", "socket"), "upi", "all", upi, none, 3))
-    return joints
+        links.append(LinkSpec(("socket", "socket"), "upi", "all", upi, none, 3))
+    return links
 
 
 def _number(groups: Groups, device: str) -> int | None:

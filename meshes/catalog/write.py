@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scaling.meshes.cluster import Cluster, Fabric, Joint
-from scaling.meshes.provenance import Figure, Source
+from scaling.meshes.cluster import Cluster, Fabric, LinkSpec
+from scaling.meshes.provenance import Source, SourcedValue
 from scaling.meshes.torus import Torus
 
 Keys = dict[Source, str]  # the short name of each source
@@ -34,7 +34,7 @@ def _top(cluster: Cluster) -> dict[str, str | bool]:
     flags: dict[str, tuple[str | bool, str | bool]] = {
         "peer_access": (cluster.peer_access, True),
         "virtual_devices": (cluster.virtual_devices, False),
-        "switch_reduction": (cluster.switch_reduction, False),
+        "has_nvls": (cluster.has_nvls, False),
         "cpu": (cluster.cpu, ""),
     }
     names: dict[str, str | bool] = {
@@ -55,25 +55,25 @@ def _source(source: Source, key: str) -> Iterator[str]:
 
 def _body(cluster: Cluster, keys: Keys) -> Iterator[list[str]]:
     yield ["[parts]", *(f"{kind} = {count}" for kind, count in cluster.parts.items()), ""]
-    for joint in cluster.joints:
-        yield [*_joint(joint, keys), ""]
+    for link in cluster.links:
+        yield [*_link(link, keys), ""]
     if cluster.torus is not None:
         yield [*_torus(cluster.torus, keys), ""]
     if cluster.fabric is not None:
         yield _fabric(cluster.fabric, keys)
 
 
-def _joint(joint: Joint, keys: Keys) -> Iterator[str]:
-    yield "[[joints]]"
-    yield f"parts = {_text(list(joint.parts))}"
-    yield f"kind = {_text(joint.kind)}"
-    if joint.wiring != "block":
-        yield f"wiring = {_text(joint.wiring)}"
-    if joint.pairs:
-        yield f"pairs = {_text([list(pair) for pair in joint.pairs])}"
-    if joint.count > 1:
-        yield f"count = {joint.count}"
-    for name, figure in (("bandwidth", joint.bandwidth), ("latency", joint.latency)):
+def _link(link: LinkSpec, keys: Keys) -> Iterator[str]:
+    yield "[[links]]"
+    yield f"parts = {_text(list(link.parts))}"
+    yield f"kind = {_text(link.kind)}"
+    if link.wiring != "block":
+        yield f"wiring = {_text(link.wiring)}"
+    if link.pairs:
+        yield f"pairs = {_text([list(pair) for pair in link.pairs])}"
+    if link.count > 1:
+        yield f"count = {link.count}"
+    for name, figure in (("bandwidth", link.bandwidth), ("latency", link.latency)):
         if figure is not None:
             yield f"{name} = {_figure(figure, keys)}"
 
@@ -81,23 +81,24 @@ def _joint(joint: Joint, keys: Keys) -> Iterator[str]:
 def _torus(torus: Torus, keys: Keys) -> Iterator[str]:
     yield "[torus]"
     for name, value in vars(torus).items():
-        yield f"{name} = {_figure(value, keys) if isinstance(value, Figure) else _text(value)}"
+        text = _figure(value, keys) if isinstance(value, SourcedValue) else _text(value)
+        yield f"{name} = {text}"
 
 
 def _fabric(fabric: Fabric, keys: Keys) -> list[str]:
     stated = {name: value for name, value in vars(fabric).items() if value is not None}
     return ["[fabric]"] + [
-        f"{name} = {_figure(value, keys) if isinstance(value, Figure) else _text(value)}"
+        f"{name} = {_figure(value, keys) if isinstance(value, SourcedValue) else _text(value)}"
         for name, value in stated.items()
     ]
 
 
-def _figure(figure: Figure, keys: Keys) -> str:
+def _figure(figure: SourcedValue, keys: Keys) -> str:
     note = f", note = {_text(figure.note)}" if figure.note else ""
     return f"{{ value = {figure.value!r}, source = {_text(_key(figure, keys))}{note} }}"
 
 
-def _key(figure: Figure, keys: Keys) -> str:
+def _key(figure: SourcedValue, keys: Keys) -> str:
     """The short name of a figure's source, a new one if it is new."""
     source = Source(figure.source, figure.date, figure.url, figure.seen)
     return keys.setdefault(source, f"source{len(keys) + 1}")

@@ -14,7 +14,7 @@ from scaling.report.cluster import addresses, as_json, sources, tree
 from scaling.simulate.resolve import parsed_overrides
 
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
-For more than one host add a joint with parts = ["nic", "leaf"], kind = "network" and the speed of
+For more than one host add a link with parts = ["nic", "leaf"], kind = "network" and the speed of
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
 
 

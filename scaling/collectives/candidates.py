@@ -67,7 +67,7 @@ def ways_of(
     for algorithm in _candidates(kind, profile, asked, where):
         carried = loads_of(kind, where, algorithm, skew)
         units = _units(carried)
-        reason = refusal(algorithm, kind, units, cluster.switch_reduction)
+        reason = refusal(algorithm, kind, units, cluster.has_nvls)
         if not reason and cluster.torus is not None and algorithm not in ON_TORUS:
             reason = f"{algorithm} does not run on a torus; what does: {', '.join(ON_TORUS)}"
         if reason and asked != "auto":

@@ -124,8 +124,8 @@ def _least(kind: CollectiveKind, where: Placed, skew: float = 1.0) -> float:
 def _adds(uplink: Uplink, cluster: Cluster) -> bool:
     """Whether the switch at the end of an uplink can add up what passes through it."""
     if uplink.link == "network":
-        return cluster.fabric is not None and cluster.fabric.reduction
-    return uplink.innermost and cluster.switch_reduction
+        return cluster.fabric is not None and cluster.fabric.has_sharp
+    return uplink.innermost and cluster.has_nvls
 
 
 def _measured(

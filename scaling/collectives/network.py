@@ -12,7 +12,14 @@ import numpy as np
 
 from scaling.collectives.traffic import Places, Uplink
 from scaling.collectives.wiring import bandwidth_of, path_latency
-from scaling.meshes.cluster import Cluster, Joint, Level, level_nodes, network_joint, whole_domains
+from scaling.meshes.cluster import (
+    Cluster,
+    Level,
+    LinkSpec,
+    level_nodes,
+    network_link,
+    whole_domains,
+)
 
 BETWEEN_CHIPS = ("nvlink", "xgmi", "ici")  # links that do not lead out of a node
 
@@ -28,12 +35,12 @@ SLICE = "NICs of a slice"
 def network_uplinks(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     """NICs, leaves and spines: an uplink for every level below the highest."""
     nodes = _levels(cluster)
-    joint, fabric = network_joint(cluster), cluster.fabric
-    if len(nodes) == 1 or joint is None or fabric is None:
+    link, fabric = network_link(cluster), cluster.fabric
+    if len(nodes) == 1 or link is None or fabric is None:
         return []
     everywhere = np.zeros_like(devices)
     units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
-    nic, chip = _nic(cluster, joint), _host_link(cluster)
+    nic, chip = _nic(cluster, link), _host_link(cluster)
     own = min(max(1.0, cluster.nics / cluster.devices_per_node) * nic, chip)
     node = min(cluster.nics * nic, cluster.devices_per_node * chip)
     one_chip = Places(units[0], devices, everywhere, units[0])
@@ -100,9 +107,9 @@ def _switch_layers(cluster: Cluster, nodes: int) -> int:
     return int(nodes > whole_domains(cluster, int(cluster.fabric.leaf_nodes.value))) + above_spines
 
 
-def _nic(cluster: Cluster, network: Joint) -> float:
+def _nic(cluster: Cluster, network: LinkSpec) -> float:
     """bytes/s of one NIC: of its ports, or of its links into the node where those are less."""
-    inwards = [j for j in cluster.joints if "nic" in j.parts and j.kind != "network"]
+    inwards = [j for j in cluster.links if "nic" in j.parts and j.kind != "network"]
     if not inwards:
         return bandwidth_of(cluster, network)
     found = sum(
@@ -113,12 +120,12 @@ def _nic(cluster: Cluster, network: Joint) -> float:
 
 def _host_link(cluster: Cluster) -> float:
     """bytes/s out of one chip by all links that do not lead to other chips."""
-    joints = [j for j in cluster.joints if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
-    return sum(bandwidth_of(cluster, j) for j in joints) or float("inf")
+    links = [j for j in cluster.links if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
+    return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
 
 
-def _wires(cluster: Cluster, joint: Joint) -> int:
-    """How often a joint is there in one host."""
-    first, second = (cluster.parts[part] for part in joint.parts)
-    counts = {"pairs": len(joint.pairs), "all": first * second, "block": max(first, second)}
-    return counts[joint.wiring]
+def _wires(cluster: Cluster, link: LinkSpec) -> int:
+    """How often a link is there in one host."""
+    first, second = (cluster.parts[part] for part in link.parts)
+    counts = {"pairs": len(link.pairs), "all": first * second, "block": max(first, second)}
+    return counts[link.wiring]

@@ -17,8 +17,8 @@ from scaling.collectives.contention import Places, chip_sets, in_order
 from scaling.collectives.network import network_uplinks
 from scaling.collectives.torus import grid_of
 from scaling.collectives.traffic import Uplink
-from scaling.collectives.wiring import bandwidth_of, joint_of, latency_of, path_latency
-from scaling.meshes.cluster import Cluster, Joint, torus_joint
+from scaling.collectives.wiring import bandwidth_of, latency_of, link_of, path_latency
+from scaling.meshes.cluster import Cluster, LinkSpec, torus_link
 from scaling.meshes.rings import FAST, direct_links, ring_count
 from scaling.meshes.torus import Torus
 
@@ -50,7 +50,7 @@ def uplinks(cluster: Cluster, rings: bool = False) -> tuple[Uplink, ...]:
 
 def have_rings(cluster: Cluster, groups: np.ndarray) -> bool:
     """Whether links between pairs of chips hold a ring of every group's members in each node."""
-    if _nvlink(cluster) is not None or not _paired_joints(cluster):
+    if _nvlink(cluster) is not None or not _paired_links(cluster):
         return False
     links, n = direct_links(cluster, FAST), cluster.devices_per_node
     flat, members = in_order(groups).ravel(), groups.shape[1]
@@ -63,49 +63,49 @@ def have_rings(cluster: Cluster, groups: np.ndarray) -> bool:
 
 def _paired(cluster: Cluster, island: np.ndarray) -> Uplink:
     """One ring over links between pairs of chips; as fast as the slowest kind of them."""
-    joints, devices = _paired_joints(cluster), np.arange(cluster.devices)
-    joint = min(joints, key=lambda j: j.bandwidth.value)  # type: ignore[union-attr]
+    links, devices = _paired_links(cluster), np.arange(cluster.devices)
+    link = min(links, key=lambda j: j.bandwidth.value)  # type: ignore[union-attr]
     used = cluster.devices_per_node
-    assert joint.bandwidth is not None
+    assert link.bandwidth is not None
     places = Places(devices, devices, island, island)
     return Uplink(
-        f"{NAMES[joint.kind]} of a chip",
-        joint.kind,  # type: ignore[arg-type]
-        joint.bandwidth.value,
-        max(latency_of(cluster, j) for j in joints),
+        f"{NAMES[link.kind]} of a chip",
+        link.kind,  # type: ignore[arg-type]
+        link.bandwidth.value,
+        max(latency_of(cluster, j) for j in links),
         places,
         innermost=True,
         paired=tuple(row[:used] for row in direct_links(cluster, FAST)[:used]),
     )
 
 
-def _paired_joints(cluster: Cluster) -> list[Joint]:
-    return [j for j in cluster.joints if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
+def _paired_links(cluster: Cluster) -> list[LinkSpec]:
+    return [j for j in cluster.links if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
 
 
 def _ici(cluster: Cluster, torus: Torus, island: np.ndarray) -> Uplink:
     """One link from a chip to the next; a group counts those of its dimensions."""
-    joint, devices = torus_joint(torus), np.arange(cluster.devices)
+    link, devices = torus_link(torus), np.arange(cluster.devices)
     places = Places(devices, devices, island, island)
-    bandwidth, hop = bandwidth_of(cluster, joint), latency_of(cluster, joint)
+    bandwidth, hop = bandwidth_of(cluster, link), latency_of(cluster, link)
     return Uplink("ICI link of a chip", "ici", bandwidth, hop, places, grid=grid_of(cluster))
 
 
-def _nvlink(cluster: Cluster) -> Joint | None:
-    """The joint by which every chip reaches every other: bridges between pairs do not."""
-    joints = [j for j in cluster.joints if j.kind in FAST]
-    return next((j for j in joints if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
+def _nvlink(cluster: Cluster) -> LinkSpec | None:
+    """The link by which every chip reaches every other: bridges between pairs do not."""
+    links = [j for j in cluster.links if j.kind in FAST]
+    return next((j for j in links if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
 
 
-def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
+def _fast(cluster: Cluster, link: LinkSpec, island: np.ndarray) -> Uplink:
     """A chip's links to a switch, or to each of the others: then a group uses those among it."""
     devices = np.arange(cluster.devices)
-    peers = 0 if joint.parts[1] == "nvswitch" else cluster.devices_per_node - 1
+    peers = 0 if link.parts[1] == "nvswitch" else cluster.devices_per_node - 1
     return Uplink(
-        f"{NAMES[joint.kind]} of a chip",
-        joint.kind,  # type: ignore[arg-type]
-        max(1, peers) * bandwidth_of(cluster, joint),
-        (1 if peers else 2) * latency_of(cluster, joint),
+        f"{NAMES[link.kind]} of a chip",
+        link.kind,  # type: ignore[arg-type]
+        max(1, peers) * bandwidth_of(cluster, link),
+        (1 if peers else 2) * latency_of(cluster, link),
         Places(devices, devices, island, island),
         innermost=True,
         peers=peers,
@@ -114,20 +114,20 @@ def _fast(cluster: Cluster, joint: Joint, island: np.ndarray) -> Uplink:
 
 def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     """The link of each chip, and that of the switch above it, unless its NICs are below it too."""
-    joint = joint_of(cluster, "chip", "pcie")
+    link = link_of(cluster, "chip", "pcie")
     everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
     staged = not cluster.peer_access
     step = 2 * path_latency(cluster, "chip", "socket")
     own = Places(devices, devices, everywhere, node)
-    chip = Uplink("PCIe of a chip", "pcie", bandwidth_of(cluster, joint), step, own, staged)
-    if joint.parts[1] != "pcie_switch":
+    chip = Uplink("PCIe of a chip", "pcie", bandwidth_of(cluster, link), step, own, staged)
+    if link.parts[1] != "pcie_switch":
         return [chip, *_sockets(cluster, devices)]
-    upwards = joint_of(cluster, "pcie_switch", "pcie", "socket")
+    upwards = link_of(cluster, "pcie_switch", "pcie", "socket")
     switches = cluster.parts["pcie_switch"]
     below = devices % cluster.devices_per_node * switches // cluster.parts["chip"]
     switch = node * switches + below
     unit = switch if cluster.peer_access else devices
-    beside = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.joints)
+    beside = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.links)
     shared = Places(unit, switch, node if beside else everywhere, node)
     bandwidth = bandwidth_of(cluster, upwards)
     switch_link = Uplink("PCIe of a switch", "pcie", bandwidth, 0.0, shared, staged)
@@ -137,11 +137,11 @@ def _pcie(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
 def _sockets(cluster: Cluster, devices: np.ndarray) -> list[Uplink]:
     """What joins the sockets of a node, for traffic between their chips; one hop with PCIe's."""
     sockets = cluster.parts.get("socket", 1)
-    joint = next((j for j in cluster.joints if j.parts == ("socket", "socket")), None)
-    if sockets == 1 or joint is None:
+    link = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
+    if sockets == 1 or link is None:
         return []
     node, chip = np.divmod(devices, cluster.devices_per_node)
     socket = node * sockets + chip * sockets // cluster.parts["chip"]
-    bandwidth = (sockets - 1) * bandwidth_of(cluster, joint)
+    bandwidth = (sockets - 1) * bandwidth_of(cluster, link)
     places = Places(socket, socket, node, node)
     return [Uplink("links between sockets", "pcie", bandwidth, 0.0, places)]

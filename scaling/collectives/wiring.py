@@ -1,6 +1,6 @@
 """Links of a cluster by the parts that they join: which there are, and what they are rated at."""
 
-from scaling.meshes.cluster import Cluster, Joint
+from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError
 
 
@@ -9,43 +9,43 @@ def path_latency(cluster: Cluster, start: str, goal: str) -> float:
     reached = {start: 0.0}
     frontier = [start]
     while frontier and goal not in reached:
-        steps = [(p, j) for p in frontier for j in cluster.joints if p in j.parts]
+        steps = [(p, j) for p in frontier for j in cluster.links if p in j.parts]
         frontier = []
-        for part, joint in steps:
-            other = joint.parts[1] if joint.parts[0] == part else joint.parts[0]
-            if other not in reached and joint.kind != "nvlink":
-                reached[other] = reached[part] + latency_of(cluster, joint)
+        for part, link in steps:
+            other = link.parts[1] if link.parts[0] == part else link.parts[0]
+            if other not in reached and link.kind != "nvlink":
+                reached[other] = reached[part] + latency_of(cluster, link)
                 frontier.append(other)
     if goal not in reached:
         raise InputError(f"{cluster.name}: no link leads from a {start} to a {goal}")
     return reached[goal]
 
 
-def joint_of(cluster: Cluster, part: str, kind: str, other: str | None = None) -> Joint:
-    """The joint of that kind that starts from `part`."""
-    for joint in cluster.joints:
-        if joint.kind == kind and joint.parts[0] == part and other in (None, joint.parts[1]):
-            return joint
+def link_of(cluster: Cluster, part: str, kind: str, other: str | None = None) -> LinkSpec:
+    """The link of that kind that starts from `part`."""
+    for link in cluster.links:
+        if link.kind == kind and link.parts[0] == part and other in (None, link.parts[1]):
+            return link
     raise InputError(
         f"{cluster.name}: no {kind} link from a {part} that could join all chips of a node; "
         "`host` has none before `scaling calibrate`"
     )
 
 
-def bandwidth_of(cluster: Cluster, joint: Joint) -> float:
+def bandwidth_of(cluster: Cluster, link: LinkSpec) -> float:
     """bytes/s of a pair of parts, one direction; InputError where nobody measured it."""
-    if joint.total_bandwidth is None:
-        raise InputError(_unmeasured(cluster, joint))
-    return joint.total_bandwidth
+    if link.total_bandwidth is None:
+        raise InputError(_unmeasured(cluster, link))
+    return link.total_bandwidth
 
 
-def latency_of(cluster: Cluster, joint: Joint) -> float:
+def latency_of(cluster: Cluster, link: LinkSpec) -> float:
     """Seconds over one of its links; InputError where nobody measured it."""
-    if joint.latency is None:
-        raise InputError(_unmeasured(cluster, joint))
-    return joint.latency.value
+    if link.latency is None:
+        raise InputError(_unmeasured(cluster, link))
+    return link.latency.value
 
 
-def _unmeasured(cluster: Cluster, joint: Joint) -> str:
-    ends = " - ".join(joint.parts)
+def _unmeasured(cluster: Cluster, link: LinkSpec) -> str:
+    ends = " - ".join(link.parts)
     return f"{cluster.name}: the links {ends} have no figures yet; run `scaling calibrate`"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.cluster import Cluster, Fabric, Joint, level_nodes, torus_joint, torus_shape
-from scaling.meshes.provenance import Figure
+from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, torus_link, torus_shape
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
 
@@ -34,7 +34,7 @@ def tree(cluster: Cluster) -> str:
         (
             "node",
             _node_line(cluster),
-            [_joint_line(j) for j in cluster.joints if "leaf" not in j.parts],
+            [_link_line(link) for link in cluster.links if "leaf" not in link.parts],
         ),
         *_fabric_branches(cluster),
     ]
@@ -68,21 +68,21 @@ def addresses(cluster: Cluster) -> str:
     return "\n".join(f"{title}\n    {url}" for title, url in found.items())
 
 
-def figures(cluster: Cluster) -> Iterator[tuple[str, Figure]]:
+def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     """(name, figure) of everything that the cluster states."""
     yield "chips per node and wiring", cluster.layout
     for name, figure in cluster.accelerator.figures.items():
         yield f"{cluster.accelerator.name}: {name}", figure
-    for joint in cluster.joints:
-        for name, value in (("bandwidth", joint.bandwidth), ("latency", joint.latency)):
+    for link in cluster.links:
+        for name, value in (("bandwidth", link.bandwidth), ("latency", link.latency)):
             if value is not None:
-                yield f"{_joint_name(cluster, joint)}: {name}", value
+                yield f"{_link_name(cluster, link)}: {name}", value
     if cluster.torus is not None:
         yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
         yield "ici chip - chip: latency", cluster.torus.hop_latency
     if cluster.fabric is not None:
         for name, value in vars(cluster.fabric).items():
-            if isinstance(value, Figure):
+            if isinstance(value, SourcedValue):
                 yield f"fabric: {name}", value
 
 
@@ -101,10 +101,10 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "nics_per_node": cluster.nics,
         "node_network_bandwidth": cluster.node_network_bandwidth,
         "levels": level_nodes(cluster),
-        "links": [_joint_json(joint) for joint in cluster.joints],
-        "switch_reduction": cluster.switch_reduction,
+        "links": [_link_json(link) for link in cluster.links],
+        "has_nvls": cluster.has_nvls,
         "transport": "" if cluster.fabric is None else cluster.fabric.transport,
-        "fabric_reduction": cluster.fabric is not None and cluster.fabric.reduction,
+        "has_sharp": cluster.fabric is not None and cluster.fabric.has_sharp,
         "torus": None if cluster.torus is None else _torus_json(cluster, cluster.torus),
         "figures": {name: vars(figure) for name, figure in figures(cluster)},
     }
@@ -146,7 +146,7 @@ def _node_line(cluster: Cluster) -> str:
     parts = ", ".join(f"{count} {kind}" for kind, count in cluster.parts.items())
     unused = cluster.parts["chip"] - cluster.devices_per_node
     used = f"; {cluster.devices_per_node} chip and {cluster.nics} nic used" if unused else ""
-    reduces = "; the switch can reduce" if cluster.switch_reduction else ""
+    reduces = "; the switch can reduce" if cluster.has_nvls else ""
     return (
         parts
         + used
@@ -155,24 +155,24 @@ def _node_line(cluster: Cluster) -> str:
     )
 
 
-def _joint_name(cluster: Cluster, joint: Joint) -> str:
+def _link_name(cluster: Cluster, link: LinkSpec) -> str:
     """`pcie chip - socket`; links of one kind in bundles of several sizes say which: `x2`."""
-    alike = [j for j in cluster.joints if (j.kind, j.parts) == (joint.kind, joint.parts)]
-    bundle = f" x{joint.count}" if len(alike) > 1 else ""
-    return f"{joint.kind} {' - '.join(joint.parts)}{bundle}"
+    alike = [j for j in cluster.links if (j.kind, j.parts) == (link.kind, link.parts)]
+    bundle = f" x{link.count}" if len(alike) > 1 else ""
+    return f"{link.kind} {' - '.join(link.parts)}{bundle}"
 
 
-def _joint_line(joint: Joint) -> str:
-    text = f"{' - '.join(joint.parts):<22} {joint.kind:<8} {_speed(joint)}"
-    return f"{text}, {len(joint.pairs)} pairs" if len(joint.pairs) > 1 else text
+def _link_line(link: LinkSpec) -> str:
+    text = f"{' - '.join(link.parts):<22} {link.kind:<8} {_speed(link)}"
+    return f"{text}, {len(link.pairs)} pairs" if len(link.pairs) > 1 else text
 
 
-def _speed(joint: Joint) -> str:
-    if joint.bandwidth is None or joint.total_bandwidth is None or joint.latency is None:
+def _speed(link: LinkSpec) -> str:
+    if link.bandwidth is None or link.total_bandwidth is None or link.latency is None:
         return UNMEASURED
-    total = format_rate(joint.total_bandwidth)
-    many = f"{joint.count} x {format_rate(joint.bandwidth.value)} = " if joint.count > 1 else ""
-    return f"{many}{total}, {format_time(joint.latency.value)}"
+    total = format_rate(link.total_bandwidth)
+    many = f"{link.count} x {format_rate(link.bandwidth.value)} = " if link.count > 1 else ""
+    return f"{many}{total}, {format_time(link.latency.value)}"
 
 
 Branch = tuple[str, str, list[str]]
@@ -187,9 +187,9 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
         yield "domain", f"{cluster.domain_nodes} nodes share the NVSwitch", []
     if fabric is None:
         return
-    network = [_joint_line(j) for j in cluster.joints if "leaf" in j.parts]
+    network = [_link_line(link) for link in cluster.links if "leaf" in link.parts]
     wiring = "one leaf per rail" if fabric.rails else "one leaf"
-    reduces = "; its switches can reduce" if fabric.reduction else ""
+    reduces = "; its switches can reduce" if fabric.has_sharp else ""
     other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
     words = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
     yield "leaf", words, network
@@ -206,10 +206,10 @@ def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
     rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
     nodes = f"{cluster.domain_nodes} node{'s' * (cluster.domain_nodes > 1)}"
     text = f"{nodes} in a slice of {shape_text(shape)} chips, {rings}"
-    return text, [_joint_line(torus_joint(torus))]
+    return text, [_link_line(torus_link(torus))]
 
 
-def _layer(nodes: int, oversubscription: Figure | None) -> str:
+def _layer(nodes: int, oversubscription: SourcedValue | None) -> str:
     ratio = oversubscription.value if oversubscription else 1.0
     return f"{nodes} nodes, {'full bisection' if ratio == 1 else f'{ratio:g}:1 oversubscribed'}"
 
@@ -231,11 +231,11 @@ def _torus_json(cluster: Cluster, torus: Torus) -> dict[str, Any]:
     }
 
 
-def _joint_json(joint: Joint) -> dict[str, Any]:
+def _link_json(link: LinkSpec) -> dict[str, Any]:
     return {
-        "parts": list(joint.parts),
-        "kind": joint.kind,
-        "count": joint.count,
-        "bandwidth": joint.total_bandwidth,
-        "latency": joint.latency.value if joint.latency else None,
+        "parts": list(link.parts),
+        "kind": link.kind,
+        "count": link.count,
+        "bandwidth": link.total_bandwidth,
+        "latency": link.latency.value if link.latency else None,
     }

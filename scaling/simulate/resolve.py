@@ -14,7 +14,7 @@ from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.xla_target import xla_target_text
 from scaling.parallelism.checks import check_trainable
@@ -214,7 +214,9 @@ def _sized(cluster: Cluster, run: Run) -> Cluster:
     chip = cluster.accelerator
     if chip.memory is None:
         bytes_of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        share = Figure(bytes_of_host / devices, "this machine's memory, shared by its devices", "")
+        share = SourcedValue(
+            bytes_of_host / devices, "this machine's memory, shared by its devices", ""
+        )
         chip = with_figures(chip, {"memory": share, "usable_memory": share})
     parts = {**cluster.parts, "chip": devices}
     return replace(cluster, accelerator=chip, devices_per_node=devices, parts=parts)

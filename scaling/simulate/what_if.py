@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scaling.meshes.accelerator import with_figures
-from scaling.meshes.cluster import Cluster, Joint
+from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Figure, overridden
+from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.profiles.profile import CollectiveFit, Profile
 
-DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of joints from chip to chip
+DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
 TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
 
 
@@ -65,18 +65,18 @@ def _parsed(text: str) -> tuple[str, float]:
 
 def _link(kind: str) -> "Change":
     def change(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-        kinds = [joint.kind for joint in cluster.joints]
+        kinds = [link.kind for link in cluster.links]
         if kind not in kinds:
             raise InputError(f"--what-if {kind}: {cluster.name} has no such links")
-        joints = tuple(
+        links = tuple(
             replace(j, bandwidth=_times(j.bandwidth, factor)) if j.kind == kind else j
-            for j in cluster.joints
+            for j in cluster.links
         )
         measured = tuple(
             _faster(fit, factor) if carrier(cluster, fit.ranks) == kind else fit
             for fit in profile.collectives
         )
-        return replace(cluster, joints=joints), replace(profile, collectives=measured)
+        return replace(cluster, links=links), replace(profile, collectives=measured)
 
     return change
 
@@ -86,18 +86,18 @@ def carrier(cluster: Cluster, ranks: int) -> str:
 
     Direct links, or a switch of them, where they join so many chips; else the way over PCIe.
     """
-    for joint in cluster.joints:
-        if joint.parts in DIRECT and _joined(joint, cluster.parts["chip"]) >= ranks:
-            return joint.kind
+    for link in cluster.links:
+        if link.parts in DIRECT and _joined(link, cluster.parts["chip"]) >= ranks:
+            return link.kind
     return "pcie"
 
 
-def _joined(joint: Joint, chips: int) -> int:
-    """The most chips of which each can reach each other over links of this joint alone."""
-    if joint.wiring != "pairs":
+def _joined(link: LinkSpec, chips: int) -> int:
+    """Size of the largest group of chips that these links alone connect."""
+    if link.wiring != "pairs":
         return chips
     group = {chip: {chip} for chip in range(chips)}
-    for first, second in joint.pairs:
+    for first, second in link.pairs:
         together = group[first] | group[second]
         group |= dict.fromkeys(together, together)
     return max(map(len, group.values()))
@@ -110,8 +110,8 @@ def _faster(fit: CollectiveFit, factor: float) -> CollectiveFit:
 
 
 def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    def slower(joint: Joint) -> Joint:
-        return replace(joint, latency=_times(joint.latency, factor))
+    def slower(link: LinkSpec) -> LinkSpec:
+        return replace(link, latency=_times(link.latency, factor))
 
     fabric = cluster.fabric
     if fabric is not None:
@@ -120,11 +120,11 @@ def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster
     if torus is not None:
         hop = overridden(factor * torus.hop_latency.value, f"x{factor:g}")
         torus = replace(torus, hop_latency=hop)
-    links = tuple(replace(f, alpha=f.alpha * factor, step=f.step * factor) for f in profile.links)
+    fits = tuple(replace(f, alpha=f.alpha * factor, step=f.step * factor) for f in profile.links)
     measured = tuple(replace(f, alpha=f.alpha * factor) for f in profile.collectives)
-    joints = tuple(map(slower, cluster.joints))
-    cluster = replace(cluster, joints=joints, fabric=fabric, torus=torus)
-    return cluster, replace(profile, links=links, collectives=measured)
+    links = tuple(map(slower, cluster.links))
+    cluster = replace(cluster, links=links, fabric=fabric, torus=torus)
+    return cluster, replace(profile, links=fits, collectives=measured)
 
 
 def _peak(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
@@ -164,7 +164,7 @@ def _launch(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster,
     return cluster, replace(profile, matmul=matmul, attention=attention, memory=memory)
 
 
-def _times(figure: Figure | None, factor: float) -> Figure | None:
+def _times(figure: SourcedValue | None, factor: float) -> SourcedValue | None:
     return None if figure is None else overridden(factor * figure.value, f"x{factor:g}")
 
 

@@ -73,7 +73,7 @@ def test_q6_reading_the_matrix_and_multiplying_on_one_chip(printed):
 
 def test_q6_from_host_memory_over_pcie(printed):
     """Half a slice of 4 x 4 hangs on each of two hosts, a PCIe link per chip."""
-    (pcie,) = (j for j in catalog.load("tpu-v5e", 2).joints if j.parts == ("chip", "socket"))
+    (pcie,) = (j for j in catalog.load("tpu-v5e", 2).links if j.parts == ("chip", "socket"))
     assert 16e9 / 16 / pcie.total_bandwidth == printed("63e-3", cut=True)
 
 

@@ -25,18 +25,18 @@ date = "2026-11"
 chip = 2
 nvswitch = 1
 nic = 1
-[[joints]]
+[[links]]
 parts = ["chip", "nvswitch"]
 kind = "nvlink"
 count = 18
 bandwidth = { value = 25e9, source = "me" }
 latency = { value = 1e-6, source = "me" }
-[[joints]]
+[[links]]
 parts = ["nic", "nvswitch"]
 kind = "pcie"
 bandwidth = { value = 31.5e9, source = "me" }
 latency = { value = 1e-6, source = "me" }
-[[joints]]
+[[links]]
 parts = ["nic", "leaf"]
 kind = "network"
 bandwidth = { value = 50e9, source = "me" }
@@ -97,8 +97,8 @@ def test_every_catalogue_file_is_called_by_its_name_and_passes_the_check(kind):
 )
 def test_hand_counts_of_bandwidth(name, per_gpu, node_network, gpus):
     cluster = catalog.load(name, nodes=2)
-    chip_joint = next(j for j in cluster.joints if j.parts[0] == "chip")
-    assert chip_joint.total_bandwidth == pytest.approx(per_gpu)
+    chip_link = next(link for link in cluster.links if link.parts[0] == "chip")
+    assert chip_link.total_bandwidth == pytest.approx(per_gpu)
     assert cluster.node_network_bandwidth == pytest.approx(node_network)
     assert cluster.devices == 2 * gpus
 
@@ -223,7 +223,7 @@ def test_check_reports_all_problems_at_once(write):
     [
         ('["nic", "nvswitch"]', '["chip", "nvswitch"]', "1 parts cannot be reached.*nic0"),
         ("nvswitch = 1", "nvswitch = 1\nsocket = 2", "2 parts cannot be reached.*socket0"),
-        ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', "a fabric needs a joint"),
+        ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', "a fabric needs a link"),
         ("value = 1e-6", "value = 1", "looks like microseconds"),
         (
             "[fabric]",

@@ -187,8 +187,8 @@ def test_two_slices_where_one_would_do():
 
 def test_which_switches_can_add_up():
     """NVLink SHARP came with Hopper's NVSwitch; SHARP is in NVIDIA's InfiniBand switches."""
-    switch = {n for n in HEADLINES if catalog.load(n).switch_reduction}
-    fabric = {n for n in HEADLINES if catalog.load(n).fabric.reduction}
+    switch = {n for n in HEADLINES if catalog.load(n).has_nvls}
+    fabric = {n for n in HEADLINES if catalog.load(n).fabric.has_sharp}
     hopper = {"dgx-h100", "dgx-h200", "p5", "p5e", "a3-mega", "nd-h100-v5", "nd-h200-v5"}
     racks = {"gb200-nvl72", "gb300-nvl72"}
     assert switch == hopper | racks | {"dgx-b200"}

@@ -11,7 +11,7 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.meshes import catalog
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 from scaling.report.cluster import MARKS, addresses, figures, sources
 
 ACCELERATORS = sorted(
@@ -42,7 +42,7 @@ MUST_EXIST = (
 CHIPS_WITHOUT_A_CLUSTER = ("p100-sxm", "t4", "rtx2080ti", "tpu-v6e", "trainium1", "trainium2")
 
 
-def stated(name: str) -> list[tuple[str, Figure]]:
+def stated(name: str) -> list[tuple[str, SourcedValue]]:
     """(name, figure) of a cluster of the catalogue, or of a chip."""
     if name in catalog.names():
         return list(figures(catalog.load(name)))

@@ -11,7 +11,7 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import LEVELS, domain_split, level_nodes, level_of
 from scaling.meshes.errors import InputError
 from scaling.meshes.graph import chip_name, expand, unreached
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 
 MEASURED = [name for name in catalog.names() if name != "host"]
 
@@ -84,7 +84,7 @@ def test_a_core_layer_appears_beyond_2048_gpus():
 
 def test_oversubscription_narrows_the_way_up():
     full = catalog.load("dgx-h100", 33)
-    narrow = replace(full.fabric, leaf_oversubscription=Figure(2.0, "test", "2026-11"))
+    narrow = replace(full.fabric, leaf_oversubscription=SourcedValue(2.0, "test", "2026-11"))
     thin = outgoing(replace(full, fabric=narrow))
     assert thin["leaf0.0"]["spine0"] == pytest.approx(0.8e12)
     assert outgoing(full)["leaf0.0"]["spine0"] == pytest.approx(1.6e12)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.cluster import network_joint
+from scaling.meshes.cluster import network_link
 from scaling.meshes.errors import InputError
 from scaling.report.cluster import figures
 
@@ -13,7 +13,7 @@ from scaling.report.cluster import figures
 def test_node_network_bandwidth_is_shared_by_the_nics():
     cluster = catalog.load("dgx-a100", 8, {"node_network_bandwidth": 100e9})
     assert cluster.node_network_bandwidth == 100e9
-    assert network_joint(cluster).bandwidth.value == 100e9 / 8
+    assert network_link(cluster).bandwidth.value == 100e9 / 8
 
 
 @given(st.integers(1, 8), st.floats(1e8, 1e12))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import (
     Torus,
     coordinates,
@@ -17,7 +17,7 @@ from scaling.meshes.torus import (
     wraparound,
 )
 
-LINK, HOP = Figure(90e9, "test", "2026-11"), Figure(1e-6, "test", "2026-11")
+LINK, HOP = SourcedValue(90e9, "test", "2026-11"), SourcedValue(1e-6, "test", "2026-11")
 V5P = Torus((16, 20, 28), (2, 2, 1), 4, LINK, HOP, wrap_whole=True)
 V5E = Torus((16, 16), (2, 4), 16, LINK, HOP)
 

@@ -199,14 +199,14 @@ def mesh_rings(members: Sequence[int]) -> list[list[int]]:
 def has_nvlink(cluster: Cluster) -> bool:
     """Whether chips reach each other without PCIe."""
     return any(
-        joint.kind in ("nvlink", "xgmi") and (joint.parts[1] == "nvswitch" or joint.wiring == "all")
-        for joint in cluster.joints
+        link.kind in ("nvlink", "xgmi") and (link.parts[1] == "nvswitch" or link.wiring == "all")
+        for link in cluster.links
     )
 
 
 def is_mesh(cluster: Cluster) -> bool:
     """Whether every chip has a link to each of the others."""
-    return any(j.parts == ("chip", "chip") and j.wiring == "all" for j in cluster.joints)
+    return any(link.parts == ("chip", "chip") and link.wiring == "all" for link in cluster.links)
 
 
 def switch_name(cluster: Cluster, device: int) -> str:

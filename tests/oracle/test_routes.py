@@ -112,6 +112,6 @@ def test_a_path_has_the_latency_of_its_links():
 
 def test_no_way_is_an_error():
     cluster = catalog.load("dgx-h100", 2)
-    apart = replace(cluster, joints=cluster.joints[:1], fabric=None)
+    apart = replace(cluster, links=cluster.links[:1], fabric=None)
     with pytest.raises(InputError, match="no links lead from node0/chip0 to node1/chip0"):
         Router(apart).path(("node0/chip0", "node1/chip0"))

@@ -112,7 +112,7 @@ def _of(
 
 def _has_nvls(cluster: Cluster, links: Inside, constants: Constants) -> bool:
     enough = len(links.gpus) >= constants.nvls_gpus
-    return cluster.switch_reduction and links.kind == "switch" and enough
+    return cluster.has_nvls and links.kind == "switch" and enough
 
 
 def _has_ll128(

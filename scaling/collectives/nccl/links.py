@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from scaling.collectives.nccl.constants import Hosts, Search
-from scaling.meshes.cluster import Cluster, Joint, network_joint
+from scaling.meshes.cluster import Cluster, LinkSpec, network_link
 from scaling.meshes.rings import Links, direct_links, ring_count
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def inside(
     if len(gpus) == 1:
         return Inside("alone", gpus)
     one = at_least(search.nvlink, capability)
-    switched = next((j for j in cluster.joints if j.parts == ("chip", "nvswitch")), None)
+    switched = next((j for j in cluster.links if j.parts == ("chip", "nvswitch")), None)
     if switched is not None:
         return Inside("switch", gpus, switched.count * one)
     links = _pair_links(cluster)
@@ -81,8 +81,8 @@ def inside(
 def _pair_links(cluster: Cluster) -> Links:
     """NVLinks between every two GPUs of a node that are joined without a switch."""
     chips = range(cluster.parts["chip"])
-    found = [j for j in cluster.joints if j.kind == "nvlink" and j.parts == ("chip", "chip")]
-    everywhere = sum(joint.count for joint in found if joint.wiring == "all")
+    found = [j for j in cluster.links if j.kind == "nvlink" and j.parts == ("chip", "chip")]
+    everywhere = sum(spec.count for spec in found if spec.wiring == "all")
     listed = direct_links(cluster, ("nvlink",))
     return tuple(tuple(listed[i][j] + everywhere * (i != j) for j in chips) for i in chips)
 
@@ -131,20 +131,20 @@ def _capacity(cluster: Cluster, link: tuple, hosts: Hosts) -> float:
     """GB/s of one direction."""
     if link[0] == "socket":
         return socket_speed(cluster, hosts)
-    joint = next((j for j in cluster.joints if j.kind == "pcie" and j.parts[0] == link[0]), None)
-    return pcie_speed(joint)
+    spec = next((j for j in cluster.links if j.kind == "pcie" and j.parts[0] == link[0]), None)
+    return pcie_speed(spec)
 
 
-def pcie_speed(joint: Joint | None) -> float:
+def pcie_speed(spec: LinkSpec | None) -> float:
     """GB/s that NCCL counts for a PCIe link; 0 without one."""
-    return PCIE_SHARE * (joint.total_bandwidth or 0.0) / GB if joint is not None else 0.0
+    return PCIE_SHARE * (spec.total_bandwidth or 0.0) / GB if spec is not None else 0.0
 
 
 def socket_speed(cluster: Cluster, hosts: Hosts) -> float:
     """GB/s that NCCL counts between two sockets, by the make of the CPUs."""
     if cluster.cpu == "intel":
-        joint = next((j for j in cluster.joints if j.parts == ("socket", "socket")), None)
-        rate = joint.bandwidth.value / GB / BYTES_PER_TRANSFER if joint and joint.bandwidth else 0.0
+        spec = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
+        rate = spec.bandwidth.value / GB / BYTES_PER_TRANSFER if spec and spec.bandwidth else 0.0
         return at_least([(int(start), speed) for start, speed in hosts.intel], int(rate + EPSILON))
     return {"amd": hosts.amd, "arm": hosts.arm}.get(cluster.cpu, hosts.unknown)
 
@@ -154,14 +154,14 @@ def nics(cluster: Cluster, gpus: int) -> tuple[float, ...]:
 
     Plugins of clouds join the NICs of a GPU, and so does NCCL those of one card.
     """
-    joint = network_joint(cluster)
-    if joint is None or not cluster.nics:
+    spec = network_link(cluster)
+    if spec is None or not cluster.nics:
         return ()
     per_gpu = cluster.nics / cluster.devices_per_node
     count = max(1, round(min(1.0, per_gpu) * gpus))
-    speed = max(1.0, per_gpu) * (joint.total_bandwidth or 0.0) / GB
-    host = next((j for j in cluster.joints if j.parts[0] == "chip" and j.kind == "pcie"), None)
-    own = next((j for j in cluster.joints if j.parts[0] == "nic" and j.kind == "pcie"), None)
+    speed = max(1.0, per_gpu) * (spec.total_bandwidth or 0.0) / GB
+    host = next((j for j in cluster.links if j.parts[0] == "chip" and j.kind == "pcie"), None)
+    own = next((j for j in cluster.links if j.parts[0] == "nic" and j.kind == "pcie"), None)
     limits = [pcie_speed(host)] if host is not None else []
     limits += [max(1.0, per_gpu) * pcie_speed(own)] if own is not None else []
     return (min([speed, *limits]),) * count
@@ -169,8 +169,8 @@ def nics(cluster: Cluster, gpus: int) -> tuple[float, ...]:
 
 def far_nics(cluster: Cluster, capability: int) -> bool:
     """Whether traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe."""
-    own = next((j for j in cluster.joints if j.parts[0] == "nic" and j.parts[1] != "leaf"), None)
-    coherent = any(j.kind == "c2c" for j in cluster.joints) and capability >= COHERENT
+    own = next((j for j in cluster.links if j.parts[0] == "nic" and j.parts[1] != "leaf"), None)
+    coherent = any(j.kind == "c2c" for j in cluster.links) and capability >= COHERENT
     return own is not None and own.parts[1] == "socket" and not coherent
 
 

@@ -83,13 +83,13 @@ def test_a_dgx_h100_is_the_one_of_the_catalogue():
     same_links(ours, theirs, "nvlink")
     same_links(ours, theirs, "pcie")
     assert dict(ours.parts) == dict(theirs.parts)
-    assert ours.switch_reduction and ours.peer_access and unreached(ours) == []
+    assert ours.has_nvls and ours.peer_access and unreached(ours) == []
 
 
 def test_a_dgx_a100_cannot_add_up_in_its_switches():
     ours = cluster_from_topology(dgx(8, 12), catalog.accelerator("a100-sxm-80g"))
     same_links(ours, catalog.load("dgx-a100"), "nvlink")
-    assert not ours.switch_reduction
+    assert not ours.has_nvls
 
 
 def test_a_dgx1_is_the_hybrid_cube_mesh_of_the_catalogue():
@@ -221,7 +221,7 @@ def test_a_written_cluster_is_read_back_as_it_was(name):
     cluster = catalog.load(name)
     whole = cluster.torus is None and cluster.domain_nodes == 1  # else load has divided it
     again = cluster_from(tomllib.loads(cluster_toml(cluster)), cluster.accelerator, "again")
-    assert again.joints == cluster.joints and again.fabric == cluster.fabric
+    assert again.links == cluster.links and again.fabric == cluster.fabric
     assert again.torus == cluster.torus and (again == cluster or not whole)
 
 
@@ -236,9 +236,9 @@ def test_a_written_topology_passes_the_check(tmp_path):
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_any_title_and_note_survive_the_file(title, note):
     cluster = catalog.load("rtx3090-10")
-    joint = cluster.joints[0]
-    noted = replace(joint, bandwidth=replace(joint.bandwidth, note=note))
-    odd = replace(cluster, title=title, joints=(noted, *cluster.joints[1:]))
+    link = cluster.links[0]
+    noted = replace(link, bandwidth=replace(link.bandwidth, note=note))
+    odd = replace(cluster, title=title, links=(noted, *cluster.links[1:]))
     assert cluster_from(tomllib.loads(cluster_toml(odd)), odd.accelerator, "odd") == odd
 
 

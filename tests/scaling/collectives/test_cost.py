@@ -438,7 +438,7 @@ def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
 def test_an_all_to_all_takes_no_less_than_the_cut_between_halves_of_a_node(name, links):
     """Four GPUs of a DGX-1 send half of what they have to the others, over six links."""
     cluster, size = catalog.load(name), 1e9
-    n, fast = cluster.devices, [j for j in cluster.joints if j.kind in ("nvlink", "xgmi")]
+    n, fast = cluster.devices, [j for j in cluster.links if j.kind in ("nvlink", "xgmi")]
     half = range(n // 2)
     across = sum(
         j.total_bandwidth for j in fast for pair in j.pairs if len({k in half for k in pair}) == 2

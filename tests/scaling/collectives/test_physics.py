@@ -23,7 +23,7 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.graph import chip_name, expand
-from scaling.meshes.provenance import Figure
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import groups_along
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import ALGORITHMS
@@ -61,29 +61,29 @@ class Case:
             f"{self.kind} (skew {self.skew:g}) of {self.bytes:g} bytes on "
             f"{c.nodes} nodes x {c.devices_per_node} of {c.name}, {c.nics} NICs, "
             f"domains of {c.domain_nodes}, {c.fabric}, "
-            f"{[(j.parts, j.total_bandwidth) for j in c.joints]}, groups {self.groups.tolist()}"
+            f"{[(j.parts, j.total_bandwidth) for j in c.links]}, groups {self.groups.tolist()}"
         )
 
 
 def figure(value):
-    return Figure(value, "made up for a test", "2026-11")
+    return SourcedValue(value, "made up for a test", "2026-11")
 
 
 def scaled(cluster, bandwidths=None, latencies=None):
-    """Bandwidth and latency of each joint times its factor; of the switches the last latency."""
-    count = len(cluster.joints)
+    """Bandwidth and latency of each link times its factor; of the switches the last latency."""
+    count = len(cluster.links)
     bandwidths, latencies = bandwidths or [1.0] * count, latencies or [1.0] * (count + 1)
-    joints = tuple(
+    links = tuple(
         replace(
-            joint,
-            bandwidth=replace(joint.bandwidth, value=joint.bandwidth.value * wide),
-            latency=replace(joint.latency, value=joint.latency.value * far),
+            link,
+            bandwidth=replace(link.bandwidth, value=link.bandwidth.value * wide),
+            latency=replace(link.latency, value=link.latency.value * far),
         )
-        for joint, wide, far in zip(cluster.joints, bandwidths, latencies, strict=False)
+        for link, wide, far in zip(cluster.links, bandwidths, latencies, strict=False)
     )
     hop = cluster.fabric.hop_latency or figure(1e-7)
     fabric = replace(cluster.fabric, hop_latency=replace(hop, value=hop.value * latencies[-1]))
-    return replace(cluster, joints=joints, fabric=fabric)
+    return replace(cluster, links=links, fabric=fabric)
 
 
 def factors(count, choices):
@@ -105,7 +105,7 @@ def clusters(draw, names=NAMES):
         spine_nodes=figure(256),
         rails=draw(st.booleans()),
         leaf_oversubscription=figure(draw(st.sampled_from([1.0, 2.0]))),
-        reduction=draw(st.booleans()),
+        has_sharp=draw(st.booleans()),
     )
     parts = dict(base.parts)
     if not name.startswith("rtx3090-10"):  # whose one NIC is wired to one socket
@@ -120,9 +120,9 @@ def clusters(draw, names=NAMES):
         parts=parts,
         fabric=fabric,
         domain_nodes=domain,
-        switch_reduction=switched and draw(st.booleans()),
+        has_nvls=switched and draw(st.booleans()),
     )
-    count = len(base.joints)
+    count = len(base.links)
     wide = draw(factors(count, (1.0, 0.5, 2.0, 3.0)))
     far = draw(factors(count + 1, (1.0, 0.5, 2.0, 3.0)))
     return scaled(changed, wide, far)
@@ -325,7 +325,7 @@ def test_more_bytes_never_take_less_time(case, profile, factor):
 @MANY
 @given(cases(), PROFILES, st.data())
 def test_a_faster_link_never_makes_a_collective_slower(case, profile, data):
-    count = len(case.cluster.joints)
+    count = len(case.cluster.links)
     wide = data.draw(factors(count, (1.0, 1.5, 4.0)))
     wider = replace(case, cluster=scaled(case.cluster, bandwidths=wide))
     assert price(wider, profile) <= price(case, profile) * (1 + 1e-12)
@@ -334,7 +334,7 @@ def test_a_faster_link_never_makes_a_collective_slower(case, profile, data):
 @MANY
 @given(cases(), PROFILES, st.data())
 def test_a_longer_way_never_makes_a_collective_faster(case, profile, data):
-    count = len(case.cluster.joints) + 1
+    count = len(case.cluster.links) + 1
     far = data.draw(factors(count, (1.0, 1.5, 4.0)))
     farther = replace(case, cluster=scaled(case.cluster, latencies=far))
     assert price(farther, profile) >= price(case, profile) * (1 - 1e-12)

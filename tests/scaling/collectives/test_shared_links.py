@@ -27,13 +27,13 @@ def seconds(price, kind, size, groups, cluster, algorithm="ring", slices=1):
     return second - first
 
 
-def joint_of(cluster, parts, bandwidth):
-    """The cluster with another bandwidth of one joint, as a single link."""
-    joints = [
+def link_of(cluster, parts, bandwidth):
+    """The cluster with another bandwidth of one link, as a single link."""
+    links = [
         replace(j, bandwidth=overridden(bandwidth), count=1) if j.parts == parts else j
-        for j in cluster.joints
+        for j in cluster.links
     ]
-    return replace(cluster, joints=tuple(joints))
+    return replace(cluster, links=tuple(links))
 
 
 @BOTH
@@ -80,7 +80,7 @@ def test_chips_below_one_nic_share_it_for_what_they_send_by_themselves(price, pa
 @BOTH
 def test_a_ring_that_crosses_the_socket_link_twice_pays_twice(price):
     """Cards 0-3 on one socket, 4-7 on the other, 10 GB/s each way between the sockets."""
-    cluster = joint_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
+    cluster = link_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
     once, twice = (
         seconds(price, "permute", GB, np.array([ring]), cluster)
         for ring in ([0, 1, 4, 5], [0, 4, 1, 5])
@@ -102,7 +102,7 @@ def test_a_ring_that_leaves_a_pcie_switch_twice_pays_twice(price):
 @BOTH
 def test_a_ring_in_order_crosses_the_sockets_once_each_way(price):
     """An all-gather over 8 cards sends 7/8 of its bytes over every edge of its one ring."""
-    cluster = joint_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
+    cluster = link_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
     found = seconds(price, "all-gather", GB, np.arange(8)[None], cluster)
     assert found == pytest.approx(7 / 8 / 10)
 

@@ -141,15 +141,15 @@ def test_five_cards_share_a_pcie_switch():
 
 def test_links_from_each_chip_to_each_other_add_up():
     cluster = catalog.load("dgx-h100")
-    joint = replace(cluster.joints[0], parts=("chip", "chip"), wiring="all", count=2)
-    found = uplinks(replace(cluster, joints=(joint, *cluster.joints[1:])))
+    link = replace(cluster.links[0], parts=("chip", "chip"), wiring="all", count=2)
+    found = uplinks(replace(cluster, links=(link, *cluster.links[1:])))
     assert (found[0].bandwidth, found[0].latency) == (7 * 50e9, 0.3e-6)
 
 
 def test_bridges_between_pairs_do_not_replace_pcie():
     cluster = catalog.load("dgx-h100")
-    bridge = replace(cluster.joints[0], parts=("chip", "chip"), wiring="pairs", pairs=((0, 1),))
-    found = uplinks(replace(cluster, joints=(bridge, *cluster.joints[1:])))
+    bridge = replace(cluster.links[0], parts=("chip", "chip"), wiring="pairs", pairs=((0, 1),))
+    found = uplinks(replace(cluster, links=(bridge, *cluster.links[1:])))
     assert [u.words for u in found][:2] == ["PCIe of a chip", "PCIe of a switch"]
 
 
@@ -159,12 +159,12 @@ def test_a_cluster_without_figures_or_paths_says_what_is_missing():
     cluster = catalog.load("dgx-h100", 2)
     with pytest.raises(InputError, match="no link leads from a chip to a tower"):
         path_latency(cluster, "chip", "tower")
-    unknown = replace(cluster.joints[0], bandwidth=None)
+    unknown = replace(cluster.links[0], bandwidth=None)
     with pytest.raises(InputError, match="links chip - nvswitch have no figures yet"):
-        uplinks(replace(cluster, joints=(unknown, *cluster.joints[1:])))
-    timeless = replace(cluster.joints[0], latency=None)
+        uplinks(replace(cluster, links=(unknown, *cluster.links[1:])))
+    timeless = replace(cluster.links[0], latency=None)
     with pytest.raises(InputError, match="links chip - nvswitch have no figures yet"):
-        uplinks(replace(cluster, joints=(timeless, *cluster.joints[1:])))
+        uplinks(replace(cluster, links=(timeless, *cluster.links[1:])))
 
 
 def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
@@ -179,10 +179,10 @@ def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
 
 
 def changed(cluster, parts, **figures):
-    """The cluster with other figures of the joint between two kinds of part."""
+    """The cluster with other figures of the link between two kinds of part."""
     new = {key: overridden(value) for key, value in figures.items()}
-    joints = [replace(j, **new) if j.parts == parts else j for j in cluster.joints]
-    return replace(cluster, joints=tuple(joints))
+    links = [replace(j, **new) if j.parts == parts else j for j in cluster.links]
+    return replace(cluster, links=tuple(links))
 
 
 def test_a_nic_is_no_faster_than_its_own_pcie_link_or_those_of_the_chips():

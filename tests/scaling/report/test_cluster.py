@@ -34,7 +34,7 @@ def test_the_tree_says_the_link_speeds(name):
     assert text.startswith(name)
     assert [speed for speed in SPEEDS.get(name, []) if speed not in text] == []
     cluster = catalog.load(name)
-    assert all(" - ".join(joint.parts) in text for joint in cluster.joints)
+    assert all(" - ".join(link.parts) in text for link in cluster.links)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -86,7 +86,7 @@ def test_figures_print_with_their_unit():
 def test_json_is_plain_data_in_si_units(name):
     document = json.loads(json.dumps(as_json(catalog.load(name))))
     assert document["name"] == name
-    assert len(document["links"]) == len(catalog.load(name).joints)
+    assert len(document["links"]) == len(catalog.load(name).links)
     assert all(figure["source"] for figure in document["figures"].values())
 
 
@@ -95,7 +95,7 @@ def test_json_of_a_dgx_h100():
     assert document["devices"] == 1024 and document["node_network_bandwidth"] == 400e9
     assert document["levels"] == {"node": 1, "leaf": 32, "spine": 128}
     assert document["links"][0]["bandwidth"] == 450e9
-    assert document["switch_reduction"] and document["fabric_reduction"]
+    assert document["has_nvls"] and document["has_sharp"]
     assert document["torus"] is None
 
 

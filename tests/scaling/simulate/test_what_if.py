@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.cluster import Joint
+from scaling.meshes.cluster import LinkSpec
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import (
@@ -132,8 +132,8 @@ def test_collectives_that_were_measured_follow_the_links_between_the_chips(chang
 
 def bridged(*pairs):
     """Eight chips behind PCIe, some of them with a bridge."""
-    bridges = Joint(("chip", "chip"), "nvlink", "pairs", None, None, pairs=pairs)
-    return replace(NODE, joints=(bridges, *(j for j in NODE.joints if j.kind != "nvlink")))
+    bridges = LinkSpec(("chip", "chip"), "nvlink", "pairs", None, None, pairs=pairs)
+    return replace(NODE, links=(bridges, *(link for link in NODE.links if link.kind != "nvlink")))
 
 
 def test_more_chips_than_bridges_join_talk_over_pcie():

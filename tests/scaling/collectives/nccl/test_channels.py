@@ -166,9 +166,9 @@ def test_the_search_fills_what_there_is_and_no_more(speeds, total, widest):
 def test_four_gpus_with_four_links_between_every_two_are_joined_in_pairs():
     """As HGX A100 4-GPU boards: three closed walks, both ways round, of four links each."""
     cluster = catalog.load("dgx-station-v100")
-    pairs = next(j for j in cluster.joints if j.kind == "nvlink")
-    others = tuple(j for j in cluster.joints if j.kind != "nvlink")
-    joined = replace(cluster, joints=(*others, replace(pairs, wiring="all", pairs=(), count=4)))
+    pairs = next(j for j in cluster.links if j.kind == "nvlink")
+    others = tuple(j for j in cluster.links if j.kind != "nvlink")
+    joined = replace(cluster, links=(*others, replace(pairs, wiring="all", pairs=(), count=4)))
     found = inside(joined, (0, 1, 2, 3), 80, constants_of().search, HOSTS)
     assert found.kind == "pairs" and found.total == 3 * 4 * 20 and found.rings(20) == 12
 
