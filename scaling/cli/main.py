@@ -21,7 +21,7 @@ from scaling.cli.verbs_machines import cluster, collective, testbed
 from scaling.cli.verbs_pricing import calibrate, compare, predict
 from scaling.cli.verbs_training import export, sample, sharding, train
 from scaling.meshes.errors import InputError, nearest
-from scaling.train.launch.broken_pipe import let_go
+from scaling.train.launch.broken_pipe import redirect_to_devnull
 from scaling.train.launch.gpu import avoid_absent_gpus
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(STOPPED, file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        let_go(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         return 0
 
 

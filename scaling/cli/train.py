@@ -17,7 +17,7 @@ from scaling.report.formatting import memory_words, time_words
 from scaling.run import Run, load_run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are asked for
-    from scaling.train.loop import Outcome
+    from scaling.train.loop import RunResult
     from scaling.train.prepare import Plan, Programs
     from scaling.train.run_folder import Options
 
@@ -45,23 +45,23 @@ class TrainArguments:
 
 def train_command(given: TrainArguments) -> int:
     """Train the run that is named; returns the exit code."""
-    from scaling.train.launch.broken_pipe import outlives_its_readers
+    from scaling.train.launch.broken_pipe import ignore_broken_pipe
     from scaling.train.launch.distributed import NotJoined, job_kind
     from scaling.train.launch.supervisor import (
         LOST,
-        end_with_parent,
-        is_beside_another,
+        die_with_parent,
+        is_worker,
         run_with_restarts,
     )
 
     run = with_mesh(with_steps(resolve(given.run), given.steps), given.mesh)
     folder = given.run_dir or Path("runs") / _as_folder(run.name)
-    with outlives_its_readers():
-        if given.restarts or (job_kind(os.environ) and not is_beside_another()):
+    with ignore_broken_pipe():
+        if given.restarts or (job_kind(os.environ) and not is_worker()):
             words, code = _words(given), given.stopped_code
             return run_with_restarts(words, given.restarts, folder, stopped_code=code)
-        if is_beside_another():
-            end_with_parent()
+        if is_worker():
+            die_with_parent()
         try:
             return _train(run, given, folder)
         except NotJoined as error:
@@ -83,12 +83,12 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     from scaling.meshes.devices import use_host_devices
     from scaling.train.launch.distributed import start_distributed
     from scaling.train.launch.gpu import reserve_gpu_memory
-    from scaling.train.loop import Outcome
+    from scaling.train.loop import RunResult
     from scaling.train.monitor.goodput import began
     from scaling.train.monitor.metrics import check_sinks
     from scaling.train.monitor.profile import parse_range
     from scaling.train.prepare import plan
-    from scaling.train.run_folder import Options, check_folder, finished_step, sole_writer
+    from scaling.train.run_folder import Options, check_folder, finished_step, lock_run_folder
     from scaling.weights.imported import open_weights
 
     _check_stopped_code(given.stopped_code)
@@ -105,14 +105,14 @@ def _train(run: Run, given: TrainArguments, folder: Path) -> int:
     start_distributed()
     done = finished_step(options, run.train.steps)
     if done is not None:
-        _say(_ending(Outcome(done, 0, math.nan), folder), sys.stdout)
+        _say(_ending(RunResult(done, 0, math.nan), folder), sys.stdout)
         return 0
     use_compilation_cache()
     run, changed = _continued(run, given, folder, jax.device_count())
     _say(changed)
     planned = plan(run)
     _say(_header(planned))
-    with sole_writer(folder):
+    with lock_run_folder(folder):
         return _run(planned, options, given.stopped_code)
 
 
@@ -206,7 +206,7 @@ def _predict(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
     return float(prediction.step_time)
 
 
-def _ending(outcome: "Outcome", folder: Path) -> list[str]:
+def _ending(outcome: "RunResult", folder: Path) -> list[str]:
     """How it went, and what to do next."""
     if outcome.stopped_by:
         saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"

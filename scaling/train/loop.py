@@ -23,9 +23,9 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
 from scaling.train.data.batches import TrainingBatches, held_out_batches, training_batches
-from scaling.train.launch.lost_peer import ends_with_its_peers
+from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, Vote, stop_on_nan
-from scaling.train.monitor.environment import save_surroundings
+from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
 from scaling.train.monitor.measured import MEASURED, peak_memory, save_measured
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
@@ -33,7 +33,7 @@ from scaling.train.monitor.profile import Profile
 from scaling.train.monitor.progress import ProgressLine
 from scaling.train.monitor.stragglers import EVERY, Hosts, host_words
 from scaling.train.prepare import Plan, Programs, place_tokens
-from scaling.train.run_folder import Options, full_disk_explained, own_folder
+from scaling.train.run_folder import Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
 from scaling.weights.naming import to_dict
 
@@ -41,7 +41,7 @@ COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """How a run ended."""
 
     step: int  # finished steps
@@ -66,7 +66,7 @@ class InFlight:
         return all(value.is_ready() for value in self.metrics.values())
 
 
-def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
+def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
     """Train to `run.train.steps`, or until a signal; everything is written below the folder.
 
     Raises:
@@ -80,8 +80,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
         )
-        stack.enter_context(ends_with_its_peers(checkpoints))
-        stack.enter_context(full_disk_explained(folder))
+        stack.enter_context(abort_on_lost_peer(checkpoints))
+        stack.enter_context(explain_full_disk(folder))
         batches = training_batches(
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
@@ -95,7 +95,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> Outcome:
         clock = started_clock(options, int(state.step))
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
         if goes_on:
-            save_surroundings(own_folder(folder), plan.mesh)
+            save_environment(own_folder(folder), plan.mesh)
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
         line = stack.enter_context(
             ProgressLine(run.train.steps, int(state.step), stream, options.predicted)
@@ -136,7 +136,7 @@ class _Loop:
         self.step_times: dict[int, float] = {}  # by number
         self.loss = math.nan
 
-    def run(self, state: TrainState) -> Outcome:
+    def run(self, state: TrainState) -> RunResult:
         """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
         train = self.plan.run.train
         done = first = int(state.step)
@@ -177,7 +177,7 @@ class _Loop:
                     self.checkpoints.wait()
             steps, times = self.profile.recorded, self.step_times
             save_measured(self.folder, self.plan, self.programs, times, steps, self.clock)
-        return Outcome(
+        return RunResult(
             done, done - first, self.loss, self._stopping() if done < train.steps else ""
         )
 

@@ -20,9 +20,9 @@ from scaling.optimizers import optimizer_of
 from scaling.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.run import Run, run_dict
-from scaling.train.checkpoint.layer_order import restacked
+from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.tokens import TokenSource, fingerprint, open_source
-from scaling.train.launch.agreement import different, found_by_all
+from scaling.train.launch.agreement import all_processes, mismatched_processes
 from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import (
     Tokens,
@@ -87,7 +87,7 @@ def _same_source(run: Run) -> TokenSource:
         _check_enough(run, source)
     except InputError as error:
         wrong = error
-    if not found_by_all(wrong is None):
+    if not all_processes(wrong is None):
         raise wrong or InputError(
             f"another process cannot use the data {run.train.data!r} on its host, and says why: "
             "put the same files on every host"
@@ -109,7 +109,7 @@ def _check_enough(run: Run, source: TokenSource) -> None:
 
 def _check_same(source: TokenSource) -> None:
     """Refuse to train where processes would draw their rows from different data."""
-    others = different(fingerprint(source))
+    others = mismatched_processes(fingerprint(source))
     if others:
         raise InputError(
             f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
@@ -147,7 +147,7 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
     begin = lambda params: state_of(params, plan.run.train, optimizer_of(plan.run))
     state = jax.jit(begin, donate_argnums=0)(params)
     in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers
-    return from_dict(programs.state, restacked(to_dict(state), in_order, plan.run))
+    return from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))
 
 
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:

@@ -18,7 +18,7 @@ import jax
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.launch.agreement import said_by_first
+from scaling.train.launch.agreement import broadcast_from_first
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
 HELD = "is being written by another run"
@@ -86,7 +86,7 @@ def own_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def sole_writer(folder: Path) -> Iterator[None]:
+def lock_run_folder(folder: Path) -> Iterator[None]:
     """Make the run folder and hold it for this job; a process that ends in any way lets go of it.
 
     Raises:
@@ -94,7 +94,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
     """
     with ExitStack() as stack:
         wrong = _lock(folder, stack) if jax.process_index() == 0 else ""
-        if not said_by_first(not wrong):
+        if not broadcast_from_first(not wrong):
             raise InputError(f"{folder} {wrong or HELD}; choose another --run-dir")
         yield
 
@@ -148,7 +148,7 @@ def _is_here(holder: str) -> bool:
 
 
 @contextmanager
-def full_disk_explained(folder: Path) -> Iterator[None]:
+def explain_full_disk(folder: Path) -> Iterator[None]:
     """Turns "no space left" from any file of the run into one message.
 
     Raises:

@@ -13,7 +13,7 @@ from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import rules_for
 from scaling.run import Run, load_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.layer_order import restacked
+from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import abstract_state
 from scaling.weights.naming import from_dict, to_dict
@@ -49,4 +49,4 @@ def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Tr
             if checkpoints.latest() is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
             arrays, _, saved = checkpoints.restore(to_dict(like))
-        return from_dict(like, restacked(arrays, saved, run)).params
+        return from_dict(like, reorder_layers(arrays, saved, run)).params

@@ -28,8 +28,8 @@ from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint import checksums
-from scaling.train.checkpoint.matching import State, check_match, placed
-from scaling.train.launch.agreement import found_by_all, said_by_first
+from scaling.train.checkpoint.matching import State, check_match, with_shardings
+from scaling.train.launch.agreement import all_processes, broadcast_from_first
 
 STEP_FOLDER = re.compile(r"step_(\d{8,})")
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
@@ -186,7 +186,7 @@ class Checkpoints:
         path = self._path(step)
         metadata = ocp.metadata(path, checkpointable_name="state")
         check_match(metadata.metadata, abstract_state, path)
-        state = ocp.load(path, placed(abstract_state), checkpointable_name="state")
+        state = ocp.load(path, with_shardings(abstract_state), checkpointable_name="state")
         return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
@@ -251,7 +251,7 @@ class Checkpoints:
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if not said_by_first(self._free_bytes() >= needed):
+        if not broadcast_from_first(self._free_bytes() >= needed):
             raise self._failure(step, f"it needs {needed:,} bytes")
 
     def _free_bytes(self) -> int:
@@ -278,5 +278,5 @@ def _reason(error: Exception) -> str:
 def _damage(path: Path) -> str | None:
     """What is wrong with the files of a checkpoint; all processes come to the same conclusion."""
     damage = checksums.damage(path, jax.process_index(), jax.process_count())
-    sound = found_by_all(damage is None)
+    sound = all_processes(damage is None)
     return None if sound else damage or "another process found a damaged file"

@@ -21,13 +21,13 @@ from scaling.run import Run, read_run
 STACK = "layers"  # in the name of an array that has a row for each layer
 
 
-def stored_order(run: Run) -> np.ndarray:
+def layer_order_of(run: Run) -> np.ndarray:
     """The layer in each row of the run's stacks: int [n_layers]."""
     ticks = ticks_of(run, run.mesh or MeshShape())
     return layer_order(run.model.n_layers, ticks.stages, ticks.rounds)
 
 
-def restacked(
+def reorder_layers(
     arrays: dict[str, jax.Array], saved: Mapping[str, Any], run: Run
 ) -> dict[str, jax.Array]:
     """Arrays of a checkpoint, the rows of its stacks as `run` stores them. Under its mesh.
@@ -37,7 +37,7 @@ def restacked(
         saved: the description of the run that they were saved from.
         run: the run that goes on with them.
     """
-    there, here = stored_order(read_run(dict(saved))), stored_order(run)
+    there, here = layer_order_of(read_run(dict(saved))), layer_order_of(run)
     if np.array_equal(there, here):
         return arrays
     rows = np.argsort(there)[here]

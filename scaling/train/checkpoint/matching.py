@@ -33,7 +33,7 @@ def _leaves(tree: State) -> dict[str, str]:
     }
 
 
-def placed(abstract_state: State) -> State:
+def with_shardings(abstract_state: State) -> State:
     """The same tree with a sharding on every leaf: replicated where none is given."""
     shardings = [leaf.sharding for leaf in jax.tree.leaves(abstract_state)]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]

@@ -11,7 +11,7 @@ from typing import Any
 
 from scaling.run import run_dict
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.layer_order import restacked
+from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.batches import TrainingBatches
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.run_folder import Options
@@ -46,7 +46,7 @@ def start(
         lines.append(f"left out: step {', '.join(map(str, unfinished))}, not saved to its end")
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
-    return from_dict(programs.state, restacked(arrays, saved, plan.run)), lines
+    return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:

@@ -13,10 +13,10 @@ from typing import Any, TextIO
 
 
 @contextmanager
-def outlives_its_readers() -> Iterator[None]:
+def ignore_broken_pipe() -> Iterator[None]:
     """Within it a pipe whose reader has gone takes what is printed, and nobody sees it."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Patient(stream) for stream in before)
+    sys.stdout, sys.stderr = (_PipeTolerantStream(stream) for stream in before)
     try:
         yield
     finally:
@@ -26,14 +26,14 @@ def outlives_its_readers() -> Iterator[None]:
             sys.stdout, sys.stderr = before
 
 
-def let_go(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Have a stream whose reader has gone write to nowhere from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
-class _Patient:
+class _PipeTolerantStream:
     """A text stream that no missing reader breaks."""
 
     def __init__(self, stream: TextIO):
@@ -44,7 +44,7 @@ class _Patient:
         try:
             return self._stream.write(text)
         except BrokenPipeError:
-            let_go(self._stream)
+            redirect_to_devnull(self._stream)
             return len(text)
 
     def flush(self) -> None:
@@ -52,7 +52,7 @@ class _Patient:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            let_go(self._stream)
+            redirect_to_devnull(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

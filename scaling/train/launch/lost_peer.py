@@ -22,7 +22,7 @@ from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.launch.distributed import process_name
 from scaling.train.launch.stopping import NotFinite
-from scaling.train.launch.supervisor import BAD_INPUT, LOST, lost_words
+from scaling.train.launch.supervisor import BAD_INPUT, LOST, lost_peer_message
 
 LAST_CHANCE = 5.0  # s for a checkpoint that is being written; without its peers it may not end
 OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # of XLA, not a peer's
@@ -30,7 +30,7 @@ REASON_CHARACTERS = 300  # of what XLA says
 
 
 @contextmanager
-def ends_with_its_peers(checkpoints: Checkpoints) -> Iterator[None]:
+def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[None]:
     """Around the steps of one process among several: what stops it alone ends the process here.
 
     Whoever fails alone must not wait for the others: they wait in a collective for this process.
@@ -53,7 +53,9 @@ def leave(error: Exception, saved: int | None) -> None:
         said, code = f"error: {error}", BAD_INPUT
     elif is_lost_peer(error):
         said, code = (
-            lost_words(process_name(), textwrap.shorten(str(error), REASON_CHARACTERS), saved),
+            lost_peer_message(
+                process_name(), textwrap.shorten(str(error), REASON_CHARACTERS), saved
+            ),
             LOST,
         )
     else:

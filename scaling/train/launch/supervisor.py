@@ -82,18 +82,18 @@ def run_with_restarts(
     return code
 
 
-def is_beside_another(env: Mapping[str, str] = os.environ) -> bool:
+def is_worker(env: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is the one that trains, with another beside it."""
     return BEGAN in env
 
 
-def end_with_parent() -> None:
+def die_with_parent() -> None:
     """Where the kernel can do it: when the process beside us is killed, we are too."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
-def lost_words(who: str, reason: str, saved: int | None) -> str:
+def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
     """What happened to a process whose peers are gone, and what to do, for people.
 
     Args:
@@ -117,7 +117,9 @@ def lost_words(who: str, reason: str, saved: int | None) -> str:
 def _last_words(code: int, who: str, saved: int | None) -> str:
     """What to say about a training process that could not say it."""
     if code == ABORTED:
-        return lost_words(who, "jax names it above, as a task that crashed, if it is known", saved)
+        return lost_peer_message(
+            who, "jax names it above, as a task that crashed, if it is known", saved
+        )
     name = SIGNALS[code - SHELL_SIGNAL]
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 

@@ -39,7 +39,7 @@ def settings(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)}
 
 
-def surroundings(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Host, devices, versions and settings of this process."""
     return {
         "host": socket.gethostname(),
@@ -66,7 +66,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def save_surroundings(folder: Path, mesh: Mesh) -> None:
+def save_environment(folder: Path, mesh: Mesh) -> None:
     """Write `environment.json` into this process's folder."""
-    text = json.dumps(surroundings(mesh), indent=1)
+    text = json.dumps(describe_environment(mesh), indent=1)
     (folder / FILE).write_text(text + "\n", encoding="utf-8")

@@ -29,7 +29,7 @@ def began(env: Mapping[str, str] = os.environ) -> float:
     return float(env.get(BEGAN, time.time()))
 
 
-def kept_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
+def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
     """Seconds of the steps up to number `until` that ended after `since`, each once.
 
     Args:
@@ -103,7 +103,7 @@ def started_clock(options: Options, done: int) -> Clock:
     began, useful = options.began or now, 0.0
     if options.resume:
         try:
-            useful = kept_time(read_metrics(own_folder(options.folder)), began, done)
+            useful = useful_time(read_metrics(own_folder(options.folder)), began, done)
         except InputError:  # a file that somebody has edited is no reason not to train
             pass
     return Clock(began, useful)

@@ -45,7 +45,7 @@ def stored_in_bf16(
     return optax.GradientTransformation(init, update)
 
 
-def stochastically(x: jax.Array, key: jax.Array) -> jax.Array:
+def stochastic_round(x: jax.Array, key: jax.Array) -> jax.Array:
     """A float32 array in bf16, each number rounded up or down at random, in the mean to itself."""
     meshless = jax.sharding.get_abstract_mesh().empty
     cut = None if meshless else jax.typeof(x).sharding.spec
@@ -64,7 +64,7 @@ def _narrow(state: Any, key: jax.Array | None) -> Any:
 def _narrowed(leaf: jax.Array, key: jax.Array | None) -> jax.Array:
     if leaf.dtype != jnp.float32:
         return leaf
-    return leaf.astype(jnp.bfloat16) if key is None else stochastically(leaf, key)
+    return leaf.astype(jnp.bfloat16) if key is None else stochastic_round(leaf, key)
 
 
 def _widened(leaf: jax.Array) -> jax.Array:

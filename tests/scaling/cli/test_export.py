@@ -14,7 +14,7 @@ from scaling.meshes.devices import host_mesh
 from scaling.parallelism.rules import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.layer_order import stored_order
+from scaling.train.checkpoint.layer_order import layer_order_of
 from scaling.train.data.tokens import open_source
 from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state
@@ -92,10 +92,10 @@ def test_a_circular_pipeline_has_the_layers_of_the_files_in_its_own_order(toy, t
         assert ours.sharding.is_equivalent_to(theirs.sharding, ours.ndim)
     tensors = load_file(tmp_path / "out" / "model.safetensors")
     stack = np.asarray(before.params.layers.mlp.up_DF[...])
-    for layer, row in enumerate(np.argsort(stored_order(run))):
+    for layer, row in enumerate(np.argsort(layer_order_of(run))):
         tensor = tensors[f"model.layers.{layer}.mlp.up_proj.weight"]
         np.testing.assert_array_equal(tensor.T, stack[row])
-    assert stored_order(run).tolist() != [0, 1, 2, 3]
+    assert layer_order_of(run).tolist() != [0, 1, 2, 3]
 
 
 @pytest.mark.slow

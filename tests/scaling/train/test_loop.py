@@ -22,7 +22,7 @@ from scaling.run import load_run
 from scaling.train.checkpoint.checkpoints import Checkpoints, checksums
 from scaling.train.data.batches import training_batches
 from scaling.train.launch.stopping import NotFinite
-from scaling.train.loop import Outcome, train
+from scaling.train.loop import RunResult, train
 from scaling.train.monitor.metrics import MetricsLog, read_metrics
 from scaling.train.run_folder import Options, check_folder, finished_step
 
@@ -127,7 +127,7 @@ def test_the_loss_falls_from_that_of_a_guess(finished):
     losses = [line["loss"] for line in training_lines(finished[0])]
     assert losses[0] == pytest.approx(math.log(256), rel=0.02)
     assert losses[-1] < losses[0] - 1
-    assert finished[2] == Outcome(STEPS, STEPS, losses[-1])
+    assert finished[2] == RunResult(STEPS, STEPS, losses[-1])
 
 
 def test_losses_keep_every_digit_of_float32(finished):

@@ -16,7 +16,7 @@ from scaling.models.sharding import Layout
 from scaling.parallelism.pipeline import recomputes
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Pipeline, Run, Sharding, Train
-from scaling.train.checkpoint.layer_order import stored_order
+from scaling.train.checkpoint.layer_order import layer_order_of
 from scaling.train.prepare import order
 from scaling.train.step import (
     Tokens,
@@ -149,7 +149,7 @@ def numbers(model: str, layers: int) -> tuple[dict[str, np.ndarray], np.ndarray]
 def placed(case: Case) -> tuple[Any, Tokens]:
     """Parameters, stacks as the case stores them, and tokens, on the mesh that is set."""
     arrays, text = numbers(case.model, case.layers)
-    rows = stored_order(case.run)
+    rows = layer_order_of(case.run)
     shapes = abstract_state(case.run.model, case.layout, Train()).params
     flat, treedef = tree_flatten_with_path(shapes)
     leaves = []
@@ -182,7 +182,7 @@ def computed(case: Case) -> dict[str, np.ndarray]:
         value, gradients = step(*arguments)
         both = zip(*map(jax.tree.leaves, (gradients, arguments[0])), strict=True)
         assert all(g.sharding.is_equivalent_to(param.sharding, g.ndim) for g, param in both)
-    back = np.argsort(stored_order(case.run))
+    back = np.argsort(layer_order_of(case.run))
     named = by_name(gradients).items()
     in_order = {n: g[back] if n.startswith("layers/") else g for n, g in named}
     return {"loss": np.asarray(value), **in_order}
@@ -257,7 +257,7 @@ def test_a_pipeline_starts_from_the_same_numbers_as_one_device() -> None:
             make = jax.jit(lambda: init_state(case.run.model, case.layout, Train()).params)
             return by_name(compiled(make)())
 
-    alone, back = initial(case.alone), np.argsort(stored_order(case.run))
+    alone, back = initial(case.alone), np.argsort(layer_order_of(case.run))
     for name, x in initial(case).items():
         here = x[back] if name.startswith("layers/") else x
         np.testing.assert_array_equal(here, alone[name], err_msg=name)

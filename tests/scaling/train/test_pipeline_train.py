@@ -12,7 +12,7 @@ import pytest
 
 from scaling.meshes.shape import MeshShape
 from scaling.run import Pipeline, Run, run_dict
-from scaling.train.checkpoint.layer_order import restacked, stored_order
+from scaling.train.checkpoint.layer_order import layer_order_of, reorder_layers
 from scaling.train.data.batches import held_out_batches
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
@@ -95,9 +95,9 @@ def test_a_checkpoint_of_a_circular_pipeline_is_read_on_one_device(toys, prepare
 def test_rows_of_a_stack_are_moved_and_nothing_else(toys):
     """Rows stand for layers: each holds its layer's number."""
     there, here = toys["circular"], toys["one"]
-    assert stored_order(there).tolist() == [0, 2, 1, 3]
-    assert stored_order(here).tolist() == [0, 1, 2, 3]
-    stack = np.asarray(stored_order(there), np.float32)[:, None] * np.ones(3, np.float32)
+    assert layer_order_of(there).tolist() == [0, 2, 1, 3]
+    assert layer_order_of(here).tolist() == [0, 1, 2, 3]
+    stack = np.asarray(layer_order_of(there), np.float32)[:, None] * np.ones(3, np.float32)
     with jax.set_mesh(jax.make_mesh((1,), ("data",))):
         arrays = {
             "params/layers/norm": jax.device_put(stack, jax.P(None, None)),
@@ -105,7 +105,7 @@ def test_rows_of_a_stack_are_moved_and_nothing_else(toys):
             "params/head_VD": jax.device_put(stack, jax.P(None, None)),
         }
         kept = np.asarray(arrays["params/head_VD"])
-        found = restacked(arrays, run_dict(there), here)
+        found = reorder_layers(arrays, run_dict(there), here)
     for name in ("params/layers/norm", "optimizer/0/mu/layers/norm"):
         assert np.asarray(found[name])[:, 0].tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(np.asarray(found["params/head_VD"]), kept)
@@ -113,7 +113,7 @@ def test_rows_of_a_stack_are_moved_and_nothing_else(toys):
 
 def test_arrays_in_the_same_order_are_left_alone(toys):
     arrays = {"params/layers/norm": object()}
-    assert restacked(arrays, run_dict(toys["1f1b"]), toys["fsdp"]) is arrays
+    assert reorder_layers(arrays, run_dict(toys["1f1b"]), toys["fsdp"]) is arrays
 
 
 @pytest.mark.slow

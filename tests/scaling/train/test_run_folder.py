@@ -12,14 +12,14 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.train import run_folder as module
-from scaling.train.launch.agreement import different, found_by_all, said_by_first
-from scaling.train.run_folder import LOCK, sole_writer
+from scaling.train.launch.agreement import all_processes, broadcast_from_first, mismatched_processes
+from scaling.train.run_folder import LOCK, lock_run_folder
 
 HOLDS = """
 import sys, time
 from pathlib import Path
-from scaling.train.run_folder import sole_writer
-with sole_writer(Path(sys.argv[1])):
+from scaling.train.run_folder import lock_run_folder
+with lock_run_folder(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -34,21 +34,21 @@ def hasty(monkeypatch):
 
 def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
     folder = tmp_path / "runs" / "new"
-    with sole_writer(folder):
+    with lock_run_folder(folder):
         with pytest.raises(InputError, match=f"another run, process {os.getpid()} on .*wait until"):
-            with sole_writer(folder):
+            with lock_run_folder(folder):
                 raise AssertionError("both write")
     assert f"waiting for process {os.getpid()}" in capsys.readouterr().err
-    with sole_writer(folder):
+    with lock_run_folder(folder):
         pass
 
 
 def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
     with ExitStack() as first, ThreadPoolExecutor() as other:
-        first.enter_context(sole_writer(tmp_path))
+        first.enter_context(lock_run_folder(tmp_path))
 
         def second():
-            with sole_writer(tmp_path):
+            with lock_run_folder(tmp_path):
                 return "wrote"
 
         waiting = other.submit(second)
@@ -80,11 +80,11 @@ def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
     try:
         assert writer.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=f"process {writer.pid} on"):
-            sole_writer(tmp_path).__enter__()
+            lock_run_folder(tmp_path).__enter__()
     finally:
         writer.kill()
         writer.communicate()
-    with sole_writer(tmp_path):
+    with lock_run_folder(tmp_path):
         assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
 
 
@@ -93,25 +93,25 @@ def test_where_files_cannot_be_locked_everybody_may_write(tmp_path, monkeypatch)
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(module.fcntl, "flock", refuse)
-    with sole_writer(tmp_path), sole_writer(tmp_path):
+    with lock_run_folder(tmp_path), lock_run_folder(tmp_path):
         pass
 
 
 def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    monkeypatch.setattr(module, "said_by_first", lambda mine: False)
+    monkeypatch.setattr(module, "broadcast_from_first", lambda mine: False)
     with pytest.raises(InputError, match="being written by another run"):
-        sole_writer(tmp_path).__enter__()
+        lock_run_folder(tmp_path).__enter__()
     assert not (tmp_path / LOCK).exists()
 
 
 def test_a_lock_that_cannot_be_made_is_bad_input(tmp_path):
     (tmp_path / LOCK).mkdir()
     with pytest.raises(InputError, match="cannot be written to .*Is a directory"):
-        sole_writer(tmp_path).__enter__()
+        lock_run_folder(tmp_path).__enter__()
 
 
 @pytest.mark.parametrize("verdict", [True, False])
 def test_a_process_alone_agrees_with_itself(verdict):
-    assert said_by_first(verdict) is verdict and found_by_all(verdict) is verdict
-    assert different([1, 2]) == []
+    assert broadcast_from_first(verdict) is verdict and all_processes(verdict) is verdict
+    assert mismatched_processes([1, 2]) == []

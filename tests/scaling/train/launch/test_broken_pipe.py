@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from scaling.train.launch.broken_pipe import outlives_its_readers
+from scaling.train.launch.broken_pipe import ignore_broken_pipe
 from scaling.train.monitor.progress import ProgressLine
 
 
@@ -36,7 +36,7 @@ def test_without_care_a_missing_reader_is_an_error():
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_lines_that_nobody_reads_are_no_error(stream):
     with unread():
-        with outlives_its_readers():
+        with ignore_broken_pipe():
             for number in range(3):
                 print(f"line {number}", file=getattr(sys, stream))
                 print("flushed", file=getattr(sys, stream), flush=True)
@@ -44,7 +44,7 @@ def test_lines_that_nobody_reads_are_no_error(stream):
 
 
 def test_progress_that_nobody_reads_is_no_error():
-    with unread(), outlives_its_readers(), ProgressLine(3) as line:
+    with unread(), ignore_broken_pipe(), ProgressLine(3) as line:
         line.note("a note")
         for step in range(1, 4):
             line.update(step, 1.0, 1.0, 1.0)
@@ -52,7 +52,7 @@ def test_progress_that_nobody_reads_is_no_error():
 
 def test_what_is_read_arrives_and_the_streams_come_back(capsys):
     before = sys.stdout, sys.stderr
-    with outlives_its_readers():
+    with ignore_broken_pipe():
         print("to one")
         print("to the other", file=sys.stderr)
         assert not sys.stderr.isatty()
@@ -61,6 +61,6 @@ def test_what_is_read_arrives_and_the_streams_come_back(capsys):
 
 
 def test_an_error_passes_through():
-    with unread(), pytest.raises(ValueError, match="ours"), outlives_its_readers():
+    with unread(), pytest.raises(ValueError, match="ours"), ignore_broken_pipe():
         print("nobody reads this", flush=True)
         raise ValueError("ours")

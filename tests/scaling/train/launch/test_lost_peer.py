@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.train.launch.distributed import process_name
 from scaling.train.launch.distributed import supervisor as restarts
-from scaling.train.launch.lost_peer import ends_with_its_peers, is_lost_peer
+from scaling.train.launch.lost_peer import abort_on_lost_peer, is_lost_peer
 from scaling.train.launch.stopping import NotFinite
-from scaling.train.launch.supervisor import lost_words, run_with_restarts
+from scaling.train.launch.supervisor import lost_peer_message, run_with_restarts
 from scaling.train.monitor import stragglers as hosts
 from scaling.train.monitor.stragglers import SLOW, Look, host_words
 
@@ -49,7 +49,7 @@ def leaving(monkeypatch):
         raise Left(code)
 
     def left(error):
-        with pytest.raises(Left) as caught, ends_with_its_peers(Saved()):
+        with pytest.raises(Left) as caught, abort_on_lost_peer(Saved()):
             raise error
         return caught.value.args[0]
 
@@ -77,12 +77,12 @@ def test_a_disk_that_is_full_on_one_host_ends_it_as_bad_input(leaving, capsys):
 
 
 def test_a_stop_that_all_come_to_is_left_to_all(leaving):
-    with pytest.raises(NotFinite), ends_with_its_peers(Saved()):
+    with pytest.raises(NotFinite), abort_on_lost_peer(Saved()):
         raise NotFinite("step 3")
 
 
 def test_a_process_alone_ends_as_it_always_did():
-    with pytest.raises(ZeroDivisionError), ends_with_its_peers(Saved()):
+    with pytest.raises(ZeroDivisionError), abort_on_lost_peer(Saved()):
         raise ZeroDivisionError
 
 
@@ -102,7 +102,7 @@ def test_only_what_xla_reports_can_be_a_lost_peer(error, lost):
 
 
 def test_without_a_checkpoint_nobody_is_told_to_resume():
-    said = lost_words("process 0", "gone", None)
+    said = lost_peer_message("process 0", "gone", None)
     assert "--resume" not in said and "train.checkpoint_every" in said
 
 
@@ -146,9 +146,9 @@ def test_an_exit_code_of_ones_own_is_kept(child, tmp_path, code):
 
 LIVES_ON = """
 import subprocess, sys, time
-from scaling.train.launch.supervisor import end_with_parent
+from scaling.train.launch.supervisor import die_with_parent
 if sys.argv[1:]:
-    end_with_parent()
+    die_with_parent()
     print("ready", flush=True)
     time.sleep(600)
 subprocess.Popen([sys.executable, __file__, "child"]).wait()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.train.launch.supervisor import BEGAN
-from scaling.train.monitor.environment import FILE, save_surroundings, settings, surroundings
-from scaling.train.monitor.goodput import PAUSES, Clock, began, kept_time, started_clock
+from scaling.train.monitor.environment import FILE, describe_environment, save_environment, settings
+from scaling.train.monitor.goodput import PAUSES, Clock, began, started_clock, useful_time
 from scaling.train.run_folder import Options
 
 SECONDS = st.floats(0, 1e3)
@@ -75,14 +75,14 @@ def test_a_pause_is_told_once(monkeypatch):
 def test_repeated_steps_and_steps_that_were_lost_count_once_or_not():
     first = lines(6)  # steps 1 to 5, of which 4 and 5 were lost
     again = lines(8, first=4, at=200.0)
-    assert kept_time(first, since=0, until=3) == 3.0
-    assert kept_time([*first, *again], since=0, until=7) == 7.0
-    assert kept_time([*first, *again], since=150.0, until=7) == 4.0  # of an earlier command
+    assert useful_time(first, since=0, until=3) == 3.0
+    assert useful_time([*first, *again], since=0, until=7) == 7.0
+    assert useful_time([*first, *again], since=150.0, until=7) == 4.0  # of an earlier command
 
 
 def test_lines_of_another_kind_do_not_count():
     odd = [{"step": 1, "held_out_loss": 2.0}, {"step": 1, "step_time": None, "time": 5.0}, {}]
-    assert kept_time(odd, since=0, until=9) == 0
+    assert useful_time(odd, since=0, until=9) == 0
 
 
 def test_a_run_began_with_its_first_attempt():
@@ -122,9 +122,9 @@ def test_settings_of_networks_and_compilers_are_kept_and_secrets_are_not():
 
 def test_the_surroundings_say_host_devices_versions_and_options(tmp_path):
     mesh = jax.make_mesh((4,), ("fsdp",), devices=jax.devices()[:4])
-    found = surroundings(mesh, {"NCCL_DEBUG": "INFO"})
+    found = describe_environment(mesh, {"NCCL_DEBUG": "INFO"})
     assert found["devices"] == ["cpu"] * 4 and found["processes"] == 1
     assert found["versions"]["jax"] == jax.__version__
     assert found["settings"] == {"NCCL_DEBUG": "INFO"}
-    save_surroundings(tmp_path, mesh)
+    save_environment(tmp_path, mesh)
     assert json.loads((tmp_path / FILE).read_text()).keys() == found.keys()

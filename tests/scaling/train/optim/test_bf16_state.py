@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.train.optim.bf16_state import stochastically, stored_in_bf16
+from scaling.train.optim.bf16_state import stochastic_round, stored_in_bf16
 
 PARAMS = {"matrix": jnp.linspace(-1, 1, 64).reshape(8, 8), "scale": jnp.ones(8)}
 
@@ -53,7 +53,7 @@ def test_rounding_to_nearest_stops_a_slow_mean_and_stochastic_rounding_does_not(
 @given(st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=False), st.integers(0, 100))
 def test_a_number_is_rounded_to_one_of_its_two_neighbours(value: float, seed: int) -> None:
     x = jnp.full(64, value, jnp.float32)
-    rounded = np.asarray(stochastically(x, jax.random.key(seed)), np.float32)
+    rounded = np.asarray(stochastic_round(x, jax.random.key(seed)), np.float32)
     below = np.asarray(np.float32(value)).view(np.uint32) >> 16 << 16
     neighbours = {float(np.uint32(b).view(np.float32)) for b in (below, below + (1 << 16))}
     exact = float(np.uint32(below).view(np.float32)) == float(np.float32(value))
@@ -62,11 +62,11 @@ def test_a_number_is_rounded_to_one_of_its_two_neighbours(value: float, seed: in
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_what_is_not_finite_stays_so(value: float) -> None:
-    rounded = stochastically(jnp.full(16, value, jnp.float32), jax.random.key(0))
+    rounded = stochastic_round(jnp.full(16, value, jnp.float32), jax.random.key(0))
     np.testing.assert_array_equal(np.asarray(rounded, np.float32), np.full(16, value, np.float32))
 
 
 def test_odds_are_those_of_the_distance() -> None:
     x = jnp.full(20_000, 1 + 0.25 / 128, jnp.float32)  # a quarter of the way to the next bf16
-    up = np.asarray(stochastically(x, jax.random.key(1)), np.float32) > 1
+    up = np.asarray(stochastic_round(x, jax.random.key(1)), np.float32) > 1
     assert up.mean() == pytest.approx(0.25, abs=0.02)
