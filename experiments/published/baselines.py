@@ -14,7 +14,7 @@ import numpy as np
 from experiments.published.collectives import Case
 from experiments.published.fit_links import Series
 from scaling.collectives.cost import collective_time
-from scaling.collectives.nccl.choice import ranking
+from scaling.collectives.nccl.ranking import nccl_choices
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import Profile
 
@@ -23,16 +23,17 @@ Measured = tuple[str, str, int, int]  # cluster, kind, nodes, ranks of a group
 
 
 def by_nccl(series: Series) -> np.ndarray | None:
-    """Least of NCCL's own estimates; None where it does not rank such a collective."""
-    where = (series.groups, series.cluster, series.nccl, series.algorithm)
-    found = ranking(series.kind, series.bytes, *where)  # type: ignore[arg-type]
-    return None if found is None else found.seconds.min(axis=0)
+    """NCCL's lowest estimate, [sizes]; None where NCCL does not rank such a collective."""
+    choices = nccl_choices(
+        series.kind, series.bytes, series.groups, series.cluster, series.algorithm
+    )
+    return None if choices is None else np.array([choice.estimate for choice in choices])
 
 
 def rule_of_thumb(series: Series) -> np.ndarray:
     """20 us and the bytes over 80 % of the narrowest link."""
     profile: Profile = ideal()
-    cost = collective_time(series.kind, series.bytes, series.groups, series.cluster, profile)  # type: ignore[arg-type]
+    cost = collective_time(series.kind, series.bytes, series.groups, series.cluster, profile)
     return RULE_CALL + np.asarray(cost.time) / RULE_EFFICIENCY
 
 

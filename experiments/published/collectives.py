@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
+
+from scaling.meshes.errors import check_keys
+from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 
 FOLDER = Path(__file__).parent
 TABLE, SPLIT = FOLDER / "collectives.csv", FOLDER / "split.json"
@@ -27,7 +30,7 @@ class Case:
     """One published measurement."""
 
     machine: str
-    kind: str
+    kind: CollectiveKind
     bytes: float  # as nccl-tests counts them
     time: float  # s
     cluster: str  # of the catalogue
@@ -38,7 +41,6 @@ class Case:
     algorithm: str  # "auto", or what the measurement forced
     overrides: tuple[tuple[str, float], ...]
     grade: str  # A: printed time, system as in the catalogue; B: something is inferred
-    nccl: str  # version; "": not stated
     source: str
     notes: str
 
@@ -91,7 +93,7 @@ def _case(row: dict[str, str]) -> Case:
     overrides = (pair.split("=") for pair in row["overrides"].split(";") if pair)
     return Case(
         machine=row["machine"],
-        kind=row["kind"],
+        kind=_kind(row["kind"]),
         bytes=float(row["bytes"]),
         time=float(row["time_us"]) * 1e-6,
         cluster=row["cluster"],
@@ -102,10 +104,14 @@ def _case(row: dict[str, str]) -> Case:
         algorithm=row["algorithm"],
         overrides=tuple((key, float(value)) for key, value in overrides),
         grade=row["grade"],
-        nccl=row["nccl"],
         source=f"{row['source']}, {row['reference']}",
         notes=row["notes"],
     )
+
+
+def _kind(name: str) -> CollectiveKind:
+    check_keys([name], COLLECTIVE_KINDS, "collective")
+    return cast(CollectiveKind, name)
 
 
 if __name__ == "__main__":

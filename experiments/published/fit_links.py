@@ -16,12 +16,13 @@ from scipy.optimize import minimize
 from experiments.published.collectives import Case
 from experiments.published.families import PLACES, Family, Where, is_efficiency
 from experiments.published.uses import Figures, of_transport
-from scaling.collectives.cost import Choice, collective_time
+from scaling.collectives.cost import collective_time
 from scaling.collectives.loads import crossed_level
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import Evidence, LinkFit, Profile
+from scaling.program.ir import CollectiveKind
 
 PULL = 1e-3  # of the squared log distance from the start, against a mean of absolute log errors
 MANY = 100  # points; with fewer the pull is stronger by as much: two rows say little of ten figures
@@ -33,13 +34,12 @@ class Series:
     """All sizes of one collective on one machine."""
 
     machine: str
-    kind: str
+    kind: CollectiveKind
     cluster: Cluster
     groups: np.ndarray  # device ids
     bytes: np.ndarray
     time: np.ndarray
     algorithm: str
-    nccl: str = ""  # version; "": not stated
 
     def place(self, family: Family) -> Where:
         """Whose figures it tells about: of a node or NVLink domain, or of a network."""
@@ -48,10 +48,12 @@ class Series:
         fabric = self.cluster.fabric
         return family.place(fabric.transport if fabric is not None else "")
 
-    def predicted(self, profile: Profile, choice: Choice = "fastest") -> np.ndarray:
-        """Seconds by the engine that everybody uses."""
-        where = (self.groups, self.cluster, profile, self.algorithm, choice, self.nccl)
-        return np.asarray(collective_time(self.kind, self.bytes, *where).time)  # type: ignore[arg-type]
+    def predicted(self, profile: Profile) -> np.ndarray:
+        """Seconds as the simulator prices them, [sizes]."""
+        cost = collective_time(
+            self.kind, self.bytes, self.groups, self.cluster, profile, self.algorithm
+        )
+        return np.asarray(cost.time)
 
 
 def series_of(cases: Sequence[Case]) -> list[Series]:
@@ -76,7 +78,7 @@ def _series(cases: Sequence[Case]) -> Series:
     ids = np.arange(first.ranks * first.groups).reshape(first.groups, first.ranks)
     arrays = (np.array([c.bytes for c in cases]), np.array([c.time for c in cases]))
     where = (first.machine, first.kind, cluster_of(first), ids)
-    return Series(*where, *arrays, first.algorithm, first.nccl)
+    return Series(*where, *arrays, first.algorithm)
 
 
 def profile_with(links: Sequence[LinkFit]) -> Profile:

@@ -4,9 +4,9 @@
 
 Points that were fitted and points that were not stand apart. For comparison
 (`experiments.published.baselines`): `rule` is a rule of thumb, `nccl` the estimate of NCCL's own
-model (of the version that the source states, else the newest; it was made to choose, not to
-predict), `spread` how far the sources that measured the same are from their own mean. The table of
-JAX's own collectives, priced as `scaling predict` does, follows by itself.
+model (which is made to choose, not to predict), `spread` the distance of the sources that measured
+the same from their own mean. The table of JAX's own collectives, priced as `scaling predict` does,
+follows.
 """
 
 import argparse
@@ -29,7 +29,6 @@ from scaling.report.columns import columns
 from scaling.simulate.collective import ask
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
-SAME = 1e-9  # errors that differ by less are the same
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class Scored:
     errors: np.ndarray  # predicted / measured - 1
     rule: np.ndarray  # the same of the rule of thumb
     nccl: np.ndarray | None  # of NCCL's own estimate; None: it has none
-    chosen: np.ndarray  # of our figures for what NCCL's estimate chooses
     held: np.ndarray  # whether the measured time lies in the predicted range
     spread: float | None  # of the sources that measured the same; None: there is one
 
@@ -59,14 +57,13 @@ def scored(
             profile = profile_of(series.cluster.accelerator, software)
             errors = series.predicted(profile) / series.time - 1
             rule = rule_of_thumb(series) / series.time - 1
-            nccl, chosen = by_nccl(series), errors
+            nccl = by_nccl(series)
             if nccl is not None:
                 nccl = nccl / series.time - 1
-                chosen = series.predicted(profile, "nccl") / series.time - 1
             ranks, held = series.groups.shape[1], in_range(series, profile)
             names = (series.machine, series.kind, ranks, part)
             spread = known.get(_measured(series))
-            found.append(Scored(*names, errors, rule, nccl, chosen, held, spread))
+            found.append(Scored(*names, errors, rule, nccl, held, spread))
     return found
 
 
@@ -77,8 +74,8 @@ def _measured(series: Series) -> Measured:
 
 def in_range(series: Series, profile: Profile) -> np.ndarray:
     """Whether each measured time lies between the low and the high of its answer."""
-    sizes, kind = series.bytes.astype(int).tolist(), series.kind
-    answers = ask(kind, sizes, series.groups, series.cluster, profile, series.algorithm)  # type: ignore[arg-type]
+    sizes = series.bytes.astype(int).tolist()
+    answers = ask(series.kind, sizes, series.groups, series.cluster, profile, series.algorithm)
     low, high = np.array([(a.time_low, a.time_high) for a in answers]).T
     return (low <= series.time) & (series.time <= high)
 
@@ -141,19 +138,17 @@ def medians(scores: Sequence[Scored], part: str) -> str:
 
 
 def against_nccl(scores: Sequence[Scored], part: str) -> str:
-    """Where NCCL ranks: errors of ours, of NCCL's model, and of ours for what NCCL chooses."""
-    some = [s for s in scores if s.part == part and s.nccl is not None]
-    names = ("errors", "nccl", "chosen")
-    mean_of = {n: np.array([np.abs(getattr(s, n)).mean() for s in some]) for n in names}
-    points = {n: np.abs(np.concatenate([getattr(s, n) for s in some])) for n in names}
-    ours, model, chosen = (f"{np.median(mean_of[n]):.1%} ({points[n].mean():.1%})" for n in names)
-    gain = mean_of["errors"] - mean_of["chosen"]
-    differ = 1 - np.mean(np.isclose(points["errors"], points["chosen"], rtol=SAME, atol=SAME))
+    """Errors where NCCL ranks: ours, and those of NCCL's model."""
+    ranked = [s for s in scores if s.part == part and s.nccl is not None]
+    shown = {}
+    for name in ("errors", "nccl"):
+        errors = [np.abs(getattr(s, name)) for s in ranked]
+        series = [error.mean() for error in errors]
+        shown[name] = f"{np.median(series):.1%} ({np.concatenate(errors).mean():.1%})"
+    points = sum(len(s.errors) for s in ranked)
     return (
-        f"{part}, where NCCL ranks, {len(some)} series: median (mean over {len(points['nccl'])} "
-        f"points) ours {ours}, NCCL's model {model}\n"
-        f"  ours for what NCCL's table chooses {chosen}: another way at {differ:.0%} of points, "
-        f"better in {(gain > SAME).sum()} series, worse in {(gain < -SAME).sum()}"
+        f"{part}, where NCCL ranks, {len(ranked)} series: median (mean over {points} "
+        f"points) ours {shown['errors']}, NCCL's model {shown['nccl']}"
     )
 
 
@@ -163,7 +158,7 @@ def report(all_: Sequence[Case]) -> Iterator[str]:
     yield from table(scores)
     for part in ("fit", "left"):
         yield medians(scores, part)
-        yield from against_nccl(scores, part).splitlines()
+        yield against_nccl(scores, part)
     own = [case for case in all_ if FAMILIES["hopper-jax"].holds(case)]
     yield from ("", "As JAX calls NCCL (--software jax):", "")
     yield from table(scored(own, software="jax"))
@@ -191,9 +186,8 @@ HEAD = """\
 {date}, commit {commit}. Made by `python -m experiments.published.score_collectives --out`.
 Errors are predicted / measured - 1 over points of 1 MiB to 1 GiB. `fit`: points that were fitted,
 `left`: points that were not. `rule`: mean error of 20 us + bus bytes over 80 % of the link. `nccl`:
-mean error of the estimate by which NCCL chooses (of the version that the source states, else the
-newest); "-" where it has none: AMD's GPUs, all-to-all. `spread`: how far the sources that measured
-the same are from their own mean; "-" where there is one source.
+mean error of the estimate by which NCCL chooses; "-" where it has none: AMD's GPUs, all-to-all.
+`spread`: distance of the sources that measured the same from their own mean; "-" for one source.
 """
 
 if __name__ == "__main__":

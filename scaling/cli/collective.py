@@ -5,7 +5,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from scaling.collectives.cost import Choice
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
@@ -42,8 +41,6 @@ class CollectiveArguments:
     software: str = "any"
     plot: Path | None = None
     json: bool = False
-    choice: Choice = "fastest"
-    nccl: str | None = None
     skew: float | None = None
 
 
@@ -68,8 +65,7 @@ def collective_command(given: CollectiveArguments) -> int:
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
     profile = _profile(given, cluster)
-    asked = (given.algorithm, given.choice, given.nccl or "", given.skew)
-    answers = ask(given.kind, sizes, groups, cluster, profile, *asked)  # type: ignore[arg-type]
+    answers = ask(given.kind, sizes, groups, cluster, profile, given.algorithm, given.skew)  # type: ignore[arg-type]
     if given.plot is not None:
         from scaling.report.plots import plot_bandwidth
 

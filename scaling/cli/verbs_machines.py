@@ -54,8 +54,6 @@ def collective(
     software: Literal["any", "jax"] = "any",
     plot: Path | None = None,
     json: bool = False,
-    choice: Literal["fastest", "nccl"] = "fastest",
-    nccl: str | None = None,
     skew: float | None = None,
 ) -> int:
     """Time of one collective on a cluster, as nccl-tests would print it.
@@ -79,8 +77,6 @@ def collective(
         software: any, or jax: as XLA's own tables have it, where it has one.
         plot: file for bandwidth against size, with the bound drawn in (.svg or .png).
         json: print one JSON document (a list for several sizes).
-        choice: which algorithm and protocol: the fastest, or what NCCL's own table ranks first.
-        nccl: version of NCCL whose table is asked, such as 2.27.7 (default: the newest known).
         skew: of an all-to-all: what the busiest member of each group receives over the mean, 1 to
             the number of members; the others share the rest, and it sits where it takes longest.
     """
@@ -88,7 +84,7 @@ def collective(
 
     given = CollectiveArguments(
         kind, cluster, bytes, nodes, mesh, axis, device_order, algorithm, dtype, sweep, override,
-        calibration, ideal, software, plot, json, choice, nccl, skew,
+        calibration, ideal, software, plot, json, skew,
     )  # fmt: skip
     with about(kind):
         return collective_command(given)

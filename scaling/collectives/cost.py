@@ -5,30 +5,24 @@
 Each algorithm puts its own bytes and hops on the levels (`collectives.algorithms`); all groups
 that run at once share the uplinks (`collectives.traffic`). On a torus the latency of the links
 overlaps with the bytes, and the longer of the two counts. Of the algorithms that can run, and of
-their protocols, the fastest is taken, or the one that NCCL's own table ranks first
-(`scaling.collectives.nccl`). Inside a node whose collectives were measured (`scaling
+their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
 calibrate`), the measured line is taken instead.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 
 from scaling.collectives.candidates import Way, bottleneck, ways_of
 from scaling.collectives.loads import Placed, loads_of, placed
 from scaling.collectives.measured import fitted_time, nearest_fit
-from scaling.collectives.nccl.choice import as_nccl, check_has_nccl
 from scaling.collectives.skew import check_skew
 from scaling.collectives.traffic import Uplink
 from scaling.meshes.cluster import Cluster, Level
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
 from scaling.profiles.profile import CollectiveFit, Evidence, Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind, Number
-
-Choice = Literal["fastest", "nccl"]
-CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,6 @@ class CollectiveCost:
     protocol: str = ""
     evidence: Evidence | None = None  # of the figure that most of the time comes from
     ways: tuple[Way, ...] = ()  # all that were open, the one taken among them or not
-    why: str = ""  # this one was taken, where not because it is the fastest
 
 
 def collective_time(
@@ -53,8 +46,6 @@ def collective_time(
     cluster: Cluster,
     profile: Profile,
     algorithm: str = "auto",
-    choice: Choice = "fastest",
-    nccl: str = "",
     skew: float = 1.0,
 ) -> CollectiveCost:
     """Price one call in all groups at once.
@@ -69,41 +60,29 @@ def collective_time(
         cluster: where the devices are.
         profile: what its links achieve.
         algorithm: one of ALGORITHMS, or "auto": all that can run.
-        choice: of the ways open, the fastest, or the one that NCCL ranks first.
-        nccl: version of NCCL; "": the newest known.
         skew: of an all-to-all, what the busiest receiver of each group gets over the mean; where
             these are, is the worst case (`scaling.collectives.skew`).
 
     Raises:
         InputError: device ids that the cluster lacks, an algorithm that cannot run there, a
-            profile without a fitting figure, NCCL's choice where there is no NCCL, or a skew that
-            there cannot be.
+            profile without a fitting figure, or a skew that there cannot be.
     """
     groups = _checked(kind, groups, cluster)
     if skew != 1:
         check_skew(kind, skew, groups.shape[1])
-    check_keys([choice], CHOICES, "choice")
-    if choice == "nccl":
-        check_has_nccl(cluster)
     where = placed(groups, cluster)
     level = where.level
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
-    if level == "node" and profile.collectives and algorithm == "auto" and choice == "fastest":
+    if level == "node" and profile.collectives and algorithm == "auto":
         return _measured(kind, bytes, where, profile, skew)
     usable = ways_of(kind, where, profile, algorithm, skew)
-    largest, why = float(np.max(bytes)), ""
-    if choice == "nccl":
-        followed = as_nccl(kind, bytes, groups, cluster, profile, usable, nccl, algorithm)
-        time, best, why = followed.seconds.reshape(np.shape(bytes)), followed.way, followed.why
-    else:
-        time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
-        best = min(usable, key=lambda r: r.seconds(largest))
+    largest = float(np.max(bytes))
+    time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
+    best = min(usable, key=lambda r: r.seconds(largest))
     words, bound = bottleneck(best, largest), bytes * _least(kind, where, skew)
     names = (best.algorithm, best.protocol)
-    return CollectiveCost(
-        _number(time), bound, level, words, *names, best.evidence, tuple(usable), why
-    )
+    return CollectiveCost(_number(time), bound, level, words, *names, best.evidence, tuple(usable))
 
 
 def _least(kind: CollectiveKind, where: Placed, skew: float = 1.0) -> float:

@@ -1,19 +1,14 @@
 """Why a collective runs by the algorithm and protocol that it does, beside what else could run.
 
-What takes least by the fitted figures is chosen, unless NCCL's own choice was asked for. NCCL's
-table, where the machine has NCCL, says what that software would choose by itself.
+The algorithm and protocol that take least by the fitted figures are chosen. Where the machine has
+NCCL, its own table says what NCCL would choose by itself.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from scaling.collectives.cost import CollectiveCost
-from scaling.collectives.nccl.choice import ranking
-from scaling.meshes.cluster import Cluster
-from scaling.program.ir import CollectiveKind
+from scaling.collectives.nccl.ranking import NcclChoice
 
 FITTED = {"calibrated": "fitted"}  # what times by figures of a grade are called; else the grade
 
@@ -28,26 +23,16 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class NcclPick:
-    """What NCCL ranks first."""
-
-    version: str
-    algorithm: str
-    protocol: str
-    estimate: float  # s, by its own table: for ranking, not a prediction
-
-
-@dataclass(frozen=True)
 class Chosen:
     """How the way of one size was chosen."""
 
-    by: Literal["fastest", "nccl", "measured", "none"]  # none: nobody else takes part
+    by: Literal["fastest", "measured", "none"]  # none: nobody else takes part
     why: str  # in words
     alternatives: tuple[Alternative, ...]  # fastest first
-    nccl: NcclPick | None = None  # None: no NCCL there, or it does not rank such a collective
+    nccl: NcclChoice | None = None  # None: no NCCL there, or it does not rank such a collective
 
 
-def chosen(cost: CollectiveCost, size: int, grade: str, pick: NcclPick | None) -> Chosen:
+def chosen(cost: CollectiveCost, size: int, grade: str, pick: NcclChoice | None) -> Chosen:
     """What `cost` of one size says of its choice.
 
     Args:
@@ -68,28 +53,8 @@ def chosen(cost: CollectiveCost, size: int, grade: str, pick: NcclPick | None) -
     fastest = f"fastest of {len(others) + 1} by {FITTED.get(grade, grade)} time"
     if not others:
         fastest = "the only way that there are figures of"
-    by_nccl = cost.why.startswith("as NCCL")
     ordered = tuple(sorted(others, key=lambda other: other.time))
-    return Chosen("nccl" if by_nccl else "fastest", cost.why or fastest, ordered, pick)
-
-
-def nccl_picks(
-    kind: CollectiveKind,
-    sizes: Sequence[int],
-    groups: np.ndarray,
-    cluster: Cluster,
-    version: str = "",
-) -> list[NcclPick | None]:
-    """What NCCL would take for every size; None where it has no say."""
-    found = ranking(kind, np.array(sizes, float), groups, cluster, version)
-    if found is None:
-        return [None] * len(sizes)
-    pairs = [found.pairs[number] for number in found.chosen()]
-    least = found.seconds.min(axis=0).tolist()
-    return [
-        NcclPick(found.version, algorithm, protocol, estimate)
-        for (algorithm, protocol), estimate in zip(pairs, least, strict=True)
-    ]
+    return Chosen("fastest", fastest, ordered, pick)
 
 
 def chosen_dict(document: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def _told(
 
 def _taken(answer: Answer) -> str:
     """The way that was chosen; "" where there was no choice."""
-    choosing = answer.choice.by in ("fastest", "nccl")
+    choosing = answer.choice.by == "fastest"
     return f"{answer.algorithm} {answer.protocol}".strip() if choosing else ""
 
 

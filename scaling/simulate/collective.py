@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from scaling.collectives.cost import Choice, CollectiveCost, collective_time
-from scaling.collectives.selection import Chosen, NcclPick, chosen, chosen_dict, nccl_picks
+from scaling.collectives.cost import CollectiveCost, collective_time
+from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
+from scaling.collectives.selection import Chosen, chosen, chosen_dict
 from scaling.collectives.skew import check_skew
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
@@ -77,8 +78,6 @@ def ask(
     cluster: Cluster,
     profile: Profile,
     algorithm: str = "auto",
-    choice: Choice = "fastest",
-    nccl: str = "",
     skew: float | None = None,
 ) -> list[Answer]:
     """Price every size by itself, so that each says its own algorithm and bottleneck.
@@ -86,21 +85,21 @@ def ask(
     Args:
         kind, groups, cluster, profile, algorithm: as for `collective_time`.
         sizes: bytes.
-        choice: "fastest", or "nccl": what NCCL's own table ranks first.
-        nccl: version of NCCL whose table is told; "": the newest known.
         skew: of an all-to-all, what its busiest receivers get over the mean; None: as the others.
 
     Raises:
-        InputError: no such kind or algorithm or version, one that cannot run there, or a skew of a
+        InputError: no such kind or algorithm, one that cannot run there, or a skew of a
             collective that has none.
     """
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     if skew is not None:
         check_skew(kind, skew, groups.shape[1])
-    asked = (algorithm, choice, nccl, skew or 1.0)
-    picks, answers = nccl_picks(kind, sizes, groups, cluster, nccl), []
+    picks: Sequence[NcclChoice | None] = nccl_choices(kind, sizes, groups, cluster) or [None] * len(
+        sizes
+    )
+    answers = []
     for size, pick in zip(sizes, picks, strict=True):
-        cost = collective_time(kind, float(size), groups, cluster, profile, *asked)
+        cost = collective_time(kind, float(size), groups, cluster, profile, algorithm, skew or 1.0)
         answers.append(replace(_answer(kind, size, groups, cost, pick), skew=skew))
     return answers
 
@@ -124,7 +123,7 @@ def _answer(
     size: int,
     groups: np.ndarray,
     cost: CollectiveCost,
-    pick: NcclPick | None,
+    pick: NcclChoice | None,
 ) -> Answer:
     time, bound = float(cost.time), float(cost.lower_bound)
     grade = cost.evidence.grade if cost.evidence else "datasheet"

@@ -1,29 +1,96 @@
-"""What NCCL's tuning model is made of: one `Constants` per version (`collectives.nccl.versions`).
+"""Constants of NCCL's tuning model, as NVIDIA/nccl 2.30.7 has them.
 
-Microseconds and GB/s (1e9 bytes/s), as NCCL's sources have them. A *row* holds one figure for each
-of the protocols LL, LL128 and Simple; a *cap* one row for each generation of GPUs, with a figure
-for one node, for two, and for more. Figures only, from NVIDIA/nccl: src/graph/tuning.cc,
-src/graph/topo.h, src/graph/search.cc, src/transport/nvls.cc, src/include/device.h.
+Microseconds and GB/s (1e9 bytes/s). A *row* holds one figure for each of the protocols LL, LL128
+and Simple; a *cap* holds one row for each generation of GPUs (Volta and before, Ampere, Hopper,
+Blackwell), with a figure for one node, for two nodes, and for more. Source: tag v2.30.7-1, commit
+73cf112295c33aee2b895f329f592f2a9b4b0f97, src/graph/tuning.cc, src/graph/topo.h,
+src/graph/search.cc, src/transport/nvls.cc, src/include/device.h.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar, get_args
 
 from scaling.profiles.profile import Algorithm
 
+VERSION = "2.30.7"
+
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
-# In NCCL's order: of equal estimates the first is taken.
-TUNED: tuple[Algorithm, ...] = ("tree", "ring", "nvls", "nvls-tree", "pat")
 
+T = TypeVar("T")
 Row = tuple[float, float, float]  # LL, LL128, Simple
 Rows = Mapping[Algorithm, Row]
-Cap = tuple[Row, ...]  # Volta and before, Ampere, Hopper, Blackwell; 1 node, 2 nodes, more
-Speeds = tuple[float, ...]  # GB/s of one channel that the search tries, from the top down
+Cap = tuple[Row, ...]  # per generation: 1 node, 2 nodes, more
+Speeds = tuple[float, ...]  # GB/s of one channel, in the order in which the search tries them
 
-# NCCL measured what trees lack at medium sizes: a factor for every power of two from 64 B on.
+# Latencies in us: of one call, and of one step over NVLink, PCIe and the network. In NCCL's order:
+# of two equal estimates the first is taken.
+BASE: Rows = {
+    "tree": (6.8, 14.0, 8.4),
+    "ring": (6.6, 14.0, 8.4),
+    "nvls": (0.0, 0.0, 0.0),
+    "nvls-tree": (0.0, 0.0, 0.0),
+    "pat": (8.0, 8.0, 8.0),
+}
+NVLINK: Rows = {
+    "tree": (0.6, 1.25, 4.0),
+    "ring": (0.6, 1.9, 3.4),
+    "nvls": (0.0, 0.0, 25.0),
+    "nvls-tree": (0.0, 0.0, 25.0),
+    "pat": (0.0, 0.0, 4.0),
+}
+PCIE: Rows = {
+    "tree": (1.0, 1.9, 4.0),
+    "ring": (1.0, 2.5, 5.7),
+    "nvls": (0.0, 0.0, 0.0),
+    "nvls-tree": (0.0, 0.0, 0.0),
+    "pat": (0.0, 0.0, 4.0),
+}
+NETWORK: Rows = {
+    "tree": (5.0, 8.5, 14.0),
+    "ring": (2.7, 4.0, 14.0),
+    "nvls": (0.0, 0.0, 18.0),
+    "nvls-tree": (0.0, 0.0, 20.9),
+    "pat": (0.0, 0.0, 14.0),
+}
+NETWORK_POST, NETWORK_POST_AMD = 1.0, 2.0  # us of one post to the network, by the CPU
+SIMPLE_POSTS = 3  # posts of one piece under Simple
+PLATEAU, PLATEAU_VOLTA = 1.4, 1.9  # x latency of Simple rings between nodes, for large pieces
+PLATEAU_PIECE = 64  # bytes per channel and rank from which the plateau holds
+PAT_DEPTH, PAT_RANK = 3.5, 2.8  # steps of PAT in one network latency; us per rank
+
+# Bandwidth limits in GB/s
+LL_MOST: Cap = (  # all channels together
+    *((39.0, 39.0, 20.4), (87.7, 22.5, 19.0)),
+    *((141.0, 45.0, 35.0), (282.0, 90.0, 70.0)),
+)
+RING_LL128: Cap = (  # one channel
+    *((20.0, 20.0, 20.0), (20.0, 20.0, 20.0)),
+    *((36.7, 36.7, 36.7), (40.0, 40.0, 40.0)),
+)
+TREE_LL128: Cap = (
+    *((20.0, 20.0, 20.0), (20.0, 20.0, 20.0)),
+    *((36.7, 36.7, 29.0), (55.6, 31.67, 20.0)),
+)
+TREE_MOST: Cap = (
+    *((26.5, 18.5, 10.0), (24.0, 23.6, 17.8)),
+    *((38.7, 41.4, 36.0), (70.0, 42.8, 24.0)),
+)
+NVLS_TREE_MOST: Cap = (
+    *((26.5, 18.5, 10.0), (24.0, 23.6, 17.8)),
+    *((0.0, 57.7, 45.5), (0.0, 96.0, 80.0)),
+)
+# Fractions of the channels' bandwidth
+RING_LL = 0.5
+LL128_SHARE = 0.92  # 120 of 128 bytes are payload
+TREE_SHARE, TREE_LL = 0.92, 1 / 3.8
+TREE_LL128_ONE_NODE, TREE_LL128_NODES = 7 / 9, 120 / 128
+TREE_ONE_GPU = 0.85  # with one GPU per node, which cannot split the tree over two
+NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)  # per generation
+PAT_SHARE = 0.75
+# Trees lack bandwidth at medium sizes: a factor for every power of two from 64 bytes on.
 CORRECTION_START = 64  # bytes
+TREE_CORRECTIONS, NVLS_TREE_CORRECTIONS = 23, 24  # how many of the factors hold
 CORRECTIONS: Mapping[Protocol, tuple[float, ...]] = {
     "LL": (
         *(1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
@@ -38,69 +105,43 @@ CORRECTIONS: Mapping[Protocol, tuple[float, ...]] = {
         *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
     ),
 }
-TREE_CORRECTIONS = 23  # of them hold for trees
+
+# Compute capability x 10 -> a figure, from that capability on
+VOLTA, AMPERE, HOPPER, BLACKWELL = 70, 80, 90, 100
+GENERATIONS = ((0, 0), (AMPERE, 1), (HOPPER, 2), (BLACKWELL, 3))  # row of a cap
+NVLINK_SPEED = (  # GB/s of one link
+    *((60, 18.0), (VOLTA, 20.0), (86, 12.0), (87, 20.0)),
+    *((HOPPER, 20.6), (BLACKWELL, 40.1)),
+)
+SLOW: Speeds = (6, 3, 2.4, 1.2, 0.24, 0.12)
+SPEEDS_ONE_NODE: tuple[tuple[int, Speeds], ...] = (
+    (0, (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)),
+    (HOPPER, (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3)),
+    (BLACKWELL, (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18)),
+)
+SPEEDS_NODES: tuple[tuple[int, Speeds], ...] = (
+    (0, (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12)),
+    (HOPPER, (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, *SLOW)),
+    (BLACKWELL, (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, *SLOW)),
+)
+MOST_CHANNELS = 32  # rings before they are doubled; channels of NVLS
+# GB/s between the sockets of a host. Intel: by the GT/s of its links (Broadwell, Skylake to Ice
+# Lake, Sapphire and Emerald Rapids, Granite Rapids); unknown CPUs count as local.
+SOCKETS = {"amd": 16.0, "arm": 6.0}
+INTEL_SOCKETS = ((0, 6.0), (10, 10.0), (16, 22.0), (20, 40.0))
+UNKNOWN_SOCKETS = 5000.0
 
 
-@dataclass(frozen=True)
-class Hosts:
-    """GB/s between the sockets of a host, and what each post to the network costs."""
-
-    amd: float = 16.0
-    arm: float = 6.0
-    # Intel, by the GT/s of its links: Broadwell, Skylake to Ice Lake, Sapphire and Emerald Rapids
-    intel: tuple[tuple[float, float], ...] = ((0, 6.0), (10, 10.0), (16, 22.0), (20, 40.0))
-    unknown: float = 5000.0  # the speed of what is local
-    post: float = 1.0  # us
-    post_amd: float = 2.0  # us
+def step_value(steps: Sequence[tuple[int, T]], value: int) -> T:
+    """Value of a step function at `value`: the last step reached, or the first step."""
+    return next((figure for start, figure in reversed(steps) if value >= start), steps[0][1])
 
 
-@dataclass(frozen=True)
-class Search:
-    """What the search for channels tries, and what it takes links for."""
-
-    nvlink: tuple[tuple[int, float], ...]  # GB/s of one link from this compute capability on
-    inside: tuple[tuple[int, Speeds], ...]  # from this capability on, for one node
-    outside: tuple[tuple[int, Speeds], ...]  # for several
-    most_channels: int = 32  # rings before they are doubled when they connect
-    nvls_heads: int = 32  # most channels of NVLS
-
-
-@dataclass(frozen=True)
-class Constants:
-    """One version of NCCL."""
-
-    version: str
-    commit: str  # of its tag
-    base: Rows  # us, one call
-    nvlink: Rows  # us, one step
-    pcie: Rows
-    network: Rows
-    ll_most: Cap  # GB/s, all channels together
-    ring_ll128: Cap  # GB/s, one channel
-    tree_ll128: Cap
-    tree_most: Cap
-    nvls_tree_most: Cap
-    search: Search
-    hosts: Hosts
-    # What rings under LL get of the bandwidth: all-reduces and several nodes, and all else
-    ring_ll: tuple[float, float] = (0.5, 0.5)
-    ll128_on: tuple[int, ...] = ()  # compute capabilities that have LL128; (): all from Volta on
-    lone_ll128: float = 0.92  # what rings under LL128 get where each node has one GPU
-    lone_hop: bool = True  # with one GPU per node every algorithm takes a tree's step over networks
-    closing: int = 1  # steps of a ring over the network are 2 (nodes - closing) in an all-reduce
-    # How the bandwidth of NVLS is reckoned: see scaling.collectives.nccl.nvls
-    nvls: Literal["first", "least", "gathers", "measured"] = "measured"
-    nvls_efficiency: Row = (0.0, 0.85, 0.74)  # before Hopper, Hopper, Blackwell
-    nvls_gpus: int = 2  # fewest of a node
-    nvls_tree_corrections: int = 24  # hold for NVLS trees on Blackwell behind x86 CPUs
-    pat: float = 0.75  # of the bandwidth; 0: no PAT
-
-
-def capped(cap: Cap, generation: int, nodes: int) -> float:
-    """The figure for so many nodes; what is newer than the version counts as its newest."""
-    return cap[min(generation, len(cap) - 1)][min(nodes, 3) - 1]
+def cap_of(cap: Cap, generation: int, nodes: int) -> float:
+    """Figure of a cap for one generation of GPUs on so many nodes."""
+    return cap[generation][min(nodes, 3) - 1]
 
 
 def correction(protocol: Protocol, exponent: int, known: int) -> float:
-    """The factor for 64 x 2^exponent bytes, of the first `known`; 1 beyond them."""
+    """Factor on a tree's bandwidth at 64 x 2^exponent bytes; 1 outside the first `known`."""
     return CORRECTIONS[protocol][exponent] if 0 <= exponent < known else 1.0

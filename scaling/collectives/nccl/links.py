@@ -1,24 +1,23 @@
-"""What NCCL takes the links of a machine for, in GB/s, and how many rings they hold.
+"""Speeds that NCCL counts for the links of a node, in GB/s, and the rings that they hold.
 
-    switch   every GPU on an NVSwitch: as many rings as a GPU's bandwidth holds
+    switch   every GPU on an NVSwitch: as many rings as the bandwidth of a GPU holds
     pairs    links between pairs of GPUs: the rings that they hold at once (scaling.meshes.rings)
-    pcie     a ring in the order of the GPUs; the link that it loads most says what it gets
-    alone    one GPU of a node: nothing in the way
+    pcie     one ring in the order of the GPUs, limited by its most loaded link
+    alone    one GPU of a node: no limit
 
-The speeds are NCCL's own (`Search.nvlink`, `Hosts`; NVIDIA/nccl, src/graph/topo.h and topo.cc), the
-wiring is the cluster's. PCIe counts 12 GB/s for sixteen lanes of the third generation.
+The speeds are NCCL's own (NVIDIA/nccl 2.30.7, src/graph/topo.h and topo.cc), the wiring is the
+cluster's. PCIe counts 12 GB/s for sixteen lanes of the third generation.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
-from scaling.collectives.nccl.constants import Hosts, Search
+from scaling.collectives.nccl import constants as c
+from scaling.collectives.nccl.constants import step_value
 from scaling.meshes.cluster import Cluster, LinkSpec, network_link
 from scaling.meshes.rings import Links, direct_links, ring_count
-
-T = TypeVar("T")
 
 GB = 1e9
 PCIE_SHARE = 12 / 15.75  # NCCL's 12 GB/s of 8 GT/s x 16 lanes x 128/130 (Gen3 x16), and so on
@@ -28,7 +27,7 @@ BYTES_PER_TRANSFER = 2  # of a link between sockets
 
 
 @dataclass(frozen=True)
-class Inside:
+class NodeLinks:
     """The links among the GPUs of one node that take part."""
 
     kind: Literal["switch", "pairs", "pcie", "alone"]
@@ -62,20 +61,18 @@ class Inside:
         return ring_count(joined, self.gpus)
 
 
-def inside(
-    cluster: Cluster, gpus: tuple[int, ...], capability: int, search: Search, hosts: Hosts
-) -> Inside:
+def node_links(cluster: Cluster, gpus: tuple[int, ...], capability: int) -> NodeLinks:
     """The links that rings through `gpus` (chips of a node, or of an NVLink domain) would use."""
     if len(gpus) == 1:
-        return Inside("alone", gpus)
-    one = at_least(search.nvlink, capability)
+        return NodeLinks("alone", gpus)
+    one = step_value(c.NVLINK_SPEED, capability)
     switched = next((j for j in cluster.links if j.parts == ("chip", "nvswitch")), None)
     if switched is not None:
-        return Inside("switch", gpus, switched.count * one)
+        return NodeLinks("switch", gpus, switched.count * one)
     links = _pair_links(cluster)
     if any(map(any, links)) and ring_count(links, gpus):
-        return Inside("pairs", gpus, one, links)
-    return Inside("pcie", gpus, ring_over_pcie(cluster, gpus, hosts))
+        return NodeLinks("pairs", gpus, one, links)
+    return NodeLinks("pcie", gpus, ring_over_pcie(cluster, gpus))
 
 
 def _pair_links(cluster: Cluster) -> Links:
@@ -87,12 +84,7 @@ def _pair_links(cluster: Cluster) -> Links:
     return tuple(tuple(listed[i][j] + everywhere * (i != j) for j in chips) for i in chips)
 
 
-def at_least(steps: Sequence[tuple[int, T]], value: int) -> T:
-    """What holds from the last step on that `value` has reached; else the first."""
-    return next((found for start, found in reversed(steps) if value >= start), steps[0][1])
-
-
-def ring_over_pcie(cluster: Cluster, gpus: Sequence[int], hosts: Hosts) -> float:
+def ring_over_pcie(cluster: Cluster, gpus: Sequence[int]) -> float:
     """GB/s of a ring through `gpus` in their order; 0 where links of the node have no figures.
 
     Without peer access, and between switches, a hop climbs to the CPU.
@@ -102,7 +94,7 @@ def ring_over_pcie(cluster: Cluster, gpus: Sequence[int], hosts: Hosts) -> float
     for source, target in zip(gpus, (*gpus[1:], *gpus[:1]), strict=True):
         for link, weight in _hop(cluster, source, target):
             load[link] += weight
-            capacity[link] = _capacity(cluster, link, hosts)
+            capacity[link] = _capacity(cluster, link)
     return min((capacity[link] / load[link] for link in load), default=0.0)
 
 
@@ -127,10 +119,10 @@ def _above(cluster: Cluster, gpu: int, part: str) -> int | None:
     return gpu * count // cluster.parts["chip"] if count else None
 
 
-def _capacity(cluster: Cluster, link: tuple, hosts: Hosts) -> float:
+def _capacity(cluster: Cluster, link: tuple) -> float:
     """GB/s of one direction."""
     if link[0] == "socket":
-        return socket_speed(cluster, hosts)
+        return socket_speed(cluster)
     spec = next((j for j in cluster.links if j.kind == "pcie" and j.parts[0] == link[0]), None)
     return pcie_speed(spec)
 
@@ -140,16 +132,16 @@ def pcie_speed(spec: LinkSpec | None) -> float:
     return PCIE_SHARE * (spec.total_bandwidth or 0.0) / GB if spec is not None else 0.0
 
 
-def socket_speed(cluster: Cluster, hosts: Hosts) -> float:
+def socket_speed(cluster: Cluster) -> float:
     """GB/s that NCCL counts between two sockets, by the make of the CPUs."""
     if cluster.cpu == "intel":
         spec = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
         rate = spec.bandwidth.value / GB / BYTES_PER_TRANSFER if spec and spec.bandwidth else 0.0
-        return at_least([(int(start), speed) for start, speed in hosts.intel], int(rate + EPSILON))
-    return {"amd": hosts.amd, "arm": hosts.arm}.get(cluster.cpu, hosts.unknown)
+        return step_value(c.INTEL_SOCKETS, int(rate + EPSILON))
+    return c.SOCKETS.get(cluster.cpu, c.UNKNOWN_SOCKETS)
 
 
-def nics(cluster: Cluster, gpus: int) -> tuple[float, ...]:
+def nic_speeds(cluster: Cluster, gpus: int) -> tuple[float, ...]:
     """GB/s of each NIC close to `gpus` of a node; several of one GPU count as one.
 
     Plugins of clouds join the NICs of a GPU, and so does NCCL those of one card.
@@ -170,8 +162,5 @@ def nics(cluster: Cluster, gpus: int) -> tuple[float, ...]:
 def far_nics(cluster: Cluster, capability: int) -> bool:
     """Whether traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe."""
     own = next((j for j in cluster.links if j.parts[0] == "nic" and j.parts[1] != "leaf"), None)
-    coherent = any(j.kind == "c2c" for j in cluster.links) and capability >= COHERENT
+    coherent = any(j.kind == "c2c" for j in cluster.links) and capability >= c.HOPPER
     return own is not None and own.parts[1] == "socket" and not coherent
-
-
-COHERENT = 90  # from this capability on NCCL lets LL128 pass through a CPU that a GPU joins by C2C

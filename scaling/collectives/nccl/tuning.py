@@ -1,218 +1,192 @@
-"""NCCL's own estimate of every algorithm and protocol: what it ranks them by.
+"""NCCL's own estimate of the time of every algorithm and protocol.
 
-    seconds = latency + bytes / bandwidth
+    seconds = latency + bytes / bandwidth       N ranks on M nodes, p = N / M
 
-    ring   latency   base + (steps - s) x inside + s x network      s of the steps cross nodes
-           bandwidth channels x speed x N / steps                   steps = 2 (N - 1), N - 1 or N
-    tree             base + 2 ((p - 1) x inside + log2 M x network) N ranks on M nodes, p on each
-                     half of the channels x speed, times a correction by size
-    nvls             inside, and for trees 2 log2 M x network       bandwidth: nccl/nvls.py
-    pat              base + log2 M x network / 3.5 + 2.8 N          gathers over single GPUs
+    ring       latency   base + (steps - crossing) x inside + crossing x network
+               bandwidth channels x speed x N / steps       steps = 2 (N - 1) or N - 1
+    tree       latency   base + 2 ((p - 1) x inside + log2 M x network)
+               bandwidth half of channels x speed, times a correction by size
+    nvls       latency   inside
+               bandwidth channels x speed x efficiency x (channels - 1) / channels
+    nvls-tree  latency   inside + 2 log2 M x network
+    pat        latency   base + log2 M x network / 3.5 + 2.8 N       gathers over single GPUs
+               bandwidth 0.75 x channels x speed
 
-The model ranks; it is no prediction (experiments/published says how far off it is). Restated from
-NVIDIA/nccl, src/graph/tuning.cc; tested against tables that NCCL printed. Left out: CollNet (SHARP
-over the network needs a plugin and NCCL_COLLNET_ENABLE=1), Power CPUs, several calls in one launch,
-fp8, and latencies that a NIC states of itself (InfiniBand states none).
+NCCL takes the pair with the lowest estimate. The model ranks; as a prediction of times it is far
+off (experiments/published). Source: NVIDIA/nccl 2.30.7, src/graph/tuning.cc; tested against tables
+that NCCL printed. Left out: broadcasts, which have rings only; CollNet (SHARP over the network
+needs a plugin and NCCL_COLLNET_ENABLE=1); Power CPUs; several calls in one launch; fp8; latencies
+that a NIC states of itself (InfiniBand states none).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from math import log2
 
 import numpy as np
 
+from scaling.collectives.nccl import constants as c
 from scaling.collectives.nccl.communicator import Communicator
-from scaling.collectives.nccl.constants import (
-    CORRECTION_START,
-    PROTOCOLS,
-    TREE_CORRECTIONS,
-    TUNED,
-    Constants,
-    Protocol,
-    capped,
-    correction,
-)
-from scaling.collectives.nccl.nvls import nvls_bandwidth
+from scaling.collectives.nccl.constants import Protocol, cap_of, correction
 from scaling.profiles.profile import Algorithm
 from scaling.program.ir import CollectiveKind, Number
 
 Pair = tuple[Algorithm, Protocol]
-US, GB = 1e-6, 1e9
-KINDS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter", "broadcast")
 GATHERS: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
-LL128_SHARE = 0.92  # of the bandwidth; 120 of 128 bytes are payload
-TREE_SHARE = 0.92
-TREE_LL = 3.8  # times the bytes
-TREE_LL128_ONE, TREE_LL128_MORE = 7 / 9, 120 / 128
-PLAIN_TREE = 0.85  # one GPU per node: the tree cannot be split over two
-POSTS = 3  # to the network, of a piece under Simple
-PLATEAU, PLATEAU_VOLTA, PLATEAU_FROM = 1.4, 1.9, 64  # rings over nodes, bytes per channel and rank
-PAT_DEPTH, PAT_RANK = 3.5, 2.8  # us of a rank
-PAT_CAPABILITY = 60  # needs its atomics
-AMPERE, BLACKWELL = 80, 100
-X86 = ("intel", "amd")
+KINDS: tuple[CollectiveKind, ...] = ("all-reduce", *GATHERS)
+US, GB = 1e-6, 1e9
 
 
-def estimates(
-    kind: CollectiveKind, bytes: Number, comm: Communicator, constants: Constants
-) -> dict[Pair, np.ndarray]:
-    """Seconds of every pair that can run, in NCCL's order.
+def estimates(kind: CollectiveKind, bytes: Number, comm: Communicator) -> dict[Pair, np.ndarray]:
+    """Seconds of every (algorithm, protocol) that can run, in NCCL's order.
 
     Args:
-        kind: one of KINDS, else there are none.
-        bytes: buffer of an all-reduce or broadcast, unsharded total of a gather or scatter.
+        kind: NCCL ranks KINDS; the result is empty for the others.
+        bytes: the buffer of an all-reduce, the unsharded total of a gather or scatter.
         comm: the GPUs.
-        constants: of a version.
     """
     sizes = np.asarray(bytes, float)
     return {
-        pair: _seconds(kind, pair, sizes, rate, comm, constants)
-        for pair, rate in bandwidths(kind, comm, constants).items()
+        pair: _seconds(kind, pair, sizes, rate, comm)
+        for pair, rate in bandwidths(kind, comm).items()
     }
 
 
-def bandwidths(kind: CollectiveKind, comm: Communicator, constants: Constants) -> dict[Pair, float]:
-    """GB/s of every pair that can run, as bytes of the call per second."""
-    pairs: list[Pair] = [(a, p) for a in TUNED for p in PROTOCOLS if p != "LL128" or comm.ll128]
-    rates = {pair: _bandwidth(kind, pair, comm, constants) for pair in pairs if kind in KINDS}
+def bandwidths(kind: CollectiveKind, comm: Communicator) -> dict[Pair, float]:
+    """GB/s of every pair that can run: bytes of the call per second."""
+    if kind not in KINDS:
+        return {}
+    protocols = [p for p in c.PROTOCOLS if p != "LL128" or comm.ll128]
+    pairs: list[Pair] = [(a, p) for a in c.BASE for p in protocols]
+    rates = {(a, p): _BANDWIDTHS[a](kind, p, comm) for a, p in pairs}
     return {pair: rate for pair, rate in rates.items() if rate > 0}
 
 
-def latency(kind: CollectiveKind, pair: Pair, comm: Communicator, constants: Constants) -> float:
+def latency(kind: CollectiveKind, pair: Pair, comm: Communicator) -> float:
     """Microseconds of a call without bytes."""
     algorithm, protocol = pair
-    inside = _step(constants.nvlink if comm.nvlink else constants.pcie, pair)
-    row: Algorithm = "tree" if comm.per_node == 1 and constants.lone_hop else algorithm
-    network = _step(constants.network, (row, protocol))
-    base = _step(constants.base, pair)
+    column = c.PROTOCOLS.index(protocol)
+    base = c.BASE[algorithm][column]
+    inside = (c.NVLINK if comm.nvlink else c.PCIE)[algorithm][column]
+    # With one GPU per node NCCL counts a tree's step over the network for every algorithm.
+    network = c.NETWORK["tree" if comm.ranks_per_node == 1 else algorithm][column]
     depth = int(log2(comm.nodes))
     if algorithm == "ring":
-        return base + _ring_steps(kind, protocol, comm, constants, inside, network)
+        return base + _ring_latency(kind, protocol, comm, inside, network)
     if algorithm == "tree":
         return base + 2 * ((comm.ranks // comm.nodes - 1) * inside + depth * network)
     if algorithm == "pat":
-        return base + depth * network / PAT_DEPTH + PAT_RANK * comm.ranks
-    if algorithm == "nvls":
-        return base + inside
-    climbs = comm.nodes - 1 if constants.nvls == "first" else depth
-    return base + inside + 2 * climbs * network
+        return base + depth * network / c.PAT_DEPTH + c.PAT_RANK * comm.ranks
+    return base + inside + (2 * depth * network if algorithm == "nvls-tree" else 0.0)
 
 
 def _seconds(
-    kind: CollectiveKind,
-    pair: Pair,
-    sizes: np.ndarray,
-    rate: float,
-    comm: Communicator,
-    constants: Constants,
+    kind: CollectiveKind, pair: Pair, sizes: np.ndarray, rate: float, comm: Communicator
 ) -> np.ndarray:
     algorithm, protocol = pair
-    waiting = np.full(sizes.shape, latency(kind, pair, comm, constants))
+    waiting = np.full(sizes.shape, latency(kind, pair, comm))
     if pair == ("ring", "Simple") and comm.nodes > 1 and kind == "all-reduce":
-        plateau = PLATEAU if comm.capability >= AMPERE else PLATEAU_VOLTA
-        each = sizes // (comm.connected * comm.ranks)
-        waiting = np.where(each >= PLATEAU_FROM, plateau * waiting, waiting)
-    known = _corrections(algorithm, comm, constants)
-    if known:
-        exponents = np.floor(np.log2(np.maximum(sizes, 1) / CORRECTION_START)).astype(int)
-        factors = [correction(protocol, int(e), known) for e in exponents.ravel()]
-        return US * waiting + sizes / (GB * rate * np.reshape(factors, sizes.shape))
-    return US * waiting + sizes / (GB * rate)
+        plateau = c.PLATEAU if comm.capability >= c.AMPERE else c.PLATEAU_VOLTA
+        piece = sizes // (comm.connected_channels * comm.ranks)
+        waiting = np.where(piece >= c.PLATEAU_PIECE, plateau * waiting, waiting)
+    exponents = np.floor(np.log2(np.maximum(sizes, 1) / c.CORRECTION_START)).astype(int)
+    known = _known_corrections(algorithm, comm)
+    factors = [correction(protocol, int(e), known) for e in exponents.ravel()]
+    return US * waiting + sizes / (GB * rate * np.reshape(factors, sizes.shape))
 
 
-def _corrections(algorithm: Algorithm, comm: Communicator, constants: Constants) -> int:
-    """How many corrections by size hold for an all-reduce by this algorithm."""
+def _known_corrections(algorithm: Algorithm, comm: Communicator) -> int:
+    """How many of the corrections by size hold for an algorithm."""
     if algorithm == "tree":
-        return TREE_CORRECTIONS
-    behind = comm.capability >= BLACKWELL and comm.cpu in X86
-    return constants.nvls_tree_corrections if algorithm == "nvls-tree" and behind else 0
+        return c.TREE_CORRECTIONS
+    x86_blackwell = comm.capability >= c.BLACKWELL and comm.cpu in ("intel", "amd")
+    return c.NVLS_TREE_CORRECTIONS if algorithm == "nvls-tree" and x86_blackwell else 0
 
 
-def _bandwidth(kind: CollectiveKind, pair: Pair, comm: Communicator, constants: Constants) -> float:
-    algorithm, protocol = pair
-    if algorithm == "ring":
-        return _ring_bandwidth(kind, protocol, comm, constants)
-    if algorithm == "tree":
-        return _tree_bandwidth(protocol, comm, constants) if kind == "all-reduce" else 0.0
-    if protocol != "Simple" or kind == "broadcast":
-        return 0.0
-    if algorithm == "pat":
-        return _pat_bandwidth(kind, comm, constants)
-    return nvls_bandwidth(kind, algorithm == "nvls-tree", comm, constants)
-
-
-def _ring_bandwidth(
-    kind: CollectiveKind, protocol: Protocol, comm: Communicator, constants: Constants
-) -> float:
-    count = comm.rings.count
-    bus = count * (comm.rings.inside if comm.nodes <= 2 else comm.rings.outside)
-    if protocol == "LL":
-        share = constants.ring_ll[0 if comm.nodes > 1 or kind == "all-reduce" else 1]
-        bus = min(_ll_most(comm, constants), share * bus)
-    if protocol == "LL128":
-        share = constants.lone_ll128 if comm.per_node < 2 else LL128_SHARE
-        most = capped(constants.ring_ll128, comm.generation, comm.nodes)
-        bus = min(share * bus, count * most)
-    return bus * comm.ranks / _ring_hops(kind, comm)
-
-
-def _tree_bandwidth(protocol: Protocol, comm: Communicator, constants: Constants) -> float:
-    count, generation, nodes = comm.trees.count, comm.generation, comm.nodes
-    bus = count * (comm.trees.inside if nodes <= 2 else comm.trees.outside)
-    bus = min(TREE_SHARE * bus, count * capped(constants.tree_most, generation, nodes))
-    if protocol == "LL":
-        bus = min(bus / TREE_LL, _ll_most(comm, constants))
-    if protocol == "LL128":
-        share = TREE_LL128_ONE if nodes == 1 else TREE_LL128_MORE
-        bus = min(share * bus, count * capped(constants.tree_ll128, generation, nodes))
-    return bus / 2 * (PLAIN_TREE if comm.per_node == 1 else 1.0)
-
-
-def _pat_bandwidth(kind: CollectiveKind, comm: Communicator, constants: Constants) -> float:
-    lone = comm.per_node == 1 and comm.capability >= PAT_CAPABILITY
-    if kind not in GATHERS or not lone:
-        return 0.0
-    speed = comm.trees.inside if comm.nodes <= 2 else comm.trees.outside
-    return constants.pat * comm.trees.count * speed
-
-
-def _ll_most(comm: Communicator, constants: Constants) -> float:
-    """Of one node by its GPUs; of several by the CPUs, in the rows of other GPUs."""
-    generation = comm.generation if comm.nodes == 1 else int(comm.cpu == "amd")
-    return capped(constants.ll_most, generation, comm.nodes)
-
-
-def _ring_hops(kind: CollectiveKind, comm: Communicator) -> int:
-    if kind == "broadcast":
-        return comm.ranks
+def _ring_steps(kind: CollectiveKind, comm: Communicator) -> int:
     return (2 if kind == "all-reduce" else 1) * (comm.ranks - 1)
 
 
-def _ring_steps(
-    kind: CollectiveKind,
-    protocol: Protocol,
-    comm: Communicator,
-    constants: Constants,
-    inside: float,
-    network: float,
+def _ring_latency(
+    kind: CollectiveKind, protocol: Protocol, comm: Communicator, inside: float, network: float
 ) -> float:
     """Microseconds of the steps that follow one another."""
-    several = comm.nodes > 1
-    if kind == "broadcast":
-        rows = constants.network if several else constants.nvlink if comm.nvlink else constants.pcie
-        if comm.same:
-            return _step(rows, ("ring", protocol))
-        row: Algorithm = "tree" if protocol == "Simple" else "ring"
-        return comm.ranks * _step(rows, (row, protocol))
-    steps, crossing = _ring_hops(kind, comm), 0
-    if several:
-        crossing = comm.nodes - 1
-        if kind == "all-reduce":
-            crossing = 2 * (comm.nodes - constants.closing)
-        post = constants.hosts.post_amd if comm.cpu == "amd" else constants.hosts.post
-        inside = max(inside, post * (POSTS if protocol == "Simple" else 1))
+    steps = _ring_steps(kind, comm)
+    if comm.nodes == 1:
+        return steps * inside
+    crossing = (2 if kind == "all-reduce" else 1) * (comm.nodes - 1)
+    post = c.NETWORK_POST_AMD if comm.cpu == "amd" else c.NETWORK_POST
+    inside = max(inside, post * (c.SIMPLE_POSTS if protocol == "Simple" else 1))
     return (steps - crossing) * inside + crossing * network
 
 
-def _step(rows: Mapping[Algorithm, tuple[float, float, float]], pair: Pair) -> float:
-    algorithm, protocol = pair
-    return rows[algorithm][PROTOCOLS.index(protocol)]
+def _ring_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    count = comm.rings.count
+    bus = count * (comm.rings.inside if comm.nodes <= 2 else comm.rings.outside)
+    if protocol == "LL":
+        bus = min(_ll_most(comm), c.RING_LL * bus)
+    if protocol == "LL128":
+        bus = min(c.LL128_SHARE * bus, count * cap_of(c.RING_LL128, comm.generation, comm.nodes))
+    return bus * comm.ranks / _ring_steps(kind, comm)
+
+
+def _tree_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    if kind != "all-reduce":
+        return 0.0
+    count, generation, nodes = comm.trees.count, comm.generation, comm.nodes
+    bus = count * (comm.trees.inside if nodes <= 2 else comm.trees.outside)
+    bus = min(c.TREE_SHARE * bus, count * cap_of(c.TREE_MOST, generation, nodes))
+    if protocol == "LL":
+        bus = min(c.TREE_LL * bus, _ll_most(comm))
+    if protocol == "LL128":
+        share = c.TREE_LL128_ONE_NODE if nodes == 1 else c.TREE_LL128_NODES
+        bus = min(share * bus, count * cap_of(c.TREE_LL128, generation, nodes))
+    return bus / 2 * (c.TREE_ONE_GPU if comm.ranks_per_node == 1 else 1.0)
+
+
+def _ll_most(comm: Communicator) -> float:
+    """Limit of LL: on one node by its GPUs; on several by the CPU (AMD counts as Ampere's row)."""
+    generation = comm.generation if comm.nodes == 1 else int(comm.cpu == "amd")
+    return cap_of(c.LL_MOST, generation, comm.nodes)
+
+
+def _nvls_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    """Sums in the switch of one node."""
+    if protocol != "Simple" or comm.nodes > 1 or comm.nvls is None:
+        return 0.0
+    return _switch_rate(kind, comm, comm.nvls.outside)
+
+
+def _nvls_tree_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    """Sums in the switches of several nodes, which a tree joins."""
+    if protocol != "Simple" or comm.nodes == 1 or comm.nvls is None or kind != "all-reduce":
+        return 0.0
+    outside = comm.nvls.outside * (2 if comm.nodes == 2 else 1)
+    limit = cap_of(c.NVLS_TREE_MOST, comm.generation, comm.nodes)
+    return _switch_rate(kind, comm, min(outside, limit))
+
+
+def _switch_rate(kind: CollectiveKind, comm: Communicator, limit: float) -> float:
+    """GB/s of all channels through the switch, each at most `limit`; one channel is too few."""
+    assert comm.nvls is not None
+    count, reduces = comm.nvls.count, kind == "all-reduce"
+    within = comm.nvls.inside * c.NVLS_EFFICIENCY[comm.generation] * (count - 1) / count
+    within *= 2 if reduces else (comm.ranks_per_node - 1) / comm.ranks_per_node
+    bus = count * min(within, limit)
+    return bus * comm.ranks / (2 * (comm.ranks - 1)) if reduces else bus
+
+
+def _pat_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    lone = comm.ranks_per_node == 1 and comm.nodes > 1
+    if protocol != "Simple" or kind not in GATHERS or not lone:
+        return 0.0
+    speed = comm.trees.inside if comm.nodes <= 2 else comm.trees.outside
+    return c.PAT_SHARE * comm.trees.count * speed
+
+
+_BANDWIDTHS: dict[Algorithm, Callable[[CollectiveKind, Protocol, Communicator], float]] = {
+    "ring": _ring_bandwidth,
+    "tree": _tree_bandwidth,
+    "nvls": _nvls_bandwidth,
+    "nvls-tree": _nvls_tree_bandwidth,
+    "pat": _pat_bandwidth,
+}

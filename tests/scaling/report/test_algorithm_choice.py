@@ -44,11 +44,6 @@ def test_without_nccl_there_is_one_line():
     assert line.startswith("chosen: ring, fastest of 2 by datasheet time (hierarchical ")
 
 
-def test_what_nccl_chose_is_told_as_its_choice():
-    chosen, _ = told("dgx-h100", [2**22], choice="nccl")
-    assert chosen.startswith("chosen: nvls Simple, as NCCL 2.30.7 chooses by its own table (ring ")
-
-
 def test_the_only_way_is_said_to_be_the_only_one():
     (line,) = told("dgx-h100", [2**30], kind="all-to-all")
     assert line == "chosen: pairwise Simple, the only way that there are figures of"

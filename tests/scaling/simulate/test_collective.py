@@ -125,16 +125,3 @@ def test_a_group_of_one_has_no_choice():
     answer = one("all-reduce", mesh="data=1", axes=("data",))
     assert (answer.choice.by, answer.choice.alternatives) == ("none", ())
     assert "nccl" not in answer_dict(answer)["choice"]
-
-
-def test_the_version_that_is_told_is_the_one_asked_for():
-    picks = [one("all-reduce", 2**22, nccl=v).choice.nccl for v in ("2.21.5", "2.30.7")]
-    assert [pick.version for pick in picks] == ["2.21.5", "2.30.7"]
-    assert picks[0].estimate != picks[1].estimate
-    with pytest.raises(InputError, match="NCCL 1.0 is not known"):
-        one("all-reduce", nccl="1.0")
-
-
-def test_an_unknown_choice_names_those_there_are():
-    with pytest.raises(InputError, match="choice: unknown key 'best'.*fastest, nccl"):
-        one("all-reduce", choice="best")
