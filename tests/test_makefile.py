@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SYSTEM_TOOLS = ("make", "sh", "awk", "cat", "cp", "mkdir", "touch", "uname")
+SYSTEM_TOOLS = ("make", "sh", "awk", "cat", "cp", "ln", "mkdir", "touch", "uname")
 PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 
 # Answers to a version check by its exit status; makes a .venv out of itself; logs all other calls.

@@ -56,8 +56,8 @@ install_project() {
 
 # Where a checkout or archive holds no links: scaling/models, scaling/meshes, and what an editable
 # installation puts on the path.
-link() { [ -e "$2" ] || ln -s "$1" "$2"; }
-mkdir -p tools/path
+link() { [ -e "$2" ] || [ -L "$2" ] || ln -s "$1" "$2"; }
+mkdir -p scaling tools/path
 link ../models scaling/models
 link ../meshes scaling/meshes
 link ../../scaling tools/path/scaling

@@ -1,6 +1,6 @@
 """Fit the published collectives, family by family, and write what is shipped.
 
-python -m experiments.published.ship_links           writes scaling/cost/links/FAMILY.json
+python -m experiments.published.ship_links           writes scaling/profiles/data/links/FAMILY.json
 
 --keep       only score the figures anew, ranges included
 --between    fit the network only, keep what holds inside nodes
@@ -23,7 +23,7 @@ from experiments.published.fit_links import Series, errors_of, fitted, series_of
 from experiments.published.uses import Figures
 from scaling.profiles.profile import ANY, Evidence, LinkFit
 
-FOLDER = Path("scaling/cost/links")
+FOLDER = Path("scaling/profiles/data/links")
 UNFITTED = Evidence(
     "taken as where the search starts: no all-to-all was published of such chips there",
     "2026-11-21",

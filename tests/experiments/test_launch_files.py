@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaling.cli.main import main as cli
-from scaling.cli.main import train as train_command
+from scaling.cli import main as cli
+from scaling.cli import train as train_command
 from scaling.meshes.shape import parse_mesh
 from scaling.parallelism.rules import rules_for, with_mesh
 from scaling.recipes import resolve

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from scaling.cli.main import main as cli
+from scaling.cli import main as cli
 from scaling.meshes.errors import InputError
 from scaling.recipes import resolve
 from scaling.run import load_run, read_run, run_dict

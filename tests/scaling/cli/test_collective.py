@@ -7,7 +7,8 @@ from importlib.resources import files
 
 import pytest
 
-from scaling.cli.main import calibrate, main
+from scaling.cli import calibrate
+from scaling.cli.main import main
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
 

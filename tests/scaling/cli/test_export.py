@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from scaling.cli.main import export
-from scaling.cli.main import main as cli
+from scaling.cli import export
+from scaling.cli import main as cli
 from scaling.meshes.devices import host_mesh
 from scaling.parallelism.rules import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run

@@ -13,7 +13,7 @@ import pytest
 from scaling.cli.main import VERBS, _warn, main
 from scaling.compile import options
 from scaling.train import prepare
-from scaling.train.launch.distributed import supervisor as restarts
+from scaling.train.launch import supervisor as restarts
 
 SMALL = {  # sizes that eight devices cut in many ways
     "name": "small",
@@ -467,7 +467,7 @@ def test_ctrl_c_stops_at_once_also_where_an_exception_would_be_lost(place):
     code = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from scaling import cli\n"
+        "from scaling.cli import main as cli\n"
         "stop = lambda: (os.kill(os.getpid(), signal.SIGINT), sum(range(10**6)))\n"
         "class Collected:\n"
         "    def __del__(self):\n"

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.resources import files
 
 import jax
 import pytest
 
-from scaling.cli.main import calibrate, main, predict
+from scaling.cli import calibrate, predict
+from scaling.cli.main import main
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.calibrations import calibration_path
@@ -384,7 +386,7 @@ def test_with_json_the_message_is_also_a_document(cli):
 
 
 def test_chips_without_device_less_compile_are_refused(cli, folder):
-    place = catalog.library.files("scaling.meshes.catalog")
+    place = files("scaling.meshes.catalog")
     cluster = (place / "clusters/dgx-a100.toml").read_text()
     chip = (place / "accelerators/a100-sxm-80g.toml").read_text()
     (folder / "box.toml").write_text(cluster.replace('"a100-sxm-80g"', '"chip.toml"', 1))

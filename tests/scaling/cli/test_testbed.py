@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from scaling.cli import testbed as commands
 from scaling.cli.main import main
-from scaling.cli.main import testbed as commands
 from scaling.testbed.build import Interrupted
 from scaling.testbed.machine import CommandFailed, Machine
 

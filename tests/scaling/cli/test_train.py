@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from scaling.cli.main import main as cli
-from scaling.cli.main import train
+from scaling.cli import main as cli
+from scaling.cli import train
 from scaling.cli.train import TrainArguments
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError

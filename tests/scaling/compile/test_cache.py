@@ -4,6 +4,7 @@ import gzip
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -140,8 +141,8 @@ def test_a_changed_source_is_another_key(tmp_path: Path, monkeypatch) -> None:
         cache.code_digest.cache_clear()
 
 
-def test_the_sources_of_all_three_packages_count() -> None:
-    assert set(cache.OURS) == {"meshes", "models", "scaling"}
+def test_the_sources_of_the_whole_package_count() -> None:
+    assert {"meshes", "models"} <= {path.name for path in files("scaling").iterdir()}
     code = "from scaling.compile.jitted import cache; print(cache.code_digest())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == cache.code_digest()

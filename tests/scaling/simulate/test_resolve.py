@@ -2,10 +2,10 @@
 
 import re
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
-from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
@@ -98,7 +98,7 @@ def test_overrides_of_run_and_command_line_both_count_the_latter_first(run):
 
 
 def test_a_cluster_of_the_users_own_may_be_a_file(run, tmp_path):
-    text = (catalog.library.files("scaling.meshes.catalog") / "clusters/dgx-a100.toml").read_text()
+    text = (files("scaling.meshes.catalog") / "clusters/dgx-a100.toml").read_text()
     path = tmp_path / "mine.toml"
     path.write_text(text.replace('name = "dgx-a100"', 'name = "mine"'))
     assert target(run, str(path)).cluster.name == "mine"

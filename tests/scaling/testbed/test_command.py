@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.cli.main import testbed as commands
+from scaling.cli import testbed as commands
 from scaling.cli.testbed import BedArguments
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import up

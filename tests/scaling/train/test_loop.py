@@ -459,7 +459,7 @@ def test_metrics_that_do_not_fit_on_the_disk_end_the_run_as_bad_input(
 @pytest.fixture
 def command(prepare, monkeypatch, tmp_path):
     """`scaling train RUN ...` in this process, on programs compiled before; returns the code."""
-    from scaling.cli.main import main as cli
+    from scaling.cli import main as cli
     from scaling.compile import options
     from scaling.train import prepare as preparing
 

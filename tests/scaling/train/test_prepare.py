@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental.compilation_cache import compilation_cache
 
-from scaling.cli.main import main as cli
+from scaling.cli import main as cli
 from scaling.compile.options import compiler_options, use_compilation_cache
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_mesh

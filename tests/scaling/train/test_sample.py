@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scaling.cli.main import main as cli
+from scaling.cli import main as cli
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Run, save_run

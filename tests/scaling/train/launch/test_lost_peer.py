@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
+from scaling.train.launch import supervisor as restarts
 from scaling.train.launch.distributed import process_name
-from scaling.train.launch.distributed import supervisor as restarts
 from scaling.train.launch.lost_peer import abort_on_lost_peer, is_lost_peer
 from scaling.train.launch.stopping import NotFinite
 from scaling.train.launch.supervisor import lost_peer_message, run_with_restarts
