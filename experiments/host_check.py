@@ -96,7 +96,7 @@ def check(
 
 def naive_time(run: Run, profile: Profile) -> float:
     """FLOPs of the step over the rate of the largest matrix product that was calibrated."""
-    largest = max(profile.points.matmul, key=lambda p: p.batch * p.m * p.n * p.k)
+    largest = max(profile.samples.matmul, key=lambda p: p.batch * p.m * p.n * p.k)
     flops = 2.0 * largest.batch * largest.m * largest.n * largest.k
     rate = flops / float(np.median(largest.seconds))
     batch = run.batch

@@ -24,7 +24,7 @@ from scaling.calibrate.collectives import FLOAT, operations
 from scaling.calibrate.timing import Case, compiled, over_all
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.samples import CollectivePoint
+from scaling.profiles.samples import CollectiveSample
 from scaling.program.ir import CollectiveKind
 from scaling.train.launch.distributed import start_distributed
 
@@ -76,7 +76,7 @@ def case(point: Point) -> Case:
     mesh = present_mesh(MeshShape(fsdp=across, tensor=inside))
     elements = point.bytes // FLOAT
     mine = elements // ranks if point.kind == "all-gather" else elements
-    measured = CollectivePoint(_kind(point.kind), ranks, inside, point.bytes, ())
+    measured = CollectiveSample(_kind(point.kind), ranks, inside, point.bytes, ())
     operation = operations(ranks)[_kind(point.kind)]
     return Case(measured, mesh, operation, ((mine,),), in_place=point.kind == "all-reduce")
 

@@ -82,7 +82,7 @@ def _with_range(link: LinkFit, known: dict[Where, Evidence | None], crossed: Err
     evidence = replace(
         evidence,
         held_out_error=float(held.mean()),
-        nine_tenths=quantile(crossed, link.kind, where),
+        error_p90=quantile(crossed, link.kind, where),
     )
     return replace(link, evidence=evidence)
 
@@ -129,12 +129,12 @@ def line(name: str, found: dict[str, Any]) -> str:
     shown = {}
     for link in found["links"]:
         e = link["evidence"]
-        if not e["points"]:
+        if not e["samples"]:
             continue
         shown[link["kind"], link["link"], link["transport"]] = (
-            f"  {link['kind']} over {_over(link)}: {e['points']} points, "
+            f"  {link['kind']} over {_over(link)}: {e['samples']} points, "
             f"mean error {e['mean_error']:.1%}, left out {e['held_out_error']:.1%}, "
-            f"range {_percent(e['nine_tenths'])}"
+            f"range {_percent(e['error_p90'])}"
         )
     return "\n".join([f"{name}:", *shown.values()])
 

@@ -36,11 +36,11 @@ def inside(
     f: Mapping[str, float], link: LinkKind, evidence: Evidence, has_nvls: bool, network: bool
 ) -> Iterator[LinkFit]:
     """Uses of the links of a node or domain; with a network, also below trees between nodes."""
-    use = partial(LinkFit, link=link, evidence=evidence, latency=0.0)
+    use = partial(LinkFit, link=link, evidence=evidence, latency_factor=0.0)
     for p in PROTOCOLS:
-        ring = partial(use, efficiency=f[f"ring_{p}"], protocol=p, step=f[f"hop_{p}"])
+        ring = partial(use, efficiency=f[f"ring_{p}"], protocol=p, hop_overhead=f[f"hop_{p}"])
         for kind, stall in RINGS:
-            yield ring(kind, alpha=f["call"], algorithm="ring", stall=f[stall])
+            yield ring(kind, alpha=f["call"], algorithm="ring", fill_drain=f[stall])
         if network:
             yield ring("all-reduce", alpha=f["call"], algorithm="tree")
     yield use(
@@ -48,9 +48,9 @@ def inside(
         efficiency=f["pair"],
         protocol="Simple",
         alpha=f["pair_call"],
-        step=f["pair_hop"],
+        hop_overhead=f["pair_hop"],
         algorithm="pairwise",
-        stall=f["pair_stall"],
+        fill_drain=f["pair_stall"],
     )
     if has_nvls:
         adds = partial(use, "all-reduce", efficiency=f["nvls"], protocol="Simple")
@@ -71,11 +71,13 @@ def between(
     for p in PROTOCOLS:
         some = partial(use, protocol=p, alpha=own("call"))
         for kind, _ in RINGS:
-            yield some(kind, efficiency=own(f"ring_{p}"), latency=RING_HOPS[p], algorithm="ring")
+            yield some(
+                kind, efficiency=own(f"ring_{p}"), latency_factor=RING_HOPS[p], algorithm="ring"
+            )
         yield some(
             "all-reduce",
             efficiency=own(f"tree_{p}"),
-            latency=own(f"hop_{p}"),
+            latency_factor=own(f"hop_{p}"),
             algorithm="tree",
         )
     yield use(
@@ -83,7 +85,7 @@ def between(
         efficiency=own("pair"),
         protocol="Simple",
         alpha=f["pair_call"],
-        latency=own("pair_hop"),
+        latency_factor=own("pair_hop"),
         algorithm="pairwise",
     )
     if has_nvls:
@@ -92,6 +94,6 @@ def between(
             efficiency=own("nvls"),
             protocol="Simple",
             alpha=own("nvls_call"),
-            latency=own("nvls_hop"),
+            latency_factor=own("nvls_hop"),
             algorithm="nvls-tree",
         )

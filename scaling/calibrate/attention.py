@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from scaling.calibrate.timing import Case, Point
+from scaling.calibrate.timing import Case, Sample
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention import attend
 from scaling.models.sharding import Layout
-from scaling.profiles.samples import AttentionPoint
+from scaling.profiles.samples import AttentionSample
 
 Size = tuple[int, int, int, int]  # sequences, heads, tokens, head_dim
 HOST_QUICK: tuple[Size, ...] = ((2, 2, 64, 16), (2, 2, 128, 32))
@@ -47,17 +47,17 @@ def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
     host = mesh.devices.flat[0].platform == "cpu"
     sizes = (HOST_QUICK if quick else HOST_FULL) if host else (GPU_QUICK if quick else GPU_FULL)
     for batch, heads, tokens, head in sizes:
-        point = AttentionPoint(dtype, batch, heads, tokens, tokens, head, "forward", ())
+        sample = AttentionSample(dtype, batch, heads, tokens, tokens, head, "forward", ())
         shape = (batch, tokens, heads, head)
         kind = jnp.bfloat16 if flash else jnp.float32
-        yield Case(point, mesh, _forward(layout), (shape,) * 3, kind, shared=True)
-        both = replace(point, direction="backward")
+        yield Case(sample, mesh, _forward(layout), (shape,) * 3, kind, shared=True)
+        both = replace(sample, direction="backward")
         yield Case(both, mesh, _both(layout), (shape,) * 4, kind, shared=True)
 
 
-def backward_alone(points: Sequence[Point]) -> list[AttentionPoint]:
-    """The points of attention, with the forward seconds taken off the backward ones."""
-    found = [point for point in points if isinstance(point, AttentionPoint)]
+def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
+    """The samples of attention, with the forward seconds taken off the backward ones."""
+    found = [sample for sample in samples if isinstance(sample, AttentionSample)]
     alone = []
     for forward, both in zip(found[::2], found[1::2], strict=True):
         assert both == replace(forward, direction="backward", seconds=both.seconds)

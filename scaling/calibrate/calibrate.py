@@ -1,6 +1,6 @@
 """Measure this machine: matrix products, memory, attention, each collective on each axis.
 
-calibrate(quick=True, progress=print)      # a Profile: raw points, and the fits with their errors
+calibrate(quick=True, progress=print)      # a Profile: raw samples, and the fits with their errors
 
 All devices work at once, because fake host devices share the processor's cores, and GPUs their
 power and their links. What one fake device is measured to need is therefore what it gets.
@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from scaling.calibrate.attention import attention_cases, backward_alone
 from scaling.calibrate.collectives import collective_cases
-from scaling.calibrate.dispatch import KEPT, call_benches
+from scaling.calibrate.dispatch import KEPT, dispatch_benches
 from scaling.calibrate.fit import (
     fit_attention,
     fit_collectives,
@@ -24,11 +24,11 @@ from scaling.calibrate.fit import (
     fit_memory,
     fit_vector,
 )
-from scaling.calibrate.fit_sum import fit_call, fit_program, fit_sum
+from scaling.calibrate.fit_sum import fit_dispatch, fit_program, fit_sum
 from scaling.calibrate.kernels import matmul_cases, sizes_for
 from scaling.calibrate.memory import memory_cases
 from scaling.calibrate.steps import priced_alone, step_benches
-from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Point, measure
+from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Sample, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
@@ -45,13 +45,13 @@ from scaling.profiles.profile import (
     VectorFit,
 )
 from scaling.profiles.samples import (
-    AttentionPoint,
-    CallPoint,
-    CollectivePoint,
-    MatmulPoint,
-    MemoryPoint,
-    Points,
-    StepPoint,
+    AttentionSample,
+    CollectiveSample,
+    DispatchSample,
+    MatmulSample,
+    MemorySample,
+    Samples,
+    StepSample,
 )
 from scaling.program.ir import Program
 from scaling.run import Run
@@ -59,7 +59,13 @@ from scaling.train.state import flash_platform
 
 FUSED = ("copy", "transpose", "reduce")  # memory operations that the memory decides
 Some = TypeVar(
-    "Some", MatmulPoint, MemoryPoint, AttentionPoint, CollectivePoint, CallPoint, StepPoint
+    "Some",
+    MatmulSample,
+    MemorySample,
+    AttentionSample,
+    CollectiveSample,
+    DispatchSample,
+    StepSample,
 )
 
 
@@ -67,7 +73,7 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     """The profile of the devices present, all of them busy.
 
     Args:
-        quick: fewer points and repeats: tens of seconds on a small machine, not minutes.
+        quick: fewer samples and repeats: tens of seconds on a small machine, not minutes.
         progress: told in a few words what happens next.
     """
     if others := busy():
@@ -78,29 +84,29 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     programs: list[tuple[Program, Run]] = []
     if on_host:
         progress("compiling whole steps")
-        ready += call_benches(everywhere(), quick)
+        ready += dispatch_benches(everywhere(), quick)
         for bench, program, run in step_benches(jax.device_count(), quick):
             ready.append(bench)
             programs.append((program, run))
     found = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
-    points = Points(
-        matmul=_of(MatmulPoint, found),
-        memory=_of(MemoryPoint, found),
+    samples = Samples(
+        matmul=_of(MatmulSample, found),
+        memory=_of(MemorySample, found),
         attention=tuple(backward_alone(found)),
-        collective=_of(CollectivePoint, found),
-        call=_of(CallPoint, found),
+        collective=_of(CollectiveSample, found),
+        dispatch=_of(DispatchSample, found),
     )
     today = datetime.now(UTC).date().isoformat()
-    profile = profile_of_points(points, machine(), today, versions(), overlap=not on_host)
+    profile = profile_of_samples(samples, machine(), today, versions(), overlap=not on_host)
     profile = replace(profile, links=links_of(device.device_kind))
     if on_host:
         fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
         profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
-    return with_steps(profile, _of(StepPoint, found), programs)
+    return with_steps(profile, _of(StepSample, found), programs)
 
 
 def with_steps(
-    profile: Profile, steps: Sequence[StepPoint], programs: Sequence[tuple[Program, Run]]
+    profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
 ) -> Profile:
     """The profile with what whole steps say of kernels in programs."""
     if not steps:
@@ -110,7 +116,7 @@ def with_steps(
     known = profile.memory.evidence
     evidence = Evidence(known.source, known.date, known.grade)
     fit = fit_program(priced, cache, evidence)
-    return replace(profile, program=fit, points=replace(profile.points, step=tuple(priced)))
+    return replace(profile, program=fit, samples=replace(profile.samples, step=tuple(priced)))
 
 
 def all_cases(quick: bool) -> list[Case]:
@@ -132,30 +138,32 @@ def everywhere() -> Mesh:
     return present_mesh(MeshShape(data=jax.device_count()))
 
 
-def profile_of_points(
-    points: Points, machine: str, date: str, versions: dict[str, str], overlap: bool = False
+def profile_of_samples(
+    samples: Samples, machine: str, date: str, versions: dict[str, str], overlap: bool = False
 ) -> Profile:
-    """The profile that the points are fitted by.
+    """The profile that the samples are fitted by.
 
     Args:
-        points: raw measurements.
+        samples: raw measurements.
         machine, date, versions: where and when they were made.
         overlap: what a kernel does runs at once, as on a GPU, not one after another.
     """
     evidence = Evidence(f"scaling calibrate on {machine}", date, "calibrated")
-    memory, vector = _units(points, evidence, overlap)
+    memory, vector = _units(samples, evidence, overlap)
     return Profile(
         name="this machine",
         machine=machine,
         date=date,
-        matmul=_matmul_fits(points, evidence),
+        matmul=_matmul_fits(samples, evidence),
         memory=memory,
         vector=vector,
-        attention=_attention_fits(points, evidence),
-        collectives=fit_collectives(points.collective, evidence) if points.collective else (),
-        call=fit_call(points.call, memory, KEPT, evidence) if points.call else None,
+        attention=_attention_fits(samples, evidence),
+        collectives=fit_collectives(samples.collective, evidence) if samples.collective else (),
+        dispatch=fit_dispatch(samples.dispatch, memory, KEPT, evidence)
+        if samples.dispatch
+        else None,
         overlap=overlap,
-        points=points,
+        samples=samples,
         versions=versions,
     )
 
@@ -169,17 +177,17 @@ def links_of(device_kind: str) -> tuple[LinkFit, ...]:
     return ()
 
 
-def _units(points: Points, evidence: Evidence, overlap: bool) -> tuple[MemoryFit, VectorFit]:
-    """Memory and vector units: each from points that it decides, or together, where all add up."""
+def _units(samples: Samples, evidence: Evidence, overlap: bool) -> tuple[MemoryFit, VectorFit]:
+    """Memory and vector units: each from samples that it decides, or together, where all add up."""
     if not overlap:
-        return fit_sum(points.memory, evidence)
-    memory = fit_memory([p for p in points.memory if p.kind in FUSED], evidence)
-    return memory, fit_vector(points.memory, memory, evidence)
+        return fit_sum(samples.memory, evidence)
+    memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
+    return memory, fit_vector(samples.memory, memory, evidence)
 
 
-def _matmul_fits(points: Points, evidence: Evidence) -> tuple[MatmulFit, ...]:
-    dtypes = dict.fromkeys(point.dtype for point in points.matmul)
-    chosen = ([p for p in points.matmul if p.dtype == dtype] for dtype in dtypes)
+def _matmul_fits(samples: Samples, evidence: Evidence) -> tuple[MatmulFit, ...]:
+    dtypes = dict.fromkeys(sample.dtype for sample in samples.matmul)
+    chosen = ([p for p in samples.matmul if p.dtype == dtype] for dtype in dtypes)
     return tuple(fit_matmul(some, evidence) for some in chosen)
 
 
@@ -189,11 +197,11 @@ def _other_formats(fit: MatmulFit) -> MatmulFit:
     return replace(fit, dtype=ANY, evidence=Evidence(assumed, fit.evidence.date, "datasheet"))
 
 
-def _attention_fits(points: Points, evidence: Evidence) -> tuple[AttentionFit, ...]:
-    directions = dict.fromkeys(point.direction for point in points.attention)
-    chosen = ([p for p in points.attention if p.direction == way] for way in directions)
+def _attention_fits(samples: Samples, evidence: Evidence) -> tuple[AttentionFit, ...]:
+    directions = dict.fromkeys(sample.direction for sample in samples.attention)
+    chosen = ([p for p in samples.attention if p.direction == way] for way in directions)
     return tuple(fit_attention(some, evidence) for some in chosen if len(some) > 1)
 
 
-def _of(cls: type[Some], points: Sequence[Point]) -> tuple[Some, ...]:
-    return tuple(point for point in points if isinstance(point, cls))
+def _of(cls: type[Some], samples: Sequence[Sample]) -> tuple[Some, ...]:
+    return tuple(sample for sample in samples if isinstance(sample, cls))

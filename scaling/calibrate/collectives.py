@@ -12,7 +12,7 @@ from scaling.calibrate.timing import Case
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.samples import CollectivePoint
+from scaling.profiles.samples import CollectiveSample
 from scaling.program.ir import CollectiveKind
 
 FLOAT = 4  # bytes of fp32
@@ -33,9 +33,9 @@ def collective_cases(devices: int, quick: bool, host: bool) -> Iterator[Case]:
             for size in sizes:
                 whole = size // FLOAT // ranks * ranks  # elements; every rank has an equal share
                 mine = whole // ranks if kind == "all-gather" else whole
-                point = CollectivePoint(kind, ranks, devices // ranks, FLOAT * whole, ())
+                sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * whole, ())
                 in_place = kind == "all-reduce"
-                yield Case(point, mesh, operation, ((mine,),), in_place=in_place)
+                yield Case(sample, mesh, operation, ((mine,),), in_place=in_place)
 
 
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Bench, over_all
 from scaling.hlo.reader import read_program
-from scaling.profiles.samples import CallPoint
+from scaling.profiles.samples import DispatchSample
 from scaling.program.ir import kernels
 from scaling.simulate.host import buffers_of, temporaries
 
@@ -28,7 +28,7 @@ SIZES_QUICK, SIZES_FULL = (40 * 2**20, 80 * 2**20), tuple(i * 2**20 for i in (40
 WIDTH = 128  # elements of a small argument
 
 
-def call_benches(mesh: Mesh, quick: bool) -> Iterator[Bench]:
+def dispatch_benches(mesh: Mesh, quick: bool) -> Iterator[Bench]:
     """Programs of several numbers of buffers and amounts of temporary memory.
 
     Args:
@@ -61,12 +61,12 @@ def _bench(mesh: Mesh, operation: Callable[..., list[jax.Array]], count: int) ->
         program = jax.jit(jax.shard_map(operation, mesh=mesh, in_specs=every, out_specs=every))
         compiled = program.lower(*inputs).compile()
     jax.block_until_ready(compiled(*inputs))
-    return Bench(_point(compiled.as_text() or "", mesh), lambda: compiled(*inputs), 1)
+    return Bench(_sample(compiled.as_text() or "", mesh), lambda: compiled(*inputs), 1)
 
 
-def _point(text: str, mesh: Mesh) -> CallPoint:
+def _sample(text: str, mesh: Mesh) -> DispatchSample:
     program = read_program(text, dict(mesh.shape), "call")
     touched = sum(kernel.bytes * calls for kernel, calls in kernels(program))
     temporary = temporaries(program)
     fresh = temporary if temporary > KEPT else 0.0
-    return CallPoint(buffers_of(program), float(touched), float(fresh), ())
+    return DispatchSample(buffers_of(program), float(touched), float(fresh), ())

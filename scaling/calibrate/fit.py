@@ -1,4 +1,4 @@
-"""From raw points to the fits of a profile.
+"""From raw samples to the fits of a profile.
 
 What is linear in a cost (overhead, rate) is solved by least squares of relative errors; what is not
 (half sizes, the size of a cache) is searched on a grid.
@@ -22,81 +22,81 @@ from scaling.profiles.profile import (
     MemoryFit,
     VectorFit,
 )
-from scaling.profiles.samples import AttentionPoint, CollectivePoint, MatmulPoint, MemoryPoint
+from scaling.profiles.samples import AttentionSample, CollectiveSample, MatmulSample, MemorySample
 
 HALF_SIZES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)  # the grid of each dimension
 HALF_KEYS = (0.0, *np.geomspace(16, 2048, 29))
 HALF_HEADS = (0.0, *np.geomspace(4, 256, 25))
-SLOWER = 1.5  # times what its bytes take: from there on it is arithmetic that a point waits for
-HELD_OUT = 8  # points from which on half of them, drawn by lot, are held out once
+SLOWER = 1.5  # times what its bytes take: from there on it is arithmetic that a sample waits for
+HELD_OUT = 8  # samples from which on half of them, drawn by lot, are held out once
 
 
 class Timed(Protocol):
-    """A point of any kind."""
+    """A sample of any kind."""
 
     @property
     def seconds(self) -> tuple[float, ...]:
         """Of every repeat."""
 
 
-Point = TypeVar("Point", bound=Timed)
+Sample = TypeVar("Sample", bound=Timed)
 Fit = TypeVar("Fit")  # has `evidence`
 
 
-def typical(points: Sequence[Timed]) -> np.ndarray:
-    """Median seconds of each point over its repeats."""
-    return np.array([np.median(point.seconds) for point in points])
+def typical(samples: Sequence[Timed]) -> np.ndarray:
+    """Median seconds of each sample over its repeats."""
+    return np.array([np.median(sample.seconds) for sample in samples])
 
 
 def fit_matmul(
-    points: Sequence[MatmulPoint], evidence: Evidence, peak: float | None = None
+    samples: Sequence[MatmulSample], evidence: Evidence, peak: float | None = None
 ) -> MatmulFit:
     """The fit of one dtype.
 
     Args:
-        points: at least two, of one dtype.
+        samples: at least two, of one dtype.
         evidence: source, date and grade; the errors are filled in.
         peak: FLOP/s that the accelerator states; None: the fitted rate becomes the peak.
     """
-    return with_errors(lambda some: _matmul(some, evidence, peak), matmul_seconds, points)
+    return with_errors(lambda some: _matmul(some, evidence, peak), matmul_seconds, samples)
 
 
-def matmul_seconds(fit: MatmulFit, points: Sequence[MatmulPoint]) -> np.ndarray:
-    """What the fit says of each point; without waves, which are a GPU's."""
-    sizes = np.array([(p.batch, p.m, p.n, p.k) for p in points], float)
+def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarray:
+    """What the fit says of each sample; without waves, which are a GPU's."""
+    sizes = np.array([(p.batch, p.m, p.n, p.k) for p in samples], float)
     padded = sizes + (0.0, *fit.half_sizes)
     flop_rate = fit.efficiency * (fit.peak or 1.0)
-    across = np.array([p.strided for p in points]) / (fit.strided or np.inf)
+    across = np.array([p.strided for p in samples]) / (fit.strided or np.inf)
     return fit.overhead + 2 * padded.prod(axis=1) / flop_rate + across
 
 
 def fit_memory(
-    points: Sequence[MemoryPoint], evidence: Evidence, bandwidth: float | None = None
+    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None = None
 ) -> MemoryFit:
-    """The fit of operations without arithmetic: points of copies, transposes and the like.
+    """The fit of operations without arithmetic: samples of copies, transposes and the like.
 
     Args:
-        points: of several sizes.
+        samples: of several sizes.
         evidence: source, date and grade; the errors are filled in.
         bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
     """
-    return with_errors(lambda some: _memory(some, evidence, bandwidth), memory_seconds, points)
+    return with_errors(lambda some: _memory(some, evidence, bandwidth), memory_seconds, samples)
 
 
-def memory_seconds(fit: MemoryFit, points: Sequence[MemoryPoint]) -> np.ndarray:
-    """What the fit says of each point, arithmetic left out."""
-    moved = np.array([p.bytes for p in points])
+def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarray:
+    """What the fit says of each sample, arithmetic left out."""
+    moved = np.array([p.bytes for p in samples])
     near = np.minimum(moved, fit.cache) if fit.cache_bandwidth else 0.0 * moved
     far_rate = fit.efficiency * (fit.bandwidth or 1.0)
     return fit.overhead + near / (fit.cache_bandwidth or 1.0) + (moved - near) / far_rate
 
 
-def fit_vector(points: Sequence[MemoryPoint], memory: MemoryFit, evidence: Evidence) -> VectorFit:
-    """Rates of arithmetic and of transcendentals, from points that take longer than their bytes."""
-    seconds = typical(points)
-    work = np.array([(p.vector_flops, p.transcendentals) for p in points])
+def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evidence) -> VectorFit:
+    """Rates of arithmetic and of transcendentals, from samples slower than their bytes."""
+    seconds = typical(samples)
+    work = np.array([(p.vector_flops, p.transcendentals) for p in samples])
     left = seconds - memory.overhead
-    slow = seconds > SLOWER * memory_seconds(memory, points)
+    slow = seconds > SLOWER * memory_seconds(memory, samples)
     rates = [FASTEST, FASTEST]
     for i in (0, 1):  # arithmetic alone first, then what transcendentals add to it
         rest = left - work[:, 0] / rates[0] if i else left
@@ -104,13 +104,13 @@ def fit_vector(points: Sequence[MemoryPoint], memory: MemoryFit, evidence: Evide
         if used.any():
             rates[i] = float(np.median(work[used, i] / rest[used]))
     vector = work[:, 0] / rates[0] + work[:, 1] / rates[1]
-    moved = memory_seconds(memory, points) - memory.overhead
+    moved = memory_seconds(memory, samples) - memory.overhead
     predicted = memory.overhead + np.maximum(moved, vector)
     return VectorFit(rates[0], rates[1], scored(evidence, predicted, seconds))
 
 
 def fit_attention(
-    points: Sequence[AttentionPoint],
+    samples: Sequence[AttentionSample],
     evidence: Evidence,
     peak: float | None = None,
     overhead: float | None = None,
@@ -119,70 +119,72 @@ def fit_attention(
     """The fit of one direction and dtype.
 
     Args:
-        points, evidence, peak: as in `fit_matmul`.
-        overhead: s. With as many tokens in every point, an overhead looks like short rows, and has
+        samples, evidence, peak: as in `fit_matmul`.
+        overhead: s. With as many tokens in every sample, an overhead looks like short rows, and has
             to be given.
         executed: fraction of the full square that the measured kernel computes.
     """
     make = lambda some: _attention(some, evidence, peak, overhead, executed)
-    return with_errors(make, attention_seconds, points)
+    return with_errors(make, attention_seconds, samples)
 
 
-def attention_flops(point: AttentionPoint) -> float:
+def attention_flops(sample: AttentionSample) -> float:
     """Two products over the full square of scores forward, five backward (recomputed scores)."""
-    square = point.batch * point.heads * point.queries * point.keys * point.head_dim
-    return (2 if point.direction == "forward" else 5) * 2.0 * square
+    square = sample.batch * sample.heads * sample.queries * sample.keys * sample.head_dim
+    return (2 if sample.direction == "forward" else 5) * 2.0 * square
 
 
-def attention_seconds(fit: AttentionFit, points: Sequence[AttentionPoint]) -> np.ndarray:
-    """What the fit says of each point."""
-    work = fit.executed * _attention_work(points, fit.half_keys, fit.half_head)
+def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:
+    """What the fit says of each sample."""
+    work = fit.executed * _attention_work(samples, fit.half_keys, fit.half_head)
     return fit.overhead + work / (fit.efficiency * (fit.peak or 1.0))
 
 
 def fit_collectives(
-    points: Sequence[CollectivePoint], evidence: Evidence
+    samples: Sequence[CollectiveSample], evidence: Evidence
 ) -> tuple[CollectiveFit, ...]:
-    """One line of time over bytes for every (kind, ranks, groups) among the points."""
-    found: dict[tuple, list[CollectivePoint]] = {}
-    for point in points:
-        found.setdefault((point.kind, point.ranks, point.groups), []).append(point)
+    """One line of time over bytes for every (kind, ranks, groups) among the samples."""
+    found: dict[tuple, list[CollectiveSample]] = {}
+    for sample in samples:
+        found.setdefault((sample.kind, sample.ranks, sample.groups), []).append(sample)
     make = lambda some: _collective(some, evidence)
     return tuple(with_errors(make, collective_seconds, group) for group in found.values())
 
 
-def collective_seconds(fit: CollectiveFit, points: Sequence[CollectivePoint]) -> np.ndarray:
-    """What the fit says of each point."""
-    return np.asarray(fitted_time(fit, np.array([p.bytes for p in points], float)))
+def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:
+    """What the fit says of each sample."""
+    return np.asarray(fitted_time(fit, np.array([p.bytes for p in samples], float)))
 
 
-def _matmul(points: Sequence[MatmulPoint], evidence: Evidence, peak: float | None) -> MatmulFit:
+def _matmul(samples: Sequence[MatmulSample], evidence: Evidence, peak: float | None) -> MatmulFit:
     """The fit of products whose left operand lies well; others say what lying across costs."""
-    well = [p for p in points if not p.strided] or points
+    well = [p for p in samples if not p.strided] or samples
     sizes = np.array([(p.m, p.n, p.k) for p in well], float)
     batch = np.array([p.batch for p in well], float)
     grid = np.array(list(itertools.product(HALF_SIZES, repeat=3)))
-    work = 2 * batch * (sizes + grid[:, None, :]).prod(axis=-1)  # [candidates, points]
+    work = 2 * batch * (sizes + grid[:, None, :]).prod(axis=-1)  # [candidates, samples]
     a, b, loss = lines(work, typical(well))
     best = int(np.argmin(loss))
     efficiency, peak = share_of(b[best], peak)
     halves = (float(grid[best, 0]), float(grid[best, 1]), float(grid[best, 2]))
-    fit = MatmulFit(points[0].dtype, efficiency, evidence, float(a[best]), halves, None, peak)
-    across = [p for p in points if p.strided and len(well) < len(points)]
+    fit = MatmulFit(samples[0].dtype, efficiency, evidence, float(a[best]), halves, None, peak)
+    across = [p for p in samples if p.strided and len(well) < len(samples)]
     return replace(fit, strided=_across(fit, across)) if across else fit
 
 
-def _across(fit: MatmulFit, points: Sequence[MatmulPoint]) -> float:
-    """Bytes/s: what the points take longer than products whose left operand lies well."""
-    more = (typical(points) - matmul_seconds(fit, points)) / np.array([p.strided for p in points])
+def _across(fit: MatmulFit, samples: Sequence[MatmulSample]) -> float:
+    """Bytes/s: what the samples take longer than products whose left operand lies well."""
+    more = (typical(samples) - matmul_seconds(fit, samples)) / np.array(
+        [p.strided for p in samples]
+    )
     return rate(float(np.median(more)))
 
 
 def _memory(
-    points: Sequence[MemoryPoint], evidence: Evidence, bandwidth: float | None
+    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None
 ) -> MemoryFit:
-    """Without a cache, or with one where that explains the points."""
-    moved, seconds = np.array([p.bytes for p in points]), typical(points)
+    """Without a cache, or with one where that explains the samples."""
+    moved, seconds = np.array([p.bytes for p in samples]), typical(samples)
     a, b, _ = line(moved, seconds)
     efficiency, own = share_of(b, bandwidth)
     plain = MemoryFit(efficiency, evidence, a, own)
@@ -195,39 +197,39 @@ def _memory(
 
 
 def _attention(
-    points: Sequence[AttentionPoint],
+    samples: Sequence[AttentionSample],
     evidence: Evidence,
     peak: float | None,
     overhead: float | None,
     executed: float,
 ) -> AttentionFit:
-    halves = list(itertools.product(HALF_KEYS, HALF_HEADS if _differ(points) else (0.0,)))
-    work = executed * np.array([_attention_work(points, *pair) for pair in halves])
-    a, b, loss = lines(work, typical(points), overhead)
+    halves = list(itertools.product(HALF_KEYS, HALF_HEADS if _differ(samples) else (0.0,)))
+    work = executed * np.array([_attention_work(samples, *pair) for pair in halves])
+    a, b, loss = lines(work, typical(samples), overhead)
     best = int(np.argmin(loss))
     share, peak = share_of(b[best], peak)
-    first, launch = points[0].direction, float(a[best])
+    first, launch = samples[0].direction, float(a[best])
     return AttentionFit(first, share, evidence, launch, *halves[best], executed, peak)
 
 
 def _attention_work(
-    points: Sequence[AttentionPoint], half_keys: float, half_head: float
+    samples: Sequence[AttentionSample], half_keys: float, half_head: float
 ) -> np.ndarray:
     """FLOPs, charged for what the short rows and heads waste."""
-    flops = np.array([attention_flops(p) for p in points])
-    keys, heads = np.array([(p.keys, p.head_dim) for p in points], float).T
+    flops = np.array([attention_flops(p) for p in samples])
+    keys, heads = np.array([(p.keys, p.head_dim) for p in samples], float).T
     return flops * (1 + half_keys / keys) * (1 + half_head / heads)
 
 
-def _differ(points: Sequence[AttentionPoint]) -> bool:
+def _differ(samples: Sequence[AttentionSample]) -> bool:
     """Whether heads of several sizes were measured."""
-    return len({p.head_dim for p in points}) > 1
+    return len({p.head_dim for p in samples}) > 1
 
 
-def _collective(points: Sequence[CollectivePoint], evidence: Evidence) -> CollectiveFit:
+def _collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> CollectiveFit:
     """A line, or one with a knee where that halves the loss."""
-    first = points[0]
-    moved, seconds = np.array([p.bytes for p in points], float), typical(points)
+    first = samples[0]
+    moved, seconds = np.array([p.bytes for p in samples], float), typical(samples)
     alpha, per_byte, _ = line(moved, seconds)
     plain = CollectiveFit(first.kind, first.ranks, first.groups, alpha, rate(per_byte), evidence)
     bend = knee(moved, seconds)
@@ -238,18 +240,18 @@ def _collective(points: Sequence[CollectivePoint], evidence: Evidence) -> Collec
 
 
 def with_errors(
-    make: Callable[[Sequence[Point]], Fit],
-    seconds: Callable[[Fit, Sequence[Point]], np.ndarray],
-    points: Sequence[Point],
+    make: Callable[[Sequence[Sample]], Fit],
+    seconds: Callable[[Fit, Sequence[Sample]], np.ndarray],
+    samples: Sequence[Sample],
 ) -> Fit:
-    """The fit to all points, with its errors, and those on points held out of another fit."""
-    if len(points) < 2:
-        raise InputError(f"a fit needs two points or more, got {len(points)}")
-    fit: Any = make(points)
-    evidence = scored(fit.evidence, seconds(fit, points), typical(points))
-    if len(points) >= HELD_OUT:
-        order = np.random.default_rng(0).permutation(len(points))  # grids come in regular patterns
-        kept, held = ([points[i] for i in half] for half in (order[::2], order[1::2]))
+    """The fit to all samples, with its errors, and those on samples held out of another fit."""
+    if len(samples) < 2:
+        raise InputError(f"a fit needs two samples or more, got {len(samples)}")
+    fit: Any = make(samples)
+    evidence = scored(fit.evidence, seconds(fit, samples), typical(samples))
+    if len(samples) >= HELD_OUT:
+        order = np.random.default_rng(0).permutation(len(samples))  # grids come in regular patterns
+        kept, held = ([samples[i] for i in half] for half in (order[::2], order[1::2]))
         errors = np.abs(seconds(make(kept), held) / typical(held) - 1)
         evidence = replace(evidence, held_out_error=float(errors.mean()))
     return replace(fit, evidence=evidence)

@@ -3,8 +3,8 @@
     seconds = overhead + near bytes / near rate + far bytes / far rate + bytes read across / rate
             + vector FLOPs / rate + transcendentals / rate
 
-All points count at once, so that no part has to be told from the others by a point of its own. The
-first `cache` bytes of a call are near; how many those are is searched among powers of two.
+One regression over all samples. The first `cache` bytes of a call are near; `cache` is searched
+among powers of two.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ import numpy as np
 
 from scaling.calibrate.fit import typical, with_errors
 from scaling.calibrate.regression import CACHES, parts, rate
-from scaling.profiles.profile import CallFit, Evidence, MemoryFit, ProgramFit, VectorFit
-from scaling.profiles.samples import CallPoint, MemoryPoint, StepPoint
+from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, ProgramFit, VectorFit
+from scaling.profiles.samples import DispatchSample, MemorySample, StepSample
 
 
 @dataclass(frozen=True)
@@ -27,26 +27,26 @@ class SumFit:
     evidence: Evidence
 
 
-def fit_sum(points: Sequence[MemoryPoint], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
+def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
     """The rates of everything that is no matrix product; their errors are those of the sum."""
-    found = with_errors(lambda some: _sum(some, evidence), sum_seconds, points)
+    found = with_errors(lambda some: _sum(some, evidence), sum_seconds, samples)
     evidence = found.evidence
     memory = MemoryFit(**{**vars(found.memory), "evidence": evidence})
     return memory, VectorFit(found.vector.flops, found.vector.transcendentals, evidence)
 
 
-def sum_seconds(fit: SumFit, points: Sequence[MemoryPoint]) -> np.ndarray:
-    """What the fit says of each point."""
+def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
+    """What the fit says of each sample."""
     memory, vector = fit.memory, fit.vector
     assert memory.bandwidth and memory.cache_bandwidth and memory.strided
     each = [1 / memory.cache_bandwidth, 1 / memory.bandwidth - 1 / memory.cache_bandwidth]
     each += [1 / memory.strided, 1 / vector.flops, 1 / vector.transcendentals]
-    return _work(points, memory.cache) @ np.array([memory.overhead, *each])
+    return _work(samples, memory.cache) @ np.array([memory.overhead, *each])
 
 
-def _sum(points: Sequence[MemoryPoint], evidence: Evidence) -> SumFit:
-    seconds = typical(points)
-    solved = [(cache, *parts(_work(points, cache), seconds)) for cache in CACHES]
+def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
+    seconds = typical(samples)
+    solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
     cache, each, _ = min(solved, key=lambda found: found[-1])
     overhead, near, beyond, strided, flops, special = map(float, each)
     memory = MemoryFit(
@@ -61,75 +61,79 @@ def _sum(points: Sequence[MemoryPoint], evidence: Evidence) -> SumFit:
     return SumFit(memory, VectorFit(rate(flops), rate(special), evidence), evidence)
 
 
-def _work(points: Sequence[MemoryPoint], cache: float) -> np.ndarray:
-    """[points, kinds]: calls, bytes, those beyond the cache, those read across, FLOPs, specials."""
+def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
+    """[samples, kinds]: calls, bytes, bytes beyond the cache, strided, FLOPs, transcendentals."""
     rows = [
         (1, p.bytes, max(0.0, p.bytes - cache), p.strided, p.vector_flops, p.transcendentals)
-        for p in points
+        for p in samples
     ]
     return np.array(rows, float)
 
 
-def fit_call(
-    points: Sequence[CallPoint], memory: MemoryFit, kept: float, evidence: Evidence
-) -> CallFit:
+def fit_dispatch(
+    samples: Sequence[DispatchSample], memory: MemoryFit, kept: float, evidence: Evidence
+) -> DispatchFit:
     """What calling a program costs, beyond the memory that it touches.
 
     Args:
-        points: with several numbers of buffers, and some with fresh memory.
+        samples: with several numbers of buffers, and some with fresh memory.
         memory: at whose far rate the touched bytes move.
         kept: bytes of temporaries that the allocator keeps from call to call.
         evidence: source, date and grade; the errors are filled in.
     """
-    seconds = lambda fit, some: call_seconds(fit, some, memory)
-    return with_errors(lambda some: _call(some, memory, kept, evidence), seconds, points)
+    seconds = lambda fit, some: dispatch_seconds(fit, some, memory)
+    return with_errors(lambda some: _call(some, memory, kept, evidence), seconds, samples)
 
 
-def call_seconds(fit: CallFit, points: Sequence[CallPoint], memory: MemoryFit) -> np.ndarray:
-    """What the fits say of each point."""
-    work = np.array([(1, p.buffers, p.fresh) for p in points], float)
-    return work @ np.array([fit.overhead, fit.each, 1 / fit.fresh]) + _touching(points, memory)
+def dispatch_seconds(
+    fit: DispatchFit, samples: Sequence[DispatchSample], memory: MemoryFit
+) -> np.ndarray:
+    """What the fits say of each sample."""
+    work = np.array([(1, p.buffers, p.fresh) for p in samples], float)
+    return work @ np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth]) + _touching(
+        samples, memory
+    )
 
 
-def fit_program(points: Sequence[StepPoint], cache: float, evidence: Evidence) -> ProgramFit:
+def fit_program(samples: Sequence[StepSample], cache: float, evidence: Evidence) -> ProgramFit:
     """How much longer kernels take in whole steps than alone.
 
     Args:
-        points: of steps with and without crowded bytes, so that the two can be told apart.
+        samples: of steps with and without crowded bytes, so that the two can be told apart.
         cache: bytes of a core's own cache; 0: not known, and nothing counts as crowded.
         evidence: source, date and grade; the errors are filled in.
     """
-    return with_errors(lambda some: _program(some, cache, evidence), step_seconds, points)
+    return with_errors(lambda some: _program(some, cache, evidence), step_seconds, samples)
 
 
-def step_seconds(fit: ProgramFit, points: Sequence[StepPoint]) -> np.ndarray:
-    """What the fit says of each point."""
-    return np.array([fit.factor * p.kernels + p.crowded / fit.crowded + p.rest for p in points])
+def step_seconds(fit: ProgramFit, samples: Sequence[StepSample]) -> np.ndarray:
+    """What the fit says of each sample."""
+    return np.array([fit.factor * p.kernels + p.crowded / fit.crowded + p.rest for p in samples])
 
 
-def _program(points: Sequence[StepPoint], cache: float, evidence: Evidence) -> ProgramFit:
-    kernels, crowded, rest = np.array([(p.kernels, p.crowded, p.rest) for p in points]).T
+def _program(samples: Sequence[StepSample], cache: float, evidence: Evidence) -> ProgramFit:
+    kernels, crowded, rest = np.array([(p.kernels, p.crowded, p.rest) for p in samples]).T
     work = np.stack([kernels, crowded], axis=1)
-    (more, each), _ = parts(work, typical(points), known=kernels + rest)
+    (more, each), _ = parts(work, typical(samples), known=kernels + rest)
     return ProgramFit(1.0 + float(more), rate(each), cache, evidence)
 
 
 def _call(
-    points: Sequence[CallPoint], memory: MemoryFit, kept: float, evidence: Evidence
-) -> CallFit:
-    rest = np.maximum(typical(points) - _touching(points, memory), 0.0)
-    plain = [i for i, point in enumerate(points) if not point.fresh]
-    work = np.array([(1, points[i].buffers) for i in plain], float)
+    samples: Sequence[DispatchSample], memory: MemoryFit, kept: float, evidence: Evidence
+) -> DispatchFit:
+    rest = np.maximum(typical(samples) - _touching(samples, memory), 0.0)
+    plain = [i for i, sample in enumerate(samples) if not sample.fresh]
+    work = np.array([(1, samples[i].buffers) for i in plain], float)
     (overhead, each), _ = parts(work, rest[plain])
     beyond = [
-        (rest[i] - overhead - each * point.buffers) / point.fresh
-        for i, point in enumerate(points)
-        if point.fresh
+        (rest[i] - overhead - each * sample.buffers) / sample.fresh
+        for i, sample in enumerate(samples)
+        if sample.fresh
     ]
     fresh = max(float(np.median(beyond)), 0.0) if beyond else 0.0
-    return CallFit(float(overhead), float(each), rate(fresh), kept, evidence)
+    return DispatchFit(float(overhead), float(each), rate(fresh), kept, evidence)
 
 
-def _touching(points: Sequence[CallPoint], memory: MemoryFit) -> np.ndarray:
+def _touching(samples: Sequence[DispatchSample], memory: MemoryFit) -> np.ndarray:
     assert memory.bandwidth
-    return np.array([p.touched for p in points]) / memory.bandwidth
+    return np.array([p.touched for p in samples]) / memory.bandwidth

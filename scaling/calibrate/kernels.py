@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Case
-from scaling.profiles.samples import MatmulPoint
+from scaling.profiles.samples import MatmulSample
 
 FLOAT = 4  # bytes of fp32
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
@@ -95,12 +95,12 @@ def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
     for dtype in (*sizes.dtypes, *sizes.other_dtypes):
         for batch, m, n, k in sizes.shapes:
             if dtype in sizes.dtypes or (batch == 1 and m == n == k):
-                point = MatmulPoint(dtype, batch, m, n, k, ())
+                sample = MatmulSample(dtype, batch, m, n, k, ())
                 shapes = ((batch, m, k), (batch, k, n)) if batch > 1 else ((m, k), (k, n))
-                yield Case(point, mesh, _product(dtype), shapes, DTYPES[dtype])
+                yield Case(sample, mesh, _product(dtype), shapes, DTYPES[dtype])
     for batch, m, n, k in sizes.across:
-        point = MatmulPoint("fp32", batch, m, n, k, (), strided=float(FLOAT * m * k))
-        yield Case(point, mesh, _across, ((k, m), (n, k)))
+        sample = MatmulSample("fp32", batch, m, n, k, (), strided=float(FLOAT * m * k))
+        yield Case(sample, mesh, _across, ((k, m), (n, k)))
 
 
 def _product(dtype: str) -> Callable[[jax.Array, jax.Array], jax.Array]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibrate.timing import Case
-from scaling.profiles.samples import MemoryPoint
+from scaling.profiles.samples import MemorySample
 
 FLOAT = 4  # bytes of fp32
 
@@ -41,8 +41,8 @@ def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
             moved = FLOAT * (arrays * elements + edges)
             strided = float(FLOAT * elements) if kind == "transpose" else 0.0
             flops, special = counted.flops * elements, counted.transcendentals * elements
-            point = MemoryPoint(kind, moved, (), float(flops), float(special), strided)
-            yield Case(point, mesh, operation, (shape,) * counted.read)
+            sample = MemorySample(kind, moved, (), float(flops), float(special), strided)
+            yield Case(sample, mesh, operation, (shape,) * counted.read)
 
 
 def _transpose(x: jax.Array) -> jax.Array:

@@ -1,6 +1,6 @@
 """Least squares of relative errors: seconds = a + b x work with a, b >= 0.
 
-    minimise  sum over points of ((a + b x work) / seconds - 1)^2
+    minimise  sum over samples of ((a + b x work) / seconds - 1)^2
 
 so that a microsecond counts as much in a small call as a millisecond in a large one. `parts` does
 the same for a sum of any few kinds of work.
@@ -17,7 +17,7 @@ from scaling.profiles.profile import Evidence
 FASTEST = 1e18  # per second: stands for "no time at all was seen"; no machine counts as fast
 CACHES = tuple(2.0**i for i in range(15, 28))  # 32 KiB to 128 MiB
 CLOSE = 0.01  # root mean square of relative errors at which a fit needs no more parameters
-ALIKE = 1e-12  # relative determinant below which all points count as of one size
+ALIKE = 1e-12  # relative determinant below which all samples count as of one size
 
 
 def scored(evidence: Evidence, predicted: np.ndarray, measured: np.ndarray) -> Evidence:
@@ -25,7 +25,7 @@ def scored(evidence: Evidence, predicted: np.ndarray, measured: np.ndarray) -> E
     errors = np.abs(predicted / measured - 1)
     return replace(
         evidence,
-        points=len(measured),
+        samples=len(measured),
         median_error=float(np.median(errors)),
         mean_error=float(errors.mean()),
         max_error=float(errors.max()),
@@ -41,7 +41,7 @@ def line(work: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
 def lines(
     work: np.ndarray, seconds: np.ndarray, given: float | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`line` for many candidates: work [candidates, points] -> three arrays [candidates].
+    """`line` for many candidates: work [candidates, samples] -> three arrays [candidates].
 
     With `given`, a is that and only b is fitted.
     """
@@ -94,9 +94,9 @@ def parts(
     it (the others are 0): it is found among all choices of kinds.
 
     Args:
-        work: [points, kinds], not more than about six kinds.
-        seconds: [points].
-        known: [points], seconds among them that are accounted for.
+        work: [samples, kinds], not more than about six kinds.
+        seconds: [samples].
+        known: [samples], seconds among them that are accounted for.
     """
     wanted = 1 - known / seconds
     relative = work / seconds[:, None]

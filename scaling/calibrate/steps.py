@@ -22,7 +22,7 @@ from scaling.models.config import ModelConfig
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.profile import Profile
-from scaling.profiles.samples import StepPoint
+from scaling.profiles.samples import StepSample
 from scaling.program.ir import Program, kernels
 from scaling.run import Batch, Precision, Run, Train
 from scaling.simulate.kernels import crowded_bytes
@@ -117,26 +117,26 @@ def step_benches(devices: int, quick: bool) -> Iterator[tuple[Bench, Program, Ru
         except InputError:  # so many devices do not divide this model
             continue
         jax.block_until_ready(steps())
-        yield Bench(StepPoint(run.name, 0.0, 0.0, 0.0, ()), steps, 1), steps.program, run
+        yield Bench(StepSample(run.name, 0.0, 0.0, 0.0, ()), steps, 1), steps.program, run
 
 
 def priced_alone(
-    points: Sequence[StepPoint],
+    samples: Sequence[StepSample],
     programs: Sequence[tuple[Program, Run]],
     profile: Profile,
     cache: float,
-) -> list[StepPoint]:
-    """The points with what the profile, which knows kernels alone, makes of them.
+) -> list[StepSample]:
+    """The samples with what the profile, which knows kernels alone, makes of them.
 
     `cache` is what a core has of its own, in bytes: columns of that size or more are crowded.
     """
     found = []
-    for point, (program, run) in zip(points, programs, strict=True):
+    for sample, (program, run) in zip(samples, programs, strict=True):
         line = price(program, target(run, HOST).cluster, profile).timeline
         alone = float(line.compute + line.optimizer)
         crowded = float(sum(n * crowded_bytes(k, cache) for k, n in kernels(program)))
         rest = float(line.total - alone)
-        found.append(replace(point, kernels=alone, crowded=crowded, rest=rest))
+        found.append(replace(sample, kernels=alone, crowded=crowded, rest=rest))
     return found
 
 

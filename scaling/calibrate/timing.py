@@ -2,7 +2,7 @@
 
     program     loop of R iterations:  inputs, result = barrier(inputs, operation(inputs))
     window      several calls, ended by one wait; seconds per operation = window / (calls x R)
-    repeats     one window of every case in random order, again and again; each point's median
+    repeats     one window of every case in random order, again and again; each sample's median
 
 The barrier makes every iteration's inputs new to the compiler, which otherwise would run the
 operation once, before the loop. Interleaving lets a slow moment of the machine hit all cases alike.
@@ -25,15 +25,17 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from scaling.profiles.samples import (
-    AttentionPoint,
-    CallPoint,
-    CollectivePoint,
-    MatmulPoint,
-    MemoryPoint,
-    StepPoint,
+    AttentionSample,
+    CollectiveSample,
+    DispatchSample,
+    MatmulSample,
+    MemorySample,
+    StepSample,
 )
 
-Point = MatmulPoint | MemoryPoint | AttentionPoint | CollectivePoint | CallPoint | StepPoint
+Sample = (
+    MatmulSample | MemorySample | AttentionSample | CollectiveSample | DispatchSample | StepSample
+)
 
 PILOT = 4  # iterations of the first program, which says how many are needed
 BLOCK = 2**20  # random numbers that are drawn; larger inputs repeat them
@@ -44,7 +46,7 @@ MOST = 10_000  # iterations; a loop whose body costs nothing ends too
 class Case:
     """An operation to be measured: what it will be called, and how it is run."""
 
-    point: Point
+    sample: Sample
     mesh: Mesh
     operation: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]  # of the inputs, on one device
@@ -57,7 +59,7 @@ class Case:
 class Bench:
     """A case, ready to run."""
 
-    point: Point
+    sample: Sample
     call: Callable[[], Any]
     iterations: int
     calls: int = 1  # in a window
@@ -82,8 +84,8 @@ def measure(
     progress: Callable[[str], None],
     seed: int = 0,
     ready: Iterable[Bench] = (),
-) -> list[Point]:
-    """The points of `cases` and of benches that are `ready`, in order, with their seconds."""
+) -> list[Sample]:
+    """The samples of `cases` and of benches that are `ready`, in order, with their seconds."""
     progress(f"compiling {len(cases)} operations, most of them twice")
     benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
     found: list[list[float]] = [[] for _ in benches]
@@ -93,7 +95,7 @@ def measure(
         draw.shuffle(order)
         for i in order:
             found[i].append(window(benches[i]))
-    return [replace(b.point, seconds=tuple(f)) for b, f in zip(benches, found, strict=True)]
+    return [replace(b.sample, seconds=tuple(f)) for b, f in zip(benches, found, strict=True)]
 
 
 def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:
@@ -189,7 +191,7 @@ def _bench(case: Case, iterations: int, program: jax.stages.Compiled) -> Bench:
     """With its inputs in place, and warm."""
     inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
     jax.block_until_ready(program(*inputs))
-    return Bench(case.point, lambda: program(*inputs), iterations)
+    return Bench(case.sample, lambda: program(*inputs), iterations)
 
 
 def _values(case: Case, shape: tuple[int, ...]) -> np.ndarray:

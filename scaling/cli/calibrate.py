@@ -86,11 +86,11 @@ def report(profile: Profile) -> str:
     named += [
         (f"{fit.kind} x{fit.ranks} in {fit.groups}", fit.evidence) for fit in profile.collectives
     ]
-    if profile.call is not None:
-        named.append(("calling a program", profile.call.evidence))
+    if profile.dispatch is not None:
+        named.append(("calling a program", profile.dispatch.evidence))
     if profile.program is not None:
         named.append(("whole steps", profile.program.evidence))
-    head = ("fit", "points", "median error", "mean", "worst", "left out (mean)")
+    head = ("fit", "samples", "median error", "mean", "worst", "left out (mean)")
     lines = columns([head, *(_row(name, evidence) for name, evidence in named)])
     return "\n".join([f"{profile.machine}, {profile.date}", *lines])
 
@@ -102,7 +102,7 @@ def _row(name: str, evidence: Evidence) -> tuple[str, ...]:
         evidence.max_error,
         evidence.held_out_error,
     )
-    return (name, f"{evidence.points}", *("-" if e is None else f"{e:.1%}" for e in errors))
+    return (name, f"{evidence.samples}", *("-" if e is None else f"{e:.1%}" for e in errors))
 
 
 def _check_writable(path: Path) -> None:

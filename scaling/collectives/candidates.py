@@ -116,7 +116,7 @@ class _Use:
     def per_byte(self) -> float:
         """Seconds per byte of the call."""
         pieces = self.load.transfers
-        stall = 1 + self.fit.stall / pieces if pieces else 1.0
+        stall = 1 + self.fit.fill_drain / pieces if pieces else 1.0
         rate = self.uplink.bandwidth * self.fit.efficiency
         return self.load.share / rate * stall
 
@@ -124,14 +124,14 @@ class _Use:
     def waiting(self) -> float:
         """Seconds of all hops, those that bytes hide left out."""
         if self.load.hops is not None:
-            return self.load.hops * self.fit.step
+            return self.load.hops * self.fit.hop_overhead
         hops = self.hops * self.load.legs
-        return hops * (self.fit.latency * self.uplink.latency + self.fit.step)
+        return hops * (self.fit.latency_factor * self.uplink.latency + self.fit.hop_overhead)
 
     @property
     def filling(self) -> float:
         """Seconds of hops on a torus, while bytes flow already."""
-        return (self.load.hops or 0.0) * self.fit.latency * self.uplink.latency
+        return (self.load.hops or 0.0) * self.fit.latency_factor * self.uplink.latency
 
 
 def _way(

@@ -17,8 +17,8 @@ from scaling.profiles.profile import Profile
 
 FRACTIONS = ("efficiency", "executed")
 RATES = (
-    "peak", "bandwidth", "cache_bandwidth", "strided", "flops", "transcendentals", "fresh",
-    "crowded", "factor",
+    "peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "strided", "flops",
+    "transcendentals", "crowded", "factor",
 )  # fmt: skip
 COUNTS = ("ranks", "groups", "tile")
 RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -49,7 +49,7 @@ def _figures(value: Any, path: str, key: str) -> Iterator[tuple[str, str, float]
         for field in dataclasses.fields(value):
             inner = f"{path}: {field.name}" if path else field.name
             found = _figures(getattr(value, field.name), inner, field.name)
-            raw = path.startswith("points")
+            raw = path.startswith("samples")
             yield from ((p, "" if raw else k, n) for p, k, n in found)
     elif isinstance(value, tuple):
         for i, part in enumerate(value):

@@ -28,7 +28,7 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
-from scaling.profiles.samples import Points
+from scaling.profiles.samples import Samples
 
 FOLDER, LINK_FOLDER = "data/chips", "data/links"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
@@ -47,8 +47,8 @@ ICI = LinkFit(
         "datasheet",
     ),
     alpha=5e-6,
-    step=1e-6,
-    latency=0.0,
+    hop_overhead=1e-6,
+    latency_factor=0.0,
 )
 # Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
 # x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
@@ -188,7 +188,7 @@ def ideal() -> Profile:
         matmul=(MatmulFit(ANY, 1.0, IDEAL),),
         memory=MemoryFit(1.0, IDEAL),
         vector=VectorFit(float("inf"), float("inf"), IDEAL),
-        links=tuple(LinkFit("any", link, 1.0, IDEAL, latency=0.0) for link in LINKS),
+        links=tuple(LinkFit("any", link, 1.0, IDEAL, latency_factor=0.0) for link in LINKS),
     )
 
 
@@ -206,7 +206,7 @@ def _assumed(accelerator: Accelerator) -> Profile:
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
         attention=tuple(_carried(fit) for fit in stand_in.attention),
         links=_links_like(accelerator, tuple(_carried(fit) for fit in stand_in.links)),
-        points=Points(),
+        samples=Samples(),
     )
 
 

@@ -5,8 +5,8 @@
     seconds of a collective  = alpha + steps x latency + bytes / (bandwidth x efficiency)
 
 A profile holds such fits, each with its evidence (who measured it, when, how well it fits), and the
-raw points behind them. `scaling calibrate` writes one for the machine it runs on; those of GPUs are
-shipped, from published measurements. What prices a program reads the fits only.
+raw samples behind them. `scaling calibrate` writes one for the machine it runs on; those of GPUs
+are shipped, from published measurements. Pricing reads the fits only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from scaling.meshes.errors import InputError
-from scaling.profiles.samples import Direction, Points
+from scaling.profiles.samples import Direction, Samples
 from scaling.program.ir import CollectiveKind
 
-VERSION = 1  # of the format
+VERSION = 2  # of the format
 ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
 
 Grade = Literal["measured", "calibrated", "datasheet"]
@@ -35,12 +35,12 @@ class Evidence:
     source: str  # who measured what where
     date: str
     grade: Grade
-    points: int = 0  # measurements that were fitted
+    samples: int = 0  # measurements that were fitted
     median_error: float | None = None
     mean_error: float | None = None
     max_error: float | None = None
-    held_out_error: float | None = None  # mean, of a fit to half of the points, on the others
-    nine_tenths: float | None = None  # of the points are within this factor less one, either way
+    held_out_error: float | None = None  # mean, of a fit to half of the samples, on the others
+    error_p90: float | None = None  # 90 % quantile of the relative error, symmetric in log space
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ class AttentionFit:
 class LinkFit:
     """How a collective uses links of one kind under one protocol; the fastest protocol is taken.
 
-    seconds = alpha + hops x (latency x that of the links + step)
-            + bytes / (bandwidth x efficiency) x (1 + stall / transfers)
+    seconds = alpha + hops x (latency_factor x latency of the links + hop_overhead)
+            + bytes / (bandwidth x efficiency) x (1 + fill_drain / transfers)
 
-    A ring passes each piece on `transfers` times; before the first and after the last of them, the
-    fraction `stall` of a transfer is waited for: groups of two wait more than groups of eight.
+    A ring passes each piece on `transfers` times; filling and draining it takes the fraction
+    `fill_drain` of one transfer: groups of two lose more by it than groups of eight.
     """
 
     kind: CollectiveKind | Literal["any"]
@@ -118,10 +118,10 @@ class LinkFit:
     evidence: Evidence
     protocol: str = ""
     alpha: float = 0.0  # s, one call
-    step: float = 0.0  # s, one hop, beyond the latency of its links
-    latency: float = 1.0  # fraction of the links' latency that a hop takes; 0: ideal
+    hop_overhead: float = 0.0  # s, one hop, beyond the latency of its links
+    latency_factor: float = 1.0  # latency of a hop over that of its links; 0: ideal
     algorithm: Algorithm | Literal["any"] = "any"
-    stall: float = 0.0
+    fill_drain: float = 0.0  # transfers
     transport: str = "any"  # of a network: one of scaling.meshes.cluster.TRANSPORTS
 
 
@@ -143,17 +143,17 @@ class CollectiveFit:
 
 
 @dataclass(frozen=True)
-class CallFit:
-    """seconds = overhead + buffers x each + fresh bytes / rate, of calling a program once.
+class DispatchFit:
+    """seconds = overhead + buffers x per_buffer + fresh bytes / fresh_bandwidth, one program call.
 
-    A CPU's temporaries come from the system at every call, page by page as they are first touched,
-    unless there are so few that the allocator keeps them.
+    A CPU's temporaries are fresh pages of the system at every call, unless they take at most
+    `kept` bytes, which the allocator keeps from call to call.
     """
 
     overhead: float  # s
-    each: float  # s, for every argument and result
-    fresh: float  # bytes/s
-    kept: float  # bytes of temporaries up to which none are fresh
+    per_buffer: float  # s, one argument or result
+    fresh_bandwidth: float  # bytes/s
+    kept: float  # bytes
     evidence: Evidence
 
 
@@ -187,10 +187,10 @@ class Profile:
     attention: tuple[AttentionFit, ...] = ()
     links: tuple[LinkFit, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
-    call: CallFit | None = None  # None: devices that the host runs ahead of
+    dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
     program: ProgramFit | None = None  # None: kernels were not measured in programs
     overlap: bool = True  # the parts of a kernel run at once; False: one after another
-    points: Points = Points()
+    samples: Samples = Samples()
     versions: Mapping[str, str] = field(default_factory=dict)
     version: int = VERSION
 

@@ -9,7 +9,7 @@ Direction = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True)
-class MatmulPoint:
+class MatmulSample:
     """[batch, m, k] x [batch, k, n] on every device at once."""
 
     dtype: str
@@ -22,7 +22,7 @@ class MatmulPoint:
 
 
 @dataclass(frozen=True)
-class MemoryPoint:
+class MemorySample:
     """An operation without matrix products."""
 
     kind: str  # "copy", "elementwise", "reduce", "transpose", "transcendental"
@@ -34,7 +34,7 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True)
-class AttentionPoint:
+class AttentionSample:
     """Attention as the models call it; FLOPs count the full square of scores."""
 
     dtype: str
@@ -48,7 +48,7 @@ class AttentionPoint:
 
 
 @dataclass(frozen=True)
-class CollectivePoint:
+class CollectiveSample:
     """One collective in `groups` groups of `ranks` devices at once; bytes as in nccl-tests."""
 
     kind: CollectiveKind
@@ -59,7 +59,7 @@ class CollectivePoint:
 
 
 @dataclass(frozen=True)
-class CallPoint:
+class DispatchSample:
     """One call of a compiled program that does next to nothing but touch memory."""
 
     buffers: int  # arguments and results on each device
@@ -69,7 +69,7 @@ class CallPoint:
 
 
 @dataclass(frozen=True)
-class StepPoint:
+class StepSample:
     """A whole training step of a small model."""
 
     run: str
@@ -80,12 +80,12 @@ class StepPoint:
 
 
 @dataclass(frozen=True)
-class Points:
+class Samples:
     """Every raw measurement."""
 
-    matmul: tuple[MatmulPoint, ...] = ()
-    memory: tuple[MemoryPoint, ...] = ()
-    attention: tuple[AttentionPoint, ...] = ()
-    collective: tuple[CollectivePoint, ...] = ()
-    call: tuple[CallPoint, ...] = ()
-    step: tuple[StepPoint, ...] = ()
+    matmul: tuple[MatmulSample, ...] = ()
+    memory: tuple[MemorySample, ...] = ()
+    attention: tuple[AttentionSample, ...] = ()
+    collective: tuple[CollectiveSample, ...] = ()
+    dispatch: tuple[DispatchSample, ...] = ()
+    step: tuple[StepSample, ...] = ()

@@ -104,6 +104,6 @@ def _words(some: Sequence[Share], part: float) -> str:
 def _error(evidence: Evidence) -> str:
     if evidence.held_out_error is not None:
         return f"; mean error {evidence.held_out_error:.1%} on points left out"
-    if evidence.mean_error is not None and evidence.points > 2:
-        return f"; mean error {evidence.mean_error:.1%} on {evidence.points} points"
+    if evidence.mean_error is not None and evidence.samples > 2:
+        return f"; mean error {evidence.mean_error:.1%} on {evidence.samples} points"
     return ""

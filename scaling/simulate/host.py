@@ -1,24 +1,24 @@
 """Seconds of calling a program once, before and besides its kernels.
 
-    time = overhead + arguments and results x each + fresh bytes / rate
+    time = overhead + arguments and results x per_buffer + fresh bytes / fresh_bandwidth
 
 A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
 """
 
 import numpy as np
 
-from scaling.profiles.profile import CallFit
+from scaling.profiles.profile import DispatchFit
 from scaling.program.ir import Number, Program
 from scaling.simulate.memory import memory_use
 
 
-def call_time(program: Program, fit: CallFit | None) -> Number:
+def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:
     """Seconds of one call; 0 where devices do not wait for their host."""
     if fit is None:
         return 0.0
     temporary = temporaries(program)
-    fresh = np.where(temporary > fit.kept, temporary, 0.0) / fit.fresh
-    time = fit.overhead + fit.each * buffers_of(program) + fresh
+    fresh = np.where(temporary > fit.kept, temporary, 0.0) / fit.fresh_bandwidth
+    time = fit.overhead + fit.per_buffer * buffers_of(program) + fresh
     return time if np.ndim(time) else float(time)
 
 

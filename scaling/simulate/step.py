@@ -10,7 +10,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, steps
-from scaling.simulate.host import call_time
+from scaling.simulate.host import dispatch_time
 from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.timeline import Timeline, replay
@@ -56,7 +56,7 @@ def price(
         c.name: _collective(c, program, cluster, profile) for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
-    timeline = replay(program, times, host + call_time(program, profile.call), record)
+    timeline = replay(program, times, host + dispatch_time(program, profile.dispatch), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.profiles.profile import Evidence, Profile
-from scaling.profiles.samples import Points
+from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import Priced, groups_of, running_collectives, running_kernels
@@ -96,9 +96,9 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
 
 def half_range(evidence: Evidence, found: Grade) -> float:
     """Of what rests on the evidence, relative."""
-    half = evidence.nine_tenths
+    half = evidence.error_p90
     error = evidence.held_out_error
-    if error is None and evidence.points >= FEWEST:
+    if error is None and evidence.samples >= FEWEST:
         error = evidence.mean_error
     if half is None and error is not None:
         half = FACTOR * error
@@ -117,12 +117,12 @@ class _Largest:
     """The largest call of each kind that a profile was fitted to; smaller ones cost less."""
 
     def __init__(self, profile: Profile):
-        points: Points = profile.points
-        self.matmul = _maxima((p.dtype, float(p.m * p.n * p.k)) for p in points.matmul)
-        self.keys = max((p.keys for p in points.attention), default=None)
-        self.head_dim = max((p.head_dim for p in points.attention), default=None)
-        self.memory = max((p.bytes for p in points.memory), default=None)
-        self.collective = _maxima((p.kind, p.bytes) for p in points.collective)
+        samples: Samples = profile.samples
+        self.matmul = _maxima((p.dtype, float(p.m * p.n * p.k)) for p in samples.matmul)
+        self.keys = max((p.keys for p in samples.attention), default=None)
+        self.head_dim = max((p.head_dim for p in samples.attention), default=None)
+        self.memory = max((p.bytes for p in samples.memory), default=None)
+        self.collective = _maxima((p.kind, p.bytes) for p in samples.collective)
 
     def is_above_kernel(self, kernel: Kernel) -> bool:
         """Whether a kernel is larger than all that were measured; False where that is not known.

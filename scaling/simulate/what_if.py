@@ -120,7 +120,10 @@ def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster
     if torus is not None:
         hop = overridden(factor * torus.hop_latency.value, f"x{factor:g}")
         torus = replace(torus, hop_latency=hop)
-    fits = tuple(replace(f, alpha=f.alpha * factor, step=f.step * factor) for f in profile.links)
+    fits = tuple(
+        replace(f, alpha=f.alpha * factor, hop_overhead=f.hop_overhead * factor)
+        for f in profile.links
+    )
     measured = tuple(replace(f, alpha=f.alpha * factor) for f in profile.collectives)
     links = tuple(map(slower, cluster.links))
     cluster = replace(cluster, links=links, fabric=fabric, torus=torus)

@@ -19,7 +19,7 @@ from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 # hops at the latency of the catalogue, 1 us; otherwise as ideal
-HOPS = replace(IDEAL, links=tuple(replace(fit, latency=1.0) for fit in IDEAL.links))
+HOPS = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 
 
 def closed(cluster):

@@ -22,7 +22,7 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
-from scaling.profiles.samples import MatmulPoint, Points
+from scaling.profiles.samples import MatmulSample, Samples
 
 HERE = Evidence("a test", "2026-11", "calibrated")
 PROFILE = Profile(
@@ -34,7 +34,7 @@ PROFILE = Profile(
         CollectiveFit(kind, 8, 1, 1e-5, 1e9, HERE)
         for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
     ),
-    points=Points(matmul=(MatmulPoint("fp32", 1, 100, 100, 100, (1e-3, 2e-3, 9.0)),)),
+    samples=Samples(matmul=(MatmulSample("fp32", 1, 100, 100, 100, (1e-3, 2e-3, 9.0)),)),
     overlap=False,
 )
 

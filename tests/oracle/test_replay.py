@@ -18,7 +18,7 @@ from scaling.profiles.io import ideal
 from tests.oracle.replay import Call, replay
 
 IDEAL = ideal()
-LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency=1.0) for fit in IDEAL.links))
+LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 GB = 1e9
 WITHIN = 0.02
 NVLINK, NETWORK = 0.6e-6, 2.7e-6  # s, one step: NCCL 2.30.7, tuning.cc

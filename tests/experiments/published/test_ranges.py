@@ -69,7 +69,7 @@ def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
     }
     found = document(family, family.start, series, crossed)
     fitted = [link for link in found["links"] if link["kind"] != "all-to-all"]
-    ranges = {link["link"]: link["evidence"]["nine_tenths"] for link in fitted}
+    ranges = {link["link"]: link["evidence"]["error_p90"] for link in fitted}
     others = [link["evidence"]["grade"] for link in found["links"] if link not in fitted]
     assert others == ["datasheet"] * 2  # no all-to-all is among the errors
     assert ranges == {"nvlink": pytest.approx(0.1), "network": pytest.approx(1.0)}
@@ -106,5 +106,5 @@ def test_a_shipped_family_has_the_figures_that_its_links_follow_from(name):
         )
         assert link.efficiency == pytest.approx(entry["efficiency"], rel=1e-3)
         known = entry["evidence"]
-        assert known["grade"] == "datasheet" or min(known["points"], known["held_out_error"]) > 0
+        assert known["grade"] == "datasheet" or min(known["samples"], known["held_out_error"]) > 0
     assert profile_of(catalog.accelerator(family.chips[0]), family.software).links

@@ -1,4 +1,4 @@
-"""A calibration as a whole: points in, fits and a file out."""
+"""A calibration as a whole: samples in, fits and a file out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from scaling.calibrate.calibrate import (
     all_cases,
     calibrate,
     links_of,
-    profile_of_points,
+    profile_of_samples,
     with_steps,
 )
 from scaling.calibrate.fit import attention_flops
@@ -22,12 +22,12 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles import machine
 from scaling.profiles.io import profile_of, read_profile, write_profile
 from scaling.profiles.samples import (
-    AttentionPoint,
-    CollectivePoint,
-    MatmulPoint,
-    MemoryPoint,
-    Points,
-    StepPoint,
+    AttentionSample,
+    CollectiveSample,
+    MatmulSample,
+    MemorySample,
+    Samples,
+    StepSample,
 )
 from scaling.program.ir import Kernel, Program
 from scaling.recipes import recipe
@@ -35,39 +35,39 @@ from scaling.recipes import recipe
 RATE, BANDWIDTH, OVERHEAD, ALPHA = 5e10, 8e9, 2e-6, 30e-6
 
 
-def made_up() -> Points:
-    """Points of a machine of exactly these rates."""
+def made_up() -> Samples:
+    """Samples of a machine of exactly these rates."""
     matmul = [
-        MatmulPoint("fp32", 1, n, n, n, (OVERHEAD + 2 * n**3 / RATE,) * 3) for n in (32, 128, 512)
+        MatmulSample("fp32", 1, n, n, n, (OVERHEAD + 2 * n**3 / RATE,) * 3) for n in (32, 128, 512)
     ]
     memory = [
-        MemoryPoint(kind, size, (OVERHEAD + size / BANDWIDTH,))
+        MemorySample(kind, size, (OVERHEAD + size / BANDWIDTH,))
         for kind in ("copy", "reduce", "transpose")
         for size in (2**12, 2**16, 2**20)
     ]
     least = OVERHEAD + 2**12 / BANDWIDTH
     vector = [
-        MemoryPoint("elementwise", 2**12, (least + 1e6 / RATE,), 1e6),
-        MemoryPoint("transcendental", 2**12, (least + 1e6 / BANDWIDTH,), 0.0, 1e6),
+        MemorySample("elementwise", 2**12, (least + 1e6 / RATE,), 1e6),
+        MemorySample("transcendental", 2**12, (least + 1e6 / BANDWIDTH,), 0.0, 1e6),
     ]
     attention = [
-        AttentionPoint("fp32", 1, 2, t, t, 16, way, (1.0,))
+        AttentionSample("fp32", 1, 2, t, t, 16, way, (1.0,))
         for t in (64, 128, 256)
         for way in ("forward", "backward")
     ]
     timed = [(p, (attention_flops(p) / RATE,)) for p in attention]
     collective = [
-        CollectivePoint(kind, 4, 2, size, (ALPHA + size / BANDWIDTH,))
+        CollectiveSample(kind, 4, 2, size, (ALPHA + size / BANDWIDTH,))
         for kind in ("all-reduce", "permute")
         for size in (2**12, 2**16, 2**20)
     ]
-    attention = [AttentionPoint(*list(vars(p).values())[:-1], seconds) for p, seconds in timed]
-    return Points(tuple(matmul), tuple(memory + vector), tuple(attention), tuple(collective))
+    attention = [AttentionSample(*list(vars(p).values())[:-1], seconds) for p, seconds in timed]
+    return Samples(tuple(matmul), tuple(memory + vector), tuple(attention), tuple(collective))
 
 
 @pytest.fixture(scope="module")
 def profile():
-    return profile_of_points(made_up(), "a machine", "2026-01-31", {"jax": "0"})
+    return profile_of_samples(made_up(), "a machine", "2026-01-31", {"jax": "0"})
 
 
 def test_the_fits_find_the_rates_that_made_the_points(profile):
@@ -82,8 +82,8 @@ def test_the_fits_find_the_rates_that_made_the_points(profile):
 
 
 def test_parts_of_a_kernel_add_up_or_not_as_the_machine_has_it():
-    host = profile_of_points(made_up(), "m", "2026-01-31", {})
-    gpu = profile_of_points(made_up(), "m", "2026-01-31", {}, overlap=True)
+    host = profile_of_samples(made_up(), "m", "2026-01-31", {})
+    gpu = profile_of_samples(made_up(), "m", "2026-01-31", {}, overlap=True)
     assert (host.overlap, gpu.overlap) == (False, True)
     assert host.memory.strided and gpu.memory.strided is None
     assert gpu.memory.bandwidth == approx(BANDWIDTH, rel=0.01)
@@ -101,10 +101,10 @@ def test_whole_steps_give_the_factor_of_programs(profile):
     run = replace(recipe("tiny"), mesh=MeshShape(data=8))
     alone = OVERHEAD + 1e6 / BANDWIDTH
     found = with_steps(
-        profile, (StepPoint("s", 0.0, 0.0, 0.0, (1.5 * alone,)),) * 2, [(program, run)] * 2
+        profile, (StepSample("s", 0.0, 0.0, 0.0, (1.5 * alone,)),) * 2, [(program, run)] * 2
     )
     assert found.program.factor == approx(1.5, rel=0.02)
-    assert found.points.step[0].kernels == approx(alone, rel=0.02)
+    assert found.samples.step[0].kernels == approx(alone, rel=0.02)
 
 
 def test_every_kind_of_collective_on_every_axis_has_a_fit(profile):
@@ -119,32 +119,32 @@ def test_every_fit_says_where_it_comes_from(profile):
     for fit in (*profile.matmul, profile.memory, *profile.collectives):
         assert fit.evidence.source == "scaling calibrate on a machine"
         assert fit.evidence.grade == "calibrated"
-        assert fit.evidence.points and fit.evidence.max_error < 0.02
+        assert fit.evidence.samples and fit.evidence.max_error < 0.02
 
 
 def test_a_profile_keeps_its_raw_points_on_disk(profile, tmp_path):
     write_profile(profile, tmp_path / "profile.json")
     assert read_profile(tmp_path / "profile.json") == profile
-    assert profile.points.matmul[0].seconds == made_up().matmul[0].seconds
+    assert profile.samples.matmul[0].seconds == made_up().matmul[0].seconds
 
 
 def test_a_machine_without_collectives_has_none():
-    points = made_up()
-    alone = Points(points.matmul, points.memory)
-    found = profile_of_points(alone, "m", "2026-01-31", {})
+    samples = made_up()
+    alone = Samples(samples.matmul, samples.memory)
+    found = profile_of_samples(alone, "m", "2026-01-31", {})
     assert found.collectives == () and found.attention == ()
 
 
 def test_all_kinds_are_measured_on_the_devices_present():
-    kinds = {type(case.point) for case in all_cases(quick=True)}
-    assert kinds == {MatmulPoint, MemoryPoint, AttentionPoint, CollectivePoint}
+    kinds = {type(case.sample) for case in all_cases(quick=True)}
+    assert kinds == {MatmulSample, MemorySample, AttentionSample, CollectiveSample}
     by_hand = len(list(matmul_cases(module.everywhere(), HOST_FULL)))
-    found = [case for case in all_cases(quick=False) if isinstance(case.point, MatmulPoint)]
+    found = [case for case in all_cases(quick=False) if isinstance(case.sample, MatmulSample)]
     assert len(found) == by_hand
 
 
 def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch):
-    chosen = [c for c in all_cases(quick=True) if _small(c.point)]
+    chosen = [c for c in all_cases(quick=True) if _small(c.sample)]
     monkeypatch.setattr(module, "all_cases", lambda quick: chosen)
     monkeypatch.setattr(module, "step_benches", lambda devices, quick: ())
     monkeypatch.setattr(module, "QUICK", Effort(1e-4, 1e-4, repeats=2))
@@ -152,19 +152,19 @@ def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch)
     profile = calibrate(quick=True, progress=told.append)
     assert profile.machine == machine.machine()
     assert profile.versions["jax"] == machine.versions()["jax"]
-    assert len(profile.points.matmul) == 2 and len(profile.points.memory) >= 6
-    assert profile.points.call and profile.call
+    assert len(profile.samples.matmul) == 2 and len(profile.samples.memory) >= 6
+    assert profile.samples.dispatch and profile.dispatch
     assert profile.program is None  # without whole steps
-    assert all(len(point.seconds) == 2 for point in profile.points.matmul)
+    assert all(len(sample.seconds) == 2 for sample in profile.samples.matmul)
     assert any("repeat 2 of 2" in text for text in told)
 
 
-def _small(point) -> bool:
-    if isinstance(point, CollectivePoint):
-        return point.bytes <= 2**16
-    if isinstance(point, MatmulPoint):
-        return point.m == point.n == point.k and point.m < 64
-    return isinstance(point, MemoryPoint) and point.bytes < 2**17 and point.kind in module.FUSED
+def _small(sample) -> bool:
+    if isinstance(sample, CollectiveSample):
+        return sample.bytes <= 2**16
+    if isinstance(sample, MatmulSample):
+        return sample.m == sample.n == sample.k and sample.m < 64
+    return isinstance(sample, MemorySample) and sample.bytes < 2**17 and sample.kind in module.FUSED
 
 
 def test_the_machine_says_how_many_devices_and_cores_it_has():

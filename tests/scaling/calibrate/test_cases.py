@@ -21,7 +21,7 @@ from scaling.calibrate.timing import compiled
 from scaling.hlo.parse import parse_module
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.samples import AttentionPoint
+from scaling.profiles.samples import AttentionSample
 
 PLATFORMS = [(platform, quick) for platform in ("cpu", "gpu") for quick in (True, False)]
 LARGEST = 4 * 2**30  # bytes of one input on one device: fits beside its result on any GPU
@@ -36,7 +36,7 @@ def mesh():
 def test_no_operation_is_measured_twice_and_all_fit(mesh, platform, quick):
     sizes = sizes_for(platform, quick)
     cases = [*matmul_cases(mesh, sizes), *memory_cases(mesh, sizes.elements)]
-    names = Counter((case.point, case.operation.__name__) for case in cases)
+    names = Counter((case.sample, case.operation.__name__) for case in cases)
     assert set(names.values()) == {1}
     assert all(math.prod(shape) * 4 <= LARGEST for case in cases for shape in case.shapes)
 
@@ -69,13 +69,13 @@ def test_products_across_say_how_many_bytes_lie_across(mesh):
     (case,) = matmul_cases(mesh, sizes)
     left, right = (np.random.default_rng(0).random(s, np.float32) for s in case.shapes)
     assert np.asarray(case.operation(left, right)) == approx(left.T @ right.T, rel=1e-5)
-    assert case.point.strided == left.nbytes
+    assert case.sample.strided == left.nbytes
 
 
 def test_other_dtypes_are_measured_on_squares_only(mesh):
     sizes = kernels.Sizes(("fp32",), ((1, 8, 8, 8), (1, 8, 8, 16)), (), ("bf16",))
-    points = [case.point for case in matmul_cases(mesh, sizes)]
-    assert [(p.dtype, p.k) for p in points] == [("fp32", 8), ("fp32", 16), ("bf16", 8)]
+    samples = [case.sample for case in matmul_cases(mesh, sizes)]
+    assert [(p.dtype, p.k) for p in samples] == [("fp32", 8), ("fp32", 16), ("bf16", 8)]
 
 
 @pytest.mark.parametrize("elements", [2**9, 2**12])
@@ -85,10 +85,10 @@ def test_counted_bytes_and_work_are_those_of_xla(elements):
     for case in memory_cases(mesh, (elements,)):
         inputs = [np.zeros(shape, np.float32) for shape in case.shapes]
         cost = jax.jit(case.operation).lower(*inputs).compile().cost_analysis()
-        if case.point.kind not in ("copy", "transpose"):  # alone they may be no operation
-            assert cost["bytes accessed"] == approx(case.point.bytes, rel=0.01)
-        assert cost.get("flops", 0) == approx(case.point.vector_flops, rel=0.07)  # n - 1 sums
-        assert cost.get("transcendentals", 0) == approx(case.point.transcendentals, rel=0.01)
+        if case.sample.kind not in ("copy", "transpose"):  # alone they may be no operation
+            assert cost["bytes accessed"] == approx(case.sample.bytes, rel=0.01)
+        assert cost.get("flops", 0) == approx(case.sample.vector_flops, rel=0.07)  # n - 1 sums
+        assert cost.get("transcendentals", 0) == approx(case.sample.transcendentals, rel=0.01)
 
 
 def test_axes_have_every_size_and_stride_that_divide_the_devices():
@@ -118,40 +118,40 @@ def test_groups_of_a_collective_have_the_stated_ranks_and_stride():
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all"])
 def test_bytes_are_the_unsharded_total(kind):
     """What nccl-tests calls the size: the larger of a rank's input and output."""
-    cases = [c for c in collective_cases(8, True, True) if c.point.kind == kind]
+    cases = [c for c in collective_cases(8, True, True) if c.sample.kind == kind]
     for case in cases:
         ((elements,),) = case.shapes
-        factor = case.point.ranks if kind == "all-gather" else 1
-        assert case.point.bytes == 4 * elements * factor
-        assert case.point.groups * case.point.ranks == 8
+        factor = case.sample.ranks if kind == "all-gather" else 1
+        assert case.sample.bytes == 4 * elements * factor
+        assert case.sample.groups * case.sample.ranks == 8
 
 
 def test_sizes_that_do_not_divide_are_rounded_down(monkeypatch):
     monkeypatch.setattr(collectives, "present_mesh", lambda shape: shape)
     for case in collective_cases(6, quick=True, host=True):
-        assert case.point.bytes % (4 * case.point.ranks) == 0
-        least = 4 * case.point.ranks
-        assert any(0 <= size - case.point.bytes < least for size in collectives.HOST_QUICK)
+        assert case.sample.bytes % (4 * case.sample.ranks) == 0
+        least = 4 * case.sample.ranks
+        assert any(0 <= size - case.sample.bytes < least for size in collectives.HOST_QUICK)
 
 
 def test_attention_comes_in_pairs_of_the_same_size(mesh):
     cases = list(attention_cases(mesh, quick=False, flash=False))
     assert len(cases) == 2 * len(attention.HOST_FULL)
     for forward, both in zip(cases[::2], cases[1::2], strict=True):
-        assert both.point == replace(forward.point, direction="backward")
+        assert both.sample == replace(forward.sample, direction="backward")
         assert len(both.shapes) == len(forward.shapes) + 1  # the gradient of the result
 
 
 def test_flash_attention_is_measured_in_bf16(mesh):
-    assert {c.point.dtype for c in attention_cases(mesh, True, flash=True)} == {"bf16"}
+    assert {c.sample.dtype for c in attention_cases(mesh, True, flash=True)} == {"bf16"}
 
 
-def attention_point(direction, *seconds):
-    return AttentionPoint("fp32", 1, 2, 64, 64, 16, direction, seconds)
+def attention_sample(direction, *seconds):
+    return AttentionSample("fp32", 1, 2, 64, 64, 16, direction, seconds)
 
 
 def test_the_backward_pass_is_the_difference_repeat_by_repeat():
-    pair = [attention_point("forward", 1.0, 2.0), attention_point("backward", 3.5, 5.0)]
+    pair = [attention_sample("forward", 1.0, 2.0), attention_sample("backward", 3.5, 5.0)]
     forward, backward = backward_alone(pair)
     assert forward == pair[0]
     assert backward.seconds == (2.5, 3.0)
@@ -159,7 +159,7 @@ def test_the_backward_pass_is_the_difference_repeat_by_repeat():
 
 
 def test_differences_that_noise_made_negative_are_left_out():
-    pair = [attention_point("forward", 1.0, 2.0), attention_point("backward", 3.5, 1.0)]
+    pair = [attention_sample("forward", 1.0, 2.0), attention_sample("backward", 3.5, 1.0)]
     assert backward_alone(pair)[1].seconds == (2.5,)
-    pair = [attention_point("forward", 9.0), attention_point("backward", 3.5)]
+    pair = [attention_sample("forward", 9.0), attention_sample("backward", 3.5)]
     assert backward_alone(pair) == pair[:1]

@@ -4,23 +4,23 @@ import jax
 import pytest
 
 from scaling.calibrate import dispatch as calls
-from scaling.calibrate.dispatch import KEPT, call_benches
+from scaling.calibrate.dispatch import KEPT, dispatch_benches
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 
 
 @pytest.fixture(scope="module")
 def benches():
-    return list(call_benches(present_mesh(MeshShape(data=8)), quick=True))
+    return list(dispatch_benches(present_mesh(MeshShape(data=8)), quick=True))
 
 
 def test_buffers_go_in_and_come_out(benches):
-    found = [b.point.buffers for b in benches if not b.point.fresh]
+    found = [b.sample.buffers for b in benches if not b.sample.fresh]
     assert found == [2 * n for n in calls.BUFFERS_QUICK]
 
 
 def test_temporaries_are_fresh_above_what_is_kept(benches):
-    fresh = [b.point.fresh for b in benches if b.point.fresh]
+    fresh = [b.sample.fresh for b in benches if b.sample.fresh]
     assert len(fresh) == len(calls.SIZES_QUICK)
     for found, asked in zip(fresh, calls.SIZES_QUICK, strict=True):
         assert max(KEPT, 0.9 * asked) < found < 2 * asked
@@ -28,8 +28,8 @@ def test_temporaries_are_fresh_above_what_is_kept(benches):
 
 def test_touched_is_at_least_once_written_and_read(benches):
     for bench in benches:
-        assert bench.point.touched >= 2 * bench.point.fresh
-        assert bench.point.touched > 0
+        assert bench.sample.touched >= 2 * bench.sample.fresh
+        assert bench.sample.touched > 0
 
 
 def test_a_bench_runs_and_can_run_again(benches):

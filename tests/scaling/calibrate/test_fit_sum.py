@@ -1,4 +1,4 @@
-"""The fits of a CPU: what made the points is found, all parts at once."""
+"""The fits of a CPU: what made the samples is found, all parts at once."""
 
 from dataclasses import replace
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from scaling.calibrate.fit_sum import (
     SumFit,
-    call_seconds,
-    fit_call,
+    dispatch_seconds,
+    fit_dispatch,
     fit_program,
     fit_sum,
     step_seconds,
     sum_seconds,
 )
-from scaling.profiles.profile import CallFit, Evidence, MemoryFit, ProgramFit, VectorFit
-from scaling.profiles.samples import CallPoint, MemoryPoint, StepPoint
+from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, ProgramFit, VectorFit
+from scaling.profiles.samples import DispatchSample, MemorySample, StepSample
 
 HERE = Evidence("a test", "2026-11", "measured")
 MEMORY = MemoryFit(1.0, HERE, 1e-6, 5e9, 2.0**20, 4e10, 3e9)
@@ -25,8 +25,8 @@ VECTOR = VectorFit(2e10, 8e8, HERE)
 KEPT = 32 * 2.0**20
 
 
-def timed(points, seconds):
-    return [replace(p, seconds=(float(s),)) for p, s in zip(points, seconds, strict=True)]
+def timed(samples, seconds):
+    return [replace(p, seconds=(float(s),)) for p, s in zip(samples, seconds, strict=True)]
 
 
 def blank():
@@ -34,66 +34,68 @@ def blank():
     found = []
     for bytes_ in 2.0 ** np.arange(10, 26, 2):
         found += [
-            MemoryPoint("copy", bytes_, ()),
-            MemoryPoint("transpose", bytes_, (), strided=bytes_ / 2),
-            MemoryPoint("elementwise", bytes_, (), bytes_),
-            MemoryPoint("transcendental", bytes_, (), bytes_ / 8, bytes_ / 8),
+            MemorySample("copy", bytes_, ()),
+            MemorySample("transpose", bytes_, (), strided=bytes_ / 2),
+            MemorySample("elementwise", bytes_, (), bytes_),
+            MemorySample("transcendental", bytes_, (), bytes_ / 8, bytes_ / 8),
         ]
     return found
 
 
 def test_all_rates_are_found_together():
-    points = timed(blank(), sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
-    memory, vector = fit_sum(points, HERE)
+    samples = timed(blank(), sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
+    memory, vector = fit_sum(samples, HERE)
     for name in ("overhead", "bandwidth", "cache", "cache_bandwidth", "strided"):
         assert getattr(memory, name) == pytest.approx(getattr(MEMORY, name), rel=1e-4)
     assert (vector.flops, vector.transcendentals) == pytest.approx((2e10, 8e8), rel=1e-4)
     assert memory.evidence == vector.evidence
-    assert memory.evidence.max_error < 1e-6 and memory.evidence.points == len(points)
+    assert memory.evidence.max_error < 1e-6 and memory.evidence.samples == len(samples)
 
 
 @given(st.integers(0, 2**32))
 def test_far_memory_is_never_faster_than_near(seed):
     noise = np.random.default_rng(seed).lognormal(0, 0.5, len(blank()))
-    points = timed(blank(), noise * sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
-    memory, vector = fit_sum(points, HERE)
+    samples = timed(blank(), noise * sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
+    memory, vector = fit_sum(samples, HERE)
     assert memory.bandwidth <= memory.cache_bandwidth
     assert min(memory.strided, vector.flops, vector.transcendentals) > 0
     assert memory.overhead >= 0
 
 
 def calls():
-    buffers = [CallPoint(n, 100.0 * n, 0.0, ()) for n in (2, 8, 64)]
-    return [*buffers, *(CallPoint(2, 3 * t, t, ()) for t in (4e7, 8e7))]
+    buffers = [DispatchSample(n, 100.0 * n, 0.0, ()) for n in (2, 8, 64)]
+    return [*buffers, *(DispatchSample(2, 3 * t, t, ()) for t in (4e7, 8e7))]
 
 
 def test_calls_are_charged_by_the_buffer_and_by_fresh_memory():
-    true = CallFit(6e-5, 4e-6, 4e8, KEPT, HERE)
-    found = fit_call(timed(calls(), call_seconds(true, calls(), MEMORY)), MEMORY, KEPT, HERE)
-    assert (found.overhead, found.each) == pytest.approx((6e-5, 4e-6), rel=1e-4)
-    assert found.fresh == pytest.approx(4e8, rel=1e-4)
+    true = DispatchFit(6e-5, 4e-6, 4e8, KEPT, HERE)
+    found = fit_dispatch(
+        timed(calls(), dispatch_seconds(true, calls(), MEMORY)), MEMORY, KEPT, HERE
+    )
+    assert (found.overhead, found.per_buffer) == pytest.approx((6e-5, 4e-6), rel=1e-4)
+    assert found.fresh_bandwidth == pytest.approx(4e8, rel=1e-4)
     assert found.evidence.max_error < 1e-6
 
 
 def test_a_system_that_hands_out_memory_for_nothing_has_a_rate_that_a_file_holds():
-    points = [replace(p, seconds=(1e-4,)) for p in calls()]
-    assert 0 < fit_call(points, MEMORY, KEPT, HERE).fresh <= 1e18
+    samples = [replace(p, seconds=(1e-4,)) for p in calls()]
+    assert 0 < fit_dispatch(samples, MEMORY, KEPT, HERE).fresh_bandwidth <= 1e18
 
 
 def test_what_kernels_take_longer_in_programs_is_told_apart_from_crowding():
-    points = [
-        StepPoint("a", 0.1, 0.0, 0.02, (0.15,)),
-        StepPoint("b", 0.2, 1e7, 0.0, (0.27, 0.27, 9.0)),
+    samples = [
+        StepSample("a", 0.1, 0.0, 0.02, (0.15,)),
+        StepSample("b", 0.2, 1e7, 0.0, (0.27, 0.27, 9.0)),
     ]
-    found = fit_program(points, KEPT, HERE)
+    found = fit_program(samples, KEPT, HERE)
     assert (found.factor, found.cache) == (pytest.approx(1.3), KEPT)
     assert found.crowded == pytest.approx(1e9)
-    assert step_seconds(found, points) == pytest.approx([0.15, 0.27])
+    assert step_seconds(found, samples) == pytest.approx([0.15, 0.27])
     assert found.evidence.max_error < 1e-9
 
 
 def test_kernels_do_not_run_faster_in_a_program_than_alone():
-    points = [StepPoint(name, 0.2, 1e6, 0.0, (0.1,)) for name in "ab"]
-    found = fit_program(points, KEPT, HERE)
+    samples = [StepSample(name, 0.2, 1e6, 0.0, (0.1,)) for name in "ab"]
+    found = fit_program(samples, KEPT, HERE)
     assert found == ProgramFit(pytest.approx(1.0), pytest.approx(1e18), KEPT, found.evidence)
     assert found.evidence.max_error == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Sums of parts, and lines with a knee: what made the points is found, nothing is negative."""
+"""Sums of parts, and lines with a knee: what made the samples is found, nothing is negative."""
 
 from itertools import product
 

@@ -10,7 +10,7 @@ from scaling.calibrate import steps as module
 from scaling.calibrate.steps import Steps, priced_alone, reference_runs, step_benches
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Evidence, MatmulFit, MemoryFit, Profile, VectorFit
-from scaling.profiles.samples import StepPoint
+from scaling.profiles.samples import StepSample
 from scaling.program.ir import Kernel, Loop, Program, collectives, kernels
 
 HERE = Evidence("a test", "2026-11", "calibrated")
@@ -67,9 +67,9 @@ def test_points_say_what_kernels_alone_would_take():
     kernel = Kernel("k", kind="matmul", flops=2e9, dtype="fp32", dims=(1, 1000, 1000, 1000))
     program = Program("p", "compiled", {"data": 8}, (kernel,), ())
     run = next(reference_runs(8, quick=True))
-    blank = StepPoint("r", 0.0, 0.0, 0.0, (1.0,))
-    (point,) = priced_alone([blank], [(program, run)], PROFILE, cache=1e6)
-    assert point == StepPoint("r", approx(0.2), 0.0, approx(0.0), (1.0,))
+    blank = StepSample("r", 0.0, 0.0, 0.0, (1.0,))
+    (sample,) = priced_alone([blank], [(program, run)], PROFILE, cache=1e6)
+    assert sample == StepSample("r", approx(0.2), 0.0, approx(0.0), (1.0,))
 
 
 @pytest.mark.parametrize(("cache", "crowded"), [(0.0, 0.0), (1e5, 3e6), (1e6, 0.0)])
@@ -78,6 +78,6 @@ def test_points_say_how_many_bytes_are_crowded(cache, crowded):
     body = Loop("three times", body=(kernel,), trips=3)
     program = Program("p", "compiled", {"data": 8}, (body,), ())
     run = next(reference_runs(8, quick=True))
-    blank = StepPoint("r", 0.0, 0.0, 0.0, (1.0,))
-    (point,) = priced_alone([blank], [(program, run)], PROFILE, cache)
-    assert point.crowded == crowded
+    blank = StepSample("r", 0.0, 0.0, 0.0, (1.0,))
+    (sample,) = priced_alone([blank], [(program, run)], PROFILE, cache)
+    assert sample.crowded == crowded

@@ -31,7 +31,7 @@ from scaling.hlo.parse import Computation, Module, parse_module
 from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh, present_mesh
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.samples import MatmulPoint
+from scaling.profiles.samples import MatmulSample
 
 TIMES = 37  # iterations, a number that no compiler would choose
 SMALL = Sizes(("fp32",), ((1, 16, 24, 32), (4, 16, 8, 16)), (2**12,), (), ((1, 16, 24, 32),))
@@ -42,7 +42,7 @@ OPCODES = {
     "transcendental": {"exponential", "tanh", "clamp"},
     "permute": {"collective-permute"},
 }
-LEAST = MatmulPoint("fp32", 1, 8, 8, 8, ())
+LEAST = MatmulSample("fp32", 1, 8, 8, 8, ())
 
 
 def opcodes(module: Module, computation: Computation) -> list[str]:
@@ -71,10 +71,10 @@ def inside_and_outside(case: Case) -> tuple[set[str], set[str]]:
 
 def check_in_loop(case: Case) -> None:
     inside, outside = inside_and_outside(case)
-    kind = getattr(case.point, "kind", "dot")
+    kind = getattr(case.sample, "kind", "dot")
     wanted = OPCODES.get(kind, {kind})
-    assert inside & wanted, case.point
-    assert not outside & wanted - {"copy"}, case.point  # inputs are copied into the loop
+    assert inside & wanted, case.sample
+    assert not outside & wanted - {"copy"}, case.sample  # inputs are copied into the loop
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def test_memory_operations_run_in_every_iteration(mesh):
 
 
 def test_collectives_run_in_every_iteration():
-    cases = [c for c in collective_cases(8, quick=True, host=True) if c.point.ranks == 4]
-    one_size = [case for case in cases if case.point.bytes == 2**14]
+    cases = [c for c in collective_cases(8, quick=True, host=True) if c.sample.ranks == 4]
+    one_size = [case for case in cases if case.sample.bytes == 2**14]
     assert len(one_size) == 5
     for case in one_size:
         check_in_loop(case)
@@ -159,23 +159,23 @@ def test_calls_and_windows_are_long_enough_and_not_longer(monkeypatch, cost, eff
 
 def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
     clock, costs, ran = Clock(monkeypatch), {8: 1e-3, 16: 2e-3, 32: 4e-3}, []
-    cases = [Case(MatmulPoint("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
+    cases = [Case(MatmulSample("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
 
     def fake(case, iterations, program):
-        bench = clock.bench(costs[case.point.m], iterations=iterations)
+        bench = clock.bench(costs[case.sample.m], iterations=iterations)
 
         def call():
-            ran.append(case.point.m)
+            ran.append(case.sample.m)
             bench.call()
 
-        return Bench(case.point, call, iterations)
+        return Bench(case.sample, call, iterations)
 
     monkeypatch.setattr(timing, "compiled", lambda case, n: None)
     monkeypatch.setattr(timing, "_bench", fake)
-    points = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
-    assert [point.m for point in points] == list(costs)
-    for point in points:
-        assert point.seconds == approx((costs[point.m],) * 9)
+    samples = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
+    assert [sample.m for sample in samples] == list(costs)
+    for sample in samples:
+        assert sample.seconds == approx((costs[sample.m],) * 9)
     rounds = [tuple(ran[-27:][i : i + 3]) for i in range(0, 27, 3)]
     assert all(sorted(r) == [8, 16, 32] for r in rounds)
     assert len(set(rounds)) > 1  # not always in the same order
@@ -184,8 +184,8 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     told = []
     cases = list(matmul_cases(mesh, SMALL))[:1]
-    (point,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
-    assert len(point.seconds) == 2 and min(point.seconds) > 0
+    (sample,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
+    assert len(sample.seconds) == 2 and min(sample.seconds) > 0
     assert "compiling 1 operations, most of them twice" in told and "repeat 2 of 2" in told[-1]
 
 

@@ -84,7 +84,7 @@ def test_the_report_has_a_line_for_every_fit():
     assert head == f"{host(8)}, 2026-11-21"
     assert titles.split() == [
         "fit",
-        "points",
+        "samples",
         "median",
         "error",
         "mean",

@@ -426,7 +426,7 @@ def test_a_group_of_one_rests_on_nothing():
 
 def test_groups_along_rails_climb_a_tree_over_nodes_not_a_chain():
     """Up and down over log2 8 network steps of 2.7 us each."""
-    latencies = replace(IDEAL, links=tuple(replace(f, latency=1.0) for f in IDEAL.links))
+    latencies = replace(IDEAL, links=tuple(replace(f, latency_factor=1.0) for f in IDEAL.links))
     groups = parse_mesh("data=8,tensor=8").groups(["data"])
     cost = collective_time("all-reduce", 0.0, groups, h100(8), latencies, "tree")
     assert cost.time == pytest.approx(2 * 3 * 2.7e-6)

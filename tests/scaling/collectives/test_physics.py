@@ -32,7 +32,7 @@ from tests.oracle.messages import homes
 from tests.oracle.replay import Call, replay
 
 IDEAL = ideal()
-LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency=1.0) for fit in IDEAL.links))
+LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 PROFILES = st.sampled_from([IDEAL, LATENCIES, None])  # None: what the chip's links achieve
 MANY = settings(max_examples=2 * settings().max_examples)  # 100, or 1,000 with "thorough"
 

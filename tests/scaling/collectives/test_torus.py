@@ -339,9 +339,9 @@ def test_three_rings_of_a_v4_cube_gather_three_times_as_fast_as_one():
 
 
 def test_latency_of_the_links_hides_behind_bytes_and_that_of_the_steps_does_not():
-    links = tuple(replace(fit, latency=1.0) for fit in IDEAL.links)
+    links = tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links)
     hops = replace(IDEAL, links=links)
-    steps = replace(IDEAL, links=tuple(replace(fit, step=1e-6) for fit in IDEAL.links))
+    steps = replace(IDEAL, links=tuple(replace(fit, hop_overhead=1e-6) for fit in IDEAL.links))
     cube = ("tpu-v4", 16, [0, 1, 2])
     for size in (1.0, 1e9):
         bytes_alone = rate(*cube, size=size).time

@@ -26,19 +26,19 @@ from scaling.profiles.profile import (
     evidences,
     matmul_fit,
 )
-from scaling.profiles.samples import CollectivePoint, MatmulPoint, Points
+from scaling.profiles.samples import CollectiveSample, MatmulSample, Samples
 
 HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
 
 
 def calibrated():
-    """An H100's profile with raw points and a measured collective added."""
+    """An H100's profile with raw samples and a measured collective added."""
     return replace(
         shipped("h100-sxm"),
         collectives=(CollectiveFit("all-reduce", 8, 1, 1e-5, 2e11, HERE),),
-        points=Points(
-            matmul=(MatmulPoint("bf16", 1, 64, 64, 64, (1e-6, 1.1e-6)),),
-            collective=(CollectivePoint("all-reduce", 8, 1, 1e6, (2e-5,)),),
+        samples=Samples(
+            matmul=(MatmulSample("bf16", 1, 64, 64, 64, (1e-6, 1.1e-6)),),
+            collective=(CollectiveSample("all-reduce", 8, 1, 1e6, (2e-5,)),),
         ),
         versions={"jax": "0.10.2"},
     )
@@ -95,11 +95,11 @@ def changed(key, value):
         ("matmul.0.overhead", -5, AMOUNT),
         ("matmul.0.half_sizes", [0, -1, 0], AMOUNT),
         ("links.0.alpha", -1e-6, AMOUNT),
-        ("links.0.latency", -1, AMOUNT),
+        ("links.0.latency_factor", -1, AMOUNT),
         ("collectives.0.ranks", 0, "at least 1"),
         ("collectives.0.alpha", -1, AMOUNT),
         ("memory.evidence.mean_error", -0.1, AMOUNT),
-        ("points.matmul.0.seconds", [1e-6, -1.0], AMOUNT),
+        ("samples.matmul.0.seconds", [1e-6, -1.0], AMOUNT),
     ],
 )
 def test_a_figure_that_no_machine_has_is_refused(key, value, words):
@@ -109,7 +109,7 @@ def test_a_figure_that_no_machine_has_is_refused(key, value, words):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "fast", True])
-@pytest.mark.parametrize("key", ["matmul.0.efficiency", "vector.flops", "links.0.step"])
+@pytest.mark.parametrize("key", ["matmul.0.efficiency", "vector.flops", "links.0.hop_overhead"])
 def test_a_figure_that_is_no_number_is_refused(key, value):
     with pytest.raises(InputError, match=f"{key.rpartition('.')[2]}: expected float, got"):
         profile_from(changed(key, value), "mine.json")
@@ -123,7 +123,7 @@ def test_a_rate_beyond_all_numbers_says_how_large_they_may_be():
 def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
     assert profile_from(changed("version", 7), "mine.json").version == 7
     data = {**asdict(calibrated()), "version": 7, "news": 1}
-    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 1"):
+    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 2"):
         profile_from(json.dumps(data), "mine.json")
     del data["news"], data["version"]
     with pytest.raises(InputError, match="mine.json: missing 'version'"):
@@ -188,7 +188,7 @@ def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
     assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
     others = set(evidences(profile)) - fitted
     assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
-    assert profile.points == Points()
+    assert profile.samples == Samples()
 
 
 def test_families_of_links_name_chips_of_the_catalogue_once():
@@ -196,11 +196,11 @@ def test_families_of_links_name_chips_of_the_catalogue_once():
     assert {"h100-sxm", "h200-sxm", "a100-sxm-80g", "b200-sxm", "mi300x"} <= set(known)
     for chip in known:
         for fit in links_of(chip):
-            assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.step, fit.stall) >= 0
+            assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.hop_overhead, fit.fill_drain) >= 0
             fitted = fit.evidence.grade == "calibrated"
             assert fitted or fit.algorithm == "pairwise"
             limit = 0.35 if chip == "rtx4090" else 0.2  # two machines, 1.6 times apart
-            assert not fitted or (fit.evidence.points > 0 and fit.evidence.mean_error < limit)
+            assert not fitted or (fit.evidence.samples > 0 and fit.evidence.mean_error < limit)
 
 
 def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
@@ -222,7 +222,7 @@ def test_where_a_calibration_does_not_hold_is_said():
     profile = calibrated()
     assert differences(profile, "h100-sxm", {"jax": "0.10.2", "flax": "0.12"}) == []
     assert differences(replace(profile, version=0), "here", {"jax": "0.11"}) == [
-        "the calibration is of format 0, not 1",
+        "the calibration is of format 0, not 2",
         "the calibration was measured on h100-sxm, this is here",
         "the calibration was measured with jax 0.10.2, this is 0.11",
     ]

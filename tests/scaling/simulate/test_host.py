@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from scaling.profiles.profile import CallFit, Evidence
+from scaling.profiles.profile import DispatchFit, Evidence
 from scaling.program.ir import Buffer, Kernel, Program
-from scaling.simulate.host import buffers_of, call_time, temporaries
+from scaling.simulate.host import buffers_of, dispatch_time, temporaries
 
-FIT = CallFit(1e-4, 1e-5, 1e9, 100.0, Evidence("a test", "2026-11", "measured"))
+FIT = DispatchFit(1e-4, 1e-5, 1e9, 100.0, Evidence("a test", "2026-11", "measured"))
 BUFFERS = (Buffer("w", 1000.0, "parameters", True), Buffer("t", 200.0, "temporary"))
 
 
@@ -18,7 +18,7 @@ def program(buffers=BUFFERS, peak=None):
 
 def test_a_call_costs_something_for_every_argument_and_for_fresh_memory():
     assert buffers_of(program()) == 1
-    assert call_time(program(), FIT) == pytest.approx(1e-4 + 1e-5 + 200 / 1e9)
+    assert dispatch_time(program(), FIT) == pytest.approx(1e-4 + 1e-5 + 200 / 1e9)
 
 
 def test_the_compilers_own_peak_counts_where_it_is_known():
@@ -28,14 +28,14 @@ def test_the_compilers_own_peak_counts_where_it_is_known():
 
 def test_temporaries_that_are_kept_from_call_to_call_cost_nothing():
     small = (BUFFERS[0], Buffer("t", 99.0, "temporary"))
-    assert call_time(program(small), FIT) == pytest.approx(1e-4 + 1e-5)
+    assert dispatch_time(program(small), FIT) == pytest.approx(1e-4 + 1e-5)
 
 
 def test_devices_that_do_not_wait_for_their_host_pay_nothing():
-    assert call_time(program(), None) == 0.0
+    assert dispatch_time(program(), None) == 0.0
 
 
 def test_configurations_are_priced_at_once():
     sizes = np.array([50.0, 200.0])
-    both = call_time(program((BUFFERS[0], Buffer("t", sizes, "temporary"))), FIT)
+    both = dispatch_time(program((BUFFERS[0], Buffer("t", sizes, "temporary"))), FIT)
     assert both == pytest.approx([1.1e-4, 1.1e-4 + 2e-7])

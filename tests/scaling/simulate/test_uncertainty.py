@@ -19,11 +19,11 @@ from scaling.profiles.profile import (
     VectorFit,
 )
 from scaling.profiles.samples import (
-    AttentionPoint,
-    CollectivePoint,
-    MatmulPoint,
-    MemoryPoint,
-    Points,
+    AttentionSample,
+    CollectiveSample,
+    MatmulSample,
+    MemorySample,
+    Samples,
 )
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
 from scaling.simulate.predict import predict
@@ -35,16 +35,16 @@ MESH = {"data": 1, "fsdp": 8}
 
 
 def evidence(name, grade="calibrated", error=0.1):
-    return Evidence(name, "2026-11", grade, points=9, mean_error=error, held_out_error=error)
+    return Evidence(name, "2026-11", grade, samples=9, mean_error=error, held_out_error=error)
 
 
 MATMUL, MEMORY, VECTOR = evidence("matmul"), evidence("memory", error=0.2), evidence("vector")
 ATTENTION, LINK = evidence("attention"), evidence("link", "datasheet")
-POINTS = Points(
-    matmul=(MatmulPoint("bf16", 4, 4096, 4096, 4096, (1e-3,)),),
-    memory=(MemoryPoint("copy", 1e9, (1e-3,)),),
-    attention=(AttentionPoint("bf16", 1, 8, 4096, 4096, 128, "forward", (1e-3,)),),
-    collective=(CollectivePoint("all-gather", 8, 1, 2**28, (1e-3,)),),
+SAMPLES = Samples(
+    matmul=(MatmulSample("bf16", 4, 4096, 4096, 4096, (1e-3,)),),
+    memory=(MemorySample("copy", 1e9, (1e-3,)),),
+    attention=(AttentionSample("bf16", 1, 8, 4096, 4096, 128, "forward", (1e-3,)),),
+    collective=(CollectiveSample("all-gather", 8, 1, 2**28, (1e-3,)),),
 )
 PROFILE = Profile(
     name="p",
@@ -120,10 +120,10 @@ def test_all_measured_is_measured():
 )
 def test_what_is_larger_than_all_that_was_measured_is_extrapolated(inside, outside):
     link = replace(LINK, grade="calibrated")
-    profile = replace(PROFILE, points=POINTS, links=(LinkFit("any", "nvlink", 0.8, link),))
+    profile = replace(PROFILE, samples=SAMPLES, links=(LinkFit("any", "nvlink", 0.8, link),))
     assert grade(priced(inside, profile=profile)) == "calibrated"
     assert grade(priced(outside, profile=profile)) == "extrapolated"
-    assert grade(priced(outside, profile=replace(profile, points=Points()))) == "calibrated"
+    assert grade(priced(outside, profile=replace(profile, samples=Samples()))) == "calibrated"
 
 
 LINE = CollectiveFit("all-gather", 8, 1, 1e-5, 1e11, replace(LINK, grade="measured"))
@@ -156,7 +156,7 @@ def test_the_host_is_as_uncertain_as_the_rest():
 
 
 def test_a_larger_batch_of_equal_products_is_not_extrapolated():
-    profile = replace(PROFILE, points=POINTS)
+    profile = replace(PROFILE, samples=SAMPLES)
     assert grade(priced(matmul("m", 4096, batch=64), profile=profile)) == "calibrated"
 
 
@@ -172,11 +172,13 @@ def test_a_larger_batch_of_equal_products_is_not_extrapolated():
 def test_attention_is_extrapolated_in_keys_and_head_dim(dims, expected):
     flops = 4.0 * np.prod(np.array(dims, float))
     kernel = Kernel("a", Origin("forward"), kind="attention", flops=flops, dtype="bf16", dims=dims)
-    assert grade(priced(kernel, profile=replace(PROFILE, points=POINTS))) == expected
+    assert grade(priced(kernel, profile=replace(PROFILE, samples=SAMPLES))) == expected
 
 
 def test_a_datasheet_figure_stays_one_however_large_the_call():
-    assert grade(priced(gather("g", 2**40), profile=replace(PROFILE, points=POINTS))) == "datasheet"
+    assert (
+        grade(priced(gather("g", 2**40), profile=replace(PROFILE, samples=SAMPLES))) == "datasheet"
+    )
 
 
 def test_of_nothing_the_grade_is_the_profiles():
@@ -188,16 +190,16 @@ def test_half_a_range_is_twice_the_mean_error_where_there_is_one():
     assert half_range(MATMUL, "calibrated") == pytest.approx(FACTOR * 0.1)
     fitted = replace(MATMUL, held_out_error=None, mean_error=0.07)
     assert half_range(fitted, "calibrated") == pytest.approx(FACTOR * 0.07)
-    assert half_range(replace(fitted, nine_tenths=0.5), "calibrated") == 0.5
+    assert half_range(replace(fitted, error_p90=0.5), "calibrated") == 0.5
     assert half_range(LINK, "datasheet") == UNMEASURED
     assert half_range(replace(MATMUL, held_out_error=0.01), "extrapolated") == UNMEASURED
     assert half_range(replace(MATMUL, held_out_error=0.5), "extrapolated") == FACTOR * 0.5
 
 
 def test_a_line_through_two_points_says_nothing_about_its_error():
-    two = Evidence("two", "", "calibrated", points=2, mean_error=0.0)
+    two = Evidence("two", "", "calibrated", samples=2, mean_error=0.0)
     assert half_range(two, "calibrated") == UNMEASURED
-    assert half_range(Evidence("best", "", "calibrated", points=1), "calibrated") == UNMEASURED
+    assert half_range(Evidence("best", "", "calibrated", samples=1), "calibrated") == UNMEASURED
 
 
 def test_the_range_weighs_each_error_by_its_time():
