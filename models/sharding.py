@@ -62,7 +62,7 @@ class Layout:
 
     @property
     def gathers_once(self) -> bool:
-        """Whether blocks meet matrices that are whole over fsdp (`models.zero.gathered`)."""
+        """Whether blocks meet matrices that are whole over fsdp (`models.zero`)."""
         return self.zero < 3 and bool(self.rules.axes("embed"))
 
     def spec(self, *dims: str | None) -> P:

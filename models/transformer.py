@@ -29,7 +29,6 @@ from scaling.models.norm import Norm
 from scaling.models.pipeline.layers import stacked_keys
 from scaling.models.remat import rematerialized
 from scaling.models.sharding import Layout
-from scaling.models.zero import held
 
 
 class Block(nnx.Module):
@@ -85,14 +84,8 @@ class Transformer(nnx.Module):
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
         return self.routed(tokens_BS)[0]
 
-    def routed(
-        self, tokens_BS: jax.Array, whole: Block | None = None
-    ) -> tuple[jax.Array, Routing | None]:
-        """Logits and, where there are experts, how they were used, stacked over their layers.
-
-        Args:
-            whole: the weights of `layers` as `scaling.models.zero.gathered` holds them.
-        """
+    def routed(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
+        """Logits and, where there are experts, their load and losses, stacked over their layers."""
         layout = self.layout
         with jax.named_scope("embed"):
             x_BSD = self.embedding(tokens_BS)
@@ -100,10 +93,7 @@ class Transformer(nnx.Module):
         with jax.named_scope("layers"):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
-            if whole is not None:
-                apply = rematerialized(lambda x_BSD, pair: held(*pair)(x_BSD), layout)
-            layers = self.layers if whole is None else (self.layers, whole)
-            x_BSD, routing = jax.lax.scan(apply, x_BSD, layers)
+            x_BSD, routing = jax.lax.scan(apply, x_BSD, self.layers)
         return self.logits(x_BSD), routing
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:

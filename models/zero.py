@@ -1,18 +1,18 @@
-"""ZeRO stages 1 and 2 (arXiv 1910.02054, section 5): weights are gathered once per step.
+"""ZeRO stage 1 (arXiv 1910.02054, section 5): weights are all-gathered over fsdp once per step.
 
-    stored between steps    float32 weights and the optimiser's state, cut over fsdp, as in stage 3
-    held during a step      every matrix whole, in compute format
-    gradients, stage 1      whole partial sums, scattered over fsdp after the last microbatch
-               stage 2      scattered layer by layer where they arise; shards are summed
+    stored between steps    float32 weights and optimizer state, sharded over fsdp, as in stage 3
+    during a step           every matrix gathered, in compute format; one copy per fsdp device
+    gradients               partial sums of whole matrices, reduce-scattered over fsdp after the
+                            last microbatch
 
-So what is stored, and a checkpoint with it, is the same in every stage.
-
-In a pipeline all microbatches are one function: its weights are `met` before its loops, where the
-gradients of all ticks are summed, in float32.
+Stored arrays, and so checkpoints, are the same in both stages. Without a pipeline a step
+differentiates with respect to the gathered weights. In a pipeline all microbatches are one
+function, whose gradients would be summed over ticks in compute format; float32 accumulators prevent
+that.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -28,115 +28,109 @@ from scaling.models.partial_sums import partial_over
 from scaling.models.sharding import Layout
 
 
-def gathered(params: Any, layout: Layout) -> Any | None:
-    """The parameters as a step holds them: matrices whole over fsdp, in compute format (routers in
-    float32); vectors as they are. None if weights are gathered where they are multiplied."""
+def all_gather_params(params: Any, layout: Layout) -> Any | None:
+    """The parameters with matrices all-gathered over fsdp in compute format (routers in float32).
+
+    Vectors stay as they are. None under stage 3, where a matrix is gathered for each product.
+    """
     if not layout.gathers_once:
         return None
-    axes = layout.rules.axes("embed")
+    axes = set(layout.rules.axes("embed"))
 
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
         if not is_matrix(param):
             return param
-        stored = jax.typeof(param[...]).sharding.spec.partitions
-        used = P(*(None if named([entry]) & set(axes) else entry for entry in stored))
-        exact = keystr(path, simple=True, separator="/").endswith("router_DE")
-        weight = param[...] if exact else param[...].astype(layout.dtype)
-        return param.replace(reshard(weight, used))
+        partitions = _spec(param).partitions
+        gathered = P(*(None if named([entry]) & axes else entry for entry in partitions))
+        is_router = keystr(path, simple=True, separator="/").endswith("router_DE")
+        weight = param[...] if is_router else param[...].astype(layout.dtype)
+        return param.replace(reshard(weight, gathered))
 
     with jax.named_scope("gather"):
         return tree_map_with_path(gather, params, is_leaf=_is_variable)
 
 
-def held(params: Any, whole: Any | None) -> Any:
-    """The weights of `whole` with the gradients of `params`: reduce-scattered at this place.
+def reduce_scatter_grads(gradients: Any, params: Any) -> Any:
+    """Partial sums of whole gradients as float32 shards like those of `params`.
 
-    None stands for `params` themselves.
+    Reduce-scattered over fsdp; the shards are all-reduced over the other replicas.
     """
-    if whole is None:
-        return params
-
-    def hold(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-        return own.replace(_held(_spec(own), own[...], copy[...])) if is_matrix(own) else own
-
-    return _map(hold, params, whole)
-
-
-def met(layout: Layout, axes: Iterable[str], params: Any, whole: Any | None) -> tuple[Any, Any]:
-    """Both arguments of `held` for weights that a loop uses, whose gradients are partial sums until
-    here: over `axes`, and under stage 1 over fsdp as well.
-
-    Args:
-        axes: see `partial_over`.
-        whole: as `gathered` made them; None: weights are gathered where they are multiplied.
-    """
-    params = partial_over(params, axes)
-    if whole is None:
-        return params, None
-    whole = partial_over(whole, (*axes, *layout.rules.axes("embed")))
-    return _map(_summed, params, whole) if layout.zero == 1 else params, whole
-
-
-def ends_held(params: Any, whole: Any) -> Any:
-    """`held` for all but the layers, which the scan over them holds one at a time (leading dense
-    ones of a mixture of experts are few, and held here)."""
-
-    def hold(path: tuple, own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-        return own if keystr(path[:1], simple=True) == "layers" else held(own, copy)
-
-    return tree_map_with_path(hold, params, whole, is_leaf=_is_variable)
-
-
-def scattered(gradients: Any, params: Any) -> Any:
-    """Partial sums of whole gradients, as float32 shards like those of `params`."""
     return _map(
-        lambda g, own: g.replace(_scattered(g[...], _spec(own)).astype(own[...].dtype)),
+        lambda g, own: g.replace(_reduce_scatter(g[...], _spec(own)).astype(own[...].dtype)),
         gradients,
         params,
     )
 
 
+def float32_accumulators(
+    layout: Layout, axes: Iterable[str], params: Any, gathered: Any | None
+) -> tuple[Any, Any | None]:
+    """The arguments of `with_float32_grads` for weights that a loop over ticks uses.
+
+    Gradients are partial sums over `axes` (see `partial_over`) and over fsdp until after the loop,
+    where they are reduce-scattered and reach `params`.
+
+    Args:
+        layout: the run's.
+        axes: see `partial_over`.
+        params: the stored parameters.
+        gathered: `all_gather_params(params)`; None under stage 3.
+    """
+    params = partial_over(params, axes)
+    if gathered is None:
+        return params, None
+    gathered = partial_over(gathered, (*axes, *layout.rules.axes("embed")))
+
+    def accumulator(own: nnx.Variable, weight: nnx.Variable) -> nnx.Variable:
+        if not is_matrix(own):
+            return own
+        return own.replace(_accumulator(_spec(own), own[...], weight[...]))
+
+    return _map(accumulator, params, gathered), gathered
+
+
+def with_float32_grads(accumulators: Any, gathered: Any | None) -> Any:
+    """The weights `gathered`, whose gradients are added up in `accumulators`, in float32.
+
+    Under stage 3 (`gathered` is None) the accumulators are the parameters themselves.
+    """
+    if gathered is None:
+        return accumulators
+
+    def weight(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
+        return own.replace(_with_float32_grad(own[...], copy[...])) if is_matrix(own) else own
+
+    return _map(weight, accumulators, gathered)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _held(spec: P, own: jax.Array, whole: jax.Array) -> jax.Array:
-    return whole
+def _accumulator(spec: P, own: jax.Array, gathered: jax.Array) -> jax.Array:
+    """An array that only its gradient is needed of: nothing reads the values, XLA drops them."""
+    return gathered.astype(jnp.float32)
 
 
-def _forward(spec: P, own: jax.Array, whole: jax.Array) -> tuple[jax.Array, None]:
-    return whole, None
+_accumulator.defvjp(
+    lambda spec, own, gathered: (gathered.astype(jnp.float32), None),
+    lambda spec, _, gradient: (_reduce_scatter(gradient, spec), None),
+)
 
 
-def _backward(spec: P, _: None, gradient: jax.Array) -> tuple[jax.Array, None]:
-    return _scattered(gradient, spec).astype(jnp.float32), None
+@jax.custom_vjp
+def _with_float32_grad(accumulator: jax.Array, gathered: jax.Array) -> jax.Array:
+    return gathered
 
 
-_held.defvjp(_forward, _backward)
+_with_float32_grad.defvjp(
+    lambda accumulator, gathered: (gathered, None),
+    lambda _, gradient: (gradient.astype(jnp.float32), None),
+)
 
 
-def _summed(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-    """What adds up whole gradients for `own`, in float32; nobody reads its values, so XLA keeps
-    none."""
-    return own.replace(_sums(_spec(own), own[...], copy[...])) if is_matrix(own) else own
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _sums(spec: P, own: jax.Array, whole: jax.Array) -> jax.Array:
-    return whole.astype(jnp.float32)
-
-
-def _sums_forward(spec: P, own: jax.Array, whole: jax.Array) -> tuple[jax.Array, None]:
-    return whole.astype(jnp.float32), None
-
-
-_sums.defvjp(_sums_forward, _backward)
-
-
-def _scattered(gradient: jax.Array, spec: P) -> jax.Array:
-    """A gradient like a stored weight of `spec`: first cut over fsdp, then the shard is summed over
-    the other replicas, but for those whose sum the weight leaves for later
-    (`models.partial_sums`)."""
-    partial = jax.typeof(gradient).sharding.spec.unreduced
-    cut = named(spec.partitions)
-    shard = reshard(gradient, P(*spec.partitions, unreduced=partial - cut))
+def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:
+    """A gradient like a stored weight of `spec`: reduce-scattered over fsdp, then the shard is
+    all-reduced over the other replicas, but for those that the weight is marked `reduced` over."""
+    unreduced = jax.typeof(gradient).sharding.spec.unreduced - named(spec.partitions)
+    shard = reshard(gradient, P(*spec.partitions, unreduced=unreduced))
     return reshard(shard, P(*spec.partitions, unreduced=spec.reduced))
 
 
@@ -144,7 +138,7 @@ def _spec(param: nnx.Variable) -> P:
     return jax.typeof(param[...]).sharding.spec
 
 
-def _map(function: Any, *trees: Any) -> Any:
+def _map(function: Callable, *trees: Any) -> Any:
     return jax.tree.map(function, *trees, is_leaf=_is_variable)
 
 

@@ -31,7 +31,7 @@ from scaling.meshes.rules import REPLICAS
 from scaling.models.pipeline.schedule import Ticks, layer_order
 from scaling.models.pipeline.shard_map import AXIS, spelled_out, with_stages
 from scaling.models.sharding import Layout
-from scaling.models.zero import held, met
+from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
 Spec = PartitionSpec
@@ -100,7 +100,7 @@ def run(
         layer: one layer, for a scan over those of a part.
         layers: the stored stack (`models.pipeline.schedule.layer_order`), cut over `stage`; and the
         same as
-            `scaling.models.zero.gathered` made it, or None.
+            `scaling.models.zero.all_gather_params` made it, or None.
         x_TPBSD: what enters, of stage 0.
     """
     parts = jax.tree.map(lambda x: _parts(ticks, x), layers)
@@ -113,14 +113,13 @@ def _stage(
     layout: Layout, ticks: Ticks, layer: Layer, stage: jax.Array, parts: Any, x_TBSD: jax.Array
 ) -> tuple[jax.Array, Any]:
     """What one stage makes; `parts` are its stacks [R, L, ...]."""
-    parts = met(layout, REPLICAS, *parts)
+    parts = float32_accumulators(layout, REPLICAS, *parts)
 
     def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
         number = ticks.round_of(tick, stage)
         part = jax.tree.map(lambda x: _of_round(x, number), parts)
-        if layout.zero == 1:  # here, not layer by layer, or a part's gradients are float32 twice
-            part = held(*part), None
-        return jax.lax.scan(layer, x_BSD, part)
+        # Here, not layer by layer, or the gradients of a part would be float32 twice.
+        return jax.lax.scan(layer, x_BSD, with_float32_grads(*part))
 
     if layout.recompute_stages:
         work = jax.checkpoint(work, prevent_cse=False)

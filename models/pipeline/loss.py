@@ -32,10 +32,10 @@ from scaling.models.pipeline.shard_map import AXIS
 from scaling.models.remat import rematerialized
 from scaling.models.sharding import Layout, tied
 from scaling.models.transformer import Block, Transformer
-from scaling.models.zero import held, met
+from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Head = tuple[nnx.Module, nnx.Variable]  # final norm, head_VD
-Whole = nnx.Variable | None  # head_VD as `scaling.models.zero.gathered` holds it
+Whole = nnx.Variable | None  # head_VD as `scaling.models.zero.all_gather_params` made it
 
 
 def pipeline_loss(
@@ -49,14 +49,17 @@ def pipeline_loss(
     And how experts were used, if there are any: sums over microbatches, stacked over the layers.
 
     Args:
-        whole: the parameters as `models.zero.gathered` made them; gradients are those of `params`.
+        whole: the parameters as `models.zero.all_gather_params` made them; gradients are
+            those of `params`.
     """
     layout, entry = params.layout, entry_layout(params.layout)
     ticks = Ticks(layout.rules.mesh.stage, layout.rounds, inputs_MBS.shape[0])
     everywhere = *REPLICAS, AXIS
     with jax.named_scope("embed"):
-        embedding = met(layout, everywhere, params.embedding, whole and whole.embedding)
-        embed = lambda tokens_BS: held(*embedding)(tokens_BS, entry)
+        embedding = float32_accumulators(
+            layout, everywhere, params.embedding, whole and whole.embedding
+        )
+        embed = lambda tokens_BS: with_float32_grads(*embedding)(tokens_BS, entry)
         x_TPBSD = entered(layout, ticks, embed, inputs_MBS)
     with jax.named_scope("layers"):
         layer = rematerialized(functools.partial(_layer, layout), layout)
@@ -67,17 +70,16 @@ def pipeline_loss(
         if params.head_VD is None:  # tied: one sum of the gradients of both uses
             own, copy = (tables and tables.table_VD for tables in embedding)
         else:
-            own, copy = met(layout, everywhere, params.head_VD, whole and whole.head_VD)
+            own, copy = float32_accumulators(
+                layout, everywhere, params.head_VD, whole and whole.head_VD
+            )
         head, tokens = (params.final_norm, own), left_targets(layout, targets_MBS)
         value = _mean_loss(exit_layout(layout), copy, head, x_MBSD, tokens)
     return value, jax.tree.map(as_stored, routing)
 
 
-def _layer(
-    layout: Layout, x_BSD: jax.Array, weights: tuple[Block, Block | None]
-) -> tuple[jax.Array, Any]:
+def _layer(layout: Layout, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
     """One layer of a part."""
-    block = held(*weights)
     tie = layout.remat != "none" and layout.gathers_in_ticks
     return (tied(block, x_BSD) if tie else block)(x_BSD)
 
@@ -94,7 +96,7 @@ def _loss(
     layout: Layout, whole: Whole, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
 ) -> jax.Array:
     """Of one microbatch."""
-    norm, head_VD = head[0], held(head[1], whole)[...]
+    norm, head_VD = head[0], with_float32_grads(head[1], whole)[...]
     x_BSD = layout.place(norm(x_BSD), "batch", sequence_dim(layout), None)
     logits_BSV = logits(layout, x_BSD, head_VD)
     with jax.named_scope("loss"):

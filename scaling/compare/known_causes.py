@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaling.analytic.communication.activations import KEYS
-from scaling.analytic.communication.table import expected, expected_lines
+from scaling.analytic.communication.table import expected_lines
 from scaling.analytic.communication.transfers import FLOAT32
 from scaling.analytic.communication.weights import TABLES
 from scaling.meshes.shape import MeshShape
@@ -19,7 +19,6 @@ from scaling.run import Run
 
 ROUNDING = 0.01  # scalars that travel with matrices, padding
 AGAIN = ".remat"  # in the name of what XLA's own rematerialisation adds
-AT_ONCE = "fsdp+tensor", "all-reduce"
 
 NOT_EXPLAINED = "not explained"
 NO_MEMORY = "XLA computes again what does not fit into memory"
@@ -27,7 +26,6 @@ JOINED = "XLA adds the two gradients of a tied table before it sums them, and su
 ONCE = "XLA does once per step what each microbatch asks for"
 ALONE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
 UNNAMED = "these groups of devices are those of no mesh axes"
-WHOLE = "XLA sums over fsdp and tensor at once, whole, what was to be scattered over fsdp"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
 
@@ -69,22 +67,11 @@ def _is_alone(difference: Difference) -> bool:
     return missing > 0 and abs(missing - once) <= ROUNDING * difference.expected
 
 
-def _is_whole(difference: Difference) -> bool:
-    """Whether these are the sums over tensor of ZeRO stage 2, each in one with the scatter that was
-    to follow it (seen with several microbatches, jax 0.10.2)."""
-    run, extra = difference.run, difference.found - difference.expected
-    if run.sharding.zero_stage != 2 or (difference.axes, difference.kind) != AT_ONCE:
-        return False
-    over_tensor = expected(run, difference.shape).get(("tensor", "all-reduce"), 0.0)
-    return 0 < extra <= over_tensor * (1 + ROUNDING)
-
-
 # The known reasons, the first that applies counts.
 REASONS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
     (NO_MEMORY, lambda d: any(AGAIN in c.name for c, _ in d.calls)),
     (JOINED, _is_joined),
     (ALONE, _is_alone),
-    (WHOLE, _is_whole),
     (ONCE, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
 )
 

@@ -121,10 +121,21 @@ def _number_problems(run: Run) -> list[Problem]:
 
 
 def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Of plain replicas over fsdp."""
-    replicated = run.sharding.zero_stage == 0 and mesh.fsdp > 1
-    instead = "use 1, 2 or 3, or the data axis for plain replicas"
-    return [(replicated, "sharding.zero_stage 0 over fsdp", instead)]
+    """Of ZeRO stages over fsdp."""
+    stage, sharded = run.sharding.zero_stage, mesh.fsdp > 1
+    return [
+        (
+            sharded and stage == 0,
+            "sharding.zero_stage 0 over fsdp",
+            "use 1 or 3, or the data axis for plain replicas",
+        ),
+        (
+            sharded and stage == 2,
+            "sharding.zero_stage 2 over fsdp",
+            "use 1 (weights gathered and gradients scattered once per step: least traffic) or 3 "
+            "(both for each layer: least memory)",
+        ),
+    ]
 
 
 def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:

@@ -12,7 +12,7 @@ from scaling.meshes.units import format_size
 from scaling.models.accounting.activations import BYTES
 from scaling.models.initializers import is_matrix
 from scaling.models.sharding import Layout
-from scaling.models.zero import gathered
+from scaling.models.zero import all_gather_params
 from scaling.optimizers import Optimizer
 from scaling.weights.naming import names
 
@@ -80,7 +80,7 @@ def state_line(kept: dict[str, int], optimizer: Optimizer) -> str:
 
 
 def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int] | None:
-    """What ZeRO stages 1 and 2 hold during a step beside what is stored: bytes on one device.
+    """Bytes on one device that ZeRO stage 1 needs during a step beside what is stored.
 
     Args:
         params: the model, of arrays or `ShapeDtypeStruct` with NamedSharding; call under its mesh.
@@ -92,25 +92,21 @@ def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int]
     """
     if not layout.gathers_once:
         return None
-    whole = jax.eval_shape(lambda params: gathered(params, layout), params)
+    whole = jax.eval_shape(lambda params: all_gather_params(params, layout), params)
     leaves = jax.tree.leaves(whole, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
     matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
     parts = [(math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype) for leaf in matrices]
     held = sum(elements * dtype.itemsize for elements, dtype in parts)
     one = microbatches == 1 and not layout.rules.axes("layers")
     summed = held if one else sum(elements for elements, _ in parts) * FLOAT32
-    gradients = {"gradients": summed} if layout.zero == 1 else {}
-    return {"zero_stage": layout.zero, "matrices": held} | gradients
+    return {"zero_stage": layout.zero, "matrices": held, "gradients": summed}
 
 
 def held_line(held: dict[str, int]) -> str:
     """`held_bytes` in words."""
-    gradients = "gradients are cut like the parameters"
-    if "gradients" in held:
-        gradients = f"{held['gradients']:,} of their gradients"
     return (
         f"zero_stage {held['zero_stage']}: during a step also {held['matrices']:,} bytes/device of "
-        f"matrices whole over fsdp; {gradients}"
+        f"matrices gathered over fsdp; {held['gradients']:,} of their gradients"
     )
 
 

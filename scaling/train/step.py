@@ -14,7 +14,6 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +29,7 @@ from scaling.models.partial_sums import partial_over, whole, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
 from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
-from scaling.models.zero import ends_held, gathered, scattered
+from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
 from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_moved_bias
@@ -46,7 +45,7 @@ class TrainState(NamedTuple):
     optimizer: optax.OptState  # sharded like the parameters
 
 
-class Outcome(NamedTuple):
+class StepOutput(NamedTuple):
     """What a step measures: float32."""
 
     loss: jax.Array  # mean cross-entropy per token in nats
@@ -103,27 +102,18 @@ def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> ja
 
 
 def objective(
-    params: Transformer,
-    inputs_BS: jax.Array,
-    targets_BS: jax.Array,
-    held: Transformer | None = None,
-) -> tuple[jax.Array, Outcome]:
-    """What is minimised: the loss and, weighted, the means over layers of the balancing losses.
-
-    Args:
-        held: the parameters as ZeRO stage 2 multiplies by them; gradients are those of `params`.
-    """
-    layers = None if held is None else held.layers
-    params = params if held is None else ends_held(params, held)
-    logits_BSV, routing = params.routed(inputs_BS, layers)
+    params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
+) -> tuple[jax.Array, StepOutput]:
+    """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
+    logits_BSV, routing = params.routed(inputs_BS)
     with jax.named_scope("loss"):
-        outcome = Outcome(cross_entropy(logits_BSV, targets_BS), routing)
-        return _weighted(params, outcome), outcome
+        output = StepOutput(cross_entropy(logits_BSV, targets_BS), routing)
+        return _with_balancing_losses(params, output), output
 
 
-def _weighted(params: Transformer, outcome: Outcome) -> jax.Array:
-    """The loss and the balancing losses of one microbatch, or the means of several."""
-    total, routing, moe = outcome.loss, outcome.routing, params.config.moe
+def _with_balancing_losses(params: Transformer, output: StepOutput) -> jax.Array:
+    """The loss plus the weighted balancing losses of one microbatch, or of means over several."""
+    total, routing, moe = output.loss, output.routing, params.config.moe
     if routing is not None and moe is not None:
         total = total + moe.aux_loss * routing.aux_loss.mean()
         total = total + moe.z_loss * routing.z_loss.mean()
@@ -131,63 +121,82 @@ def _weighted(params: Transformer, outcome: Outcome) -> jax.Array:
 
 
 def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
-    """Mean loss over all microbatches and the gradient of what is minimised."""
-    outcome, gradients = outcome_and_gradients(params, tokens)
-    return outcome.loss, gradients
+    """Mean loss over all microbatches, and the gradient of what is minimised."""
+    output, grads = output_and_gradients(params, tokens)
+    return output.loss, grads
 
 
-def outcome_and_gradients(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
-    """Means (load and drops: sums) over all microbatches; gradients sharded like the parameters."""
+def output_and_gradients(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+    """Means over all microbatches (load and drops: sums), and gradients sharded like `params`."""
     if params.layout.rules.axes("layers"):
         return _pipelined(params, tokens)
-    layout, microbatches = params.layout, tokens.inputs.shape[0]
-    held = partial_over(gathered(params, layout), (*REPLICAS, *layout.rules.axes("embed")))
-    if held is not None and layout.zero == 1:
-        outcome, gradients = _sums(held, tokens)
-        with jax.named_scope("gradients"):
-            gradients = scattered(gradients, params)
-    else:
-        own = params if microbatches == 1 else partial_over(params, REPLICAS)
-        outcome, gradients = _sums(own, tokens, held)
-    if microbatches == 1:
-        return outcome, gradients
+    return _plain(params, tokens) if tokens.inputs.shape[0] == 1 else _accumulated(params, tokens)
+
+
+def _plain(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+    """One microbatch: gradients arrive summed over all replicas."""
+    weights = _gathered_once(params)
+    differentiate = jax.value_and_grad(objective, has_aux=True)
+    (_, output), grads = differentiate(
+        params if weights is None else weights, tokens.inputs[0], tokens.targets[0]
+    )
+    return output, grads if weights is None else _scattered_once(grads, params)
+
+
+def _accumulated(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+    """Several microbatches: partial sums per device in float32, reduced after the last one."""
+    microbatches = tokens.inputs.shape[0]
+    weights = _gathered_once(params)
+    output, grads = _sums(partial_over(params, REPLICAS) if weights is None else weights, tokens)
+    if weights is not None:
+        grads = _scattered_once(grads, params)
     with jax.named_scope("gradients"):
-        mean = jax.tree.map(lambda g: whole(g) / microbatches, gradients)
-    routing = mean_of_losses(outcome.routing, microbatches)
-    return Outcome(outcome.loss / microbatches, routing), mean
+        mean = jax.tree.map(lambda g: whole(g) / microbatches, grads)
+    routing = mean_of_losses(output.routing, microbatches)
+    return StepOutput(output.loss / microbatches, routing), mean
 
 
-def _sums(
-    params: Transformer, tokens: Tokens, held: Transformer | None = None
-) -> tuple[Outcome, Transformer]:
-    """Sums over the microbatches; gradients in float32 where there are several."""
-    differentiate = jax.value_and_grad(functools.partial(objective, held=held), has_aux=True)
-    if tokens.inputs.shape[0] == 1:
-        (_, outcome), gradients = differentiate(params, tokens.inputs[0], tokens.targets[0])
-        return outcome, gradients
+def _sums(weights: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+    """Sums of outputs and float32 gradients over the microbatches."""
+    differentiate = jax.value_and_grad(objective, has_aux=True)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
-        (_, outcome), gradients = differentiate(params, tokens.inputs, tokens.targets)
+        (_, output), grads = differentiate(weights, tokens.inputs, tokens.targets)
         with jax.named_scope("gradients"):
-            return jax.tree.map(jnp.add, total, (outcome, gradients)), None
+            return jax.tree.map(jnp.add, total, (output, grads)), None
 
-    (_, shapes), like = jax.eval_shape(differentiate, params, tokens.inputs[0], tokens.targets[0])
+    (_, output), like = jax.eval_shape(differentiate, weights, tokens.inputs[0], tokens.targets[0])
     like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
-    zeros = jax.tree.map(zeros_like, (shapes, like))
+    zeros = jax.tree.map(zeros_like, (output, like))
     return jax.lax.scan(accumulate, zeros, tokens)[0]
 
 
-def _pipelined(params: Transformer, tokens: Tokens) -> tuple[Outcome, Transformer]:
-    """The same, the layers being cut over `stage`."""
+def _pipelined(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+    """All microbatches in one function, the layers sharded over `stage`."""
+    gathered = all_gather_params(params, params.layout)
 
-    def of_all(params: Transformer) -> tuple[jax.Array, Outcome]:
-        value, routing = pipeline_loss(params, *tokens, held)
-        outcome = Outcome(value, mean_of_losses(routing, tokens.inputs.shape[0]))
-        return _weighted(params, outcome), outcome
+    def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
+        loss, routing = pipeline_loss(params, *tokens, gathered)
+        output = StepOutput(loss, mean_of_losses(routing, tokens.inputs.shape[0]))
+        return _with_balancing_losses(params, output), output
 
-    held = gathered(params, params.layout)
-    (_, outcome), gradients = jax.value_and_grad(of_all, has_aux=True)(params)
-    return outcome, gradients
+    (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
+    return output, grads
+
+
+def _gathered_once(params: Transformer) -> Transformer | None:
+    """ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
+
+    None under stage 3.
+    """
+    layout = params.layout
+    gathered = all_gather_params(params, layout)
+    return partial_over(gathered, (*REPLICAS, *layout.rules.axes("embed")))
+
+
+def _scattered_once(grads: Transformer, params: Transformer) -> Transformer:
+    with jax.named_scope("gradients"):
+        return reduce_scatter_grads(grads, params)
 
 
 def train_step(
@@ -199,30 +208,30 @@ def train_step(
         The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
         `learning_rate` used; with experts also what `routing_metrics` says.
     """
-    outcome, gradients = outcome_and_gradients(state.params, tokens)
+    output, grads = output_and_gradients(state.params, tokens)
     with jax.named_scope("optimizer"):
         updates, opt_state = make_optimizer(train, optimizer).update(
-            gradients, state.optimizer, state.params
+            grads, state.optimizer, state.params
         )
         params = optax.apply_updates(state.params, updates)
-        if outcome.routing is not None:
-            params = with_moved_bias(params, outcome.routing.load_E)
+        if output.routing is not None:
+            params = with_moved_bias(params, output.routing.load_E)
     metrics = {
-        "loss": outcome.loss,
-        "grad_norm": optax.tree.norm(gradients),
+        "loss": output.loss,
+        "grad_norm": optax.tree.norm(grads),
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
-        **routing_metrics(outcome.routing),
+        **routing_metrics(output.routing),
     }
     return TrainState(state.step + 1, params, opt_state), metrics
 
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
-    held = gathered(params, params.layout)
+    gathered = all_gather_params(params, params.layout)
     if params.layout.rules.axes("layers"):
-        return pipeline_loss(params, *tokens, held)[0]
-    params = params if held is None else held
-    losses = jax.lax.map(lambda one: loss(params, one.inputs, one.targets), tokens)
+        return pipeline_loss(params, *tokens, gathered)[0]
+    weights = params if gathered is None else gathered
+    losses = jax.lax.map(lambda one: loss(weights, one.inputs, one.targets), tokens)
     return losses.mean()
 
 

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from scaling.analytic.communication.transfers import FLOAT32, INT32, Asked, Line
 from scaling.analytic.communication.weights import shards
-from scaling.analytic.communication.zero import held_lines, holds
+from scaling.analytic.communication.zero import gathers_once, zero_1_lines
 from scaling.meshes.rules import REPLICAS
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops, train_flops
@@ -99,8 +99,8 @@ def _weights(step: Asked) -> Iterator[Line]:
     ):
         size, shard = elements * itemsize, (elements / fsdp, stored, replicas)
         over_tensor = is_whole and step.sequence_parallel
-        if holds(step):
-            yield from held_lines(step, what, elements, stored, passes, over_tensor, itemsize)
+        if gathers_once(step):
+            yield from zero_1_lines(step, what, elements, stored, passes, over_tensor, itemsize)
             yield from shards(step, what, *shard, 0, itemsize)
             continue
         yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)

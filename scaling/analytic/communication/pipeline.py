@@ -21,7 +21,7 @@ In the table's other lines a pipeline changes
 - the token table is gathered once to look up all microbatches, and so is the position table.
 
 Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time (but for
-ZeRO stages 1 and 2) and its stream as often as forward; they hand nothing on again. Of a part that
+ZeRO stage 1) and its stream as often as forward; they hand nothing on again. Of a part that
 is one layer nothing is computed again beside remat "full", and without that not its last product
 (of a layer with experts this is counted).
 """

@@ -58,8 +58,8 @@ beside it,
   sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
   the norms of latents.
 - Layers with experts: scaling/analytic/communication/experts.py. A pipeline:
-scaling/analytic/communication/pipeline.py. ZeRO
-  stages 1 and 2, which gather weights once per step: scaling/analytic/communication/zero.py.
+  scaling/analytic/communication/pipeline.py. ZeRO stage 1, which gathers weights once per step:
+  scaling/analytic/communication/zero.py.
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
   (`scaling.analytic.communication.optimizer`); AdamW and Lion move nothing.
 

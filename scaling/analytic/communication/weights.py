@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from scaling.analytic.communication.pipeline import matrices_again
 from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
-from scaling.analytic.communication.zero import held_lines, holds
+from scaling.analytic.communication.zero import gathers_once, zero_1_lines
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import (
     attention_matrices,
@@ -28,7 +28,7 @@ def weight_lines(step: Asked) -> Iterator[Line]:
     own_tokens = parallel and not step.cut_vocabulary
     passes, stored = step.passes(layers), layers / step.shape.stage
     tables, looked_up = (*REPLICAS, "stage"), 1 if step.shape.stage > 1 else M
-    if not holds(step):
+    if not gathers_once(step):
         again = matrices_again(step, matrices + latent)
         yield Line(step.over("fsdp"), "all-gather", *again, MATRICES)
     for what, elements, gathers, scatters, sums, replicas, over_tensor in (
@@ -38,8 +38,8 @@ def weight_lines(step: Asked) -> Iterator[Line]:
         ("position table", positions, looked_up, M, 1, tables, parallel * M),
     ):
         size, shard = elements * step.itemsize, elements / step.shape.fsdp
-        if holds(step):
-            yield from held_lines(step, what, elements, sums, scatters, bool(over_tensor))
+        if gathers_once(step):
+            yield from zero_1_lines(step, what, elements, sums, scatters, bool(over_tensor))
             yield from shards(step, what, shard, sums, replicas, 0)
             continue
         yield Line(step.over("fsdp"), "all-gather", size, gathers, what)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT, buffer_flops
 from scaling.analytic.communication.table import SMALLEST, Table, expected
 from scaling.compare.audit import PRODUCTS, surprises
-from scaling.compare.known_causes import JOINED, NO_MEMORY, NOT_EXPLAINED, ONCE, UNNAMED, WHOLE
+from scaling.compare.known_causes import JOINED, NO_MEMORY, NOT_EXPLAINED, ONCE, UNNAMED
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape, parse_mesh
@@ -338,17 +338,3 @@ def test_buffers_of_experts_cost_their_empty_rows_and_every_expert() -> None:
     padded = replace(run, model=replace(model, moe=exact))
     assert buffer_flops(padded, shape) == {BUFFERS: 0}
     assert buffer_flops(replace(run, model=replace(model, moe=None)), shape) == {}
-
-
-@pytest.mark.parametrize(("zero", "reason"), [(2, WHOLE), (3, NOT_EXPLAINED)])
-def test_sums_over_two_axes_at_once_are_recognised_in_zero_stage_2(zero, reason) -> None:
-    model = replace(MODEL, positions="learned", max_positions=512)
-    run = replace(RUN, model=model, batch=Batch(64, 512, 4), sharding=Sharding(zero_stage=zero))
-    shape = MeshShape(fsdp=4, tensor=2)
-    table = expected(run, shape)
-    sums = 512 * 512 * 2 * 4  # of each microbatch, bf16
-    table["fsdp+tensor", "all-reduce"] = sums
-    (surprise,) = found_in(table, run, shape)
-    assert (surprise.axes, surprise.reason) == ("fsdp+tensor", reason)
-    table["fsdp+tensor", "all-reduce"] = 1.1 * expected(run, shape)["tensor", "all-reduce"]
-    assert [s.reason for s in found_in(table, run, shape)] == [NOT_EXPLAINED]

@@ -84,11 +84,18 @@ def test_plain_replicas_are_refused_over_fsdp_only():
     check_trainable(run, MeshShape(data=2))
 
 
-@pytest.mark.parametrize("stage", [1, 2])
+def test_zero_stage_2_is_refused_over_fsdp_with_what_1_and_3_do():
+    run = replace(TINY, sharding=Sharding(zero_stage=2))
+    message = refused(run, MeshShape(fsdp=2))
+    assert "sharding.zero_stage 2 over fsdp" in message
+    assert "use 1 (" in message and "or 3 (" in message
+    check_trainable(run, MeshShape(data=2))
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_zero_stages_below_3_are_trained_on_all_axes(stage, optimizer):
+def test_zero_stage_1_is_trained_on_all_axes(optimizer):
     for run in (TINY, recipe("tiny-moe"), with_model(mla=MLA)):
-        run = replace(run, sharding=Sharding(zero_stage=stage), optimizer=optimizer)
+        run = replace(run, sharding=Sharding(zero_stage=1), optimizer=optimizer)
         check_trainable(run, MeshShape(data=2, fsdp=2, stage=2, expert=2, context=2, tensor=2))
 
 

@@ -81,7 +81,7 @@ MORE = [
     Case("fsdp=2,context=2,tensor=2", "llama", "selective"),
     Case("data=2,fsdp=2,tensor=2", "latent", "none", 2),
     Case("data=2,fsdp=4", "gpt", zero=1),
-    Case("fsdp=4,tensor=2", "llama", "full", zero=2),
+    Case("fsdp=4,tensor=2", "llama", "full", zero=1),
     Case("data=2,stage=2,tensor=2", "llama", "full", 4, "gpipe"),
 ]
 

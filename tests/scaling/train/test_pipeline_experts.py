@@ -29,7 +29,7 @@ from scaling.train.step import (
     abstract_tokens,
     init_state,
     jitted_step,
-    outcome_and_gradients,
+    output_and_gradients,
 )
 
 H100 = catalog.load("dgx-h100")
@@ -110,7 +110,7 @@ def computed(case: Case) -> dict[str, np.ndarray]:
     """Loss, routing and gradients by name."""
     with jax.set_mesh(host_mesh(case.run.mesh)):
         arguments = placed(case)
-        outcome, gradients = compiled(jax.jit(outcome_and_gradients), *arguments)(*arguments)
+        outcome, gradients = compiled(jax.jit(output_and_gradients), *arguments)(*arguments)
         return by_name(outcome) | by_name(gradients)
 
 

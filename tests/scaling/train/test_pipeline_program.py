@@ -66,8 +66,7 @@ CASES = {
     "context-of-one-layer-recomputed": run_on("stage=4,context=2", "1f1b", "full", 4),
     "zero-1": run_on("data=2,fsdp=2,stage=2", "1f1b", "none", 4, zero=1),
     "zero-1-gpipe": run_on("fsdp=2,stage=2,tensor=2", "gpipe", "full", 2, zero=1),
-    "zero-2": run_on("fsdp=4,stage=2", "1f1b", "full", 3, zero=2),
-    "zero-2-circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "none", 4, 2, zero=2),
+    "zero-1-circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "none", 4, 2, zero=1),
     "circular": run_on("fsdp=2,stage=2,tensor=2", "circular", "selective", 4, 2),
     "context": run_on("stage=2,context=2,tensor=2", "gpipe", "selective", 2),
 }
@@ -116,18 +115,19 @@ def test_keeping_only_a_stages_input_needs_less_memory_the_more_microbatches_the
 
 @pytest.mark.deviceless
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-def test_zero_in_stages_needs_room_for_what_it_holds_and_no_more(compiled, schedule: str) -> None:
-    """Stage 2 whole matrices of a stage in bf16; stage 1 also their gradients in float32, of which
-    stage 2 has a quarter: measured, 10 % less for 1f1b (why is not known). A second float32 copy
-    of the layers' gradients would be 45 % more."""
-    third, second, first = (
+def test_zero_1_in_a_pipeline_needs_gathered_matrices_and_their_gradients(
+    compiled, schedule: str
+) -> None:
+    """Beyond stage 3: at most the stage's matrices in bf16 and three quarters of their gradients in
+    float32 (stage 3 has the fourth), and at least 85 % of the latter (measured: 10 % less for
+    1f1b). A second float32 copy of the layers' gradients would be 45 % more."""
+    peak = lambda zero: (
         compiled(run_on("fsdp=4,stage=2", schedule, "full", 4, zero=zero)).memory.peak
-        for zero in (3, 2, 1)
     )
     layer, table = 4 * 512 * 512 + 3 * 512 * 1024, 2048 * 512
     elements = 2 * layer + 2 * table
-    assert 0 < second - third <= 2 * elements
-    assert first - second == pytest.approx(4 * elements * 3 / 4, rel=0.15)
+    gradients = 4 * elements * 3 / 4
+    assert 0.85 * gradients <= peak(1) - peak(3) <= 2 * elements + 1.15 * gradients
 
 
 @pytest.mark.slow

@@ -105,10 +105,8 @@ ZERO = [  # stages 1 and 2 of ZeRO
     Case("stage=2,fsdp=2,tensor=2", "gpipe", "none", "gpt", 2, zero=1),
     Case("stage=2,fsdp=4", "circular", "selective", "odd", zero=1),
     Case("stage=4,fsdp=2", "1f1b", "full", "gpt", zero=1),
-    Case("stage=2,fsdp=2,context=2", "circular", "full", "odd", zero=2),
-    Case("stage=2,fsdp=2,data=2", "gpipe", "selective", "llama", zero=2),
-    Case("stage=4,fsdp=2", "1f1b", "none", "odd", zero=2),
-    Case("stage=2,fsdp=2", "1f1b", "none", "gpt", 1, zero=2),
+    Case("stage=2,fsdp=2,context=2", "circular", "full", "odd", zero=1),
+    Case("stage=2,fsdp=2", "1f1b", "none", "gpt", 1, zero=1),
 ]
 MESHES = [
     ",".join(f"{axis}={n}" for axis, n in zip(axes, sizes, strict=True) if n > 1)

@@ -27,7 +27,7 @@ from scaling.train.step import (
     abstract_tokens,
     init_state,
     jitted_step,
-    outcome_and_gradients,
+    output_and_gradients,
 )
 
 RTOL, ATOL_OF_LARGEST = 1e-4, 1e-5  # the second for entries that cancel out, of the array's largest
@@ -165,7 +165,7 @@ def computed(case: Case) -> dict[str, np.ndarray]:
     """Loss, routing and gradients by name, as whole arrays on the host."""
     with jax.set_mesh(host_mesh(case.mesh)):
         arguments = placed(case)
-        outcome, gradients = compiled(jax.jit(outcome_and_gradients), *arguments)(*arguments)
+        outcome, gradients = compiled(jax.jit(output_and_gradients), *arguments)(*arguments)
         both = zip(*map(jax.tree.leaves, (gradients, arguments[0])), strict=True)
         assert all(g.sharding.is_equivalent_to(param.sharding, g.ndim) for g, param in both)
         return by_name(outcome) | by_name(gradients)
