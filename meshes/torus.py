@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from scaling.meshes.errors import InputError
 from scaling.meshes.provenance import SourcedValue
 
@@ -34,6 +36,16 @@ class Torus:
     def chips(self) -> int:
         """Chips of the largest slice."""
         return math.prod(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class TorusGrid:
+    """The position of each device of a cluster of TPU slices."""
+
+    positions: np.ndarray  # int [devices, dims], in its slice
+    slices: np.ndarray  # int [devices], number of the slice
+    shape: tuple[int, ...]  # chips of a slice along each dimension
+    closed: tuple[bool, ...]  # which dimensions have wraparound links
 
 
 @cache
@@ -70,6 +82,13 @@ def coordinates(torus: Torus, shape: tuple[int, ...], device: int) -> tuple[int,
     host, chip = divmod(device, math.prod(block))
     corner, inside = _row_major(host, grid), _row_major(chip, block)
     return tuple(c * b + i for c, b, i in zip(corner, block, inside, strict=True))
+
+
+def torus_grid(torus: Torus, shape: tuple[int, ...], chips: int, devices: int) -> TorusGrid:
+    """The grid of `devices` devices in slices of `chips` chips, numbered in the devices' order."""
+    in_slice = np.array([coordinates(torus, shape, device) for device in range(chips)])
+    number = np.arange(devices)
+    return TorusGrid(in_slice[number % chips], number // chips, shape, wraparound(torus, shape))
 
 
 def torus_links(torus: Torus, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:

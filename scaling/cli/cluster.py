@@ -11,6 +11,7 @@ from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError
 from scaling.report.cluster import addresses, as_json, sources, tree
+from scaling.report.levels import level_table
 from scaling.simulate.resolve import parsed_overrides
 
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
@@ -47,7 +48,8 @@ def cluster_command(
     if wants_json:
         print(json.dumps(as_json(cluster)))
     else:
-        print("\n\n".join(filter(None, (tree(cluster), sources(cluster), addresses(cluster)))))
+        parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
+        print("\n\n".join(filter(None, parts)))
     return 0
 
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from scaling.collectives.algorithms import KINDS, hops, is_chosen, refusal
 from scaling.collectives.loads import Loads, Placed, loads_of, placed
-from scaling.collectives.traffic import Load, Uplink
+from scaling.collectives.traffic import Load
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_size
 from scaling.profiles.link_fits import algorithms, has_figures, link_fit, protocols
 from scaling.profiles.profile import ALGORITHMS, Algorithm, Evidence, LinkFit, Profile
@@ -36,7 +37,7 @@ class Way:
     protocol: str
     latency: float
     per_byte: float
-    uplink: Uplink
+    uplink: NetworkLevel
     load: Load
     evidence: Evidence
     filling: float = 0.0  # s, of hops on a torus: bytes flow meanwhile
@@ -107,7 +108,7 @@ def _like(algorithm: Algorithm, kind: CollectiveKind, profile: Profile) -> Algor
 class _Use:
     """An uplink that an algorithm loads, and what a fit says of that."""
 
-    uplink: Uplink
+    uplink: NetworkLevel
     load: Load
     hops: float  # that wait for one another
     fit: LinkFit
@@ -126,12 +127,12 @@ class _Use:
         if self.load.hops is not None:
             return self.load.hops * self.fit.hop_overhead
         hops = self.hops * self.load.legs
-        return hops * (self.fit.latency_factor * self.uplink.latency + self.fit.hop_overhead)
+        return hops * (self.fit.latency_factor * self.uplink.hop_latency + self.fit.hop_overhead)
 
     @property
     def filling(self) -> float:
         """Seconds of hops on a torus, while bytes flow already."""
-        return (self.load.hops or 0.0) * self.fit.latency_factor * self.uplink.latency
+        return (self.load.hops or 0.0) * self.fit.latency_factor * self.uplink.hop_latency
 
 
 def _way(
@@ -169,7 +170,7 @@ def _way(
 
 def _units(loads: Loads) -> list[int]:
     """Units that one group joins in each level, inside out; 1 where it has one member in each."""
-    return [carried.neighbours for uplink, carried in loads if uplink.latency > 0] or [1]
+    return [carried.neighbours for uplink, carried in loads if uplink.own_hops] or [1]
 
 
 def _hops(
@@ -177,7 +178,7 @@ def _hops(
 ) -> list[float]:
     """Hops over each uplink that wait for one another; those without latency have none."""
     counts = iter(hops(algorithm, kind, units))
-    return [next(counts) if uplink.latency > 0 else 0.0 for uplink, _ in loads]
+    return [next(counts) if uplink.own_hops else 0.0 for uplink, _ in loads]
 
 
 def bottleneck(way: Way, bytes: float) -> str:
@@ -185,7 +186,7 @@ def bottleneck(way: Way, bytes: float) -> str:
     uplink, carried = way.uplink, way.load
     each = format_size(bytes * carried.share / carried.groups)
     groups = f"{carried.groups} groups x " if carried.groups > 1 else ""
-    words = f"{uplink.words}: {groups}{each} over {format_rate(uplink.bandwidth)}"
+    words = f"{uplink.name}: {groups}{each} over {format_rate(uplink.bandwidth)}"
     if uplink.staged:
         words += ", through host memory"
     waiting = max(way.latency, way.filling)

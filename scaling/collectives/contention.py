@@ -14,23 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.meshes.levels import LinkLabels
 from scaling.meshes.rings import Links, ring_count
 
 LinkCount = Callable[[Links, tuple[int, ...]], float]  # of some chips of a node
-
-
-@dataclass(frozen=True, eq=False)
-class Places:
-    """Four numbers of each device: int arrays [devices] that do not fall from one to the next."""
-
-    unit: np.ndarray  # whose traffic leaves by the uplink
-    pool: np.ndarray  # of the links that it shares with others
-    region: np.ndarray  # that the uplink serves
-    parent: np.ndarray  # in which units are neighbours of a ring
-
-    def __post_init__(self) -> None:
-        for labels in (self.unit, self.pool, self.region, self.parent):
-            assert bool((labels[1:] >= labels[:-1]).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +59,7 @@ def in_order(groups: np.ndarray) -> np.ndarray:
 
 
 def parts_of(
-    groups: np.ndarray, places: Places, paired: Links = (), count: LinkCount = ring_count
+    groups: np.ndarray, places: LinkLabels, paired: Links = (), count: LinkCount = ring_count
 ) -> Parts:
     """The parts of all groups.
 
@@ -105,7 +92,7 @@ def parts_of(
 
 
 def crossing(
-    groups: np.ndarray, places: Places, paired: Links = (), count: LinkCount = ring_count
+    groups: np.ndarray, places: LinkLabels, paired: Links = (), count: LinkCount = ring_count
 ) -> Crossing:
     """What crosses, folded; arguments as of `parts_of`."""
     parts = parts_of(groups, places, paired, count)

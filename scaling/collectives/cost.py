@@ -17,7 +17,6 @@ from scaling.collectives.candidates import Way, bottleneck, ways_of
 from scaling.collectives.loads import Placed, loads_of, placed
 from scaling.collectives.measured import fitted_time, nearest_fit
 from scaling.collectives.skew import check_skew
-from scaling.collectives.traffic import Uplink
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
@@ -93,18 +92,11 @@ def _least(kind: CollectiveKind, where: Placed, skew: float = 1.0) -> float:
     per_byte = []
     once = loads_of("broadcast", where, "hierarchical") if kind == "all-reduce" else ()
     for i, (uplink, carried) in enumerate(loads_of(kind, where, "hierarchical", skew)):
-        if once and _adds(uplink, where.cluster):
+        if once and uplink.can_reduce:
             carried = once[i][1]
         share = carried.share if carried.least is None else carried.least
         per_byte.append(share / uplink.bandwidth)
     return max(per_byte)
-
-
-def _adds(uplink: Uplink, cluster: Cluster) -> bool:
-    """Whether the switch at the end of an uplink can add up what passes through it."""
-    if uplink.link == "network":
-        return cluster.fabric is not None and cluster.fabric.has_sharp
-    return uplink.innermost and cluster.has_nvls
 
 
 def _measured(

@@ -9,14 +9,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from scaling.collectives.contention import Crossing, crossing, in_order
-from scaling.collectives.traffic import STRAIGHT, Load, Uplink, crossing_load, load
-from scaling.collectives.uplinks import have_rings, uplinks
+from scaling.collectives.contention import Crossing, chip_sets, crossing, in_order
+from scaling.collectives.traffic import STRAIGHT, Load, crossing_load, load
 from scaling.meshes.cluster import Cluster, Level, level_nodes
+from scaling.meshes.levels import NetworkLevel, levels
+from scaling.meshes.link_figures import link_of
+from scaling.meshes.rings import Links, ring_count
 from scaling.profiles.profile import Algorithm
 from scaling.program.ir import CollectiveKind
 
-Loads = tuple[tuple[Uplink, Load], ...]
+Loads = tuple[tuple[NetworkLevel, Load], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,16 +34,16 @@ class Placed:
         return crossed_level(self.groups, self.cluster)
 
     @cached_property
-    def uplinks(self) -> tuple[Uplink, ...]:
+    def uplinks(self) -> tuple[NetworkLevel, ...]:
         """Those of the cluster, inside out."""
-        return uplinks(self.cluster, have_rings(self.cluster, self.groups))
+        return levels_for(self.groups, self.cluster)
 
     @cached_property
     def crossings(self) -> tuple[Crossing | None, ...]:
         """Who crosses each uplink; None for those of a torus, where every chip is on the way."""
         ordered = in_order(self.groups)
         return tuple(
-            None if uplink.grid else crossing(ordered, uplink.places, uplink.paired)
+            None if uplink.grid else crossing(ordered, uplink.labels, uplink.pair_links)
             for uplink in self.uplinks
         )
 
@@ -72,6 +74,30 @@ def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
     raise AssertionError("the highest level holds every device")
 
 
+def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:
+    """The levels that the groups [groups, members] use: rings over links between pairs, or PCIe."""
+    every = levels(cluster)
+    links = next((level.pair_links for level in every if level.pair_links), ())
+    if not links:
+        return every
+    if have_rings(groups, links):
+        return tuple(level for level in every if not level.without_rings)
+    if not any(level.without_rings for level in every):
+        link_of(cluster, "chip", "pcie")
+    return tuple(level for level in every if not level.pair_links)
+
+
+def have_rings(groups: np.ndarray, links: Links) -> bool:
+    """Whether links between pairs of chips hold a ring of every group's members in each node."""
+    n = len(links)
+    flat, members = in_order(groups).ravel(), groups.shape[1]
+    begins = np.append(True, flat[1:] // n != flat[:-1] // n)
+    begins[::members] = True
+    sets, _ = chip_sets(flat % n, np.flatnonzero(begins))
+    found = [ring_count(links, chips) for chips in sets if len(chips) > 1]
+    return bool(found) and all(found)
+
+
 @lru_cache(maxsize=1024)
 def _placed(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> Placed:
     return Placed(np.frombuffer(ids, int).reshape(shape), cluster)
@@ -80,12 +106,12 @@ def _placed(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> Placed:
 def _load(
     kind: CollectiveKind,
     where: Placed,
-    uplink: Uplink,
+    uplink: NetworkLevel,
     found: Crossing | None,
     algorithm: Algorithm,
 ) -> Load:
     if found is None:
         return load(kind, where.groups, uplink)
-    if uplink.paired and kind in STRAIGHT:
+    if uplink.pair_links and kind in STRAIGHT:
         return load(kind, where.groups, uplink, algorithm)
     return crossing_load(kind, found, uplink, algorithm)

@@ -31,19 +31,10 @@ import numpy as np
 from scaling.collectives.algorithms import rounds
 from scaling.collectives.contention import changes, classes, lengths
 from scaling.collectives.skew import fractions
-from scaling.meshes.cluster import Cluster, torus_shape
-from scaling.meshes.torus import coordinates, wraparound
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.levels import levels
+from scaling.meshes.torus import TorusGrid
 from scaling.program.ir import CollectiveKind
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Where each device of a cluster of TPU slices sits."""
-
-    places: np.ndarray  # int [devices, dims], in its slice
-    slices: np.ndarray  # int [devices], number of the slice
-    shape: tuple[int, ...]  # chips of a slice along each dimension
-    closed: tuple[bool, ...]  # which dimensions have wraparound links
 
 
 @dataclass(frozen=True)
@@ -75,30 +66,27 @@ class _Form:
 _Boxes = dict[_Form, np.ndarray]
 
 
-def grid_of(cluster: Cluster) -> Grid:
-    """The grid of a cluster with a torus; slices are numbered in the order of the devices."""
-    assert cluster.torus is not None
-    shape, torus = torus_shape(cluster), cluster.torus
-    chips = cluster.domain_nodes * cluster.devices_per_node
-    slice_places = np.array([coordinates(torus, shape, device) for device in range(chips)])
-    devices = np.arange(cluster.devices)
-    return Grid(slice_places[devices % chips], devices // chips, shape, wraparound(torus, shape))
+def grid_of(cluster: Cluster) -> TorusGrid:
+    """The grid of a cluster with a torus."""
+    grid = levels(cluster)[0].grid
+    assert grid is not None
+    return grid
 
 
-def groups_along(grid: Grid, dims: Sequence[int]) -> np.ndarray:
+def groups_along(grid: TorusGrid, dims: Sequence[int]) -> np.ndarray:
     """Device ids [groups, members]: the rings or planes that span `dims` of every slice.
 
     groups_along(grid, [0]) of two slices of 4x4x4: 32 groups of 4 chips.
     """
     kept = [dim for dim in range(len(grid.shape)) if dim not in dims]
-    keys = np.stack([grid.slices, *(grid.places[:, dim] for dim in kept)])
+    keys = np.stack([grid.slices, *(grid.positions[:, dim] for dim in kept)])
     _, number = np.unique(keys, axis=1, return_inverse=True)
     members = int(np.prod([grid.shape[dim] for dim in dims]))
     return np.argsort(number, kind="stable").reshape(-1, members)
 
 
 def grid_share(
-    kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float = 1.0
+    kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid, skew: float = 1.0
 ) -> GridShare:
     """The load of a collective, other than a permute, in all groups [groups, members] at once."""
     boxes = _boxes(groups, grid)
@@ -118,7 +106,7 @@ def grid_share(
     )
 
 
-def _boxes(groups: np.ndarray, grid: Grid) -> _Boxes:
+def _boxes(groups: np.ndarray, grid: TorusGrid) -> _Boxes:
     """What every group has in every slice, where it has two chips or more; alike ones together."""
     slices = grid.slices[groups]
     keys = slices + (int(slices.max()) + 1) * np.arange(len(groups))[:, None]
@@ -129,11 +117,11 @@ def _boxes(groups: np.ndarray, grid: Grid) -> _Boxes:
     for members in sorted(set(counts.tolist()) - {1}):
         starts = first[counts == members]
         alike = devices[starts[:, None] + np.arange(members)]
-        found |= _boxes_of(grid.places[alike], grid.slices[alike[:, 0]], grid)
+        found |= _boxes_of(grid.positions[alike], grid.slices[alike[:, 0]], grid)
     return found
 
 
-def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> _Boxes:
+def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: TorusGrid) -> _Boxes:
     """Boxes of equally large groups: places [groups, members, dims].
 
     A scattered group over more than half of a ring has all of it: the shorter way leads around.
@@ -157,23 +145,23 @@ def _boxes_of(places: np.ndarray, slices: np.ndarray, grid: Grid) -> _Boxes:
     }
 
 
-def _is_ring(form: _Form, dim: int, grid: Grid) -> bool:
+def _is_ring(form: _Form, dim: int, grid: TorusGrid) -> bool:
     return grid.closed[dim] and form.count[dim] * form.step[dim] == grid.shape[dim]
 
 
-def _users(kind: CollectiveKind, boxes: _Boxes, grid: Grid) -> list[float]:
+def _users(kind: CollectiveKind, boxes: _Boxes, grid: TorusGrid) -> list[float]:
     """For each dimension, the most groups that use one of its links; at least one does."""
-    used = [np.zeros(len(grid.places)) for _ in grid.shape]
+    used = [np.zeros(len(grid.positions)) for _ in grid.shape]
     for form, corners in boxes.items():
         spanned = sum(count > 1 for count in form.count)
         needed = form.filled ** (1 if kind == "all-to-all" else 1 - 1 / spanned)
         for dim in range(len(grid.shape)):
             links = _links(form, corners, dim, grid)
-            used[dim] += needed * np.bincount(links, minlength=len(grid.places))
+            used[dim] += needed * np.bincount(links, minlength=len(grid.positions))
     return [max(1.0, float(links.max())) for links in used]
 
 
-def _links(form: _Form, corners: np.ndarray, dim: int, grid: Grid) -> np.ndarray:
+def _links(form: _Form, corners: np.ndarray, dim: int, grid: TorusGrid) -> np.ndarray:
     """Numbers of the links along one dimension that boxes use: each by the chip that it leaves."""
     found = corners[:, :1]  # [boxes, chips of a box]
     for d, size in enumerate(grid.shape):
@@ -188,14 +176,14 @@ def _links(form: _Form, corners: np.ndarray, dim: int, grid: Grid) -> np.ndarray
     return found.ravel()
 
 
-def _widths(form: _Form, grid: Grid, users: list[float]) -> dict[int, float]:
+def _widths(form: _Form, grid: TorusGrid, users: list[float]) -> dict[int, float]:
     """Links of a chip along each dimension that is spanned, shared with other groups."""
     spanned = [dim for dim, count in enumerate(form.count) if count > 1]
     return {dim: (2 if _is_ring(form, dim, grid) else 1) / users[dim] for dim in spanned}
 
 
 def _share(
-    kind: CollectiveKind, form: _Form, grid: Grid, users: list[float]
+    kind: CollectiveKind, form: _Form, grid: TorusGrid, users: list[float]
 ) -> tuple[float, float]:
     """Bytes over the busiest link as the shards pass, and at least; no all-to-all."""
     widths = _widths(form, grid, users)
@@ -210,7 +198,7 @@ def _share(
 
 
 def _exchanged(
-    form: _Form, grid: Grid, users: list[float], busiest: float, others: float
+    form: _Form, grid: TorusGrid, users: list[float], busiest: float, others: float
 ) -> tuple[float, float]:
     """Bytes over the busiest link of an all-to-all, and at least.
 
@@ -240,7 +228,7 @@ def _exchanged(
     return float(max(*shares, least)), float(least)
 
 
-def _hops(kind: CollectiveKind, form: _Form, grid: Grid) -> float:
+def _hops(kind: CollectiveKind, form: _Form, grid: TorusGrid) -> float:
     """Half way around every ring, from end to end of every line."""
     lengths = [
         step * (count / 2 if _is_ring(form, dim, grid) else count - 1)

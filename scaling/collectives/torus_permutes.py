@@ -5,10 +5,11 @@
 
 import numpy as np
 
-from scaling.collectives.torus import Grid, GridShare
+from scaling.collectives.torus import GridShare
+from scaling.meshes.torus import TorusGrid
 
 
-def pair_share(source: np.ndarray, target: np.ndarray, grid: Grid) -> GridShare:
+def pair_share(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> GridShare:
     """The load of a permute: dimension by dimension, each the shorter way around.
 
     Args:
@@ -18,7 +19,7 @@ def pair_share(source: np.ndarray, target: np.ndarray, grid: Grid) -> GridShare:
     source, target = source[near], target[near]
     if source.size == 0:
         return GridShare(0.0, 0.0, 0, 1, 0.0)
-    at, goal = grid.places[source].copy(), grid.places[target]
+    at, goal = grid.positions[source].copy(), grid.positions[target]
     distance, busiest = np.zeros(len(at), int), 0
     for dim, size in enumerate(grid.shape):
         steps = _steps(at[:, dim], goal[:, dim], size, grid.closed[dim])
@@ -34,7 +35,9 @@ def _steps(at: np.ndarray, goal: np.ndarray, size: int, closed: bool) -> np.ndar
     return (straight + size // 2) % size - size // 2 if closed else straight
 
 
-def _busiest(at: np.ndarray, steps: np.ndarray, slices: np.ndarray, dim: int, grid: Grid) -> int:
+def _busiest(
+    at: np.ndarray, steps: np.ndarray, slices: np.ndarray, dim: int, grid: TorusGrid
+) -> int:
     """The most pairs that cross one link of a dimension in one direction."""
     most = 0
     for way in (1, -1):
@@ -49,5 +52,5 @@ def _busiest(at: np.ndarray, steps: np.ndarray, slices: np.ndarray, dim: int, gr
     return most
 
 
-def _cells(slices: np.ndarray, grid: Grid) -> tuple[int, ...]:
+def _cells(slices: np.ndarray, grid: TorusGrid) -> tuple[int, ...]:
     return (int(slices.max()) + 1, *grid.shape)

@@ -18,35 +18,17 @@ import numpy as np
 
 from scaling.collectives.algorithms import shares, transfers
 from scaling.collectives.bridges import permuted_share
-from scaling.collectives.contention import Crossing, Places, crossing, in_order, parts_of
+from scaling.collectives.contention import Crossing, crossing, in_order, parts_of
 from scaling.collectives.skew import skewed_share
-from scaling.collectives.torus import Grid, grid_share
+from scaling.collectives.torus import grid_share
 from scaling.collectives.torus_permutes import pair_share
 from scaling.meshes.detours import narrowest_links, straight_links
-from scaling.meshes.rings import Links
-from scaling.profiles.profile import Algorithm, LinkKind
+from scaling.meshes.levels import NetworkLevel
+from scaling.meshes.torus import TorusGrid
+from scaling.profiles.profile import Algorithm
 from scaling.program.ir import CollectiveKind
 
 STRAIGHT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
-
-
-@dataclass(frozen=True, eq=False)
-class Uplink:
-    """The links by which every unit of one level reaches the rest of its region."""
-
-    words: str  # "NICs of a node"
-    link: LinkKind
-    bandwidth: float  # bytes/s of one pool, one direction
-    latency: float  # s, from one unit to the next; 0: counted with another uplink
-    places: Places
-    staged: bool = False  # every byte is written to host memory and read from there
-    innermost: bool = False  # that of one chip to a switch, or to the other chips
-    peers: int = 0  # chips that a link each leads to; 0: a switch leads to all
-    paired: Links = ()  # links between pairs of chips, whose rings share the bytes; its bandwidth
-    # is that of one
-    grid: Grid | None = None  # the torus whose links these are
-    straight: bool = False  # only for what goes straight from one chip to another
-    transport: str = ""  # of a network: one of scaling.meshes.cluster.TRANSPORTS
 
 
 @dataclass(frozen=True)
@@ -65,7 +47,7 @@ class Load:
 def load(
     kind: CollectiveKind,
     groups: np.ndarray,
-    uplink: Uplink,
+    uplink: NetworkLevel,
     algorithm: Algorithm = "hierarchical",
     skew: float = 1.0,
 ) -> Load:
@@ -80,18 +62,18 @@ def load(
         return _permute_load(groups, uplink)
     if skew > 1:
         return _skewed_load(groups, uplink, algorithm, skew)
-    if uplink.paired and kind == "all-to-all":
+    if uplink.pair_links and kind == "all-to-all":
         return _bridged_load(groups, uplink, algorithm)
-    found = crossing(in_order(groups), uplink.places, uplink.paired)
+    found = crossing(in_order(groups), uplink.labels, uplink.pair_links)
     return crossing_load(kind, found, uplink, algorithm)
 
 
 def crossing_load(
-    kind: CollectiveKind, found: Crossing, uplink: Uplink, algorithm: Algorithm
+    kind: CollectiveKind, found: Crossing, uplink: NetworkLevel, algorithm: Algorithm
 ) -> Load:
     """The load of a collective, other than a permute, of which is known what crosses."""
     pieces = transfers(algorithm, kind, found.members)
-    if not found.counts.size or (uplink.straight and kind not in STRAIGHT):
+    if not found.counts.size or (uplink.point_to_point and kind not in STRAIGHT):
         return Load(0.0, 0, found.neighbours, pieces)
     innermost = uplink.innermost
     each = shares(algorithm, kind, found.inside, found.within, found.members, innermost)
@@ -103,26 +85,28 @@ def crossing_load(
     return Load(float(totals[busiest]), int(found.users[busiest]), found.neighbours, pieces)
 
 
-def _skewed_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm, skew: float) -> Load:
-    parts, members = parts_of(in_order(groups), uplink.places, uplink.paired), groups.shape[1]
+def _skewed_load(
+    groups: np.ndarray, uplink: NetworkLevel, algorithm: Algorithm, skew: float
+) -> Load:
+    parts, members = parts_of(in_order(groups), uplink.labels, uplink.pair_links), groups.shape[1]
     share, users = skewed_share(parts, members, skew, uplink.peers)
-    if uplink.paired:  # some pairs have no link: those that they go by carry no less than even
+    if uplink.pair_links:  # some pairs have no link: those that they go by carry no less than even
         share = max(share, load("all-to-all", groups, uplink, algorithm).share)
     pieces = transfers(algorithm, "all-to-all", members)
     return Load(share, users, parts.neighbours, pieces)
 
 
-def _bridged_load(groups: np.ndarray, uplink: Uplink, algorithm: Algorithm) -> Load:
+def _bridged_load(groups: np.ndarray, uplink: NetworkLevel, algorithm: Algorithm) -> Load:
     """An all-to-all over links between pairs: by the shortest ways, and at least by the best."""
     found, best = (
-        crossing(in_order(groups), uplink.places, uplink.paired, count)
+        crossing(in_order(groups), uplink.labels, uplink.pair_links, count)
         for count in (straight_links, narrowest_links)
     )
     taken, least = (crossing_load("all-to-all", c, uplink, algorithm) for c in (found, best))
     return replace(taken, least=least.share)
 
 
-def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float) -> Load:
+def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid, skew: float) -> Load:
     """On a torus every algorithm is its rings."""
     if kind == "permute":
         found = pair_share(*pairs_of(groups), grid)
@@ -131,12 +115,12 @@ def _grid_load(kind: CollectiveKind, groups: np.ndarray, grid: Grid, skew: float
     return Load(found.share, found.groups, found.members, 0, found.least, found.hops)
 
 
-def _permute_load(groups: np.ndarray, uplink: Uplink) -> Load:
+def _permute_load(groups: np.ndarray, uplink: NetworkLevel) -> Load:
     """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
-    if uplink.paired:
-        share, least, legs = permuted_share(groups, uplink.paired)
+    if uplink.pair_links:
+        share, least, legs = permuted_share(groups, uplink.pair_links)
         return Load(share, int(share > 0), 1 + int(share > 0), least=least, legs=legs)
-    places = uplink.places
+    places = uplink.labels
     source, target = pairs_of(groups)
     leaving = places.unit[source] != places.unit[target]
     crossing = leaving & (places.region[source] == places.region[target])

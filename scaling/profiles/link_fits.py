@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from scaling.profiles.profile import Algorithm, LinkFit, LinkKind, Profile
+from scaling.profiles.profile import Algorithm, LinkFit, Profile
 from scaling.program.ir import CollectiveKind
 
 Names = ParamSpec("Names")
@@ -43,7 +43,7 @@ def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[Algorithm, ...]:
 
 
 @_kept
-def has_figures(profile: Profile, kind: CollectiveKind, link: LinkKind) -> bool:
+def has_figures(profile: Profile, kind: CollectiveKind, link: str) -> bool:
     """Whether any algorithm has figures of its own of this kind over such links."""
     return any(
         f.link == link and f.algorithm != "any" and f.kind in (kind, "any") for f in profile.links
@@ -62,7 +62,7 @@ def link_fit(
     profile: Profile,
     algorithm: Algorithm,
     kind: CollectiveKind,
-    link: LinkKind,
+    link: str,
     protocol: str,
     transport: str = "",
 ) -> LinkFit | None:

@@ -15,6 +15,7 @@ from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, torus
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.report.levels import levels_json
 
 UNMEASURED = "not measured yet (scaling calibrate)"
 # Marks behind a source that was not read itself (meshes/provenance.py).
@@ -101,6 +102,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "nics_per_node": cluster.nics,
         "node_network_bandwidth": cluster.node_network_bandwidth,
         "levels": level_nodes(cluster),
+        "network_levels": levels_json(cluster),
         "links": [_link_json(link) for link in cluster.links],
         "has_nvls": cluster.has_nvls,
         "transport": "" if cluster.fabric is None else cluster.fabric.transport,

@@ -9,9 +9,9 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.collectives.traffic import load
-from scaling.collectives.uplinks import uplinks
 from scaling.meshes import catalog
 from scaling.meshes.cluster import level_nodes
+from scaling.meshes.levels import levels
 from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
 from scaling.simulate.kernels import kernel_time
@@ -25,7 +25,7 @@ def chip(name):
 
 def uplink(cluster, words):
     """bytes/s out of one unit of a level."""
-    return next(u.bandwidth for u in uplinks(cluster) if u.words == words)
+    return next(u.bandwidth for u in levels(cluster) if u.name == words)
 
 
 def matmul(batch, inner, outer, dtype, weights=2):
@@ -226,7 +226,7 @@ def test_text_a_rack_of_gb200_sends_nine_times_as_much_as_a_node_of_h100():
 )
 def test_text_all_gather_rate_of_each_level_alone(printed, nodes, words, lacking, rate):
     cluster = catalog.load("dgx-h100", nodes)
-    found = next(u for u in uplinks(cluster) if u.words == words)
+    found = next(u for u in levels(cluster) if u.name == words)
     share = load("all-gather", np.arange(cluster.devices)[None], found, "hierarchical").share
     above, below = map(int, lacking.split("/"))
     assert share == pytest.approx(above / below)

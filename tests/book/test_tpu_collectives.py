@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from scaling.collectives.cost import collective_time
-from scaling.collectives.torus import Grid, grid_of, grid_share, groups_along
+from scaling.collectives.torus import grid_of, grid_share, groups_along
 from scaling.meshes import catalog
+from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import Kernel
 from scaling.simulate.collective import ask
@@ -77,7 +78,7 @@ def test_q2_collectives_on_a_v4_cube(printed, kind, size, dims, answer):
 
 def test_q10_an_all_to_all_is_four_times_cheaper_than_an_all_gather_on_a_two_way_ring(printed):
     size = 1024
-    ring = Grid(np.arange(size)[:, None], np.zeros(size, int), (size,), (True,))
+    ring = TorusGrid(np.arange(size)[:, None], np.zeros(size, int), (size,), (True,))
     everyone = np.arange(size)[None]
     gather = grid_share("all-gather", everyone, ring).share
     exchange = grid_share("all-to-all", everyone, ring).share / size  # of all that is sent

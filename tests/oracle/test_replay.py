@@ -11,8 +11,8 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.collectives.traffic import load
-from scaling.collectives.uplinks import uplinks
 from scaling.meshes import catalog
+from scaling.meshes.levels import levels
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
 from tests.oracle.replay import Call, replay
@@ -261,7 +261,7 @@ def test_a_ring_over_an_odd_number_of_nodes_changes_rails_once():
     """Channels swap their two rails from node to node; the last of three swaps over NVLink."""
     where = place("dgx-h100", 3)
     carried = replay([Call("all-gather", GB, where[1])], where[0]).carried("node2/chip", "nvswitch")
-    even = load("all-gather", where[1], uplinks(where[0])[0], "ring").share * GB
+    even = load("all-gather", where[1], levels(where[0])[0], "ring").share * GB
     assert max(carried.values()) > even * 1.05
 
 
@@ -279,7 +279,7 @@ def busiest(result, uplink):
         "NIC of a chip": ("/nic", "leaf", None),
         "uplinks of a leaf group": ("leaf", "spine", "."),
     }
-    source, target, ends = ways[uplink.words]
+    source, target, ends = ways[uplink.name]
     totals = {}
     for name, count in result.carried(source, target).items():
         unit = name.split(ends)[0] if ends else name
@@ -309,11 +309,11 @@ def busiest(result, uplink):
 def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm):
     cluster, groups = where
     result = replay([Call(kind, GB, groups, algorithm)], cluster, latency=False)
-    for uplink in uplinks(cluster):
-        if uplink.words == "PCIe of a chip" and cluster.nodes > 1:
+    for uplink in levels(cluster):
+        if uplink.name == "PCIe of a chip" and cluster.nodes > 1:
             continue
         share = load(kind, groups, uplink, algorithm).share
-        assert busiest(result, uplink) == pytest.approx(share * GB, rel=1e-9), uplink.words
+        assert busiest(result, uplink) == pytest.approx(share * GB, rel=1e-9), uplink.name
 
 
 def test_the_bytes_of_groups_inside_the_node_never_reach_a_nic():

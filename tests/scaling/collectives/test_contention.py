@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import KINDS, shares, transfers
-from scaling.collectives.contention import Places, chip_sets, crossing, in_order, parts_of
+from scaling.collectives.contention import chip_sets, crossing, in_order, parts_of
+from scaling.collectives.loads import have_rings, levels_for
 from scaling.collectives.traffic import STRAIGHT, Load, load
-from scaling.collectives.uplinks import FAST, have_rings, uplinks
 from scaling.meshes import catalog
 from scaling.meshes.detours import straight_links
-from scaling.meshes.rings import direct_links, ring_count
+from scaling.meshes.levels import LinkLabels, levels
+from scaling.meshes.rings import FAST, direct_links, ring_count
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import ALGORITHMS
 
@@ -54,7 +55,7 @@ def cases(draw, names=(*NAMES, "rtx3090-10")):
     """A cluster with its uplinks, and groups."""
     cluster = draw(clusters(names))
     groups = draw(groups_on(cluster))
-    return cluster, groups, uplinks(cluster, have_rings(cluster, groups))
+    return cluster, groups, levels_for(groups, cluster)
 
 
 def alike(labels):
@@ -65,24 +66,24 @@ def alike(labels):
 def rings_of(kind, groups, uplink):
     """Of every member, the rings through those of its group in its node; straight, its links."""
     count = straight_links if kind == "all-to-all" else ring_count
-    chips, found = groups % len(uplink.paired), np.ones(groups.shape)
-    homes = uplink.places.region[groups]
+    chips, found = groups % len(uplink.pair_links), np.ones(groups.shape)
+    homes = uplink.labels.region[groups]
     for row in range(len(groups)):
         for column, home in enumerate(homes[row]):
             inside = tuple(sorted(set(chips[row][homes[row] == home].tolist())))
             if len(inside) > 1:
-                found[row, column] = max(1, count(uplink.paired, inside))
+                found[row, column] = max(1, count(uplink.pair_links, inside))
     return found
 
 
 def unfolded(kind, groups, uplink, algorithm):
     """Bytes over every pool, and its groups, member by member; neighbours group by group."""
-    places, members = uplink.places, groups.shape[1]
+    places, members = uplink.labels, groups.shape[1]
     inside, within = alike(places.unit[groups]), alike(places.region[groups])
     each = shares(algorithm, kind, inside, within, members, uplink.innermost)
     if uplink.peers:
         each = each * uplink.peers / np.maximum(within - inside, 1)
-    if uplink.paired:
+    if uplink.pair_links:
         each = each / rings_of(kind, groups, uplink)
     pools, crosses = places.pool[groups], inside < within
     totals = np.bincount(pools.ravel(), np.where(crosses, each, 0.0).ravel())
@@ -102,11 +103,11 @@ def test_folded_loads_are_those_of_every_member(case, use):
     _, groups, links = case
     algorithm, kind = use
     for uplink in links:
-        if uplink.straight and kind not in STRAIGHT:
+        if uplink.point_to_point and kind not in STRAIGHT:
             continue
         totals, users, joined = unfolded(kind, groups, uplink, algorithm)
         found = load(kind, groups, uplink, algorithm)
-        assert found.share == pytest.approx(totals.max(), rel=1e-12), uplink.words
+        assert found.share == pytest.approx(totals.max(), rel=1e-12), uplink.name
         busiest = np.isclose(totals, totals.max(), rtol=1e-12, atol=0)
         assert found.groups in users[busiest]
         assert (found.neighbours, found.transfers) == (
@@ -126,14 +127,14 @@ def test_a_node_has_rings_for_its_groups_where_each_of_them_has_one(case):
     ]
     needed = [part for part in parts if len(part) > 1]
     expected = bool(needed) and all(ring_count(links, part) for part in needed)
-    assert have_rings(cluster, groups) == expected
+    assert have_rings(groups, tuple(row[:n] for row in links[:n])) == expected
 
 
 @given(cases())
 def test_every_member_is_in_one_part(case):
     _, groups, links = case
     for uplink in links:
-        parts = parts_of(in_order(groups), uplink.places, uplink.paired)
+        parts = parts_of(in_order(groups), uplink.labels, uplink.pair_links)
         assert parts.count.sum() == groups.size
         assert np.bincount(parts.group, parts.count).tolist() == [groups.shape[1]] * len(groups)
         assert np.all(parts.count <= groups.shape[1])
@@ -144,15 +145,15 @@ def test_every_member_is_in_one_part(case):
 def test_groups_that_are_alike_are_one_class_in_one_pool(axis):
     cluster = catalog.load("dgx-h100", 128)
     groups = groups_along({"data": 16, "fsdp": 8, "tensor": 8}, [axis])
-    for uplink in uplinks(cluster):
-        found = crossing(groups, uplink.places)
-        assert found.counts.shape in ((1, 1), (1, 0)), uplink.words
+    for uplink in levels(cluster):
+        found = crossing(groups, uplink.labels)
+        assert found.counts.shape in ((1, 1), (1, 0)), uplink.name
 
 
 def test_pools_that_differ_are_kept_apart():
     """Three of four in the first unit of 4: as many bytes in and out, by 3 members and by 1."""
     labels = np.arange(8) // 4
-    places = Places(labels, labels, np.zeros(8, int), np.zeros(8, int))
+    places = LinkLabels(labels, labels, np.zeros(8, int), np.zeros(8, int))
     found = crossing(np.array([[0, 1, 2, 4]]), places)
     assert (found.inside.tolist(), found.within.tolist()) == ([1, 3], [4, 4])
     assert found.counts.tolist() == [[0, 3], [1, 0]]
@@ -161,7 +162,7 @@ def test_pools_that_differ_are_kept_apart():
 
 def test_what_crosses_nothing_has_no_classes():
     everyone = np.arange(8)
-    places = Places(everyone, everyone, everyone, everyone)
+    places = LinkLabels(everyone, everyone, everyone, everyone)
     assert crossing(np.array([[0, 1], [2, 3]]), places).counts.size == 0
 
 
@@ -174,14 +175,6 @@ def test_sets_of_chips_are_found_once_each(sets):
     assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("name", [n for n in catalog.names() if n != "host"])
-def test_labels_never_fall_from_device_to_device(name):
-    """What counting without sorting needs; `Places` refuses other labels."""
-    assert uplinks(catalog.load(name, 4))
-    with pytest.raises(AssertionError):
-        Places(np.array([1, 0]), *[np.zeros(2, int)] * 3)
-
-
 def test_a_load_of_nothing_is_nothing():
-    uplink = uplinks(catalog.load("dgx-h100", 2))[0]
+    uplink = levels(catalog.load("dgx-h100", 2))[0]
     assert load("all-reduce", np.array([[0], [9]]), uplink, "ring") == Load(0.0, 0, 1)

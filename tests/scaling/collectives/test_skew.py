@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.contention import Places, in_order, parts_of
+from scaling.collectives.contention import in_order, parts_of
 from scaling.collectives.cost import collective_time
 from scaling.collectives.skew import check_skew, fractions, skewed_share
-from scaling.collectives.traffic import Uplink, load
-from scaling.collectives.uplinks import uplinks
+from scaling.collectives.traffic import load
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.meshes.levels import LinkLabels, NetworkLevel, levels
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import CollectiveFit, Evidence
@@ -74,9 +74,9 @@ def test_bytes_to_the_favourite_bind(where, skew, seconds, binds):
 def test_a_card_behind_a_shared_switch_is_one_of_five_that_receive():
     """Ten cards in two fives, 2 favourites' worth: one card takes 9 x 2/10, four 9 x 8/90."""
     cluster, groups = place("rtx3090-10", 1)
-    switch = uplinks(cluster)[1]
+    switch = levels(cluster)[1]
     found = load("all-to-all", groups, switch, "pairwise", 2.0)
-    assert switch.words == "PCIe of a switch"
+    assert switch.name == "PCIe of a switch"
     assert found.share == pytest.approx(9 * 2 / 10 + 4 * 9 * 8 / 90)
 
 
@@ -84,7 +84,7 @@ def test_the_favourites_of_all_groups_are_behind_one_leaf_even_if_their_first_me
     """Two groups of nodes 0 0 1 and 0 1 1: each favourite in node 1, where it takes longest."""
     devices = np.arange(DEVICES)
     node = devices // 6
-    uplink = Uplink("NICs", "network", 1.0, 1.0, Places(node, node, 0 * node, 0 * node))
+    uplink = NetworkLevel("NICs", "network", 1.0, 1.0, LinkLabels(node, node, 0 * node, 0 * node))
     groups = np.array([[0, 1, 6], [2, 7, 8]])
     busiest, others = fractions(2.0, 3)
     found = load("all-to-all", groups, uplink, "pairwise", 2.0)
@@ -103,7 +103,7 @@ def arrangements(draw):
         st.sampled_from([(1, 1, 4), (2, 2, 6), (1, 2, 4), (2, 1, 12), (1, 3, 3), (4, 4, 12)])
     )
     unit, pool, region = (np.arange(DEVICES) // size for size in sizes)
-    places = Places(unit, pool, region, region)
+    places = LinkLabels(unit, pool, region, region)
     members = draw(st.integers(2, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     groups = [rng.permutation(DEVICES)[:members] for _ in range(draw(st.integers(1, 3)))]
@@ -146,7 +146,7 @@ def test_the_price_is_that_of_the_placement_that_takes_longest(arrangement, part
 @given(arrangements())
 def test_without_skew_it_is_the_dense_all_to_all(arrangement):
     places, groups = arrangement
-    uplink = Uplink("NICs", "network", 1.0, 1.0, places)
+    uplink = NetworkLevel("NICs", "network", 1.0, 1.0, places)
     found, users = skewed_share(parts_of(in_order(groups), places), groups.shape[1], 1.0)
     dense = load("all-to-all", groups, uplink, "pairwise")
     assert found == pytest.approx(dense.share, rel=1e-12)

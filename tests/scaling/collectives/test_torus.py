@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
 from scaling.collectives.skew import fractions
-from scaling.collectives.torus import Grid, grid_of, grid_share, groups_along
+from scaling.collectives.torus import grid_of, grid_share, groups_along
 from scaling.collectives.torus_permutes import pair_share
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
 
 IDEAL = ideal()
@@ -28,7 +29,7 @@ def grid(shape, closed=True, slices=1):
     places = np.array(list(product(*map(range, shape))) * slices)
     numbers = np.repeat(np.arange(slices), np.prod(shape))
     closed = (closed,) * len(shape) if isinstance(closed, bool) else closed
-    return Grid(places, numbers, shape, closed)
+    return TorusGrid(places, numbers, shape, closed)
 
 
 @st.composite
@@ -45,7 +46,7 @@ def counted(pairs, g, bytes_to=None):
     links = Counter()
     for source, target in pairs:
         piece = bytes_to[target] if bytes_to is not None else 1.0
-        at, goal = g.places[source].tolist(), g.places[target].tolist()
+        at, goal = g.positions[source].tolist(), g.positions[target].tolist()
         for dim, size in enumerate(g.shape):
             steps = [(goal[dim] - at[dim], 1.0)]
             if g.closed[dim]:
@@ -132,7 +133,7 @@ def test_more_skew_loads_more_and_none_is_dense(span, part, more):
 def test_a_permute_loads_the_links_as_counted_pair_by_pair(data):
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3)))
     g = grid(shape, tuple(data.draw(st.booleans()) and size > 2 for size in shape))
-    target = data.draw(st.permutations(range(len(g.places))))
+    target = data.draw(st.permutations(range(len(g.positions))))
     found = pair_share(np.arange(len(target)), np.array(target), g)
     assert found.share == counted(enumerate(target), g)
 
@@ -214,7 +215,7 @@ def scattered(draw):
     """Groups of any chips of a torus, all chips in one of them, and the torus."""
     shape = tuple(draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3)))
     g = grid(shape, tuple(draw(st.booleans()) and size > 2 for size in shape))
-    chips = len(g.places)
+    chips = len(g.positions)
     members = draw(st.sampled_from([n for n in range(2, chips + 1) if chips % n == 0]))
     return g, np.array(draw(st.permutations(range(chips)))).reshape(-1, members)
 
@@ -251,7 +252,7 @@ def broadcast_share(groups, g):
     """Group by group and link by link."""
     boxes, used = [], Counter()
     for group in groups.tolist():
-        box, rings = box_of([tuple(g.places[d].tolist()) for d in group], g)
+        box, rings = box_of([tuple(g.positions[d].tolist()) for d in group], g)
         filled = len(group) / np.prod([count for *_, count in box])
         needed = filled ** (1 - 1 / sum(count > 1 for *_, count in box))
         boxes.append((box, rings))
@@ -315,8 +316,8 @@ def test_only_what_stays_in_a_slice_goes_over_its_links():
 def test_groups_along_dimensions_hold_every_chip_once(span):
     g, dims = span
     groups = groups_along(g, dims)
-    assert sorted(groups.ravel().tolist()) == list(range(len(g.places)))
-    places = g.places[groups]
+    assert sorted(groups.ravel().tolist()) == list(range(len(g.positions)))
+    places = g.positions[groups]
     for dim in range(len(g.shape)):
         assert dim in dims or bool((places[:, :, dim] == places[:, :1, dim]).all())
 

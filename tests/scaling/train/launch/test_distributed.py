@@ -20,7 +20,6 @@ from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.run import run_dict, save_run
-from scaling.train.launch import distributed as launch
 from scaling.train.launch.distributed import (
     NotJoined,
     job_kind,

@@ -1,11 +1,15 @@
-"""Links of a cluster by the parts that they join: which there are, and what they are rated at."""
+"""Looks up the links of a cluster by the parts they join, and their bandwidth and latency."""
 
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError
 
 
 def path_latency(cluster: Cluster, start: str, goal: str) -> float:
-    """Seconds from one kind of part to another over the fewest links, NVLink left out."""
+    """Latency in s from one kind of part to another over the fewest links, without NVLink.
+
+    Raises:
+        InputError: no path, or a link on it without a latency.
+    """
     reached = {start: 0.0}
     frontier = [start]
     while frontier and goal not in reached:
@@ -22,7 +26,7 @@ def path_latency(cluster: Cluster, start: str, goal: str) -> float:
 
 
 def link_of(cluster: Cluster, part: str, kind: str, other: str | None = None) -> LinkSpec:
-    """The link of that kind that starts from `part`."""
+    """The first links of `kind` from `part` (to `other`); InputError if there are none."""
     for link in cluster.links:
         if link.kind == kind and link.parts[0] == part and other in (None, link.parts[1]):
             return link
@@ -33,14 +37,14 @@ def link_of(cluster: Cluster, part: str, kind: str, other: str | None = None) ->
 
 
 def bandwidth_of(cluster: Cluster, link: LinkSpec) -> float:
-    """bytes/s of a pair of parts, one direction; InputError where nobody measured it."""
+    """bytes/s between two parts, one direction; InputError if the cluster states none."""
     if link.total_bandwidth is None:
         raise InputError(_unmeasured(cluster, link))
     return link.total_bandwidth
 
 
 def latency_of(cluster: Cluster, link: LinkSpec) -> float:
-    """Seconds over one of its links; InputError where nobody measured it."""
+    """Latency of one link in s; InputError if the cluster states none."""
     if link.latency is None:
         raise InputError(_unmeasured(cluster, link))
     return link.latency.value

@@ -1,0 +1,338 @@
+"""The network levels of a cluster, one table: it prices collectives, and `cluster show` prints it.
+
+    level             link      units   out of one unit   hop      of 4 DGX H100
+    NVLink of a chip  nvlink       32          450 GB/s   0.6 us
+    NICs of a node    network       4          400 GB/s   2.7 us
+    NIC of a chip     network      32           50 GB/s   with the NICs of its node
+
+A unit is a set of devices that leaves by the same links: a chip, a PCIe switch, a node, a group of
+leaf switches. A level says where those links lead (its region), how wide they are, and what a hop
+from one unit to the next takes. NVLink and ICI serve a node, an NVLink domain or a slice; all other
+levels serve the whole cluster. Some levels only bound the bytes: their hops belong to another level
+(`own_hops` is false), whatever the latencies are.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from scaling.meshes.cluster import (
+    Cluster,
+    Fabric,
+    Level,
+    LinkSpec,
+    level_nodes,
+    network_link,
+    torus_link,
+    torus_shape,
+    whole_domains,
+)
+from scaling.meshes.link_figures import bandwidth_of, latency_of, link_of, path_latency
+from scaling.meshes.rings import FAST, Links, direct_links
+from scaling.meshes.torus import TorusGrid, torus_grid
+
+LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}
+BETWEEN_CHIPS = (*FAST, "ici")  # links that do not lead out of a node
+NETWORK_NAMES: dict[Level, str] = {
+    "node": "NICs of a node",
+    "domain": "NICs of an NVLink domain",
+    "leaf": "uplinks of a leaf group",
+    "spine": "uplinks of a spine layer",
+}
+SLICE = "NICs of a slice"
+
+
+@dataclass(frozen=True, eq=False)
+class LinkLabels:
+    """Labels of each device at one level: int arrays [devices], non-decreasing."""
+
+    unit: np.ndarray  # whose traffic leaves together
+    pool: np.ndarray  # the links that carry it: several units may share one pool
+    region: np.ndarray  # that the links serve
+    parent: np.ndarray  # the next larger unit: neighbours of a ring lie in one parent
+
+    def __post_init__(self) -> None:
+        for labels in (self.unit, self.pool, self.region, self.parent):
+            assert bool((labels[1:] >= labels[:-1]).all())
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkLevel:
+    """The links by which every unit of one level reaches the rest of its region."""
+
+    name: str  # "NICs of a node"
+    link: str  # "nvlink", "xgmi", "ici", "pcie" or "network"
+    bandwidth: float  # bytes/s of one pool, one direction; of one link of a pair or torus
+    hop_latency: float  # s, from one unit to the next; 0 is a legal latency
+    labels: LinkLabels
+    own_hops: bool = True  # False: its hops are counted with those of another level
+    transport: str = ""  # of a network: one of scaling.meshes.cluster.TRANSPORTS
+    staged: bool = False  # every byte is written to host memory and read from there
+    innermost: bool = False  # that of one chip to a switch, or to the other chips
+    peers: int = 0  # chips with a link to each of them; 0: a switch reaches all
+    pair_links: Links = ()  # links between pairs of chips, whose rings share the bytes
+    without_rings: bool = False  # serves groups only that have no ring over links between pairs
+    point_to_point: bool = False  # serves only what goes from one chip to another: NCCL's rings
+    # and trees take all NICs in turn
+    grid: TorusGrid | None = None  # the torus whose links these are
+    can_reduce: bool = False  # its switches add up what passes (NVLink SHARP, SHARP)
+
+    @property
+    def units(self) -> int:
+        """Number of units in the cluster."""
+        return len(np.unique(self.labels.unit))
+
+    @property
+    def pools(self) -> int:
+        """Number of pools of links, each with `bandwidth`."""
+        return len(np.unique(self.labels.pool))
+
+
+@lru_cache(maxsize=64)
+def levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
+    """All network levels of a cluster, from the chip outwards.
+
+    Raises:
+        InputError: links without figures (`host`), or no links that join all chips of a node.
+    """
+    return (*_inside_a_node(cluster), *_between_nodes(cluster))
+
+
+def _inside_a_node(cluster: Cluster) -> list[NetworkLevel]:
+    """Levels of a node, of an NVLink domain, or of a slice of a torus."""
+    switched, pairs = _switched_links(cluster), _pair_links(cluster)
+    if cluster.torus is not None:
+        return [_torus_level(cluster)]
+    if switched is not None:
+        return [_switched_level(cluster, switched)]
+    has_pcie = any(j.kind == "pcie" and j.parts[0] == "chip" for j in cluster.links)
+    if not pairs:
+        return _pcie_levels(cluster)
+    pcie = _pcie_levels(cluster) if has_pcie else []
+    return [_pair_level(cluster, pairs), *(replace(level, without_rings=True) for level in pcie)]
+
+
+def _domain_labels(cluster: Cluster) -> LinkLabels:
+    """Every chip is a unit in its node, NVLink domain or slice."""
+    devices = np.arange(cluster.devices)
+    domain = devices // (cluster.devices_per_node * cluster.domain_nodes)
+    return LinkLabels(devices, devices, domain, domain)
+
+
+def _switched_links(cluster: Cluster) -> LinkSpec | None:
+    """The links by which every chip reaches every other; not those between pairs."""
+    links = [j for j in cluster.links if j.kind in FAST]
+    return next((j for j in links if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
+
+
+def _switched_level(cluster: Cluster, links: LinkSpec) -> NetworkLevel:
+    """A chip's links to a switch, or to each of the others: then a group uses those among it."""
+    switch = links.parts[1] == "nvswitch"
+    peers = 0 if switch else cluster.devices_per_node - 1
+    return NetworkLevel(
+        f"{LINK_NAMES[links.kind]} of a chip",
+        links.kind,
+        max(1, peers) * bandwidth_of(cluster, links),
+        (2 if switch else 1) * latency_of(cluster, links),
+        _domain_labels(cluster),
+        innermost=True,
+        peers=peers,
+        can_reduce=cluster.has_nvls,
+    )
+
+
+def _pair_links(cluster: Cluster) -> list[LinkSpec]:
+    return [j for j in cluster.links if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
+
+
+def _pair_level(cluster: Cluster, pairs: list[LinkSpec]) -> NetworkLevel:
+    """Links between pairs of chips; each ring over them is as fast as the slowest kind."""
+    slowest = min(pairs, key=lambda j: j.bandwidth.value if j.bandwidth else 0.0)
+    chips = cluster.devices_per_node
+    assert slowest.bandwidth is not None
+    return NetworkLevel(
+        f"{LINK_NAMES[slowest.kind]} of a chip",
+        slowest.kind,
+        slowest.bandwidth.value,
+        max(latency_of(cluster, j) for j in pairs),
+        _domain_labels(cluster),
+        innermost=True,
+        pair_links=tuple(row[:chips] for row in direct_links(cluster, FAST)[:chips]),
+    )
+
+
+def _torus_level(cluster: Cluster) -> NetworkLevel:
+    """One link from a chip of a slice to the next; a group uses those of its dimensions."""
+    assert cluster.torus is not None
+    links, chips = torus_link(cluster.torus), cluster.domain_nodes * cluster.devices_per_node
+    grid = torus_grid(cluster.torus, torus_shape(cluster), chips, cluster.devices)
+    bandwidth, hop = bandwidth_of(cluster, links), latency_of(cluster, links)
+    return NetworkLevel(
+        "ICI link of a chip", "ici", bandwidth, hop, _domain_labels(cluster), grid=grid
+    )
+
+
+def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
+    """The link of each chip, of the PCIe switch above it, and those between sockets.
+
+    Without peer access every byte is written to host memory and read from there: it loads the
+    links of the switch even between two chips below it, upwards and downwards once each.
+    """
+    links = link_of(cluster, "chip", "pcie")
+    devices = np.arange(cluster.devices)
+    everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
+    staged = not cluster.peer_access
+    hop = 2 * path_latency(cluster, "chip", "socket")
+    labels = LinkLabels(devices, devices, everywhere, node)
+    bandwidth = bandwidth_of(cluster, links)
+    chip = NetworkLevel("PCIe of a chip", "pcie", bandwidth, hop, labels, staged=staged)
+    if links.parts[1] != "pcie_switch":
+        return [chip, *_socket_levels(cluster)]
+    switches = cluster.parts["pcie_switch"]
+    switch = node * switches + _below(cluster, switches)
+    # a switch with NICs of its own does not carry what leaves the node
+    has_nics = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.links)
+    unit, region = switch if cluster.peer_access else devices, node if has_nics else everywhere
+    shared = NetworkLevel(
+        "PCIe of a switch",
+        "pcie",
+        bandwidth_of(cluster, link_of(cluster, "pcie_switch", "pcie", "socket")),
+        hop,
+        LinkLabels(unit, switch, region, node),
+        own_hops=False,
+        staged=staged,
+    )
+    return [chip, shared, *_socket_levels(cluster)]
+
+
+def _socket_levels(cluster: Cluster) -> list[NetworkLevel]:
+    """The links between the sockets of a node; their hop is one with PCIe's."""
+    sockets = cluster.parts.get("socket", 1)
+    links = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
+    if sockets == 1 or links is None:
+        return []
+    node = np.arange(cluster.devices) // cluster.devices_per_node
+    socket = node * sockets + _below(cluster, sockets)
+    bandwidth, latency = (sockets - 1) * bandwidth_of(cluster, links), latency_of(cluster, links)
+    labels = LinkLabels(socket, socket, node, node)
+    return [
+        NetworkLevel("links between sockets", "pcie", bandwidth, latency, labels, own_hops=False)
+    ]
+
+
+def _below(cluster: Cluster, parts: int) -> np.ndarray:
+    """For each device, which of so many parts of its node it is below; int [devices]."""
+    return np.arange(cluster.devices) % cluster.devices_per_node * parts // cluster.parts["chip"]
+
+
+def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
+    """NICs, leaves and spines: a level for every unit below the largest, and each chip's NIC."""
+    nodes = {k: n for k, n in level_nodes(cluster).items() if _is_unit(k, cluster)}
+    links, fabric = network_link(cluster), cluster.fabric
+    if len(nodes) == 1 or links is None or fabric is None:
+        return []
+    devices = np.arange(cluster.devices)
+    units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
+    everywhere = np.zeros_like(devices)
+    hop = 2 * path_latency(cluster, "chip", "leaf")
+    found = []
+    for i, (level, size) in enumerate(list(nodes.items())[:-1]):
+        slices = level == "domain" and cluster.torus is not None
+        found.append(
+            NetworkLevel(
+                SLICE if slices else NETWORK_NAMES[level],
+                "network",
+                size * _node_bandwidth(cluster, fabric, links, size),
+                hop + _switch_latency(cluster, fabric, list(nodes.values())[i + 1]),
+                LinkLabels(units[i], units[i], everywhere, units[i + 1]),
+                transport=fabric.transport,
+                can_reduce=fabric.has_sharp,
+            )
+        )
+    return [*found, *_nic_levels(cluster, fabric, links, units[0], hop)]
+
+
+def _nic_levels(
+    cluster: Cluster, fabric: Fabric, links: LinkSpec, unit: np.ndarray, hop: float
+) -> list[NetworkLevel]:
+    """What one chip can send out of its unit; where chips share NICs, what the nearest carries."""
+    devices = np.arange(cluster.devices)
+    everywhere, nic = np.zeros_like(devices), _nic_bandwidth(cluster, links)
+    width = max(1.0, cluster.nics / cluster.devices_per_node) * nic
+    chip = NetworkLevel(
+        "NIC of a chip",
+        "network",
+        min(width, _host_bandwidth(cluster)),
+        hop,
+        LinkLabels(unit, devices, everywhere, unit),
+        own_hops=False,
+        transport=fabric.transport,
+    )
+    if cluster.nics >= cluster.devices_per_node:
+        return [chip]
+    node, below = np.divmod(devices, cluster.devices_per_node)
+    nearest = node * cluster.nics + below * cluster.nics // cluster.devices_per_node
+    labels = LinkLabels(unit, nearest, everywhere, unit)
+    shared = replace(
+        chip, name="NIC of a few chips", bandwidth=nic, labels=labels, point_to_point=True
+    )
+    return [shared, chip]
+
+
+def _is_unit(level: Level, cluster: Cluster) -> bool:
+    """Whether a level of nodes has NICs of its own: a node of an NVLink domain has not."""
+    return level != "node" or "domain" not in level_nodes(cluster)
+
+
+def _oversubscription(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
+    """Bandwidth of the NICs of a unit of `nodes` nodes over the bandwidth out of the unit.
+
+    A unit may be several levels in one: an NVLink domain may fill a group of leaves.
+    """
+    sizes, factor = level_nodes(cluster), 1.0
+    leaf, spine = fabric.leaf_oversubscription, fabric.spine_oversubscription
+    if leaf is not None and nodes >= whole_domains(cluster, int(fabric.leaf_nodes.value)):
+        factor *= leaf.value
+    if spine is not None and "core" in sizes and nodes >= sizes.get("spine", nodes):
+        factor *= spine.value
+    return factor
+
+
+def _node_bandwidth(cluster: Cluster, fabric: Fabric, links: LinkSpec, nodes: int) -> float:
+    """bytes/s out of each node of a unit of `nodes` nodes that all send at once."""
+    nics = cluster.nics * _nic_bandwidth(cluster, links)
+    chips = cluster.devices_per_node * _host_bandwidth(cluster)
+    upwards = cluster.node_network_bandwidth / _oversubscription(cluster, fabric, nodes)
+    return min(nics, chips, upwards)
+
+
+def _switch_latency(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
+    """Latency in s through the switches above the leaves that join `nodes` nodes, up and down."""
+    sizes = level_nodes(cluster)
+    spines = nodes > whole_domains(cluster, int(fabric.leaf_nodes.value))
+    core = "core" in sizes and nodes > sizes.get("spine", nodes)
+    return (spines + core) * 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
+
+
+def _nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
+    """bytes/s of one NIC: of its ports, or of its links into the node if those are less."""
+    inwards = [j for j in cluster.links if "nic" in j.parts and j.kind != "network"]
+    ports = bandwidth_of(cluster, network)
+    if not inwards:
+        return ports
+    links = (_wire_count(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
+    return min(ports, sum(links) / cluster.parts["nic"])
+
+
+def _host_bandwidth(cluster: Cluster) -> float:
+    """bytes/s out of one chip by all links that do not lead to other chips."""
+    links = [j for j in cluster.links if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
+    return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
+
+
+def _wire_count(cluster: Cluster, links: LinkSpec) -> int:
+    """How many pairs of parts the links join in one host."""
+    first, second = (cluster.parts[part] for part in links.parts)
+    counts = {"pairs": len(links.pairs), "all": first * second, "block": max(first, second)}
+    return counts[links.wiring]
