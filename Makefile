@@ -18,7 +18,7 @@ LONG_TIER := not gpu
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format host-check bench parity gpu clean
+.PHONY: help demo test test-all smoke lint format host-check bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -26,11 +26,14 @@ help:  ## this list
 demo: $(READY_ALL)  ## calibrate, predict, train on 8 devices, compare, price the step on H100
 	$(BIN)/python -m experiments.demo $(DEMO_ARGS)
 
-test: $(READY)  ## the fast tests, under 10 minutes on 2 cores
-	$(PYTEST) $(TEST_ARGS)
+test: $(READY)  ## the fast tests, and the 25 slowest of them
+	$(PYTEST) --durations=25 $(TEST_ARGS)
 
 test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, real installs
 	$(PYTEST) -m "$(LONG_TIER)" --hypothesis-profile thorough $(TEST_ARGS)
+
+smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read and priced
+	$(BIN)/python -m pytest -m deviceless tests/test_deviceless_smoke.py
 
 lint: $(READY)  ## format check, lint, types
 	$(BIN)/ruff format --check .

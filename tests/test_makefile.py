@@ -82,6 +82,7 @@ def test_make_alone_lists_every_target(checkout):
             "demo",
             "test",
             "test-all",
+            "smoke",
             "lint",
             "format",
             "host-check",
