@@ -20,8 +20,8 @@ from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Program
 from scaling.report.prediction import page
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 BATCH, WIDTH, HIDDEN = 65_536, 8192, 32_768
 RATE = 1e-3
@@ -63,7 +63,7 @@ def main() -> Program:
     jitted = jax.jit(step, donate_argnums=0)
     program = compiled.program(jitted, arguments(mesh), cluster, "own step")
     priced = price(program, cluster, profile_of(cluster.accelerator))
-    print(page(predict(priced), "data=8,model=8 of 8 DGX H100"))
+    print(page(summarize(priced), "data=8,model=8 of 8 DGX H100"))
     return program
 
 

@@ -20,15 +20,15 @@ from typing import Any
 import jax
 
 from experiments.gpu.machine import git_commit
-from scaling.analytic.communication.table import SMALLEST, expected
-from scaling.compare.audit import PRODUCTS, Surprise, surprises
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.compare.audit import PRODUCTS, Discrepancy, audit
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Program, collectives
-from scaling.program.versions import versions
+from scaling.program.versions import compiler_versions
 from scaling.recipes import recipe
 from scaling.report.columns import columns
 from scaling.run import Batch, Precision, Run, Sharding
@@ -112,7 +112,7 @@ class Result:
     pair: Pair
     bytes: dict[str, dict[str, float]]  # "axes kind" -> expected and found, calls of 64 KiB on
     seconds: float  # of a step, as priced
-    surprises: tuple[Surprise, ...]
+    surprises: tuple[Discrepancy, ...]
 
     @property
     def matches(self) -> bool:
@@ -141,12 +141,12 @@ def compared(pair: Pair) -> Result:
     run, shape, cluster = described(pair)
     program, _ = program_of_run(run, shape, cluster)
     priced = price(program, cluster, profile_of(cluster.accelerator))
-    asked, found = expected(run, shape), moved(program)
+    asked, found = expected_bytes(run, shape), moved(program)
     both = {
         " ".join(key): {"expected": asked.get(key, 0.0), "found": found.get(key, 0.0)}
         for key in sorted({*asked, *found})
     }
-    return Result(pair, both, float(priced.timeline.total), tuple(surprises(priced, run, shape)))
+    return Result(pair, both, float(priced.timeline.total), tuple(audit(priced, run, shape)))
 
 
 def moved(program: Program) -> dict[tuple[str, str], float]:
@@ -205,7 +205,7 @@ def save(results: Sequence[Result], folder: Path) -> Path:
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "date": date.today().isoformat(),
-        "versions": versions(),
+        "versions": compiler_versions(),
         "commit": git_commit(),
         "pairs": [{"name": r.pair.name, "matches": r.matches, **asdict(r)} for r in results],
     }

@@ -74,7 +74,7 @@ def compared(found: RunFolder) -> Compared:
         return Compared(compare(found.prediction, found.measured), None, [])
     priced = _priced(found)
     events, recording = _recorded(found)
-    seconds = {name: float(time) for name, time in priced.timeline.by_step.items()}
+    seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
     comparison = compare(found.prediction, found.measured, found.program, seconds, recording)
     return Compared(comparison, priced, events)
 
@@ -106,13 +106,13 @@ def _cluster(found: RunFolder) -> "Cluster":
 def _recorded(found: RunFolder) -> "tuple[list[RecordedEvent], Recording | None]":
     """Events of the recorded steps, and their sums; none where nothing was recorded."""
     from scaling.compare.recorded import recorded_events
-    from scaling.compare.terms import record_of
+    from scaling.compare.terms import read_recording
 
     steps = found.measured.recorded_steps
     if found.recording is None or steps is None or found.program is None:
         return [], None
     events = recorded_events(found.recording)
-    return events, record_of(events, found.program, steps[1] - steps[0] + 1)
+    return events, read_recording(events, found.program, steps[1] - steps[0] + 1)
 
 
 def _write_trace(path: Path, found: Compared) -> None:

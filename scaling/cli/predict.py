@@ -19,9 +19,9 @@ from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
 from scaling.recipes import file_of, resolve
 from scaling.run import Run, read_run
-from scaling.simulate.predict import predict
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.resolve import Target, check_compilable, cluster_doubts, profile_for, target
+from scaling.simulate.summary import summarize
 from scaling.simulate.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _json(line: str, where: str) -> Any:
 def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Prediction]:
     """Compile (or find) the program, price it, sum it up."""
     from scaling.cli.calibrate import calibrate_first
-    from scaling.compare.audit import surprises
+    from scaling.compare.audit import audit
     from scaling.simulate.step import price
 
     where = target(run, given.cluster, given.nodes, given.mesh, given.device_order, given.overrides)
@@ -150,8 +150,8 @@ def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Pre
         *cluster_doubts(where),
         *_without_effect(priced, where.cluster, profile, given.what_if),
     ]
-    doubts = [*asked, *doubts, *map(str, surprises(priced, where.run, where.shape))]
-    return where, priced, predict(priced, where.run, given.causal_flops, doubts)
+    doubts = [*asked, *doubts, *map(str, audit(priced, where.run, where.shape))]
+    return where, priced, summarize(priced, where.run, given.causal_flops, doubts)
 
 
 def _without_effect(
@@ -164,7 +164,7 @@ def _without_effect(
         if text.split()[0] in LINKS:
             others = [*changes[:i], *changes[i + 1 :]]
             without = price(priced.program, *changed(cluster, profile, others))
-            if without.timeline.by_step == priced.timeline.by_step:
+            if without.timeline.by_name == priced.timeline.by_name:
                 yield f"--what-if {text!r} changed nothing: such links hold up no collective"
 
 

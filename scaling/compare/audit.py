@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.analytic.communication.experts import buffer_flops
 from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.analytic.communication.table import SMALLEST, Table, expected
+from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
 from scaling.collectives.cost import collective_time
 from scaling.compare.known_causes import (
     AGAIN,
@@ -47,7 +47,7 @@ Key = tuple[str, str]  # axes joined by +, kind
 
 
 @dataclass(frozen=True)
-class Surprise:
+class Discrepancy:
     """One difference between what was asked for and what runs, per step and device."""
 
     axes: str  # joined by + in mesh order; "": none, or those that the program does not name
@@ -73,7 +73,7 @@ class Surprise:
         return format_rate(number, "FLOP") if self.kind == PRODUCTS else format_size(number)
 
 
-def surprises(priced: Priced, run: Run, shape: MeshShape) -> list[Surprise]:
+def audit(priced: Priced, run: Run, shape: MeshShape) -> list[Discrepancy]:
     """Everything that the program does otherwise than expected, the dearest first.
 
     Args:
@@ -92,12 +92,14 @@ def surprises(priced: Priced, run: Run, shape: MeshShape) -> list[Surprise]:
     return sorted(found, key=lambda surprise: -abs(surprise.seconds))
 
 
-def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
+def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepancy]:
     """Entries of the table that differ, and collectives that are not in it."""
     name: Callable[[Key], Key | None] = lambda key: key
     if priced.cluster.virtual_devices:
         run, name = replace(run, precision=replace(run.precision, compute="fp32")), _host_key
-    large, every = (_renamed(expected(run, shape, smallest), name) for smallest in (SMALLEST, 0))
+    large, every = (
+        _renamed(expected_bytes(run, shape, smallest), name) for smallest in (SMALLEST, 0)
+    )
     calls = _calls(priced, name)
     for key in dict.fromkeys([*large, *calls]):
         of_key = calls.get(key, [])
@@ -108,17 +110,17 @@ def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
             yield _surprise(difference, _seconds(difference, priced))
 
 
-def _unnamed(priced: Priced) -> Iterator[Surprise]:
+def _unnamed(priced: Priced) -> Iterator[Discrepancy]:
     """Collectives among devices that no set of mesh axes groups like that."""
     every = running_collectives(priced)
     for kind in COLLECTIVE_KINDS:
         calls = [(c, float(np.max(n))) for c, n in every if not c.axes and c.kind == kind]
         if calls:
             seconds = _sum(priced, (c.name for c, _ in calls))
-            yield Surprise("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)
+            yield Discrepancy("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)
 
 
-def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
+def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepancy]:
     """More (or fewer) FLOPs of matrix products than the model and its remat need."""
     all_ = [(k, float(np.max(n))) for k, n in running_kernels(priced)]
     found = float(sum(np.max(k.flops) * n for k, n in all_))
@@ -133,7 +135,7 @@ def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Surprise]:
         reason = words if not _differ(asked + flops, found) else reason
     products = _sum(priced, (k.name for k, _ in all_ if np.any(k.flops)))
     seconds = _sum(priced, names) if reason == NO_MEMORY else products * (1 - asked / found)
-    yield Surprise("", PRODUCTS, asked, found, calls, names, reason, seconds)
+    yield Discrepancy("", PRODUCTS, asked, found, calls, names, reason, seconds)
 
 
 def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
@@ -162,9 +164,9 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     return float(sum(groups.values())) / shape.devices
 
 
-def _surprise(difference: Difference, seconds: float) -> Surprise:
+def _surprise(difference: Difference, seconds: float) -> Discrepancy:
     d, reason = difference, reason_of(difference)
-    return Surprise(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
+    return Discrepancy(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
 
 
 def _seconds(difference: Difference, priced: Priced) -> float:
@@ -221,4 +223,4 @@ def _evidence(calls: Calls) -> tuple[float, tuple[str, ...]]:
 
 def _sum(priced: Priced, names: Iterable[str]) -> float:
     """Seconds per step of these instructions."""
-    return float(sum(np.max(priced.timeline.by_step.get(name, 0.0)) for name in names))
+    return float(sum(np.max(priced.timeline.by_name.get(name, 0.0)) for name in names))

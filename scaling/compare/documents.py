@@ -45,7 +45,7 @@ class PredictedMemory:
 
 
 @dataclass(frozen=True)
-class ClusterFile:
+class PricedCluster:
     """The cluster that was priced; see `scaling.simulate.resolve.described`."""
 
     name: str
@@ -66,7 +66,7 @@ class PredictedFile:
     time: Terms
     memory: PredictedMemory
     grade: Grade
-    cluster: ClusterFile
+    cluster: PricedCluster
     mesh: Mapping[str, int]  # axis sizes, outermost first
     batch: Batch
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaling.analytic.communication.activations import KEYS
-from scaling.analytic.communication.table import expected_lines
+from scaling.analytic.communication.table import expected_transfers
 from scaling.analytic.communication.transfers import FLOAT32
 from scaling.analytic.communication.weights import TABLES
 from scaling.meshes.shape import MeshShape
@@ -46,7 +46,7 @@ class Difference:
 def _is_joined(difference: Difference) -> bool:
     """Whether the sum of a tied table is found in float32 instead of the compute format."""
     run, extra = difference.run, difference.found - difference.expected
-    lines = expected_lines(run, difference.shape) if run.model.tied_embeddings else ()
+    lines = expected_transfers(run, difference.shape) if run.model.tied_embeddings else ()
     here = [line for line in lines if (line.what, line.axes) == (TABLES, difference.axes)]
     asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
     wider = FLOAT32 / BYTES[run.precision.between] - 1
@@ -60,7 +60,7 @@ def _is_alone(difference: Difference) -> bool:
     cut = sequence_cut(run, difference.shape)
     if not alone or cut is None or difference.axes != "context":
         return False
-    lines = expected_lines(run, difference.shape)
+    lines = expected_transfers(run, difference.shape)
     calls = [c.bytes for c in lines if c.what == KEYS and c.kind == difference.kind]
     hops = cut.others if difference.kind == "permute" else 1
     once = sum(calls[:1]) * hops * run.batch.microbatches * alone

@@ -44,7 +44,9 @@ class Totals:
     exposed_communication: float  # communication while nothing computes
 
 
-def of_program(events: Iterable[RecordedEvent], names: Collection[str]) -> list[RecordedEvent]:
+def events_of_program(
+    events: Iterable[RecordedEvent], names: Collection[str]
+) -> list[RecordedEvent]:
     """The events of the instructions `names` in the module that spent most time on them.
 
     Raises:
@@ -63,7 +65,7 @@ def of_program(events: Iterable[RecordedEvent], names: Collection[str]) -> list[
     return found
 
 
-def whole_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:
+def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:
     """The last `steps` executions of a program; what was recorded of one before is left out.
 
     A recording begins while the step before may still run. Where executions are numbered (CPU) the

@@ -7,9 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.steps import Measured, of_program, per_step, totals, union, whole_steps
-from scaling.program.ir import Collective, Kernel, Number, Program, steps
-from scaling.simulate.pipeline_bubble import idle_shares
+from scaling.compare.steps import (
+    Measured,
+    complete_steps,
+    events_of_program,
+    per_step,
+    totals,
+    union,
+)
+from scaling.program.ir import Collective, Kernel, Number, Program, operations
+from scaling.simulate.pipeline_bubble import bubble_shares
 
 TERMS = (
     "compute",
@@ -29,14 +36,16 @@ class Recording:
     terms: Mapping[str, float]  # seconds, as in TERMS
 
 
-def record_of(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
+def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
     """What a recording of `count` steps says about a program.
 
     Raises:
         InputError: it is a recording of another program, or of fewer steps.
     """
-    known = {s.name: s for s, _ in steps(program.schedule) if isinstance(s, Kernel | Collective)}
-    events = whole_steps(of_program(events, known), count)
+    known = {
+        s.name: s for s, _ in operations(program.schedule) if isinstance(s, Kernel | Collective)
+    }
+    events = complete_steps(events_of_program(events, known), count)
     communicating = {name for name, step in known.items() if isinstance(step, Collective)}
     updating = {
         name
@@ -44,7 +53,7 @@ def record_of(events: Sequence[RecordedEvent], program: Program, count: int) -> 
         if isinstance(step, Kernel) and step.origin.phase == "optimizer"
     }
     sums = totals(events, count, communicating)
-    bubble = _idle(events, idle_shares(program), communicating) / count
+    bubble = _idle(events, bubble_shares(program), communicating) / count
     optimizer = _busy([e for e in events if e.name in updating], len({e.device for e in events}))
     terms = {
         "compute": sums.compute - optimizer / count - bubble,

@@ -24,7 +24,7 @@ from scaling.compile.options import compiler_options
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
-from scaling.program.versions import settings, versions
+from scaling.program.versions import compiler_settings, compiler_versions
 
 WITHOUT_DEVICE: dict[str, bool | str | int] = {"xla_gpu_autotune_level": 0}
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
@@ -45,7 +45,7 @@ class Lowered:
         first = self.mesh.devices.flat[0]
         target = f"{first.platform} {first.device_kind} {getattr(first, 'compute_capability', '')}"
         names = names_in(self.lowered.as_text(debug_info=True))
-        decides = (target, str(self.mesh), str(versions()), str(settings()))
+        decides = (target, str(self.mesh), str(compiler_versions()), str(compiler_settings()))
         options = json.dumps(dict(self.options), sort_keys=True)
         text = "\n".join([self.lowered.as_text(), *names, *decides, options])
         return hashlib.sha256(text.encode()).hexdigest()

@@ -11,7 +11,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from scaling.program.ir import Block, Buffer, Collective, Owner, Phase, Program, Step, bodies
+from scaling.program.ir import (
+    Block,
+    Buffer,
+    Category,
+    Collective,
+    Operation,
+    Phase,
+    Program,
+    bodies,
+)
 
 WORD = re.compile(r"\w+")
 # Words of an argument's path, as optax, Flax and jax's examples have them; the first kind wins.
@@ -30,7 +39,7 @@ class _Uses:
     moved: bool = False
 
 
-def owned(program: Program, arguments: Mapping[int, str]) -> Program:
+def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
     """The program with an owner for every buffer.
 
     Args:
@@ -45,12 +54,13 @@ def owned(program: Program, arguments: Mapping[int, str]) -> Program:
             uses[index].written.add(step.origin.phase)
             uses[index].moved |= isinstance(step, Collective) and step.kind in MOVED
     buffers = [
-        _owned(buffer, uses[i], arguments.get(i)) for i, buffer in enumerate(program.buffers)
+        _with_category(buffer, uses[i], arguments.get(i))
+        for i, buffer in enumerate(program.buffers)
     ]
     return replace(program, buffers=tuple(buffers))
 
 
-def owner_of_argument(path: str) -> Owner:
+def category_of_argument(path: str) -> Category:
     """Whose memory an argument is, by the words of its path."""
     words = WORD.findall(path.lower())
     if any(word in OPTIMIZER_WORDS for word in words):
@@ -59,14 +69,14 @@ def owner_of_argument(path: str) -> Owner:
     return "activations" if is_input and not set(words) & set(PARAMETER_WORDS) else "parameters"
 
 
-def _owned(buffer: Buffer, uses: _Uses, argument: str | None) -> Buffer:
-    if buffer.owner == "pinned_host":
+def _with_category(buffer: Buffer, uses: _Uses, argument: str | None) -> Buffer:
+    if buffer.category == "pinned_host":
         return buffer
-    owner = owner_of_argument(argument) if argument is not None else _by_use(uses)
-    return replace(buffer, owner=owner)
+    owner = category_of_argument(argument) if argument is not None else _by_use(uses)
+    return replace(buffer, category=owner)
 
 
-def _by_use(uses: _Uses) -> Owner:
+def _by_use(uses: _Uses) -> Category:
     backward: set[Phase] = {"backward", "remat"}
     if "backward" in uses.written and "optimizer" in uses.read:
         return "gradients"
@@ -75,7 +85,7 @@ def _by_use(uses: _Uses) -> Owner:
     return "communication" if uses.moved else "temporary"
 
 
-def _all_steps(block: Block) -> Iterable[Step]:
+def _all_steps(block: Block) -> Iterable[Operation]:
     """Every step, those that are loops or branches left out: what they touch, their bodies do."""
     for step in block:
         inner = list(bodies(step))

@@ -24,7 +24,7 @@ class Memory:
 
     name: str  # of the instruction that makes it
     bytes: int
-    lasting: bool  # holds an argument or a result of the module
+    persistent: bool  # holds an argument or a result of the module
     on_host: bool
     constant: bool
 
@@ -148,11 +148,11 @@ class _Names:
             result.values |= dict.fromkeys(values, number)
         return result
 
-    def _memory(self, first: Value, values: list[Value], lasting: bool) -> Memory:
+    def _memory(self, first: Value, values: list[Value], persistent: bool) -> Memory:
         where, name, _ = first
         constant = self.module.computations[where].instructions[name].opcode == "constant"
         largest = max(self.arrays[value].bytes for value in values)
-        return Memory(name, largest, lasting, self.arrays[first].is_on_host, constant)
+        return Memory(name, largest, persistent, self.arrays[first].is_on_host, constant)
 
 
 def branches(instruction: Instruction) -> tuple[str, ...]:

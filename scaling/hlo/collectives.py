@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.hlo.custom_calls import type_name
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
-from scaling.hlo.replica_groups import axes_of, axes_of_pairs, groups_of, pairs_of
+from scaling.hlo.replica_groups import axes_of, axes_of_pairs, replica_groups, source_target_pairs
 from scaling.hlo.shapes import Array, arrays, size
 from scaling.program.ir import CollectiveKind
 
@@ -56,7 +56,6 @@ TARGETS = {
     "all_?reduce|all_?gather|reduce_?scatter|all_?to_?all": "is named like a collective",
     "collective|permute|sendrecv|mpi_|gloo": "is named like a collective",
 }
-DEFAULT_STRATEGIES = ("", "default", "invalid")  # of collective_backend_config
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ class Communication:
     bytes: int  # nccl-tests size of the call
     dtype: str  # of most of the bytes: bf16, fp32
     is_async: bool  # runs beside the compute stream
-    hint: str = ""  # how the compiler runs it where that is not the default: "triton-one-shot"
     by_axes: bool = True  # the axes say who talks to whom; of a permute: to the next one along them
 
 
@@ -111,22 +109,20 @@ def _collective(
 ) -> Communication:
     opcode = instruction.opcode.removesuffix("-start")
     devices = math.prod(mesh.values())
-    hint = _strategy(instruction)
     axes: tuple[str, ...] | None
     if opcode == "collective-permute":
-        groups = pairs_of(instruction, devices)
+        groups = source_target_pairs(instruction, devices)
         axes, is_ring = axes_of_pairs(groups, mesh)
         by_axes = is_ring or not axes
-        hint = hint or ("" if is_ring else "no-ring")
     else:
-        groups = groups_of(instruction, devices)
+        groups = replica_groups(instruction, devices)
         axes = axes_of(groups, mesh)
         by_axes = axes is not None
     sent = _sent(instruction, computation)
     bytes_ = _payload(instruction, sent, groups.shape[1])
     dtype = type_name(max(sent, key=lambda array: array.bytes).dtype)
     is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
-    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, hint, by_axes)
+    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, by_axes)
 
 
 def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
@@ -220,18 +216,7 @@ def _suspicion(instruction: Instruction) -> str:
 
 def _is_sync(instruction: Instruction) -> bool:
     """Whether the compiler decided to run both halves of the pair at once."""
-    return bool(_collective_config(instruction).get("is_sync", False))
-
-
-def _strategy(instruction: Instruction) -> str:
-    """`KERNEL_STRATEGY_TRITON_ONE_SHOT` as "triton-one-shot"; the default as ""."""
-    name = str(_collective_config(instruction).get("kernel_strategy", ""))
-    name = name.removeprefix("KERNEL_STRATEGY_").lower().replace("_", "-")
-    return "" if name in DEFAULT_STRATEGIES else name
-
-
-def _collective_config(instruction: Instruction) -> Mapping[str, object]:
-    return instruction.backend_config.get("collective_backend_config", {})
+    return bool(instruction.backend_config.get("collective_backend_config", {}).get("is_sync"))
 
 
 def _excerpt(instruction: Instruction) -> str:

@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Inside:
+class FusionContent:
     """What a kernel consists of, and which share of each operand and result it touches."""
 
     parts: list[Part]
@@ -34,15 +34,15 @@ class Inside:
     written: list[float]
 
 
-def alone(instruction: Instruction, computation: Computation, module: Module) -> Inside:
+def alone(instruction: Instruction, computation: Computation, module: Module) -> FusionContent:
     """An instruction that is a kernel of its own; one that updates an operand does so in place."""
     count = len(instruction.operands)
     read = [_share(instruction, i, computation, module, in_place=True) for i in range(count)]
     written = [_new(instruction, computation)] * len(arrays(instruction.shape))
-    return Inside([Part(instruction, computation, 1.0)], read, written)
+    return FusionContent([Part(instruction, computation, 1.0)], read, written)
 
 
-def fused(body: Computation, module: Module) -> Inside:
+def fused(body: Computation, module: Module) -> FusionContent:
     in_place = _updates_in_place(body)
     needed = _needed(body, module, {update.name for update in in_place.values()})
     parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
@@ -51,7 +51,7 @@ def fused(body: Computation, module: Module) -> Inside:
     for leaf in results(body):
         update = in_place.get(leaf.name)
         written += [_new(update, body) if update else 1.0] * len(arrays(leaf.shape))
-    return Inside(parts, read, written)
+    return FusionContent(parts, read, written)
 
 
 def _needed(body: Computation, module: Module, in_place: set[str]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from scaling.hlo.custom_calls import Product, product_of, target_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
-from scaling.hlo.fusions import Inside, alone, called, fused
+from scaling.hlo.fusions import FusionContent, alone, called, fused
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
 from scaling.hlo.strided import column_span, strided_bytes
@@ -129,13 +129,13 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     )
 
 
-def _kind(inside: Inside, computes: bool) -> KernelKind:
+def _kind(inside: FusionContent, computes: bool) -> KernelKind:
     if any(part.instruction.opcode == "custom-call" for part in inside.parts):
         return "custom"
     return "fusion" if computes else "copy"
 
 
-def _vector_work(inside: Inside, module: Module) -> tuple[float, float]:
+def _vector_work(inside: FusionContent, module: Module) -> tuple[float, float]:
     vector = transcendental = 0.0
     for part in inside.parts:
         is_product = part.instruction.opcode in ("dot", "convolution", "custom-call")
@@ -159,7 +159,7 @@ def _product_type(product: Product, instruction: Instruction) -> str:
 
 
 def _moved(
-    instruction: Instruction, computation: Computation, inside: Inside, on_host: bool
+    instruction: Instruction, computation: Computation, inside: FusionContent, on_host: bool
 ) -> tuple[Bytes, Bytes]:
     """Bytes read, and written, of the host's memory or of the device's own.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from scaling.hlo.aliasing import may_write_over
 from scaling.hlo.attribution import origins
-from scaling.hlo.buffer_categories import owned
+from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, Memory, assign, branches
 from scaling.hlo.collectives import Communication, communication_of
 from scaling.hlo.custom_calls import target_of
@@ -21,16 +21,16 @@ from scaling.program.ir import (
     Block,
     Branch,
     Buffer,
+    Category,
     Collective,
     Kernel,
     Loop,
+    Operation,
     Origin,
-    Owner,
     Program,
-    Step,
     Wait,
 )
-from scaling.program.versions import versions
+from scaling.program.versions import compiler_versions
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,17 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(map(_buffer, reading.memory.buffers))
     warnings = tuple(dict.fromkeys([*reading.warnings, *_unknown(reading.unknown)]))
-    program = Program(name, "compiled", dict(mesh), schedule, buffers, peak, warnings, versions())
-    return owned(program, _arguments(module, reading.memory))
+    program = Program(
+        name, "compiled", dict(mesh), schedule, buffers, peak, warnings, compiler_versions()
+    )
+    return with_categories(program, _arguments(module, reading.memory))
 
 
 def _buffer(memory: Memory) -> Buffer:
     """Its owner is found later; constants lie in the executable, not in the planned memory."""
-    size = 0 if memory.constant and not memory.lasting else memory.bytes
-    owner: Owner = "pinned_host" if memory.on_host else "temporary"
-    return Buffer(memory.name, size, owner, memory.lasting)
+    size = 0 if memory.constant and not memory.persistent else memory.bytes
+    owner: Category = "pinned_host" if memory.on_host else "temporary"
+    return Buffer(memory.name, size, owner, memory.persistent)
 
 
 def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
@@ -83,12 +85,14 @@ def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
     return found
 
 
-def _block(computation: Computation, reading: Reading) -> Iterator[Step]:
+def _block(computation: Computation, reading: Reading) -> Iterator[Operation]:
     for instruction in computation:
         yield from _steps(instruction, computation, reading)
 
 
-def _steps(instruction: Instruction, computation: Computation, reading: Reading) -> Iterator[Step]:
+def _steps(
+    instruction: Instruction, computation: Computation, reading: Reading
+) -> Iterator[Operation]:
     """The steps of one instruction: none, one, or those of the computation that it calls."""
     opcode = instruction.opcode
     common = _common(instruction, computation, reading)
@@ -166,7 +170,7 @@ def _trips(loop: Instruction, reading: Reading) -> int:
 
 def _done(
     instruction: Instruction, computation: Computation, reading: Reading, common: dict[str, Any]
-) -> Iterator[Step]:
+) -> Iterator[Operation]:
     """The wait for an asynchronous instruction; nothing for one that is not asynchronous."""
     start = computation.operands(instruction)[0]
     while start.opcode.endswith("-update"):
@@ -200,7 +204,6 @@ def _collective(
         dtype=found.dtype,
         asynchronous=found.is_async,
         groups=listed,
-        hint=found.hint,
         estimate=_estimate(instruction),
         line=instruction.line.strip()[:LINE],
     )

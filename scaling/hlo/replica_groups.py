@@ -33,7 +33,7 @@ MESH = re.compile(
 )
 
 
-def groups_of(instruction: Instruction, devices: int) -> np.ndarray:
+def replica_groups(instruction: Instruction, devices: int) -> np.ndarray:
     """Devices that talk to each other in a collective: int array [groups, members].
 
     A group of the one replica 0 stands for all its partitions, where the instruction has a channel
@@ -86,7 +86,7 @@ def groups_in(text: str, devices: int) -> np.ndarray:
     return groups
 
 
-def pairs_of(instruction: Instruction, devices: int) -> np.ndarray:
+def source_target_pairs(instruction: Instruction, devices: int) -> np.ndarray:
     """Sender and receiver of a collective-permute: int array [pairs, 2].
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 Number = float | np.ndarray  # one value, or one per configuration
 
 Phase = Literal["forward", "backward", "remat", "optimizer", ""]  # "": not known
-Owner = Literal[
+Category = Literal[
     "parameters", "gradients", "optimizer_state", "activations", "temporary", "communication",
     "pinned_host",
 ]  # fmt: skip
@@ -28,7 +28,7 @@ KernelKind = Literal["matmul", "attention", "fusion", "copy", "custom"]
 CollectiveKind = Literal[
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute", "broadcast"
 ]
-OWNERS: tuple[Owner, ...] = get_args(Owner)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
@@ -38,8 +38,8 @@ class Buffer:
 
     name: str
     bytes: Number
-    owner: Owner
-    lasting: bool = False  # holds an argument or a result: there before, after and during the step
+    category: Category
+    persistent: bool = False  # holds an argument or a result: allocated all the time
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Step:
+class Operation:
     """What every step has: a name, an origin, and the buffers it touches (indices).
 
     A buffer that is written may take the place of one in `over`, if nobody reads that one later.
@@ -68,7 +68,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Kernel(Step):
+class Kernel(Operation):
     """One operation of the compute stream.
 
     `dims` are what its efficiency depends on: (batch, m, n, k) of a matmul, (batch, heads, queries,
@@ -90,7 +90,7 @@ class Kernel(Step):
 
 
 @dataclass(frozen=True)
-class Collective(Step):
+class Collective(Operation):
     """One communicating instruction; several tensors that travel together are one."""
 
     kind: CollectiveKind = "all-reduce"
@@ -100,33 +100,32 @@ class Collective(Step):
     asynchronous: bool = True
     groups: tuple[tuple[int, ...], ...] = ()  # device ids, where the axes do not say who talks:
     # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
-    hint: str = ""  # what the compiler chose to run it with
     estimate: Number | None = None  # s, by the compiler's own cost model
     line: str = ""  # of the compiled program, for messages
 
 
 @dataclass(frozen=True)
-class Wait(Step):
+class Wait(Operation):
     """The compute stream waits until the asynchronous step of the same name is over."""
 
 
 @dataclass(frozen=True)
-class Loop(Step):
+class Loop(Operation):
     """A body that runs several times."""
 
     body: "Block" = ()
     trips: Number = 1
-    idle: Number = 0  # of the trips: those without work, run for the sake of the others
+    bubble_trips: Number = 0  # of the trips: those without work, run for the sake of the others
 
 
 @dataclass(frozen=True)
-class Branch(Step):
+class Branch(Operation):
     """One of several blocks runs; the dearest is priced."""
 
     branches: tuple["Block", ...] = ()
 
 
-Block = tuple[Step, ...]
+Block = tuple[Operation, ...]
 
 
 @dataclass(frozen=True)
@@ -143,12 +142,12 @@ class Program:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def plain(number: Number) -> Number:
+def as_float(number: Number) -> Number:
     """One value as Python's own float; an array over configurations as it is."""
     return number if isinstance(number, np.ndarray) and number.ndim else float(number)
 
 
-def bodies(step: Step) -> Iterator[Block]:
+def bodies(step: Operation) -> Iterator[Block]:
     """The blocks inside a step."""
     if isinstance(step, Loop):
         yield step.body
@@ -156,26 +155,26 @@ def bodies(step: Step) -> Iterator[Block]:
         yield from step.branches
 
 
-def steps(block: Block, times: Number = 1) -> Iterator[tuple[Step, Number]]:
+def operations(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
     """Every step that is no loop or branch, with how often it runs; all branches are walked."""
     for step in block:
         if isinstance(step, Loop):
-            yield from steps(step.body, times * step.trips)
+            yield from operations(step.body, times * step.trips)
         elif isinstance(step, Branch):
             for branch in step.branches:
-                yield from steps(branch, times)
+                yield from operations(branch, times)
         else:
             yield step, times
 
 
 def kernels(program: Program) -> Iterator[tuple[Kernel, Number]]:
     """Every kernel with its calls per step."""
-    return ((s, n) for s, n in steps(program.schedule) if isinstance(s, Kernel))
+    return ((s, n) for s, n in operations(program.schedule) if isinstance(s, Kernel))
 
 
 def collectives(program: Program) -> Iterator[tuple[Collective, Number]]:
     """Every collective with its calls per step."""
-    return ((s, n) for s, n in steps(program.schedule) if isinstance(s, Collective))
+    return ((s, n) for s, n in operations(program.schedule) if isinstance(s, Collective))
 
 
 def unattributed(program: Program) -> Number:
@@ -183,4 +182,4 @@ def unattributed(program: Program) -> Number:
     moved = [(kernel.bytes * calls, bool(kernel.origin)) for kernel, calls in kernels(program)]
     total = sum((n for n, _ in moved), 0.0)
     unknown = sum((n for n, is_known in moved if not is_known), 0.0)
-    return plain(np.divide(unknown, np.where(np.equal(total, 0.0), 1.0, total)))
+    return as_float(np.divide(unknown, np.where(np.equal(total, 0.0), 1.0, total)))

@@ -1,6 +1,6 @@
 """A Program as JSON: every field that differs from its default, arrays as lists.
 
-{"format": 1, "name": ..., "mesh": {"fsdp": 8}, "buffers": [["fusion.3", 4096, "temporary"], ...],
+{"format": 2, "name": ..., "mesh": {"fsdp": 8}, "buffers": [["fusion.3", 4096, "temporary"], ...],
  "schedule": [{"step": "kernel", "name": "dot.1", "flops": 2e9}, {"step": "loop", "body": [...]}]}
 """
 
@@ -20,14 +20,14 @@ from scaling.program.ir import (
     Collective,
     Kernel,
     Loop,
+    Operation,
     Origin,
     Program,
-    Step,
     Wait,
 )
 
-FORMAT = 1  # raised whenever a program written before cannot be read any more
-STEPS: Mapping[str, type[Step]] = {
+FORMAT = 2  # raised whenever a program written before cannot be read any more
+STEPS: Mapping[str, type[Operation]] = {
     "kernel": Kernel,
     "collective": Collective,
     "wait": Wait,
@@ -35,7 +35,7 @@ STEPS: Mapping[str, type[Step]] = {
     "branch": Branch,
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
-TEXTS = ("name", "kind", "dtype", "hint", "line")  # fields of steps
+TEXTS = ("name", "kind", "dtype", "line")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
 
@@ -44,7 +44,7 @@ def program_dict(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **{name: _plain(getattr(program, name)) for name in SIMPLE},
-        "buffers": [_plain((b.name, b.bytes, b.owner, b.lasting)) for b in program.buffers],
+        "buffers": [_plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
         "schedule": _block(program.schedule),
     }
 
@@ -102,7 +102,7 @@ def _block(block: Block) -> list[dict[str, Any]]:
     return [_step(step) for step in block]
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Operation) -> dict[str, Any]:
     """What differs from the defaults; a loop's body and the branches as lists of steps."""
     data: dict[str, Any] = {"step": NAMES[type(step)]}
     for field in fields(step):
@@ -122,7 +122,7 @@ def _read_block(data: list[dict[str, Any]]) -> Block:
     return tuple(_read_step(item) for item in data)
 
 
-def _read_step(data: Mapping[str, Any]) -> Step:
+def _read_step(data: Mapping[str, Any]) -> Operation:
     kind = STEPS[data["step"]]
     where = f"step {data.get('name')}"
     check_keys(data, ("step", *(field.name for field in fields(kind))), where)

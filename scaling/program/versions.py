@@ -17,7 +17,7 @@ PACKAGES = (
 NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DIR")
 
 
-def versions() -> dict[str, str]:
+def compiler_versions() -> dict[str, str]:
     """Versions of what decides the program."""
     found = {}
     for package in PACKAGES:
@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def settings() -> dict[str, str]:
+def compiler_settings() -> dict[str, str]:
     """The environment's settings of jax and XLA, such as JAX_ENABLE_X64."""
     names = sorted(n for n in os.environ if n.startswith("JAX_") or n == "XLA_FLAGS")
     return {name: os.environ[name] for name in names if name not in NO_SETTINGS}

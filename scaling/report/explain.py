@@ -16,7 +16,7 @@ from scaling.report.columns import columns
 from scaling.report.formatting import percent, time_words
 from scaling.simulate.prediction import Grade, axis_name
 from scaling.simulate.step import Priced, running
-from scaling.simulate.uncertainty import Share, shares
+from scaling.simulate.uncertainty import PricedShare, priced_shares
 
 MOST_LINES = 25
 
@@ -28,12 +28,12 @@ def explanation(priced: Priced) -> str:
 
 
 def _operations(priced: Priced) -> str:
-    by_step = priced.timeline.by_step
-    found = sorted(running(priced), key=lambda item: -np.max(by_step[item[0].name]))
+    by_name = priced.timeline.by_name
+    found = sorted(running(priced), key=lambda item: -np.max(by_name[item[0].name]))
     head = ("operation", "where", "calls", "a call", "bound", "rate", "XLA's estimate")
     rows = [_row(step, calls, priced) for step, calls in found[:MOST_LINES]]
     lines = columns([head, *rows], left=(0, 1, 4))
-    rest = sum(float(np.max(by_step[step.name])) for step, _ in found[MOST_LINES:])
+    rest = sum(float(np.max(by_name[step.name])) for step, _ in found[MOST_LINES:])
     if rest:
         lines.append(f"and {len(found) - MOST_LINES} more, {time_words(rest)} together")
     return "\n".join(lines)
@@ -79,8 +79,8 @@ def _origins(priced: Priced) -> str:
 
 def _evidence(priced: Priced) -> str:
     """What the seconds of the step rest on, most first."""
-    found: dict[tuple[Evidence, Grade], list[Share]] = {}
-    for share in shares(priced):
+    found: dict[tuple[Evidence, Grade], list[PricedShare]] = {}
+    for share in priced_shares(priced):
         if share.seconds:
             found.setdefault((share.evidence, share.grade), []).append(share)
     total = float(priced.timeline.total) or 1.0
@@ -89,11 +89,11 @@ def _evidence(priced: Priced) -> str:
     return "\n".join([f"figures of profile {priced.profile.name}, by share of the step", *lines])
 
 
-def _seconds(some: Sequence[Share]) -> float:
+def _seconds(some: Sequence[PricedShare]) -> float:
     return float(sum(share.seconds for share in some))
 
 
-def _words(some: Sequence[Share], part: float) -> str:
+def _words(some: Sequence[PricedShare], part: float) -> str:
     evidence = some[0].evidence
     kinds = ", ".join(dict.fromkeys(share.step.kind for share in some))
     date = f" ({evidence.date})" if evidence.date else ""

@@ -14,7 +14,7 @@ import numpy as np
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes.units import format_size
 from scaling.profiles.profile import Evidence
-from scaling.program.ir import Collective, Kernel, Number, Program, Step, steps
+from scaling.program.ir import Collective, Kernel, Number, Operation, Program, operations
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
 from scaling.simulate.streams import Event
@@ -42,7 +42,9 @@ def measured_events(
     recorded: Iterable[RecordedEvent], program: Program, process: int = 2, title: str = "measured"
 ) -> list[Record]:
     """Recorded events of the program's first device, as another process of a trace."""
-    named = {s.name: s for s, _ in steps(program.schedule) if isinstance(s, Kernel | Collective)}
+    named = {
+        s.name: s for s, _ in operations(program.schedule) if isinstance(s, Kernel | Collective)
+    }
     found = [event for event in recorded if event.name in named]
     first = min((event.device for event in found), default=0)
     found = [event for event in found if event.device == first]
@@ -68,7 +70,7 @@ def write_trace(events: Iterable[Record], path: Path) -> None:
     path.write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
 
 
-def label(step: Step) -> str:
+def label(step: Operation) -> str:
     """What an event is called."""
     layer = step.origin.layer or step.origin.phase
     if isinstance(step, Collective):
@@ -78,7 +80,7 @@ def label(step: Step) -> str:
     return " ".join(filter(None, (kind, layer, step.name)))
 
 
-def arguments(step: Step, priced: Priced) -> Record:
+def arguments(step: Operation, priced: Priced) -> Record:
     """Bytes, formula and source of one event."""
     common = {"instruction": step.name, "phase": step.origin.phase, "layer": step.origin.layer}
     if isinstance(step, Collective):
@@ -116,7 +118,7 @@ def _named(what: str, process: int, thread: int, name: str) -> Record:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _common(step: Step, process: int) -> Record:
+def _common(step: Operation, process: int) -> Record:
     return {"ph": "X", "name": label(step), "cat": step.origin.phase or "unknown", "pid": process}
 
 

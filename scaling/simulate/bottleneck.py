@@ -28,7 +28,7 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
     if memory.fits is False:
         over = format_size(float(np.max(memory.peak)) - (memory.capacity or 0.0))
         return f"memory: {over} more than one device has are needed at the peak"
-    found = shares(priced)
+    found = time_shares(priced)
     most = max(found, key=lambda name: found[name])
     waiting = found["communication"]
     if most != "communication":
@@ -43,7 +43,7 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
     )
 
 
-def shares(priced: Priced) -> dict[str, float]:
+def time_shares(priced: Priced) -> dict[str, float]:
     """Of the step: compute, memory and overhead by what binds each kernel, communication, bubble,
     host.
 
@@ -55,7 +55,7 @@ def shares(priced: Priced) -> dict[str, float]:
     for name, cost in priced.kernels.items():
         if name not in beside:
             bound = str(np.ravel(cost.bound)[0])
-            found[bound] += _share(timeline.by_step.get(name, 0.0), priced)
+            found[bound] += _share(timeline.by_name.get(name, 0.0), priced)
     idle = _share(timeline.bubble, priced)
     if idle:  # of the kernels, whatever binds them
         rest = 1 - idle / sum(found.values())

@@ -1,6 +1,6 @@
 """Seconds of calling a program once, before and besides its kernels.
 
-    time = overhead + arguments and results x per_buffer + fresh bytes / fresh_bandwidth
+    time = overhead + arguments and results x each + fresh bytes / rate
 
 A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
 """
@@ -24,11 +24,11 @@ def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:
 
 def buffers_of(program: Program) -> int:
     """Arguments and results of one device."""
-    return sum(buffer.lasting for buffer in program.buffers)
+    return sum(buffer.persistent for buffer in program.buffers)
 
 
 def temporaries(program: Program) -> Number:
     """Bytes on one device at the peak that hold neither arguments nor results."""
-    lasting = sum(buffer.bytes for buffer in program.buffers if buffer.lasting)
+    persistent = sum(buffer.bytes for buffer in program.buffers if buffer.persistent)
     peak = program.compiler_peak if program.compiler_peak is not None else memory_use(program).peak
-    return np.maximum(peak - lasting, 0.0)
+    return np.maximum(peak - persistent, 0.0)

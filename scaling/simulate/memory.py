@@ -1,7 +1,7 @@
 """Who holds what at the fullest moment of a step: a walk over the schedule with the buffers alive.
 
     a buffer lives   from the first step that writes it to the last one that reads or writes it
-    lasting ones     all the time: parameters, optimiser state, results
+    persistent ones  all the time: parameters, optimiser state, results
     inside a loop    everything alive around the loop, plus what one iteration needs
     over another     one that dies in the step that writes it gives its place to one of its size
                      (over configurations: of its size in all of them)
@@ -14,15 +14,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.program.ir import OWNERS, Block, Buffer, Number, Owner, Program, Step, bodies, plain
+from scaling.program.ir import (
+    CATEGORIES,
+    Block,
+    Buffer,
+    Category,
+    Number,
+    Operation,
+    Program,
+    as_float,
+    bodies,
+)
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes on one device at the fullest moment, by owner; the owners sum to `peak`."""
+    """Bytes on one device at the fullest moment, by category; the categories sum to `peak`."""
 
     peak: Number
-    owners: dict[Owner, Number]  # all of OWNERS but pinned_host
+    by_category: dict[Category, Number]  # all of CATEGORIES but pinned_host
     pinned_host: Number
     at: str  # name of the step during which it is reached
 
@@ -30,35 +40,35 @@ class MemoryUse:
 def memory_use(program: Program) -> MemoryUse:
     """The fullest moment of a step."""
     walk = _Walk(program.buffers)
-    lasting = {i for i, buffer in enumerate(program.buffers) if buffer.lasting}
-    for index in sorted(lasting):
+    persistent = {i for i, buffer in enumerate(program.buffers) if buffer.persistent}
+    for index in sorted(persistent):
         walk.allocate(index)
     walk.look("arguments")
-    walk.block(program.schedule, frozenset(lasting))
-    peaks = zip(OWNERS, walk.peaks, strict=True)
-    owners: dict[Owner, Number] = {o: plain(n) for o, n in peaks if o != "pinned_host"}
-    return MemoryUse(sum(owners.values(), 0.0), owners, plain(walk.host_peak), walk.at)
+    walk.block(program.schedule, frozenset(persistent))
+    peaks = zip(CATEGORIES, walk.peaks, strict=True)
+    kept: dict[Category, Number] = {c: as_float(n) for c, n in peaks if c != "pinned_host"}
+    return MemoryUse(sum(kept.values(), 0.0), kept, as_float(walk.host_peak), walk.at)
 
 
 class _Walk:
-    """Bytes alive now and at the peak, by owner; arrays over configurations broadcast."""
+    """Bytes alive now and at the peak, by category; arrays over configurations broadcast."""
 
     def __init__(self, buffers: tuple[Buffer, ...]):
         self.buffers = buffers
-        self.now: list[Number] = [0.0] * len(OWNERS)
-        self.peaks: list[Number] = [0.0] * len(OWNERS)
+        self.now: list[Number] = [0.0] * len(CATEGORIES)
+        self.peaks: list[Number] = [0.0] * len(CATEGORIES)
         self.most: Number = -1.0
         self.host_peak: Number = 0.0
         self.at = ""
 
     def allocate(self, index: int, sign: int = 1) -> None:
         buffer = self.buffers[index]
-        owner = OWNERS.index(buffer.owner)
-        self.now[owner] = self.now[owner] + sign * buffer.bytes
+        category = CATEGORIES.index(buffer.category)
+        self.now[category] = self.now[category] + sign * buffer.bytes
 
     def look(self, name: str) -> None:
         """Note this moment if it is the fullest one so far."""
-        host = self.now[OWNERS.index("pinned_host")]
+        host = self.now[CATEGORIES.index("pinned_host")]
         total = sum(self.now) - host
         fuller = total > self.most
         if np.any(fuller):
@@ -85,7 +95,7 @@ class _Walk:
                 self.allocate(index, -1)
 
     def _replace(
-        self, step: Step, index: int, alive: set[int], last: dict[int, int], position: int
+        self, step: Operation, index: int, alive: set[int], last: dict[int, int], position: int
     ) -> None:
         """Free a dying buffer that the new one is written over."""
         for old in step.over:

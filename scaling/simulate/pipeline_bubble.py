@@ -11,19 +11,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from scaling.models.pipeline.schedule import Ticks
-from scaling.program.ir import Block, Branch, Collective, Loop, Number, Program, Step, bodies, steps
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Collective,
+    Loop,
+    Number,
+    Operation,
+    Program,
+    bodies,
+    operations,
+)
 
 STAGE = "stage"  # the mesh axis
 
 
-def with_idle_ticks(program: Program, ticks: Ticks) -> Program:
+def mark_bubbles(program: Program, ticks: Ticks) -> Program:
     """The program with its loops over ticks marked: `Loop.idle` of their trips are idle."""
     if ticks.stages == 1:
         return program
     return replace(program, schedule=_marked(program.schedule, ticks))
 
 
-def idle_shares(program: Program) -> dict[str, Number]:
+def bubble_shares(program: Program) -> dict[str, Number]:
     """Of steps in loops with idle trips: the share of their runs that is idle, by name."""
     return dict(_shares(program.schedule))
 
@@ -32,24 +42,26 @@ def _marked(block: Block, ticks: Ticks) -> Block:
     return tuple(_step(step, ticks) for step in block)
 
 
-def _step(step: Step, ticks: Ticks) -> Step:
+def _step(step: Operation, ticks: Ticks) -> Operation:
     if isinstance(step, Branch):
         return replace(step, branches=tuple(_marked(b, ticks) for b in step.branches))
     if not isinstance(step, Loop):
         return step
     if step.trips == ticks.total and any(map(_hands_on, step.body)):
-        return replace(step, idle=ticks.stages - 1)
+        return replace(step, bubble_trips=ticks.stages - 1)
     return replace(step, body=_marked(step.body, ticks))
 
 
-def _hands_on(step: Step) -> bool:
+def _hands_on(step: Operation) -> bool:
     return isinstance(step, Collective) and step.kind == "permute" and step.axes == (STAGE,)
 
 
 def _shares(block: Block) -> Iterator[tuple[str, Number]]:
     for step in block:
-        if isinstance(step, Loop) and step.idle:
-            yield from ((inside.name, step.idle / step.trips) for inside, _ in steps(step.body))
+        if isinstance(step, Loop) and step.bubble_trips:
+            yield from (
+                (inside.name, step.bubble_trips / step.trips) for inside, _ in operations(step.body)
+            )
         else:
             for body in bodies(step):
                 yield from _shares(body)

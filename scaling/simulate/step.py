@@ -9,11 +9,11 @@ from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, steps
+from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, operations
 from scaling.simulate.host import dispatch_time
 from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
-from scaling.simulate.timeline import Timeline, replay
+from scaling.simulate.timeline import Timeline, run_schedule
 
 Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
 
@@ -56,7 +56,7 @@ def price(
         c.name: _collective(c, program, cluster, profile) for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
-    timeline = replay(program, times, host + dispatch_time(program, profile.dispatch), record)
+    timeline = run_schedule(program, times, host + dispatch_time(program, profile.dispatch), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 
@@ -66,8 +66,8 @@ def running(priced: Priced) -> list[Operation]:
     Not those of branches that are not taken.
     """
     found: dict[str, Operation] = {}
-    for step, calls in steps(priced.program.schedule):
-        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_step:
+    for step, calls in operations(priced.program.schedule):
+        if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_name:
             before = found[step.name][1] if step.name in found else 0
             found[step.name] = step, before + calls
     return list(found.values())
@@ -87,11 +87,11 @@ def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
 def _collective(
     collective: Collective, program: Program, cluster: Cluster, profile: Profile
 ) -> CollectiveCost:
-    groups = groups_of(collective, program.mesh)
+    groups = device_groups(collective, program.mesh)
     return collective_time(collective.kind, collective.bytes, groups, cluster, profile)
 
 
-def groups_of(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray:
+def device_groups(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray:
     """Device ids [groups, members]: along the axes, or those that the program names."""
     if collective.groups:
         return np.array(collective.groups)

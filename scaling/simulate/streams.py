@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Number, Step, Wait
+from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Number, Operation, Wait
 
 Stream = Literal["compute", "communication", "copy"]
 Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
@@ -28,7 +28,7 @@ ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far bel
 class Event:
     """One step on its stream. Seconds from the start of the training step."""
 
-    step: Step
+    step: Operation
     stream: Stream
     start: float
     end: float
@@ -42,7 +42,7 @@ class Streams:
         self.record = record
         self.free: dict[Stream, Number] = {"compute": 0.0, "communication": 0.0, "copy": 0.0}
         self.ends: dict[str, Number] = {}  # of asynchronous steps, by name
-        self.under_way: dict[str, Step] = {}
+        self.under_way: dict[str, Operation] = {}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
 
@@ -107,8 +107,8 @@ class Streams:
             if lasts is not None and left > 1:
                 self._shift(before, (left - 1) * lasts)
             left -= times
-        if np.any(loop.idle):
-            idle = (self.sum("compute") - before_all) * loop.idle / loop.trips
+        if np.any(loop.bubble_trips):
+            idle = (self.sum("compute") - before_all) * loop.bubble_trips / loop.trips
             self._add(("compute", ""), -idle)
             self._add(("bubble", ""), idle)
 
@@ -130,12 +130,12 @@ class Streams:
         self.free = _chosen([clock.free for clock in after], chosen)
         self.sums = _chosen([clock.sums for clock in after], chosen)
 
-    def _issue(self, step: Step, stream: Stream) -> Number:
+    def _issue(self, step: Operation, stream: Stream) -> Number:
         seconds = self._run(step, stream, later(self.free["compute"], self.free[stream]))
         self.under_way[step.name], self.ends[step.name] = step, self.free[stream]
         return seconds
 
-    def _run(self, step: Step, stream: Stream, start: Number) -> Number:
+    def _run(self, step: Operation, stream: Stream, start: Number) -> Number:
         seconds = self.times[step.name]
         self.free[stream] = start + seconds
         self._add(("time", step.name), seconds)

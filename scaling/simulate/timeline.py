@@ -19,7 +19,7 @@ to the step time. Times may be numpy arrays over configurations; the trip counts
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scaling.program.ir import Number, Program, plain
+from scaling.program.ir import Number, Program, as_float
 from scaling.simulate.streams import Event, Streams, later
 
 
@@ -33,8 +33,8 @@ class Timeline:
     bubble: Number
     host: Number
     hidden_communication: Number
-    by_step: Mapping[str, Number]  # name -> seconds of all its calls
-    exposed_by_step: Mapping[str, Number]  # name -> seconds that the compute stream stood still
+    by_name: Mapping[str, Number]  # name -> seconds of all its calls
+    exposed_by_name: Mapping[str, Number]  # name -> seconds that the compute stream stood still
     events: tuple[Event, ...] = ()  # where asked for
 
     @property
@@ -44,7 +44,7 @@ class Timeline:
         return busy + self.bubble + self.host
 
 
-def replay(
+def run_schedule(
     program: Program,
     times: Mapping[str, Number],
     host: Number = 0.0,
@@ -59,7 +59,7 @@ def replay(
         record: keep every event, of every iteration of every loop (for a trace); the times are
             then numbers.
     """
-    streams = Streams({name: plain(seconds) for name, seconds in times.items()}, record)
+    streams = Streams({name: as_float(seconds) for name, seconds in times.items()}, record)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     standing = sum(exposed.values(), 0.0)
@@ -68,9 +68,9 @@ def replay(
         optimizer=streams.sum("optimizer"),
         exposed_communication=standing,
         bubble=streams.sum("bubble"),
-        host=plain(host) + streams.sum("copy"),
+        host=as_float(host) + streams.sum("copy"),
         hidden_communication=later(0.0, streams.sum("communication") - standing),
-        by_step=streams.named("time"),
-        exposed_by_step=exposed,
+        by_name=streams.named("time"),
+        exposed_by_name=exposed,
         events=tuple(streams.events),
     )

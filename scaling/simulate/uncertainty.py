@@ -21,7 +21,7 @@ from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number
 from scaling.simulate.prediction import GRADES, Grade
-from scaling.simulate.step import Priced, groups_of, running_collectives, running_kernels
+from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
 FEWEST = 3  # measurements below which a line through them says nothing about its error
@@ -39,7 +39,7 @@ UNMEASURED = FACTOR * 0.15
 
 
 @dataclass(frozen=True)
-class Share:
+class PricedShare:
     """Seconds of the step that one kernel, or waiting for one collective, takes."""
 
     step: Kernel | Collective
@@ -51,7 +51,7 @@ class Share:
 def grade(priced: Priced) -> Grade:
     """That of the weakest evidence which prices a noticeable part of the step."""
     seconds: dict[tuple[Evidence, Grade], Number] = {}
-    for share in shares(priced):
+    for share in priced_shares(priced):
         key = share.evidence, share.grade
         seconds[key] = seconds.get(key, 0.0) + share.seconds
     least = NOTICED * priced.timeline.total
@@ -63,33 +63,33 @@ def uncertainty(priced: Priced) -> Number:
     """Half the range of the step time, relative: the mean over all seconds that have evidence."""
     total: Number = 0.0
     weighted: Number = 0.0
-    for share in shares(priced):
+    for share in priced_shares(priced):
         total = total + share.seconds
         weighted = weighted + half_range(share.evidence, share.grade) * share.seconds
     return weighted / total if np.all(total) else UNMEASURED
 
 
-def shares(priced: Priced) -> Iterator[Share]:
+def priced_shares(priced: Priced) -> Iterator[PricedShare]:
     """Every part of the step that has a price; the host's is given, and left out."""
     timeline, largest = priced.timeline, _Largest(priced.profile)
     for kernel, _ in running_kernels(priced):
         if not kernel.asynchronous:
             evidence = priced.kernels[kernel.name].evidence
             found = _grade(evidence, largest.is_above_kernel(kernel))
-            yield Share(kernel, evidence, found, timeline.by_step[kernel.name])
+            yield PricedShare(kernel, evidence, found, timeline.by_name[kernel.name])
     for collective, _ in running_collectives(priced):
         known = priced.collectives[collective.name].evidence
-        if known is not None and collective.name in timeline.exposed_by_step:
+        if known is not None and collective.name in timeline.exposed_by_name:
             above = largest.is_above_collective(collective)
             found = _grade(known, above or is_of_another_shape(collective, priced))
-            yield Share(collective, known, found, timeline.exposed_by_step[collective.name])
+            yield PricedShare(collective, known, found, timeline.exposed_by_name[collective.name])
 
 
 def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
     """Whether it is priced by a measured line of another number of ranks, or of groups at once."""
     if priced.collectives[collective.name].algorithm != "measured":
         return False  # priced link by link, which says how many devices share each
-    count, ranks = groups_of(collective, priced.program.mesh).shape
+    count, ranks = device_groups(collective, priced.program.mesh).shape
     fits = priced.profile.collectives
     return (collective.kind, ranks, count) not in {(f.kind, f.ranks, f.groups) for f in fits}
 

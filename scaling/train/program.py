@@ -17,9 +17,9 @@ from scaling.parallelism.checks import check_trainable
 from scaling.parallelism.pipeline import ticks_of
 from scaling.parallelism.rules import rules_for
 from scaling.program.ir import Program
-from scaling.program.versions import settings, versions
+from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
-from scaling.simulate.pipeline_bubble import with_idle_ticks
+from scaling.simulate.pipeline_bubble import mark_bubbles
 
 if TYPE_CHECKING:
     import jax
@@ -55,7 +55,9 @@ def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
     """Of all that decides the program; the mesh as pairs, for the order of its axes decides too."""
     data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
     sizes = list(shape.sizes.items())
-    what = json.dumps([data, sizes, estimates, versions(), settings()], sort_keys=True)
+    what = json.dumps(
+        [data, sizes, estimates, compiler_versions(), compiler_settings()], sort_keys=True
+    )
     chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
     return cache.key_of(what, chip, f"{cluster.devices_per_node}")
 
@@ -78,7 +80,7 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
         )
     step = jitted_step(run.train, optimizer)
     program, text = program_and_text(step, arguments, cluster, run.name, estimates)
-    return with_idle_ticks(program, ticks_of(run, shape)), text
+    return mark_bubbles(program, ticks_of(run, shape)), text
 
 
 def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":

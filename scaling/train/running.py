@@ -18,10 +18,10 @@ from scaling.parallelism.pipeline import ticks_of
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.simulate.pipeline_bubble import with_idle_ticks
-from scaling.simulate.predict import Prediction, predict
+from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.resolve import HOST, profile_for, target
 from scaling.simulate.step import Priced, price
+from scaling.simulate.summary import Prediction, summarize
 
 
 def predict_compiled(
@@ -46,9 +46,9 @@ def predict_compiled(
         profile, doubts = profile_for(cluster, None)
     program = program_of(step, mesh, run.name)
     if run.mesh is not None:
-        program = with_idle_ticks(program, ticks_of(run, run.mesh))
+        program = mark_bubbles(program, ticks_of(run, run.mesh))
     priced = price(program, cluster, profile)
-    return priced, predict(priced, run, doubts=doubts)
+    return priced, summarize(priced, run, warnings=doubts)
 
 
 def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:

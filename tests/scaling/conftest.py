@@ -98,8 +98,8 @@ def hand_step() -> Program:
         Kernel("adam.1", Origin("optimizer"), reads=(0, 1), writes=(0, 1), bytes=1e9),
     )  # fmt: skip
     buffers = (
-        Buffer("weights", 3e9, "parameters", lasting=True),
-        Buffer("moments", 6e9, "optimizer_state", lasting=True),
+        Buffer("weights", 3e9, "parameters", persistent=True),
+        Buffer("moments", 6e9, "optimizer_state", persistent=True),
         Buffer("hidden", 2e9, "activations"),
         Buffer("normed", 1e9, "temporary"),
     )

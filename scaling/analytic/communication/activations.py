@@ -5,7 +5,7 @@ gradients of vectors. Lines of `scaling.analytic.communication.table`.
 from collections.abc import Iterator
 
 from scaling.analytic.communication.pipeline import sums_again
-from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
+from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
 from scaling.models.attention_kernels.zigzag import seen_rows, walks, window_reach
@@ -15,7 +15,7 @@ from scaling.program.ir import CollectiveKind
 KEYS = "keys and values"  # `what` of their lines
 
 
-def stream(step: Asked) -> Iterator[Line]:
+def stream(step: StepSizes) -> Iterator[Transfer]:
     """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
     passes, M = step.passes(step.config.n_layers), step.microbatches
     again = 1 if step.run.remat != "none" else 0
@@ -38,17 +38,17 @@ def stream(step: Asked) -> Iterator[Line]:
         if step.sequence_parallel:
             kinds = {"reduce-scatter": sums, "all-gather": gathers}
         for kind, calls in kinds.items() if bytes_ else ():
-            yield Line(step.over("tensor"), kind, bytes_, calls, what)
+            yield Transfer(step.over("tensor"), kind, bytes_, calls, what)
 
 
-def _kept(step: Asked) -> int:
+def _kept(step: StepSizes) -> int:
     """Of a token's latents those that are not gathered to recompute a layer: the rotated part of
     its keys, which are kept."""
     mla = step.config.mla
     return mla.qk_rope_head_dim if mla and step.run.remat == "selective" else 0
 
 
-def keys(step: Asked) -> Iterator[Line]:
+def keys(step: StepSizes) -> Iterator[Transfer]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
     chunk = run.batch.seq_len // (2 * C)
@@ -59,20 +59,20 @@ def keys(step: Asked) -> Iterator[Line]:
     calls, axes = step.passes(config.n_layers), step.over("context")
     if run.context.method == "ring":
         again = hops - sum(map(bool, ways)) if run.remat == "full" else 0
-        yield Line(axes, "permute", kv, calls * ((3 + step.again) * hops + again), KEYS)
+        yield Transfer(axes, "permute", kv, calls * ((3 + step.again) * hops + again), KEYS)
     elif hops:
-        yield Line(axes, "all-gather", C * kv, calls * (2 + step.again), KEYS)
-        yield Line(axes, "reduce-scatter", C * kv, calls, KEYS)
+        yield Transfer(axes, "all-gather", C * kv, calls * (2 + step.again), KEYS)
+        yield Transfer(axes, "reduce-scatter", C * kv, calls, KEYS)
 
 
-def statistics(step: Asked) -> Iterator[Line]:
+def statistics(step: StepSizes) -> Iterator[Transfer]:
     """Of the loss, each one float32 per token: maximum, normaliser, target."""
     calls = 3 * step.microbatches if step.cut_vocabulary else 0
     size = step.tokens / step.shape.stage * FLOAT32
-    yield Line(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
+    yield Transfer(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
 
 
-def vectors(step: Asked) -> Iterator[Line]:
+def vectors(step: StepSizes) -> Iterator[Transfer]:
     """Gradients of norms and biases, float32, in each microbatch; those of a layer together."""
     config, M = step.config, step.microbatches
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
@@ -88,9 +88,9 @@ def vectors(step: Asked) -> Iterator[Line]:
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for axes, size in layer.items():
         passes = step.passes(config.n_layers)
-        yield Line(axes, "all-reduce", size, passes, "vectors of a layer")
+        yield Transfer(axes, "all-reduce", size, passes, "vectors of a layer")
     met = step.over(*cut_by, "stage", *(("tensor",) if step.sequence_parallel else ()))
-    yield Line(met, "all-reduce", norm * FLOAT32, M, "final norm")
+    yield Transfer(met, "all-reduce", norm * FLOAT32, M, "final norm")
 
 
 def _inner_outputs(config: ModelConfig) -> int:

@@ -28,7 +28,7 @@ gradients of weights are summed over tensor instead.
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.transfers import FLOAT32, INT32, Asked, Line
+from scaling.analytic.communication.transfers import FLOAT32, INT32, StepSizes, Transfer
 from scaling.analytic.communication.weights import shards
 from scaling.analytic.communication.zero import gathers_once, zero_1_lines
 from scaling.meshes.rules import REPLICAS
@@ -51,7 +51,7 @@ BUFFERS = "empty rows of the experts' buffers are multiplied too"
 EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
 
 
-def expert_lines(step: Asked) -> Iterator[Line]:
+def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the layers with experts; none for a dense model."""
     if n_moe_layers(step.config):
         yield from _weights(step)
@@ -85,7 +85,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
 
 
-def _weights(step: Asked) -> Iterator[Line]:
+def _weights(step: StepSizes) -> Iterator[Transfer]:
     """Matrices: gathered twice, their gradients scattered and summed."""
     config, layers = step.config, n_moe_layers(step.config)
     dense, latent, experts, router = _elements(config)
@@ -103,12 +103,12 @@ def _weights(step: Asked) -> Iterator[Line]:
             yield from zero_1_lines(step, what, elements, stored, passes, over_tensor, itemsize)
             yield from shards(step, what, *shard, 0, itemsize)
             continue
-        yield Line(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
-        yield Line(step.over("fsdp"), "reduce-scatter", size, passes, what)
+        yield Transfer(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
+        yield Transfer(step.over("fsdp"), "reduce-scatter", size, passes, what)
         yield from shards(step, what, *shard, over_tensor * passes, itemsize)
 
 
-def _exchange(step: Asked) -> Iterator[Line]:
+def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
     moe, D = step.config.moe, step.config.d_model
     assert moe is not None
@@ -116,34 +116,36 @@ def _exchange(step: Asked) -> Iterator[Line]:
     calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over = step.over("expert")
     sent = 4 + _recomputed(step) + 2 * step.again  # out and back again, in a tick
-    yield Line(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
-    yield Line(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
+    yield Transfer(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
+    yield Transfer(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
     if moe.capacity_factor is None:
-        yield Line(
+        yield Transfer(
             over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
         )
 
 
-def _choices(step: Asked) -> Iterator[Line]:
+def _choices(step: StepSizes) -> Iterator[Transfer]:
     """What the router says of each token, and of all of them."""
     moe = step.config.moe
     assert moe is not None
     calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
     over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
     if step.sequence_parallel:
-        yield Line(over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens")
-        yield Line(over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens")
-        yield Line(over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens")
+        yield Transfer(
+            over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens"
+        )
+        yield Transfer(over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens")
+        yield Transfer(over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens")
     else:
-        yield Line(over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens")
+        yield Transfer(over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens")
     cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    yield Line(
+    yield Transfer(
         step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
     )
 
 
-def _recomputed(step: Asked) -> int:
+def _recomputed(step: StepSizes) -> int:
     """How often a layer's exchange is computed again, by its remat."""
     return int(step.run.remat != "none")
 

@@ -18,7 +18,7 @@ steps, a number per matrix, are left out.
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
+from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.activations import BYTES
 from scaling.models.accounting.layer_stacks import Stack, stacks
@@ -27,12 +27,12 @@ from scaling.parallelism.rules import rules_for
 from scaling.run import Run
 
 
-def optimizer_lines(step: Asked) -> Iterator[Line]:
+def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the optimiser."""
     return optimizer_calls(step.run, step.shape, step.config)
 
 
-def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
+def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
     """The table above, line by line.
 
     Args:
@@ -46,7 +46,7 @@ def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator
         yield from _adafactor(run, shape, config)
 
 
-def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
+def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
     for stack in stacks(config):
         axes = ("tensor", "fsdp") if stack.cut else ("fsdp",)
         devices = shape.size(axes)
@@ -54,10 +54,10 @@ def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
         part = layers * _experts(stack, shape) * stack.rows * stack.columns / devices
         for axis in axes:
             size = part * BYTES[run.precision.between]
-            yield Line(_over(axis, shape), "all-to-all", size, 2, f"momentum of {stack.name}")
+            yield Transfer(_over(axis, shape), "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
-def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line]:
+def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
     vocab = bool(rules_for(run, shape).axes("vocab"))
     table = lambda name, rows, cut: Stack(name, 1, None, config.d_model, rows, cut)
     tables = [table("token table", config.vocab_size, vocab)]
@@ -71,14 +71,14 @@ def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Line
         yield from _means(stack, 1, shape)
 
 
-def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Line]:
+def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Transfer]:
     """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
     matrices = layers * _experts(stack, shape)
     rows, columns = stack.rows / shape.fsdp, stack.columns / (shape.tensor if stack.cut else 1)
     over = _over("tensor", shape) if stack.cut else ""
-    yield Line(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
+    yield Transfer(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
     over = _over("fsdp", shape)
-    yield Line(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")
+    yield Transfer(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")
 
 
 def _experts(stack: Stack, shape: MeshShape) -> float:

@@ -28,7 +28,7 @@ is one layer nothing is computed again beside remat "full", and without that not
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.transfers import Asked, Line
+from scaling.analytic.communication.transfers import StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops
 from scaling.models.accounting.matrices import n_dense_layers
@@ -36,18 +36,18 @@ from scaling.parallelism.pipeline import computes_again, ticks_of
 from scaling.run import Run
 
 
-def stage_lines(step: Asked) -> Iterator[Line]:
+def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the pipeline; without one they move nothing."""
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream /= step.shape.tensor if step.sequence_parallel else 1
-    yield Line(over, "permute", stream, 2 * step.ticks.total, "stream between stages")
+    yield Transfer(over, "permute", stream, 2 * step.ticks.total, "stream between stages")
     all_ = step.microbatches * stream
-    yield Line(over, "reduce-scatter", all_, 1, "stream of the last stage")
-    yield Line(over, "all-gather", all_, 1, "stream of the last stage")
+    yield Transfer(over, "reduce-scatter", all_, 1, "stream of the last stage")
+    yield Transfer(over, "all-gather", all_, 1, "stream of the last stage")
 
 
-def matrices_again(step: Asked, elements: float) -> tuple[float, float]:
+def matrices_again(step: StepSizes, elements: float) -> tuple[float, float]:
     """Bytes and calls of the gathers of a layer's matrices in ticks that are computed again.
 
     Args:
@@ -58,7 +58,7 @@ def matrices_again(step: Asked, elements: float) -> tuple[float, float]:
     return (elements - spared) * step.itemsize, calls
 
 
-def sums_again(step: Asked) -> int:
+def sums_again(step: StepSizes) -> int:
     """Sums over tensor of a layer in a tick that is computed again: of attention and MLP."""
     return step.again * (2 - _is_one_layer(step))
 
@@ -82,6 +82,6 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
 
 
-def _is_one_layer(step: Asked) -> bool:
+def _is_one_layer(step: StepSizes) -> bool:
     """Whether a part is a single layer."""
     return step.config.n_layers == step.ticks.stages * step.ticks.rounds

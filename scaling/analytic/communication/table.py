@@ -68,11 +68,11 @@ vectors of small models) cost latency rather than bandwidth and are left out.
 """
 
 from scaling.analytic.communication.activations import keys, statistics, stream, vectors
-from scaling.analytic.communication.experts import expert_lines
-from scaling.analytic.communication.optimizer import optimizer_lines
-from scaling.analytic.communication.pipeline import stage_lines
-from scaling.analytic.communication.transfers import Asked, Line
-from scaling.analytic.communication.weights import weight_lines
+from scaling.analytic.communication.experts import expert_transfers
+from scaling.analytic.communication.optimizer import optimizer_transfers
+from scaling.analytic.communication.pipeline import pipeline_transfers
+from scaling.analytic.communication.transfers import StepSizes, Transfer
+from scaling.analytic.communication.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import with_positions
 from scaling.parallelism.checks import check_trainable
@@ -81,14 +81,14 @@ from scaling.run import Run
 
 SMALLEST = 64 * 1024  # bytes of one call
 PARTS = (
-    *(weight_lines, stream, keys, statistics, vectors),
-    *(expert_lines, stage_lines, optimizer_lines),
+    *(weight_transfers, stream, keys, statistics, vectors),
+    *(expert_transfers, pipeline_transfers, optimizer_transfers),
 )
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
 
 
-def expected(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
+def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
     """Bytes per step and device that `run` has to move on the mesh `shape`.
 
     Args:
@@ -104,17 +104,17 @@ def expected(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
         InputError: what the trainer cannot run, sizes that the mesh does not divide.
     """
     table: Table = {}
-    for line in expected_lines(run, shape):
+    for line in expected_transfers(run, shape):
         if line.axes and line.bytes >= smallest and line.bytes * line.calls:
             key = line.axes, line.kind
             table[key] = table.get(key, 0.0) + line.bytes * line.calls
     return table
 
 
-def expected_lines(run: Run, shape: MeshShape) -> tuple[Line, ...]:
+def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
     """The table line by line, those that move nothing included; see `expected`."""
     check_trainable(run, shape)
-    step = Asked(
+    step = StepSizes(
         run,
         shape,
         with_positions(run.model, run.batch.seq_len),

@@ -15,7 +15,7 @@ FLOAT32 = INT32 = BYTES["fp32"]
 
 
 @dataclass(frozen=True)
-class Line:
+class Transfer:
     """One line of the table: equal calls."""
 
     axes: str  # of more than one device, joined by + in mesh order; "": moves nothing
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepSizes:
     """What the lines are made from."""
 
     run: Run

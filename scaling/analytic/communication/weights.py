@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from scaling.analytic.communication.pipeline import matrices_again
-from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
+from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.analytic.communication.zero import gathers_once, zero_1_lines
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import (
@@ -19,7 +19,7 @@ TABLES = "token table and head"  # `what` of their lines
 LATENT = "matrices of a layer that make latents"
 
 
-def weight_lines(step: Asked) -> Iterator[Line]:
+def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
     layers, M = n_dense_layers(step.config), step.microbatches
     matrices, latent, vocabulary, positions = _elements(step)
@@ -30,7 +30,7 @@ def weight_lines(step: Asked) -> Iterator[Line]:
     tables, looked_up = (*REPLICAS, "stage"), 1 if step.shape.stage > 1 else M
     if not gathers_once(step):
         again = matrices_again(step, matrices + latent)
-        yield Line(step.over("fsdp"), "all-gather", *again, MATRICES)
+        yield Transfer(step.over("fsdp"), "all-gather", *again, MATRICES)
     for what, elements, gathers, scatters, sums, replicas, over_tensor in (
         (MATRICES, matrices, 2 * passes, passes, stored, REPLICAS, 0),
         (LATENT, latent, 2 * passes, passes, stored, REPLICAS, parallel * passes),
@@ -42,20 +42,20 @@ def weight_lines(step: Asked) -> Iterator[Line]:
             yield from zero_1_lines(step, what, elements, sums, scatters, bool(over_tensor))
             yield from shards(step, what, shard, sums, replicas, 0)
             continue
-        yield Line(step.over("fsdp"), "all-gather", size, gathers, what)
-        yield Line(step.over("fsdp"), "reduce-scatter", size, scatters, what)
+        yield Transfer(step.over("fsdp"), "all-gather", size, gathers, what)
+        yield Transfer(step.over("fsdp"), "reduce-scatter", size, scatters, what)
         yield from shards(step, what, shard, sums, replicas, over_tensor)
 
 
 def shards(
-    step: Asked,
+    step: StepSizes,
     what: str,
     elements: float,
     stored: float,
     replicas: tuple[str, ...],
     over_tensor: float,
     itemsize: int | None = None,
-) -> Iterator[Line]:
+) -> Iterator[Transfer]:
     """Shards of the gradients of `stored` equal weights, summed over replicas once per step.
 
     Args:
@@ -66,14 +66,14 @@ def shards(
     size = elements * (itemsize or step.itemsize)
     if step.microbatches == 1 and step.shape.stage == 1:
         axes = step.over(*replicas, "tensor") if over_tensor else step.over(*replicas)
-        yield Line(axes, "all-reduce", size, stored, what)
+        yield Transfer(axes, "all-reduce", size, stored, what)
         return
-    yield Line(step.over(*replicas), "all-reduce", elements * FLOAT32, stored, what)
+    yield Transfer(step.over(*replicas), "all-reduce", elements * FLOAT32, stored, what)
     if over_tensor:
-        yield Line(step.over("tensor"), "all-reduce", size, over_tensor, what)
+        yield Transfer(step.over("tensor"), "all-reduce", size, over_tensor, what)
 
 
-def _elements(step: Asked) -> tuple[float, float, float, float]:
+def _elements(step: StepSizes) -> tuple[float, float, float, float]:
     """W of the table without the matrices that make latents, these, E and P."""
     config, tensor = step.config, step.shape.tensor
     count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())

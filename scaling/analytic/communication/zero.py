@@ -15,23 +15,23 @@ replicas as in stage 3.
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.transfers import FLOAT32, Asked, Line
+from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 
 
-def gathers_once(step: Asked) -> bool:
+def gathers_once(step: StepSizes) -> bool:
     """True if a step all-gathers its weights once (ZeRO stage 1), not for each product."""
     return step.shape.fsdp > 1 and step.run.sharding.zero_stage == 1
 
 
 def zero_1_lines(
-    step: Asked,
+    step: StepSizes,
     what: str,
     elements: float,
     stored: float,
     uses: float,
     over_tensor: bool,
     itemsize: int | None = None,
-) -> Iterator[Line]:
+) -> Iterator[Transfer]:
     """The table above for `stored` equal weights.
 
     Args:
@@ -41,8 +41,8 @@ def zero_1_lines(
         itemsize: bytes of an element; None: those of the compute format.
     """
     fsdp, size = step.over("fsdp"), elements * (itemsize or step.itemsize)
-    yield Line(fsdp, "all-gather", size, stored, what)
+    yield Transfer(fsdp, "all-gather", size, stored, what)
     if over_tensor:
-        yield Line(step.over("tensor"), "all-reduce", size, uses, what)
+        yield Transfer(step.over("tensor"), "all-reduce", size, uses, what)
     is_sum = step.shape.stage > 1 or step.microbatches > 1
-    yield Line(fsdp, "reduce-scatter", elements * FLOAT32 if is_sum else size, stored, what)
+    yield Transfer(fsdp, "reduce-scatter", elements * FLOAT32 if is_sum else size, stored, what)

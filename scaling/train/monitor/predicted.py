@@ -2,8 +2,8 @@
 
 from scaling.hlo.parse import UnknownHlo
 from scaling.meshes.errors import InputError
-from scaling.simulate.predict import Prediction
 from scaling.simulate.step import Priced
+from scaling.simulate.summary import Prediction
 from scaling.train.prepare import Plan, Programs
 from scaling.train.running import predict_compiled
 

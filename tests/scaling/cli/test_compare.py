@@ -11,8 +11,8 @@ from scaling.compare.recorded import RecordedEvent
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.run import save_run
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {
@@ -31,7 +31,7 @@ def folder(tmp_path, hand_step, toy):
     priced = price(hand_step, H100, profile_of(H100.accelerator))
     place = tmp_path / "run"
     run = toy(mesh={"fsdp": 4, "tensor": 2})
-    write_prediction(place, run, priced, predict(priced))
+    write_prediction(place, run, priced, summarize(priced))
     save_run(run, place / "run.json")
     (place / "measured.json").write_text(json.dumps(MEASURED))
     return place

@@ -17,8 +17,8 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import profile_of
 from scaling.run import save_run
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 from scaling.train.monitor import predicted
 
 H100 = catalog.load("dgx-h100")
@@ -27,7 +27,7 @@ H100 = catalog.load("dgx-h100")
 @pytest.fixture
 def made(hand_step):
     priced = price(hand_step, H100, profile_of(H100.accelerator))
-    return priced, predict(priced)
+    return priced, summarize(priced)
 
 
 def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT, buffer_flops
-from scaling.analytic.communication.table import SMALLEST, Table, expected
-from scaling.compare.audit import PRODUCTS, surprises
+from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
+from scaling.compare.audit import PRODUCTS, audit
 from scaling.compare.known_causes import JOINED, NO_MEMORY, NOT_EXPLAINED, ONCE, UNNAMED
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -21,7 +21,7 @@ from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.presets import preset
 from scaling.profiles.io import ideal
-from scaling.program.ir import Branch, Collective, Kernel, Program, Step
+from scaling.program.ir import Branch, Collective, Kernel, Operation, Program
 from scaling.run import Batch, Precision, Run, Sharding
 from scaling.simulate.step import Priced, price
 
@@ -53,13 +53,13 @@ def products(run: Run, shape: MeshShape = SHAPE) -> Kernel:
     )
 
 
-def priced(steps: Iterable[Step], shape: MeshShape = SHAPE) -> Priced:
+def priced(steps: Iterable[Operation], shape: MeshShape = SHAPE) -> Priced:
     return price(Program("toy", "compiled", shape.sizes, tuple(steps)), H100, ideal())
 
 
 def found_in(table: Table, run: Run = RUN, shape: MeshShape = SHAPE) -> list:
     """The surprises of a program with this traffic and the products that are asked for."""
-    return surprises(priced([*calls_of(table), products(run, shape)], shape), run, shape)
+    return audit(priced([*calls_of(table), products(run, shape)], shape), run, shape)
 
 
 def time_of(axes: str, kind: str, n: float) -> float:
@@ -68,12 +68,12 @@ def time_of(axes: str, kind: str, n: float) -> float:
 
 
 def test_a_program_that_does_what_was_asked_has_no_surprise() -> None:
-    assert found_in(expected(RUN, SHAPE)) == []
+    assert found_in(expected_bytes(RUN, SHAPE)) == []
 
 
-@given(st.sampled_from(sorted(expected(RUN, SHAPE))), FACTORS)
+@given(st.sampled_from(sorted(expected_bytes(RUN, SHAPE))), FACTORS)
 def test_every_entry_is_held_to_one_percent(key: tuple[str, str], factor: float) -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     asked, table[key] = table[key], factor * table[key]
     (surprise,) = found_in(table)
     assert (surprise.axes, surprise.kind, surprise.reason) == (*key, NOT_EXPLAINED)
@@ -84,7 +84,7 @@ def test_every_entry_is_held_to_one_percent(key: tuple[str, str], factor: float)
 
 
 def test_gathering_twice_costs_the_time_of_one_gather() -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     asked = table[GATHER]
     (surprise,) = found_in({**table, GATHER: 2 * asked})
     assert (surprise.expected, surprise.found, surprise.calls) == (asked, 2 * asked, 1)
@@ -93,7 +93,7 @@ def test_gathering_twice_costs_the_time_of_one_gather() -> None:
 
 
 def test_a_missing_collective_saves_its_time() -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     asked = table.pop(SUM)
     (surprise,) = found_in(table)
     assert (surprise.found, surprise.calls, surprise.lines) == (0, 0, ())
@@ -101,31 +101,35 @@ def test_a_missing_collective_saves_its_time() -> None:
 
 
 def test_a_collective_that_nobody_asked_for_is_told_with_its_line() -> None:
-    steps = [*calls_of(expected(RUN, SHAPE)), call("data+fsdp", "all-to-all", 1e6), products(RUN)]
-    (surprise,) = surprises(priced(steps), RUN, SHAPE)
+    steps = [
+        *calls_of(expected_bytes(RUN, SHAPE)),
+        call("data+fsdp", "all-to-all", 1e6),
+        products(RUN),
+    ]
+    (surprise,) = audit(priced(steps), RUN, SHAPE)
     assert (surprise.axes, surprise.kind, surprise.expected) == ("data+fsdp", "all-to-all", 0)
     assert surprise.lines == ("%all-to-all.data+fsdp =",)
 
 
 def test_cutting_a_call_into_small_ones_is_no_surprise() -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     asked = table.pop(SUM)
     count = int(asked // SMALLEST) + 1
     small = [call(*SUM, asked / count, f"sum.{i}") for i in range(count)]
     steps = [*calls_of(table), *small, products(RUN)]
-    assert surprises(priced(steps), RUN, SHAPE) == []
+    assert audit(priced(steps), RUN, SHAPE) == []
 
 
 def test_scalars_and_groups_of_one_are_no_surprise() -> None:
     extra = [call("data+fsdp", "all-reduce", 4), call("", "all-reduce", 1e9)]
-    steps = [*calls_of(expected(RUN, SHAPE)), *extra, products(RUN)]
-    assert surprises(priced(steps), RUN, SHAPE) == []
+    steps = [*calls_of(expected_bytes(RUN, SHAPE)), *extra, products(RUN)]
+    assert audit(priced(steps), RUN, SHAPE) == []
 
 
 def test_groups_of_no_mesh_axes_are_named() -> None:
     odd = replace(call("", "all-gather", 1e8, "odd"), groups=((0, 1, 2), (3, 4, 5)))
-    steps = [*calls_of(expected(RUN, SHAPE)), odd, products(RUN)]
-    (surprise,) = surprises(priced(steps), RUN, SHAPE)
+    steps = [*calls_of(expected_bytes(RUN, SHAPE)), odd, products(RUN)]
+    (surprise,) = audit(priced(steps), RUN, SHAPE)
     assert (surprise.reason, surprise.found, surprise.lines) == (UNNAMED, 1e8, ("%odd =",))
     assert surprise.seconds > 0
     assert str(surprise).startswith("all-gather: 100 MB per step instead of 0 B, which costs ")
@@ -134,8 +138,8 @@ def test_groups_of_no_mesh_axes_are_named() -> None:
 def test_a_permute_that_keeps_its_pairs_has_axes_and_is_named_once() -> None:
     pairs = tuple((i, (i + 4) % 8) for i in range(8))
     far = replace(call("data+fsdp", "permute", 1e8, "far"), groups=pairs)
-    (surprise,) = surprises(
-        priced([*calls_of(expected(RUN, SHAPE)), far, products(RUN)]), RUN, SHAPE
+    (surprise,) = audit(
+        priced([*calls_of(expected_bytes(RUN, SHAPE)), far, products(RUN)]), RUN, SHAPE
     )
     assert (surprise.axes, surprise.reason) == ("data+fsdp", NOT_EXPLAINED)
 
@@ -144,28 +148,28 @@ def test_a_branch_that_is_not_taken_does_nothing() -> None:
     other = replace(products(RUN), name="other", flops=1e6)
     sent = call("data+fsdp", "all-to-all", 1e8, "sent")
     odd = replace(call("", "all-gather", 1e8, "odd"), groups=((0, 1, 2), (3, 4, 5)))
-    taken = tuple([*calls_of(expected(RUN, SHAPE)), products(RUN)])
+    taken = tuple([*calls_of(expected_bytes(RUN, SHAPE)), products(RUN)])
     branch = Branch("either", branches=(taken, (other,)))
-    assert surprises(priced([branch]), RUN, SHAPE) == []
+    assert audit(priced([branch]), RUN, SHAPE) == []
     long = (replace(products(RUN), name="long", flops=1e18),)
     branch = Branch("either", branches=((sent, odd), long))
     found = priced([branch, *taken])
-    assert [s.kind for s in surprises(found, RUN, SHAPE)] == [PRODUCTS]
+    assert [s.kind for s in audit(found, RUN, SHAPE)] == [PRODUCTS]
 
 
 def test_a_step_that_is_called_twice_is_timed_once() -> None:
     needed = replace(products(RUN), name="half.remat", flops=products(RUN).flops)
-    found = priced([*calls_of(expected(RUN, SHAPE)), needed, needed])
-    (surprise,) = surprises(found, RUN, SHAPE)
+    found = priced([*calls_of(expected_bytes(RUN, SHAPE)), needed, needed])
+    (surprise,) = audit(found, RUN, SHAPE)
     assert surprise.found == pytest.approx(2 * surprise.expected) and surprise.calls == 2
-    assert surprise.seconds == pytest.approx(found.timeline.by_step["half.remat"])
+    assert surprise.seconds == pytest.approx(found.timeline.by_name["half.remat"])
 
 
 def test_products_that_the_compiler_repeats_cost_their_time() -> None:
     needed = products(RUN)
     again = replace(needed, name="gemm.remat2", flops=needed.flops / 2)
-    program = priced([*calls_of(expected(RUN, SHAPE)), needed, again])
-    (surprise,) = surprises(program, RUN, SHAPE)
+    program = priced([*calls_of(expected_bytes(RUN, SHAPE)), needed, again])
+    (surprise,) = audit(program, RUN, SHAPE)
     assert (surprise.kind, surprise.reason) == (PRODUCTS, NO_MEMORY)
     assert surprise.found == pytest.approx(1.5 * surprise.expected)
     assert surprise.seconds == pytest.approx(program.kernels["gemm.remat2"].time)
@@ -175,7 +179,7 @@ def test_products_that_the_compiler_repeats_cost_their_time() -> None:
 
 def test_other_products_than_the_models_are_not_explained() -> None:
     fewer = replace(products(RUN), flops=products(RUN).flops / 2)
-    (surprise,) = surprises(priced([*calls_of(expected(RUN, SHAPE)), fewer]), RUN, SHAPE)
+    (surprise,) = audit(priced([*calls_of(expected_bytes(RUN, SHAPE)), fewer]), RUN, SHAPE)
     assert (surprise.kind, surprise.reason, surprise.lines) == (PRODUCTS, NOT_EXPLAINED, ())
     assert surprise.seconds < 0
 
@@ -187,8 +191,8 @@ def test_flash_attention_is_credited_with_the_products_of_its_kernel() -> None:
     full = train_flops(MODEL, 16, 512, "full").groups["attention"] / SHAPE.devices
     matrices = replace(products(run), flops=products(run).flops - full)
     core = Kernel("fmha", kind="attention", flops=none * (2 + 5 / 2), dtype="bf16", dims=(1,) * 5)
-    program = priced([*calls_of(expected(run, SHAPE)), matrices, core])
-    assert surprises(program, run, SHAPE) == []
+    program = priced([*calls_of(expected_bytes(run, SHAPE)), matrices, core])
+    assert audit(program, run, SHAPE) == []
 
 
 def test_a_whole_vocabulary_is_multiplied_on_every_tensor_device() -> None:
@@ -199,7 +203,7 @@ def test_a_whole_vocabulary_is_multiplied_on_every_tensor_device() -> None:
     needed = products(run, shape)
     head = 3 * 2 * 16 * 512 * 512 * 32_001 / shape.devices
     once, twice = (
-        surprises(priced([*calls_of(expected(run, shape)), kernel], shape), run, shape)
+        audit(priced([*calls_of(expected_bytes(run, shape)), kernel], shape), run, shape)
         for kernel in (needed, replace(needed, flops=needed.flops + head))
     )
     assert [s.kind for s in once] == [PRODUCTS] and twice == []
@@ -207,7 +211,7 @@ def test_a_whole_vocabulary_is_multiplied_on_every_tensor_device() -> None:
 
 def test_a_tied_table_that_is_summed_in_float32_is_recognised() -> None:
     run = replace(RUN, model=replace(MODEL, tied_embeddings=True))
-    table = expected(run, SHAPE)
+    table = expected_bytes(run, SHAPE)
     table[SUM] += 2 * 32_000 * 512 / 4  # two bytes more for each element of the shard
     (surprise,) = found_in(table, run)
     assert (surprise.reason, surprise.seconds > 0) == (JOINED, True)
@@ -219,7 +223,7 @@ def test_a_sum_outside_the_loop_over_microbatches_is_recognised() -> None:
     model = preset("gpt2-124m")  # whose vocabulary two devices do not divide
     run = replace(RUN, model=model, batch=Batch(64, 512, 4))
     shape = MeshShape(fsdp=4, tensor=2)
-    table = expected(run, shape)
+    table = expected_bytes(run, shape)
     table["tensor", "all-reduce"] /= 4
     (surprise,) = found_in(table, run, shape)
     assert (surprise.reason, surprise.seconds < 0) == (ONCE, True)
@@ -228,19 +232,19 @@ def test_a_sum_outside_the_loop_over_microbatches_is_recognised() -> None:
 
 def test_collectives_that_the_compiler_repeats_are_recognised() -> None:
     repeated = call(*GATHER, 1e8, "all-gather.7.remat")
-    steps = [*calls_of(expected(RUN, SHAPE)), repeated, products(RUN)]
-    assert [s.reason for s in surprises(priced(steps), RUN, SHAPE)] == [NO_MEMORY]
+    steps = [*calls_of(expected_bytes(RUN, SHAPE)), repeated, products(RUN)]
+    assert [s.reason for s in audit(priced(steps), RUN, SHAPE)] == [NO_MEMORY]
 
 
 def test_the_dearest_comes_first() -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     found = found_in({**table, GATHER: 1.1 * table[GATHER], SUM: 9 * table[SUM]})
     assert [(s.axes, s.kind) for s in found] == [SUM, GATHER]
     assert found[0].seconds > found[1].seconds
 
 
 def test_the_sentence_says_what_where_how_much_and_why() -> None:
-    table = expected(RUN, SHAPE)
+    table = expected_bytes(RUN, SHAPE)
     table[SUM] = 2e9
     (surprise,) = found_in(table)
     assert str(surprise).startswith(
@@ -252,17 +256,17 @@ def test_the_sentence_says_what_where_how_much_and_why() -> None:
 def test_on_cpus_sums_of_both_kinds_are_one() -> None:
     run = replace(RUN, precision=Precision(compute="fp32"))
     shape = MeshShape(data=2, fsdp=2, tensor=2)
-    table = expected(run, shape)
+    table = expected_bytes(run, shape)
     scattered = table.pop(("fsdp", "reduce-scatter"))
     table["fsdp", "all-reduce"] = scattered
     table["tensor", "all-reduce"] = 7 * table.pop(("tensor", "reduce-scatter"))
     program = priced([*calls_of(table), products(run, shape)], shape)
-    assert len(surprises(program, run, shape)) == 4
+    assert len(audit(program, run, shape)) == 4
     host = replace(program, cluster=catalog.load("host"))
-    assert surprises(host, run, shape) == []
+    assert audit(host, run, shape) == []
     table["fsdp", "all-reduce"] *= 2
     program = priced([*calls_of(table), products(run, shape)], shape)
-    (surprise,) = surprises(replace(program, cluster=host.cluster), run, shape)
+    (surprise,) = audit(replace(program, cluster=host.cluster), run, shape)
     assert (surprise.axes, surprise.kind, surprise.expected) == ("fsdp", "sum", scattered)
 
 
@@ -279,7 +283,7 @@ def compiled(tmp_path, monkeypatch):
     def compile_(run: Run, shape: MeshShape, cluster: Cluster = H100) -> list:
         program, _ = program_of_run(run, shape, cluster)
         on_h100 = price(program, H100, ideal())
-        return surprises(replace(on_h100, cluster=cluster), run, shape)
+        return audit(replace(on_h100, cluster=cluster), run, shape)
 
     return compile_
 

@@ -13,9 +13,9 @@ from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Collective, Wait
-from scaling.simulate.predict import predict
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {
@@ -48,7 +48,7 @@ def priced(hand_step):
 @pytest.fixture
 def prediction(priced):
     """As `write_prediction` writes it."""
-    return prediction_dict(predict(priced)) | {
+    return prediction_dict(summarize(priced)) | {
         "cluster": {"name": "dgx-h100", "nodes": 1, "gpus_per_node": 8},
         "mesh": {"fsdp": 4, "tensor": 2},
         "batch": {"global_batch": 8, "seq_len": 16},
@@ -74,7 +74,7 @@ def test_devices_of_this_machines_cpu_are_virtual(prediction, name, virtual):
 
 
 def test_the_document_has_the_keys_of_the_contract(prediction, priced):
-    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
     document = comparison_dict(found)
     assert {
         "name",
@@ -102,7 +102,7 @@ def test_the_step_time_has_its_spread(prediction):
 
 
 def test_without_a_recording_terms_and_collectives_are_not_measured(prediction, priced):
-    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_name)
     assert all(pair.measured is None and pair.error is None for pair in found.time.values())
     assert [c.seconds.measured for c in found.collectives] == [None, None]
     assert found.kernels == ()
@@ -113,10 +113,10 @@ def test_without_a_program_there_are_no_collectives(prediction):
 
 
 def test_instructions_are_joined_by_name(prediction, priced):
-    found = held(prediction, MEASURED, priced.program, priced.timeline.by_step, RECORDING)
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
     gather, total = found.collectives
     assert (gather.kind, gather.axis, gather.bytes) == ("all-gather", "fsdp", 2**26)
-    assert gather.seconds == Pair(priced.timeline.by_step["gather.1"], 6e-4)
+    assert gather.seconds == Pair(priced.timeline.by_name["gather.1"], 6e-4)
     assert total.seconds.measured is None  # not in the recording
     assert found.time["compute"].measured == 1e-3
 

@@ -5,15 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
-from scaling.compare.documents import ClusterFile, MeasuredFile, MemoryFile, StepTimeFile
+from scaling.compare.documents import MeasuredFile, MemoryFile, PricedCluster, StepTimeFile
 from scaling.compare.folder import read_folder, remove_prediction, write_prediction
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
 from scaling.run import save_run
-from scaling.simulate.predict import predict
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {
@@ -35,7 +35,7 @@ def priced(hand_step):
 def folder(tmp_path, priced, toy):
     run = toy(mesh={"fsdp": 4, "tensor": 2})
     save_run(run, tmp_path / "run.json")
-    write_prediction(tmp_path, run, priced, predict(priced))
+    write_prediction(tmp_path, run, priced, summarize(priced))
     (tmp_path / "measured.json").write_text(json.dumps(MEASURED))
     return tmp_path
 
@@ -54,16 +54,16 @@ def test_everything_comes_back(folder, priced, toy):
         MemoryFile(None, 12_000_000_000),
         (6, 9),
     )
-    prediction = predict(priced)
+    prediction = summarize(priced)
     assert found.prediction.step_time == prediction.step_time
     assert asdict(found.prediction.time) == asdict(prediction.time)
     assert found.prediction.memory.peak == prediction.memory.peak
-    assert found.prediction.cluster == ClusterFile("dgx-h100", 1, 8)
+    assert found.prediction.cluster == PricedCluster("dgx-h100", 1, 8)
 
 
 def test_the_written_prediction_is_the_printed_one_with_cluster_mesh_and_batch(folder, priced):
     written = json.loads((folder / "predicted.json").read_text())
-    printed = prediction_dict(predict(priced))
+    printed = prediction_dict(summarize(priced))
     assert {k: written[k] for k in printed} == json.loads(json.dumps(printed))
     assert set(written) - set(printed) == {"cluster", "mesh", "batch"}
 

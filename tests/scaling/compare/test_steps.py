@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.steps import CONTAINER, of_program, per_step, totals, union, whole_steps
+from scaling.compare.steps import (
+    CONTAINER,
+    complete_steps,
+    events_of_program,
+    per_step,
+    totals,
+    union,
+)
 from scaling.meshes.errors import InputError
 
 
@@ -80,7 +87,7 @@ def test_the_least_time_is_never_above_the_mean(durations):
 
 def test_numbered_executions_keep_the_last_ones():
     events = a_step(0, run=-5)[1:] + a_step(10, run=-4) + a_step(20, run=-3)
-    kept = whole_steps(events, 2)
+    kept = complete_steps(events, 2)
     assert {e.run for e in kept} == {-4, -3}
     assert len(kept) == 6
 
@@ -91,7 +98,7 @@ def test_what_was_recorded_of_an_earlier_step_is_cut_at_its_last_instruction(tai
     one = a_step(0) + last
     shifted = [[replace(e, start=e.start + 20 * n) for e in one] for n in (1, 2, 3)]
     events = (one[-tail - 2 :] if tail else []) + [e for step in shifted for e in step]
-    kept = whole_steps(events, 3)
+    kept = complete_steps(events, 3)
     assert len(kept) == 3 * len(one)
     assert per_step(kept, 3)["dot"].calls == 2
 
@@ -99,18 +106,18 @@ def test_what_was_recorded_of_an_earlier_step_is_cut_at_its_last_instruction(tai
 @pytest.mark.parametrize("run", [None, 4])
 def test_fewer_recorded_steps_than_asked_for_say_the_numbers(run):
     with pytest.raises(InputError, match="holds 1 steps of the program, not 2"):
-        whole_steps([event("dot", 0, 1, run=run)], 2)
+        complete_steps([event("dot", 0, 1, run=run)], 2)
 
 
 def test_the_program_is_the_module_that_spends_most_time_in_known_instructions():
     other = [replace(e, module="jit_eval") for e in a_step(50)]
-    found = of_program(a_step(0) + a_step(10) + other, {"dot", "gather"})
+    found = events_of_program(a_step(0) + a_step(10) + other, {"dot", "gather"})
     assert {e.module for e in found} == {"jit_step"}
 
 
 def test_loops_and_branches_do_not_count_beside_what_they_run():
     around = [event("while.3", 0, 900), event("cond.0.clone", 0, 9), event("call.1", 0, 9)]
-    found = of_program(a_step(0) + around, {"dot", "gather", "while.3"})
+    found = events_of_program(a_step(0) + around, {"dot", "gather", "while.3"})
     assert {e.name for e in found} == {"dot", "gather"}
 
 
@@ -120,13 +127,13 @@ def test_an_instruction_that_only_sounds_like_a_loop_is_none(name):
 
 
 def test_a_few_unknown_instructions_are_left_out():
-    found = of_program([*a_step(0), event("new_fusion.1", 20, 10)], {"dot", "gather"})
+    found = events_of_program([*a_step(0), event("new_fusion.1", 20, 10)], {"dot", "gather"})
     assert "new_fusion.1" not in {e.name for e in found}
 
 
 def test_a_profile_of_another_program_says_what_it_spends_its_time_in():
     events = [*a_step(0), event("fusion.77", 20, 12)]
     with pytest.raises(InputError, match=r"another program: .* jit_step, 48% .* fusion\.77"):
-        of_program(events, {"dot", "gather"})
+        events_of_program(events, {"dot", "gather"})
     with pytest.raises(InputError, match="0% is spent in the 1 instructions"):
-        of_program(events, {"nothing"})
+        events_of_program(events, {"nothing"})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.terms import TERMS, record_of
+from scaling.compare.terms import TERMS, read_recording
 from scaling.meshes.errors import InputError
 
 NAMES = ("dot.1", "gather.1", "norm.1", "sum.1", "adam.1")
@@ -30,7 +30,7 @@ def one_step(device=0, run=1, at=0.0):
 
 
 def test_a_step_is_parted_into_its_terms(hand_step):
-    terms = record_of(one_step(), hand_step, 1).terms
+    terms = read_recording(one_step(), hand_step, 1).terms
     assert terms == {
         "compute": 5.0,
         "optimizer": 1.0,
@@ -43,7 +43,7 @@ def test_a_step_is_parted_into_its_terms(hand_step):
 
 def test_an_asynchronous_collective_is_communication(hand_step):
     """Its Wait has the same name, and must not take its place."""
-    found = record_of(one_step(), hand_step, 1)
+    found = read_recording(one_step(), hand_step, 1)
     assert found.instructions["gather.1"].seconds == 2.0
     assert found.terms["hidden_communication"] == 2.0
 
@@ -51,7 +51,7 @@ def test_an_asynchronous_collective_is_communication(hand_step):
 def test_terms_are_the_mean_over_steps_and_devices(hand_step):
     events = [e for d in (0, 1) for r in (1, 2) for e in one_step(d, r, at=20.0 * r)]
     slow = [replace(e, duration=2.0) if e.name == "adam.1" and e.device else e for e in events]
-    terms = record_of(slow, hand_step, 2).terms
+    terms = read_recording(slow, hand_step, 2).terms
     assert terms["optimizer"] == pytest.approx(1.5)
     assert terms["compute"] == pytest.approx(5.0)
 
@@ -59,7 +59,7 @@ def test_terms_are_the_mean_over_steps_and_devices(hand_step):
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 9), st.floats(0.01, 9)), min_size=1))
 def test_the_five_terms_sum_to_the_span(hand_step, drawn):
     events = [event(*parts) for parts in drawn]
-    terms = record_of(events, hand_step, 1).terms
+    terms = read_recording(events, hand_step, 1).terms
     five = sum(terms[name] for name in TERMS[:5])
     span = max(e.end for e in events) - min(e.start for e in events)
     assert five == pytest.approx(span)
@@ -69,9 +69,9 @@ def test_the_five_terms_sum_to_the_span(hand_step, drawn):
 def test_a_recording_of_another_program_is_refused(hand_step):
     others = [event(f"other.{i}", float(i), 1.0) for i in range(20)]
     with pytest.raises(InputError, match="the profile is of another program"):
-        record_of([*one_step(), *others], hand_step, 1)
+        read_recording([*one_step(), *others], hand_step, 1)
 
 
 def test_fewer_steps_than_asked_for_are_refused(hand_step):
     with pytest.raises(InputError, match="holds 1 steps of the program, not 3"):
-        record_of(one_step(), hand_step, 3)
+        read_recording(one_step(), hand_step, 3)

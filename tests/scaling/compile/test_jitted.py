@@ -15,9 +15,9 @@ from scaling.compile.lower import check_order
 from scaling.meshes import catalog
 from scaling.meshes.devices import named_mesh
 from scaling.meshes.errors import InputError
-from scaling.program.ir import OWNERS, Program, collectives, kernels, unattributed
+from scaling.program.ir import CATEGORIES, Program, collectives, kernels, unattributed
 from scaling.simulate.memory import memory_use
-from scaling.simulate.timeline import replay
+from scaling.simulate.timeline import run_schedule
 from scaling.train.running import program_of
 
 HOST = catalog.load("host")
@@ -106,9 +106,9 @@ def test_the_collectives_are_those_of_the_function(program: Program) -> None:
 def test_memory_and_time_of_any_step_can_be_told(program: Program) -> None:
     use = memory_use(program)
     assert use.owners["parameters"] >= 4 * LAYERS * 2 * WIDTH * HIDDEN / 2
-    assert sum(use.owners[owner] for owner in OWNERS if owner != "pinned_host") == use.peak
+    assert sum(use.owners[owner] for owner in CATEGORIES if owner != "pinned_host") == use.peak
     names = {s.name for found in (kernels, collectives) for s, _ in found(program)}
-    line = replay(program, dict.fromkeys(names, 1e-6))
+    line = run_schedule(program, dict.fromkeys(names, 1e-6))
     assert line.total > 0 and math.isfinite(line.total)
     assert unattributed(program) <= 1
 

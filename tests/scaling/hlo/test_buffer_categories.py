@@ -2,18 +2,18 @@
 
 import pytest
 
-from scaling.hlo.buffer_categories import owned, owner_of_argument
+from scaling.hlo.buffer_categories import category_of_argument, with_categories
 from scaling.program.ir import (
     Branch,
     Buffer,
+    Category,
     Collective,
     Kernel,
     Loop,
+    Operation,
     Origin,
-    Owner,
     Phase,
     Program,
-    Step,
 )
 
 
@@ -35,17 +35,17 @@ from scaling.program.ir import (
     ],
 )
 def test_arguments_are_known_by_the_words_of_their_path(path: str, owner: str) -> None:
-    assert owner_of_argument(path) == owner
+    assert category_of_argument(path) == owner
 
 
 def step(name: str, phase: Phase, reads=(), writes=()) -> Kernel:
     return Kernel(name, Origin(phase), reads, writes)
 
 
-def owner_of_first(*schedule: Step, arguments=None, owner: Owner = "temporary") -> str:
+def owner_of_first(*schedule: Operation, arguments=None, owner: Category = "temporary") -> str:
     buffer = Buffer("b", 1, owner)
     program = Program("p", "compiled", {}, schedule, (buffer, Buffer("c", 1, "temporary")))
-    return owned(program, arguments or {}).buffers[0].owner
+    return with_categories(program, arguments or {}).buffers[0].category
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_a_loop_carries_is_one_buffer_from_argument_to_result() -> None:
         buffer_of(found, "r"),
     }
     assert len(carried) == 1
-    assert found.buffers[carried.pop()].lasting
+    assert found.buffers[carried.pop()].persistent
     assert buffer_of(found, "i") not in carried
 
 
@@ -110,7 +110,7 @@ def test_a_donated_argument_and_its_result_are_one_buffer() -> None:
     found = assign(module(main, header=", input_output_alias={ {1}: (0, {}, may-alias) }"))
     assert buffer_of(found, "m") == buffer_of(found, "x")
     assert buffer_of(found, "n") not in (buffer_of(found, "x"), buffer_of(found, "y"))
-    assert sum(b.bytes for b in found.buffers if b.lasting) == 3 * 32
+    assert sum(b.bytes for b in found.buffers if b.persistent) == 3 * 32
 
 
 def test_a_single_result_may_take_the_place_of_a_donated_argument() -> None:
@@ -127,7 +127,7 @@ def test_only_arguments_and_results_last() -> None:
   ROOT %z = f32[8] exponential(%y)"""
     found = assign(module(main))
     by_name = {buffer.name: buffer for buffer in found.buffers}
-    assert {name for name, b in by_name.items() if b.lasting} == {"x", "z"}
+    assert {name for name, b in by_name.items() if b.persistent} == {"x", "z"}
     assert {name for name, b in by_name.items() if b.constant} == {"c"}
     assert {name for name, b in by_name.items() if b.on_host} == {"h"}
     assert (by_name["y"].bytes, by_name["h"].bytes) == (32, 64)

@@ -32,7 +32,7 @@ from scaling.program.ir import (
 )
 from scaling.run import Batch, Train
 from scaling.simulate.memory import memory_use
-from scaling.simulate.timeline import replay
+from scaling.simulate.timeline import run_schedule
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -148,10 +148,10 @@ def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
     assert isinstance(wait, Wait) and wait.name == start.name == "s"
     assert [step.name for step in (kernel, last)] == ["n", "e"]
     gathered = program.buffers[start.writes[-1]]
-    assert (gathered.bytes, gathered.owner) == (256, "communication")
+    assert (gathered.bytes, gathered.category) == (256, "communication")
     assert set(wait.writes) <= set(start.writes)  # the done makes no second buffer
     times = {"s": 3.0, "n": 1.0, "e": 1.0}
-    assert replay(program, times).exposed_communication == 2.0
+    assert run_schedule(program, times).exposed_communication == 2.0
 
 
 def test_a_pair_that_the_compiler_runs_at_once_is_synchronous() -> None:
@@ -248,7 +248,7 @@ def test_a_conditional_has_its_branches(branches: str) -> None:
     (branch,) = program.schedule
     assert isinstance(branch, Branch)
     assert [[step.name for step in block] for block in branch.branches] == [[], ["e"]]
-    assert replay(program, {"e": 2.0}).total == 2.0
+    assert run_schedule(program, {"e": 2.0}).total == 2.0
 
 
 def test_a_call_is_what_it_calls() -> None:
@@ -317,9 +317,9 @@ def test_every_golden_text_reads_as_a_program_that_replays(path: Path) -> None:
     kinds = sorted(c.kind for c, _ in collectives(program))
     assert kinds == ["all-gather", "all-reduce", "all-to-all", "permute", "reduce-scatter"]
     names = [step.name for found in (kernels, collectives) for step, _ in found(program)]
-    assert replay(program, dict.fromkeys(names, 1.0)).total > 0
+    assert run_schedule(program, dict.fromkeys(names, 1.0)).total > 0
     assert memory_use(program).peak > 0
-    assert {buffer.name for buffer in program.buffers if buffer.lasting}
+    assert {buffer.name for buffer in program.buffers if buffer.persistent}
 
 
 # Steps of our models. What XLA's CPU compiler allocates is one arena for all temporaries, which it

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.hlo.parse import UnknownHlo, parse_instruction
-from scaling.hlo.replica_groups import axes_of, axes_of_pairs, groups_in, groups_of, pairs_of
+from scaling.hlo.replica_groups import (
+    axes_of,
+    axes_of_pairs,
+    groups_in,
+    replica_groups,
+    source_target_pairs,
+)
 
 SIX = {"data": 2, "fsdp": 16, "stage": 4, "expert": 4, "context": 4, "tensor": 8}  # 16,384 devices
 
@@ -144,19 +150,19 @@ def test_what_does_not_read_as_groups_is_an_error_that_quotes_it(text, said):
 
 def test_device_numbers_after_a_comma_belong_to_the_groups():
     ids = "replica_groups=mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'b'}, to_apply=%sum"
-    assert groups_of(start(ids), 8).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert replica_groups(start(ids), 8).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
 def test_replica_0_with_a_channel_is_all_its_partitions():
-    assert groups_of(start("channel_id=1, replica_groups={{0}}"), 4).tolist() == [[0, 1, 2, 3]]
+    assert replica_groups(start("channel_id=1, replica_groups={{0}}"), 4).tolist() == [[0, 1, 2, 3]]
     flat = "channel_id=1, replica_groups={{0}}, use_global_device_ids=true"
-    assert groups_of(start(flat), 4).tolist() == [[0]]
-    assert groups_of(start("replica_groups={{0}}"), 4).tolist() == [[0]]
+    assert replica_groups(start(flat), 4).tolist() == [[0]]
+    assert replica_groups(start("replica_groups={{0}}"), 4).tolist() == [[0]]
 
 
 def test_a_collective_without_groups_is_an_error_with_its_line():
     with pytest.raises(UnknownHlo, match="no replica_groups.*all-reduce-start"):
-        groups_of(start("to_apply=%sum"), 8)
+        replica_groups(start("to_apply=%sum"), 8)
 
 
 @given(mesh_and_axes(), st.randoms(use_true_random=False))
@@ -213,7 +219,7 @@ def test_axes_of_16384_devices_are_found_at_once(axes):
 
 def pairs(text: str, devices: int = 8) -> np.ndarray:
     line = f"  %x = f32[8]{{0}} collective-permute(%p), source_target_pairs={text}"
-    return pairs_of(parse_instruction(line), devices)
+    return source_target_pairs(parse_instruction(line), devices)
 
 
 @pytest.mark.parametrize(

@@ -6,25 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.program.ir import (
+    CATEGORIES,
     COLLECTIVE_KINDS,
-    OWNERS,
     Branch,
     Collective,
     Kernel,
     Loop,
+    Operation,
     Origin,
     Program,
-    Step,
     Wait,
+    as_float,
     collectives,
     kernels,
-    plain,
-    steps,
+    operations,
     unattributed,
 )
 
 
-def program(*schedule: Step) -> Program:
+def program(*schedule: Operation) -> Program:
     return Program("p", "analytic", {"data": 2}, schedule)
 
 
@@ -32,7 +32,7 @@ def test_loops_multiply_and_all_branches_are_walked() -> None:
     inner = Loop("inner", body=(Kernel("k"), Collective("g"), Wait("g")), trips=3)
     branch = Branch("either", branches=((Kernel("a"),), (Kernel("b"), inner)))
     found = program(Loop("outer", body=(inner, branch), trips=4), Kernel("last"))
-    calls = [(step.name, times) for step, times in steps(found.schedule)]
+    calls = [(step.name, times) for step, times in operations(found.schedule)]
     assert calls[:3] == [("k", 12), ("g", 12), ("g", 12)]
     assert calls[3:] == [("a", 4), ("b", 4), ("k", 12), ("g", 12), ("g", 12), ("last", 1)]
     assert [k.name for k, _ in kernels(found)] == ["k", "a", "b", "k", "last"]
@@ -51,7 +51,7 @@ def test_an_origin_is_known_by_its_phase_or_its_layer() -> None:
 
 
 def test_the_names_of_owners_and_kinds_are_those_of_the_types() -> None:
-    assert OWNERS[0] == "parameters" and "pinned_host" in OWNERS
+    assert CATEGORIES[0] == "parameters" and "pinned_host" in CATEGORIES
     assert set(COLLECTIVE_KINDS) >= {"all-reduce", "permute"}
 
 
@@ -86,9 +86,9 @@ def test_the_share_without_origin_is_a_share(found) -> None:
 
 @pytest.mark.parametrize("value", [3, 3.0, np.float64(3), np.int32(3), np.array(3.0)])
 def test_single_values_are_pythons_own_numbers(value) -> None:
-    assert type(plain(value)) is float and plain(value) == 3.0
+    assert type(as_float(value)) is float and as_float(value) == 3.0
 
 
 def test_arrays_stay_arrays() -> None:
     values = np.array([1.0, 2.0])
-    assert plain(values) is values
+    assert as_float(values) is values

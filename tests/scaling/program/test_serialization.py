@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.program.ir import (
+    CATEGORIES,
     COLLECTIVE_KINDS,
-    OWNERS,
     Block,
     Branch,
     Buffer,
@@ -60,7 +60,6 @@ COLLECTIVES = st.builds(
     bytes=SINGLE,
     asynchronous=st.booleans(),
     groups=st.lists(INDICES, max_size=2).map(tuple),
-    hint=NAMES,
     line=NAMES,
 )
 
@@ -79,7 +78,7 @@ PROGRAMS = st.builds(
     mesh=st.dictionaries(NAMES, st.integers(1, 8), max_size=3),
     schedule=st.recursive(PLAIN, nested, max_leaves=4),
     buffers=st.lists(
-        st.builds(Buffer, NAMES, SINGLE, st.sampled_from(OWNERS), st.booleans()), max_size=3
+        st.builds(Buffer, NAMES, SINGLE, st.sampled_from(CATEGORIES), st.booleans()), max_size=3
     ).map(tuple),
     compiler_peak=st.none() | st.integers(0, 2**40),
     warnings=st.lists(NAMES, max_size=2).map(tuple),
@@ -159,7 +158,7 @@ def test_another_format_is_refused_with_its_number(found: object) -> None:
         ("", "is not JSON"),
         ('{"format": 1', "is not JSON"),
         ("[]", "is no program of this version .format 'list'"),
-        ('{"format": 1}', "is not a program: KeyError.'name'"),
+        ('{"format": 2}', "is not a program: KeyError.'name'"),
     ],
 )
 def test_what_is_no_program_is_refused(tmp_path: Path, text: str, message: str) -> None:

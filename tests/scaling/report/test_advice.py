@@ -9,15 +9,15 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of
 from scaling.report.advice import advice
 from scaling.run import Batch
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 
 
 @pytest.fixture
 def prediction(hand_step):
-    return predict(price(hand_step, H100, profile_of(H100.accelerator)))
+    return summarize(price(hand_step, H100, profile_of(H100.accelerator)))
 
 
 @pytest.fixture

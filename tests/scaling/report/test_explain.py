@@ -28,8 +28,8 @@ def rows(text):
 
 def test_the_dearest_operation_is_first(priced):
     names = [row[1] for row in rows(explanation(priced))]
-    by_step = priced.timeline.by_step
-    assert names == sorted(by_step, key=lambda name: -by_step[name])
+    by_name = priced.timeline.by_name
+    assert names == sorted(by_name, key=lambda name: -by_name[name])
 
 
 def test_ours_stands_beside_the_compilers_estimate(priced):

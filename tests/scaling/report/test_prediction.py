@@ -7,8 +7,8 @@ import pytest
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.report.prediction import MOST_LINES, page
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 
@@ -16,7 +16,7 @@ H100 = catalog.load("dgx-h100")
 @pytest.fixture
 def prediction(hand_step, toy):
     run = replace(toy(mesh={"fsdp": 4, "tensor": 2}), name="hand")
-    return predict(price(hand_step, H100, profile_of(H100.accelerator)), run)
+    return summarize(price(hand_step, H100, profile_of(H100.accelerator)), run)
 
 
 def lines_of(text, title):
@@ -102,7 +102,7 @@ def test_warnings_stand_below_the_bottleneck(prediction):
 
 
 def test_a_step_that_is_not_ours_has_no_rate_and_no_advice(hand_step):
-    found = page(predict(price(hand_step, H100, profile_of(H100.accelerator))), "")
+    found = page(summarize(price(hand_step, H100, profile_of(H100.accelerator))), "")
     assert "tokens/s" not in found and "MFU" not in found and "next:" not in found
     assert "HFU" in found
 

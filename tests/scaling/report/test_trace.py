@@ -43,7 +43,7 @@ def test_times_are_microseconds_of_the_timeline(priced):
     assert end == pytest.approx(priced.timeline.total * 1e6)
     dots = [event for event in events if event["args"]["instruction"] == "dot.1"]
     assert sum(event["dur"] for event in dots) == pytest.approx(
-        priced.timeline.by_step["dot.1"] * 1e6
+        priced.timeline.by_name["dot.1"] * 1e6
     )
 
 

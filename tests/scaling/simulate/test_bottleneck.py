@@ -7,9 +7,9 @@ import pytest
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Buffer, Collective, Kernel, Program, Wait
-from scaling.simulate.bottleneck import shares
-from scaling.simulate.predict import predict
+from scaling.simulate.bottleneck import time_shares
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100", nodes=2)
 PROFILE = profile_of(H100.accelerator)
@@ -36,12 +36,12 @@ def priced(*schedule, buffers=(), host=0.0):
     ],
 )
 def test_the_largest_part_is_named(schedule, host, words):
-    found = predict(priced(*schedule, host=host)).bottleneck
+    found = summarize(priced(*schedule, host=host)).bottleneck
     assert found.startswith(words[:-3]) if host else found.startswith(words)
 
 
 def test_communication_names_the_collective_its_size_and_the_link():
-    found = predict(priced(TINY, SENT)).bottleneck
+    found = summarize(priced(TINY, SENT)).bottleneck
     assert found.startswith("communication: the device waits for it 100% of the step, most for ")
     assert "all-gather over data+fsdp (1 GiB a call, 100%); " in found
     assert found.endswith("GB/s")
@@ -49,7 +49,7 @@ def test_communication_names_the_collective_its_size_and_the_link():
 
 def test_waiting_beside_a_larger_part_is_mentioned():
     some = replace(SENT, bytes=2**20)
-    found = predict(priced(MOVE, some)).bottleneck
+    found = summarize(priced(MOVE, some)).bottleneck
     assert found.startswith("memory bandwidth") and "% is waiting for communication" in found
 
 
@@ -57,7 +57,7 @@ def test_memory_comes_first_where_it_does_not_fit():
     buffers = (Buffer("b", 100e9, "activations"),)
     step = priced(replace(BIG, writes=(0,)), buffers=buffers)
     assert (
-        predict(step).bottleneck
+        summarize(step).bottleneck
         == "memory: 15.1 GB more than one device has are needed at the peak"
     )
 
@@ -66,7 +66,7 @@ def test_memory_comes_first_where_it_does_not_fit():
 def test_a_copy_beside_the_kernels_counts_where_it_is_waited_for(size):
     copy = Kernel("c", kind="copy", bytes=size, asynchronous=True)
     step = priced(copy, BIG, Wait("c"))
-    found = shares(step)
+    found = time_shares(step)
     assert sum(found.values()) == pytest.approx(1)
     assert found["memory"] == 0 and found["compute"] > 0
     assert found["host"] == pytest.approx(step.timeline.host / step.timeline.total)
@@ -75,5 +75,5 @@ def test_a_copy_beside_the_kernels_counts_where_it_is_waited_for(size):
 
 def test_shares_sum_to_one():
     step = priced(BIG, MOVE, TINY, SENT, host=0.01)
-    assert sum(shares(step).values()) == pytest.approx(1)
-    assert set(shares(priced()).values()) == {0.0}
+    assert sum(time_shares(step).values()) == pytest.approx(1)
+    assert set(time_shares(priced()).values()) == {0.0}

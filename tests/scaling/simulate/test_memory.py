@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.program.ir import OWNERS, Block, Branch, Buffer, Kernel, Loop, Program, Step
+from scaling.program.ir import CATEGORIES, Block, Branch, Buffer, Kernel, Loop, Operation, Program
 from scaling.simulate.memory import memory_use
 
-DEVICE = [owner for owner in OWNERS if owner != "pinned_host"]
+DEVICE = [owner for owner in CATEGORIES if owner != "pinned_host"]
 
 
-def program(buffers: list[Buffer], *schedule: Step) -> Program:
+def program(buffers: list[Buffer], *schedule: Operation) -> Program:
     return Program("p", "compiled", {"fsdp": 2}, schedule, tuple(buffers))
 
 
@@ -22,7 +22,7 @@ def sized(*sizes: int) -> list[Buffer]:
     return [Buffer(f"b{i}", size, "temporary") for i, size in enumerate(sizes)]
 
 
-def peak(buffers: list[Buffer], *schedule: Step) -> float:
+def peak(buffers: list[Buffer], *schedule: Operation) -> float:
     return memory_use(program(buffers, *schedule)).peak
 
 
@@ -40,9 +40,9 @@ def test_what_is_written_and_never_read_needs_room_while_it_is_written() -> None
 
 
 def test_arguments_and_results_are_there_all_the_time() -> None:
-    buffers = [Buffer("w", 100, "parameters", lasting=True), *sized(3)]
+    buffers = [Buffer("w", 100, "parameters", persistent=True), *sized(3)]
     use = memory_use(program(buffers, Kernel("a", writes=(1,))))
-    assert (use.peak, use.owners["parameters"], use.owners["temporary"]) == (103, 100, 3)
+    assert (use.peak, use.by_category["parameters"], use.by_category["temporary"]) == (103, 100, 3)
     assert use.at == "a"
     assert memory_use(program(buffers)).at == "arguments"
 
@@ -61,7 +61,7 @@ def test_one_dying_buffer_gives_its_place_only_once() -> None:
 
 
 def test_an_argument_that_is_kept_is_not_written_over() -> None:
-    buffers = [Buffer("w", 5, "parameters", lasting=True), *sized(5)]
+    buffers = [Buffer("w", 5, "parameters", persistent=True), *sized(5)]
     assert peak(buffers, Kernel("b", reads=(0,), writes=(1,), over=(0,))) == 10
 
 
@@ -84,13 +84,16 @@ def test_host_memory_is_apart_and_has_its_own_peak() -> None:
     steps = [Kernel("a", writes=(0, 1)), Kernel("b", reads=(0,)), Kernel("c", writes=(2,))]
     use = memory_use(program(buffers, *steps))
     assert (use.peak, use.pinned_host, use.at) == (9, 50, "c")
-    assert "pinned_host" not in use.owners
+    assert "pinned_host" not in use.by_category
 
 
 def test_results_are_plain_numbers() -> None:
-    buffers = [Buffer("a", np.int64(4), "parameters", lasting=True), Buffer("b", 4, "activations")]
+    buffers = [
+        Buffer("a", np.int64(4), "parameters", persistent=True),
+        Buffer("b", 4, "activations"),
+    ]
     use = memory_use(program(buffers, Kernel("k", writes=(1,))))
-    assert {type(n) for n in (use.peak, use.pinned_host, *use.owners.values())} == {float}
+    assert {type(n) for n in (use.peak, use.pinned_host, *use.by_category.values())} == {float}
 
 
 # Random programs
@@ -112,7 +115,7 @@ class _Making:
 @st.composite
 def blocks(draw, making: _Making, around: tuple[int, ...], depth: int = 2) -> Block:
     """Steps that read what is there, and write new buffers or once more those that are there."""
-    block: list[Step] = []
+    block: list[Operation] = []
     here: list[int] = []
 
     def some(of: list[int] | tuple[int, ...]) -> tuple[int, ...]:
@@ -122,7 +125,7 @@ def blocks(draw, making: _Making, around: tuple[int, ...], depth: int = 2) -> Bl
         kind = draw(st.sampled_from(["kernel"] * 3 + ["loop", "branch"] * (depth > 0)))
         reads, name = some((*around, *here)), f"s{len(making.buffers)}"
         if kind == "kernel":
-            new = [making.new(draw(SIZES), draw(st.sampled_from(OWNERS)))]
+            new = [making.new(draw(SIZES), draw(st.sampled_from(CATEGORIES)))]
             over = some([i for i in here if i in reads])[:1]
             block.append(
                 Kernel(name, reads=reads, writes=(*new, *some((*around, *here))), over=over)
@@ -140,7 +143,7 @@ def blocks(draw, making: _Making, around: tuple[int, ...], depth: int = 2) -> Bl
 @st.composite
 def programs(draw) -> Program:
     making = _Making()
-    owners = st.sampled_from(OWNERS)
+    owners = st.sampled_from(CATEGORIES)
     kept = [making.new(draw(SIZES), draw(owners), True) for _ in range(draw(st.integers(0, 2)))]
     schedule = draw(blocks(making, tuple(kept)))
     return program(making.buffers, *schedule)
@@ -157,7 +160,7 @@ def written_out(block: Block, number: dict[int, str], iteration: str) -> list[li
     inside = {i for step in block for i in step.writes} - number.keys()
     number = number | {i: f"{i}{iteration}" for i in inside}
 
-    def instances(step: Step) -> Touch:
+    def instances(step: Operation) -> Touch:
         return tuple({number[i] for i in each} for each in (step.reads, step.writes, step.over))
 
     ways: list[list[list[Touch]]] = []
@@ -184,7 +187,9 @@ def liveness_peak(way: list[Touch], buffers: tuple[Buffer, ...], on_host: bool) 
     for at, (reads, writes, _) in enumerate(way):
         for instance in reads | writes:
             places.setdefault(instance, []).append(at)
-    always = sum(b.bytes for b in buffers if b.lasting and (b.owner == "pinned_host") == on_host)
+    always = sum(
+        b.bytes for b in buffers if b.persistent and (b.category == "pinned_host") == on_host
+    )
     most = always
     for at, (_, writes, over) in enumerate(way):
         alive = {i for i, uses in places.items() if uses[0] <= at <= uses[-1]}
@@ -193,7 +198,9 @@ def liveness_peak(way: list[Touch], buffers: tuple[Buffer, ...], on_host: bool) 
             if new and places[old][-1] == at and places[old][0] < at:
                 alive.remove(old)
         chosen = [buffer(i) for i in alive]
-        wanted = [b for b in chosen if not b.lasting and (b.owner == "pinned_host") == on_host]
+        wanted = [
+            b for b in chosen if not b.persistent and (b.category == "pinned_host") == on_host
+        ]
         most = max(most, always + sum(b.bytes for b in wanted))
     return most
 
@@ -201,7 +208,7 @@ def liveness_peak(way: list[Touch], buffers: tuple[Buffer, ...], on_host: bool) 
 @given(programs())
 def test_the_walk_is_liveness_with_every_loop_written_out(made: Program) -> None:
     ways = written_out(
-        made.schedule, {i: f"{i}" for i, b in enumerate(made.buffers) if b.lasting}, ""
+        made.schedule, {i: f"{i}" for i, b in enumerate(made.buffers) if b.persistent}, ""
     )
     use = memory_use(made)
     assert use.peak == max(liveness_peak(way, made.buffers, False) for way in ways)
@@ -211,27 +218,27 @@ def test_the_walk_is_liveness_with_every_loop_written_out(made: Program) -> None
 @given(programs())
 def test_owners_sum_to_the_peak_which_holds_all_that_lasts(made: Program) -> None:
     use = memory_use(made)
-    assert list(use.owners) == DEVICE
-    assert sum(use.owners.values()) == use.peak
-    assert all(n >= 0 for n in use.owners.values())
+    assert list(use.by_category) == DEVICE
+    assert sum(use.by_category.values()) == use.peak
+    assert all(n >= 0 for n in use.by_category.values())
     for owner in DEVICE:
-        kept = sum(b.bytes for b in made.buffers if b.lasting and b.owner == owner)
-        assert use.owners[owner] >= kept
-    assert use.peak <= sum(b.bytes for b in made.buffers if b.owner != "pinned_host")
+        kept = sum(b.bytes for b in made.buffers if b.persistent and b.category == owner)
+        assert use.by_category[owner] >= kept
+    assert use.peak <= sum(b.bytes for b in made.buffers if b.category != "pinned_host")
 
 
 @given(programs(), st.lists(st.integers(1, 5), min_size=2, max_size=2))
 def test_configurations_side_by_side_are_as_one_by_one(made: Program, factors: list[int]) -> None:
     def with_bytes(factor) -> Program:
-        scaled = [Buffer(b.name, b.bytes * factor, b.owner, b.lasting) for b in made.buffers]
+        scaled = [Buffer(b.name, b.bytes * factor, b.category, b.persistent) for b in made.buffers]
         return program(scaled, *made.schedule)
 
     together = memory_use(with_bytes(np.array(factors)))
     for i, factor in enumerate(factors):
         alone = memory_use(with_bytes(factor))
         assert np.broadcast_to(together.peak, 2)[i] == alone.peak
-        for owner, size in alone.owners.items():
-            assert np.broadcast_to(together.owners[owner], 2)[i] == size
+        for owner, size in alone.by_category.items():
+            assert np.broadcast_to(together.by_category[owner], 2)[i] == size
 
 
 def test_configurations_may_be_fullest_at_different_steps() -> None:
@@ -239,5 +246,5 @@ def test_configurations_may_be_fullest_at_different_steps() -> None:
     second = Buffer("b", np.array([1, 9]), "gradients")
     use = memory_use(program([first, second], Kernel("a", writes=(0,)), Kernel("b", writes=(1,))))
     assert use.peak == pytest.approx([8, 9])
-    assert use.owners["activations"] == pytest.approx([8, 0])
-    assert use.owners["gradients"] == pytest.approx([0, 9])
+    assert use.by_category["activations"] == pytest.approx([8, 0])
+    assert use.by_category["gradients"] == pytest.approx([0, 9])

@@ -45,10 +45,10 @@ def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
 def test_the_bytes_shown_are_the_programs_arguments(name: str, state: str, tmp_path, capsys):
     run = run_of(name, state)
     program, _ = program_of_run(run, parse_mesh(MESH), catalog.load("host"))
-    kept = [b for b in program.buffers if b.owner == "optimizer_state" and b.lasting]
+    kept = [b for b in program.buffers if b.category == "optimizer_state" and b.persistent]
     found = shown(run, MESH, tmp_path, capsys)["device_bytes"]
     assert sum(buffer.bytes for buffer in kept) == found
-    assert memory_use(program).owners["optimizer_state"] == found
+    assert memory_use(program).by_category["optimizer_state"] == found
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.terms import record_of
+from scaling.compare.terms import read_recording
 from scaling.meshes import catalog
 from scaling.models.pipeline.schedule import Ticks
 from scaling.profiles.io import ideal
-from scaling.program.ir import Collective, Kernel, Loop, Origin, Program, Step
+from scaling.program.ir import Collective, Kernel, Loop, Operation, Origin, Program
 from scaling.program.serialization import program_dict, read_program_dict
-from scaling.simulate.bottleneck import shares
-from scaling.simulate.pipeline_bubble import idle_shares, with_idle_ticks
-from scaling.simulate.predict import predict
+from scaling.simulate.bottleneck import time_shares
+from scaling.simulate.pipeline_bubble import bubble_shares, mark_bubbles
 from scaling.simulate.step import price
-from scaling.simulate.timeline import replay
+from scaling.simulate.summary import summarize
+from scaling.simulate.timeline import run_schedule
 
 TICKS = Ticks(4, 1, 8)  # eleven ticks, three of them idle
 HOP = Collective("hop", kind="permute", axes=("stage",), bytes=2**20, asynchronous=False)
@@ -27,7 +27,7 @@ LAYERS = Loop(
 TIMES = {"dot": 2.0, "hop": 1.0, "head": 5.0}
 
 
-def program(*schedule: Step) -> Program:
+def program(*schedule: Operation) -> Program:
     return Program("deep", "compiled", {"stage": 4}, schedule)
 
 
@@ -36,8 +36,8 @@ def pipeline(trips: int = TICKS.total) -> Program:
 
 
 def test_the_loop_that_hands_on_in_each_tick_is_marked():
-    (ticks, head) = with_idle_ticks(pipeline(), TICKS).schedule
-    assert (ticks.idle, ticks.trips, ticks.body) == (3, 11, (HOP, LAYERS))
+    (ticks, head) = mark_bubbles(pipeline(), TICKS).schedule
+    assert (ticks.bubble_trips, ticks.trips, ticks.body) == (3, 11, (HOP, LAYERS))
     assert head == Kernel("head")
 
 
@@ -51,69 +51,69 @@ def test_the_loop_that_hands_on_in_each_tick_is_marked():
     ],
 )
 def test_other_loops_are_not(other):
-    assert with_idle_ticks(other, TICKS) == other
+    assert mark_bubbles(other, TICKS) == other
 
 
 def test_without_stages_nothing_is():
     alone = Ticks(1, 1, 11)
-    assert with_idle_ticks(pipeline(), alone) == pipeline()
+    assert mark_bubbles(pipeline(), alone) == pipeline()
 
 
 def test_a_loop_inside_another_is_found():
     inside = program(Loop("outer", body=pipeline().schedule, trips=2))
-    (outer,) = with_idle_ticks(inside, TICKS).schedule
-    assert outer.idle == 0 and outer.body[0].idle == 3
-    assert replay(with_idle_ticks(inside, TICKS), TIMES).bubble == pytest.approx(2 * 3 * 4.0)
+    (outer,) = mark_bubbles(inside, TICKS).schedule
+    assert outer.bubble_trips == 0 and outer.body[0].bubble_trips == 3
+    assert run_schedule(mark_bubbles(inside, TICKS), TIMES).bubble == pytest.approx(2 * 3 * 4.0)
 
 
 def test_what_idle_ticks_compute_is_bubble_and_hops_stay_communication():
-    line = replay(with_idle_ticks(pipeline(), TICKS), TIMES)
+    line = run_schedule(mark_bubbles(pipeline(), TICKS), TIMES)
     assert line.bubble == pytest.approx(3 * 2 * 2.0)
     assert line.compute == pytest.approx(8 * 2 * 2.0 + 5.0)
     assert line.exposed_communication == pytest.approx(11.0)
-    assert line.total == pytest.approx(replay(pipeline(), TIMES).total)
+    assert line.total == pytest.approx(run_schedule(pipeline(), TIMES).total)
 
 
 @given(st.integers(2, 8), st.integers(1, 16), st.floats(0.1, 10))
 def test_the_bubble_is_the_closed_forms_share_of_the_ticks(stages, microbatches, seconds):
     """(S - 1) / (M + S - 1), as in arXiv 1811.06965, section 2.3."""
     ticks = Ticks(stages, 1, microbatches)
-    marked = with_idle_ticks(pipeline(ticks.total), ticks)
-    line = replay(marked, {"dot": seconds, "hop": 0.0, "head": 0.0})
+    marked = mark_bubbles(pipeline(ticks.total), ticks)
+    line = run_schedule(marked, {"dot": seconds, "hop": 0.0, "head": 0.0})
     share = (stages - 1) / (microbatches + stages - 1)
     assert line.bubble == pytest.approx(share * line.total)
 
 
 def test_the_mark_is_kept_in_a_file():
-    marked = with_idle_ticks(pipeline(), TICKS)
+    marked = mark_bubbles(pipeline(), TICKS)
     assert read_program_dict(program_dict(marked), "here") == marked
 
 
 def test_steps_of_marked_loops_have_their_share():
-    found = idle_shares(with_idle_ticks(pipeline(), TICKS))
+    found = bubble_shares(mark_bubbles(pipeline(), TICKS))
     assert found == {"hop": 3 / 11, "dot": 3 / 11}
-    assert idle_shares(pipeline()) == {}
+    assert bubble_shares(pipeline()) == {}
 
 
 def test_a_prediction_names_the_bubble_and_its_terms_still_sum_to_the_step():
-    priced = price(with_idle_ticks(pipeline(), Ticks(4, 1, 8)), catalog.load("dgx-h100"), ideal())
-    found = predict(priced)
+    priced = price(mark_bubbles(pipeline(), Ticks(4, 1, 8)), catalog.load("dgx-h100"), ideal())
+    found = summarize(priced)
     parts = found.time
     assert parts.bubble == pytest.approx(3 / 8 * parts.compute, rel=0.05)  # the head is small
     five = parts.compute + parts.optimizer + parts.exposed_communication + parts.bubble + parts.host
     assert five == pytest.approx(found.step_time)
-    assert sum(shares(priced).values()) == pytest.approx(1)
-    assert shares(priced)["bubble"] == pytest.approx(parts.bubble / found.step_time)
+    assert sum(time_shares(priced).values()) == pytest.approx(1)
+    assert time_shares(priced)["bubble"] == pytest.approx(parts.bubble / found.step_time)
 
 
 def test_where_most_ticks_are_idle_the_bubble_is_the_bottleneck():
-    priced = price(with_idle_ticks(pipeline(4), Ticks(4, 1, 1)), catalog.load("dgx-h100"), ideal())
-    assert predict(priced).bottleneck.startswith("bubble: pipeline stages without work take 7")
+    priced = price(mark_bubbles(pipeline(4), Ticks(4, 1, 1)), catalog.load("dgx-h100"), ideal())
+    assert summarize(priced).bottleneck.startswith("bubble: pipeline stages without work take 7")
 
 
 def test_a_recording_is_parted_by_the_same_share():
     """Eleven ticks of one kernel of 2 s and a hop of 1 s, then the head for 5 s."""
-    marked = with_idle_ticks(
+    marked = mark_bubbles(
         program(Loop("t", body=(HOP, Kernel("dot")), trips=11), Kernel("head")), TICKS
     )
     events = []
@@ -121,15 +121,13 @@ def test_a_recording_is_parted_by_the_same_share():
         events += [("hop", 3.0 * tick, 1.0), ("dot", 3.0 * tick + 1, 2.0)]
     events.append(("head", 33.0, 5.0))
     recorded = [RecordedEvent(0, "1", name, "jit_step", at, took, 1) for name, at, took in events]
-    terms = record_of(recorded, marked, 1).terms
+    terms = read_recording(recorded, marked, 1).terms
     assert terms["bubble"] == pytest.approx(11 * 2.0 * 3 / 11)
     assert terms["compute"] == pytest.approx(11 * 2.0 * 8 / 11 + 5.0)
     assert terms["exposed_communication"] == pytest.approx(11.0)
 
 
 def test_kernels_of_the_optimizer_are_no_bubble():
-    marked = with_idle_ticks(
-        program(*pipeline().schedule, Kernel("adam", Origin("optimizer"))), TICKS
-    )
-    line = replay(marked, {**TIMES, "adam": 3.0})
+    marked = mark_bubbles(program(*pipeline().schedule, Kernel("adam", Origin("optimizer"))), TICKS)
+    line = run_schedule(marked, {**TIMES, "adam": 3.0})
     assert (line.optimizer, line.bubble) == (3.0, pytest.approx(12.0))

@@ -9,9 +9,9 @@ import pytest
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Collective
-from scaling.simulate.predict import predict
 from scaling.simulate.prediction import axis_name, prediction_dict
 from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
 
 H100 = catalog.load("dgx-h100")
 
@@ -35,7 +35,7 @@ COLLECTIVE = {
 
 @pytest.fixture
 def prediction(hand_step):
-    return predict(price(hand_step, H100, profile_of(H100.accelerator)))
+    return summarize(price(hand_step, H100, profile_of(H100.accelerator)))
 
 
 def test_the_document_has_exactly_the_keys_of_the_contract(prediction):

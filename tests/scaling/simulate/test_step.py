@@ -11,7 +11,13 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import Branch, Collective, Kernel, Loop, Program
 from scaling.simulate.kernels import kernel_time
-from scaling.simulate.step import groups_of, price, running, running_collectives, running_kernels
+from scaling.simulate.step import (
+    device_groups,
+    price,
+    running,
+    running_collectives,
+    running_kernels,
+)
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
@@ -33,7 +39,7 @@ def test_the_timeline_counts_the_calls_of_a_loop(hand_step):
     priced = price(hand_step, H100, PROFILE)
     for name, calls in {"dot.1": 3, "norm.1": 3, "gather.1": 3, "sum.1": 1, "adam.1": 1}.items():
         cost = (priced.kernels | priced.collectives)[name]
-        assert priced.timeline.by_step[name] == pytest.approx(calls * cost.time)
+        assert priced.timeline.by_name[name] == pytest.approx(calls * cost.time)
     assert priced.timeline.events == ()
 
 
@@ -69,11 +75,11 @@ def test_what_runs_is_listed_once_with_all_its_calls():
 
 def test_groups_are_those_of_the_axes_or_those_that_are_named():
     along = Collective("a", axes=("tensor",))
-    assert groups_of(along, MESH).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert device_groups(along, MESH).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     both = Collective("a", axes=("fsdp", "tensor"))
-    assert groups_of(both, MESH).tolist() == [list(range(8))]
+    assert device_groups(both, MESH).tolist() == [list(range(8))]
     named = Collective("a", groups=((0, 3), (1, 2)))
-    assert groups_of(named, MESH).tolist() == [[0, 3], [1, 2]]
+    assert device_groups(named, MESH).tolist() == [[0, 3], [1, 2]]
 
 
 def test_a_collective_among_unnamed_groups_is_priced_by_its_devices():

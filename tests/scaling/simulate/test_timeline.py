@@ -13,20 +13,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Origin, Program, Step, Wait
-from scaling.simulate.timeline import Timeline, replay
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Operation,
+    Origin,
+    Program,
+    Wait,
+)
+from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 SAME = 1e-9  # relative
 SECONDS = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 1.5, 2.0]) | st.floats(1e-6, 10.0)
 
 
-def program(*schedule: Step) -> Program:
+def program(*schedule: Operation) -> Program:
     return Program("p", "compiled", {"fsdp": 2}, schedule)
 
 
-def run(times: Mapping[str, float], *schedule: Step, **options) -> Timeline:
-    return replay(program(*schedule), times, **options)
+def run(times: Mapping[str, float], *schedule: Operation, **options) -> Timeline:
+    return run_schedule(program(*schedule), times, **options)
 
 
 def kernel(name: str, phase="forward") -> Kernel:
@@ -43,13 +53,13 @@ def sync(name: str) -> Collective:
 def test_kernels_follow_one_another() -> None:
     line = run({"a": 1.0, "b": 2.0}, kernel("a"), kernel("b", "optimizer"), kernel("a"))
     assert (line.compute, line.optimizer, line.total) == (2.0, 2.0, 4.0)
-    assert line.by_step == {"a": 2.0, "b": 2.0}
+    assert line.by_name == {"a": 2.0, "b": 2.0}
 
 
 def test_communication_beside_compute_is_hidden() -> None:
     line = run({"g": 3.0, "k": 2.0}, Collective("g"), kernel("k"), Wait("g"))
     assert (line.total, line.exposed_communication, line.hidden_communication) == (3.0, 1.0, 2.0)
-    assert line.exposed_by_step == {"g": 1.0}
+    assert line.exposed_by_name == {"g": 1.0}
 
 
 def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
@@ -60,12 +70,12 @@ def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
         ("b", 5.0, 6.0),
         ("k", 0.0, 2.0),
     ]
-    assert line.exposed_by_step == {"b": 4.0, "a": 0.0}
+    assert line.exposed_by_name == {"b": 4.0, "a": 0.0}
 
 
 def test_a_synchronous_collective_waits_for_both_streams() -> None:
     line = run({"a": 5.0, "s": 1.0}, Collective("a"), sync("s"), Wait("a"))
-    assert (line.total, line.exposed_by_step["s"]) == (6.0, 6.0)
+    assert (line.total, line.exposed_by_name["s"]) == (6.0, 6.0)
 
 
 def test_waiting_for_a_copy_is_host_time() -> None:
@@ -77,7 +87,7 @@ def test_waiting_for_a_copy_is_host_time() -> None:
 def test_the_branch_that_takes_longest_runs() -> None:
     branch = Branch("b", branches=((kernel("a"),), (kernel("c"), kernel("d"))))
     line = run({"a": 3.0, "c": 1.0, "d": 1.0}, branch)
-    assert (line.total, dict(line.by_step)) == (3.0, {"a": 3.0})
+    assert (line.total, dict(line.by_name)) == (3.0, {"a": 3.0})
 
 
 def test_which_branch_takes_longest_depends_on_what_is_under_way() -> None:
@@ -116,7 +126,7 @@ def test_results_are_plain_numbers() -> None:
     steps = (Collective("g"), kernel("k"), Wait("g"), Loop("l", body=(kernel("k"),), trips=9))
     line = run({"g": np.float64(3), "k": np.array(2.0)}, *steps, host=np.float64(1))
     values = [getattr(line, name) for name in (*PARTS, "hidden_communication", "total")]
-    values += [*line.by_step.values(), *line.exposed_by_step.values()]
+    values += [*line.by_name.values(), *line.exposed_by_name.values()]
     assert {type(value) for value in values} == {float}
 
 
@@ -125,7 +135,7 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     body = (Collective("g"), kernel("k"), Wait("g"))
     line = run({"g": 3e-6, "k": 1e-6}, Loop("l", body=body, trips=10**6))
     assert line.total == pytest.approx(3.0)
-    assert line.by_step["k"] == pytest.approx(1.0)
+    assert line.by_name["k"] == pytest.approx(1.0)
 
 
 # Random programs
@@ -145,7 +155,7 @@ class _Names:
 @st.composite
 def blocks(draw, names: _Names, depth: int = 2) -> Block:
     """Steps in a random order; every asynchronous one is waited for somewhere after its start."""
-    block: list[Step] = []
+    block: list[Operation] = []
     for _ in range(draw(st.integers(0, 4))):
         kinds = ["kernel", "optimizer", "gather", "gather", "sync", "copy"]
         kind = draw(st.sampled_from(kinds + ["loop", "branch"] * (depth > 0)))
@@ -191,11 +201,11 @@ def timed_names(block: Block) -> list[str]:
     return names
 
 
-def inside(step: Step) -> tuple[Block, ...]:
+def inside(step: Operation) -> tuple[Block, ...]:
     return (step.body,) if isinstance(step, Loop) else getattr(step, "branches", ())
 
 
-def expansions(block: Block) -> Iterator[tuple[Step, ...]]:
+def expansions(block: Block) -> Iterator[tuple[Operation, ...]]:
     """Every way in which a block can run, as a list of steps without loops and branches."""
     ways = []
     for step in block:
@@ -210,7 +220,7 @@ def expansions(block: Block) -> Iterator[tuple[Step, ...]]:
     return (sum(way, ()) for way in product(*ways))
 
 
-def longest_path(steps: tuple[Step, ...], times: Mapping[str, float]) -> dict[str, float]:
+def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> dict[str, float]:
     """Parts of the time of a list of steps, from when each of them can be over at the earliest.
 
     A step follows the one before it on its stream and, where it is issued, the one before it on the
@@ -258,7 +268,7 @@ def near(value: float):
 def test_the_replay_is_the_longest_path_through_the_dearest_branches(case) -> None:
     made, times = case
     ways = [way for way, _ in zip(expansions(made.schedule), range(300), strict=False)]
-    line = replay(made, times)
+    line = run_schedule(made, times)
     found = [longest_path(way, times) for way in ways]
     slowest = max(map(total, found))
     if len(ways) == 300:  # not all of them
@@ -277,41 +287,41 @@ def test_the_replay_is_the_longest_path_through_the_dearest_branches(case) -> No
 
 @given(timed())
 def test_parts_sum_to_the_total_and_none_is_negative(case) -> None:
-    line = replay(*case)
+    line = run_schedule(*case)
     assert line.total == near(sum(getattr(line, name) for name in PARTS))
     assert all(getattr(line, name) >= 0 for name in (*PARTS, "hidden_communication"))
-    assert line.exposed_communication == near(sum(line.exposed_by_step.values()))
+    assert line.exposed_communication == near(sum(line.exposed_by_name.values()))
 
 
 @given(timed())
 def test_the_total_lies_between_each_stream_alone_and_all_one_after_the_other(case) -> None:
     made, times = case
-    line = replay(made, times)
+    line = run_schedule(made, times)
     communication = line.exposed_communication + line.hidden_communication
     assert line.total >= communication * (1 - SAME)
     assert line.total >= (line.compute + line.optimizer) * (1 - SAME)
-    assert line.total <= sum(line.by_step.values()) * (1 + SAME)
+    assert line.total <= sum(line.by_name.values()) * (1 + SAME)
 
 
 @given(timed())
 def test_counting_iterations_is_as_good_as_replaying_all(case) -> None:
-    quick, full = (replay(*case, record=record) for record in (False, True))
+    quick, full = (run_schedule(*case, record=record) for record in (False, True))
     for name in (*PARTS, "hidden_communication"):
         assert getattr(quick, name) == near(getattr(full, name))
-    for name, seconds in full.by_step.items():
-        assert quick.by_step[name] == near(seconds)
-    for name, seconds in full.exposed_by_step.items():
-        assert quick.exposed_by_step[name] == near(seconds)
+    for name, seconds in full.by_name.items():
+        assert quick.by_name[name] == near(seconds)
+    for name, seconds in full.exposed_by_name.items():
+        assert quick.exposed_by_name[name] == near(seconds)
 
 
 @given(timed())
 def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case) -> None:
-    line = replay(*case, record=True)
+    line = run_schedule(*case, record=True)
     for stream in ("compute", "communication", "copy"):
         events = [e for e in line.events if e.stream == stream]
         for one, next_one in zip(events, events[1:], strict=False):
             assert one.end <= next_one.start
-    for name, seconds in line.by_step.items():
+    for name, seconds in line.by_name.items():
         assert sum(e.end - e.start for e in line.events if e.step.name == name) == near(seconds)
     assert all(e.end <= line.total * (1 + SAME) for e in line.events)
 
@@ -322,14 +332,14 @@ def test_a_slower_step_never_makes_the_whole_faster(case, data) -> None:
     if times:
         slower = data.draw(st.sampled_from(sorted(times)))
         more = times | {slower: times[slower] + data.draw(SECONDS)}
-        assert replay(made, more).total >= replay(made, times).total * (1 - SAME)
+        assert run_schedule(made, more).total >= run_schedule(made, times).total * (1 - SAME)
 
 
 @given(timed())
 def test_without_communication_nothing_waits_for_it(case) -> None:
     made, times = case
     silent = {name: 0.0 if name[0] in "gs" else seconds for name, seconds in times.items()}
-    line = replay(made, silent)
+    line = run_schedule(made, silent)
     assert (line.exposed_communication, line.hidden_communication) == (0.0, 0.0)
 
 
@@ -341,13 +351,13 @@ def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
         differs = data.draw(st.booleans())
         three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
         times[name] = data.draw(three if differs else SECONDS)
-    together = replay(made, times)
+    together = run_schedule(made, times)
     for i in range(3):
-        alone = replay(made, {name: at(seconds, i) for name, seconds in times.items()})
+        alone = run_schedule(made, {name: at(seconds, i) for name, seconds in times.items()})
         for name in (*PARTS, "hidden_communication", "total"):
             assert at(getattr(together, name), i) == near(getattr(alone, name))
-        for name, seconds in together.by_step.items():
-            assert at(seconds, i) == near(alone.by_step.get(name, 0.0))
+        for name, seconds in together.by_name.items():
+            assert at(seconds, i) == near(alone.by_name.get(name, 0.0))
 
 
 def at(value, i: int) -> float:
@@ -357,11 +367,11 @@ def at(value, i: int) -> float:
 @given(timed(), st.floats(0, 10))
 def test_time_spent_by_the_host_comes_on_top(case, host: float) -> None:
     made, times = case
-    assert replay(made, times, host).total == near(replay(made, times).total + host)
+    assert run_schedule(made, times, host).total == near(run_schedule(made, times).total + host)
 
 
 @given(timed(), st.floats(1e-3, 1e3))
 def test_a_machine_twice_as_fast_takes_half_the_time(case, factor: float) -> None:
     made, times = case
-    scaled = replay(made, {name: factor * seconds for name, seconds in times.items()})
-    assert math.isclose(scaled.total, factor * replay(made, times).total, rel_tol=SAME)
+    scaled = run_schedule(made, {name: factor * seconds for name, seconds in times.items()})
+    assert math.isclose(scaled.total, factor * run_schedule(made, times).total, rel_tol=SAME)

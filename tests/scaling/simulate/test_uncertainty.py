@@ -26,9 +26,16 @@ from scaling.profiles.samples import (
     Samples,
 )
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
-from scaling.simulate.predict import predict
 from scaling.simulate.step import price
-from scaling.simulate.uncertainty import FACTOR, UNMEASURED, grade, half_range, shares, uncertainty
+from scaling.simulate.summary import summarize
+from scaling.simulate.uncertainty import (
+    FACTOR,
+    UNMEASURED,
+    grade,
+    half_range,
+    priced_shares,
+    uncertainty,
+)
 
 H100 = catalog.load("dgx-h100")
 MESH = {"data": 1, "fsdp": 8}
@@ -101,7 +108,7 @@ def test_communication_that_nothing_waits_for_prices_nothing():
     step = priced(hidden, matmul("m", 16384), Wait("g"))
     assert step.timeline.exposed_communication == 0 and step.timeline.hidden_communication > 0
     assert grade(step) == "calibrated"
-    assert [share.step.name for share in shares(step) if share.seconds] == ["m"]
+    assert [share.step.name for share in priced_shares(step) if share.seconds] == ["m"]
 
 
 def test_all_measured_is_measured():
@@ -205,10 +212,10 @@ def test_a_line_through_two_points_says_nothing_about_its_error():
 def test_the_range_weighs_each_error_by_its_time():
     first, second = matmul("m", 4096), move("k", 1e9)
     step = priced(first, second)
-    times = step.timeline.by_step
+    times = step.timeline.by_name
     expected = (FACTOR * 0.1 * times["m"] + FACTOR * 0.2 * times["k"]) / step.timeline.total
     assert uncertainty(step) == pytest.approx(expected)
-    found = predict(step)
+    found = summarize(step)
     assert found.step_time_low == pytest.approx(found.step_time / (1 + expected))
     assert found.step_time_high == pytest.approx(found.step_time * (1 + expected))
 
@@ -216,7 +223,7 @@ def test_the_range_weighs_each_error_by_its_time():
 @given(st.lists(st.sampled_from([matmul(), move(), gather()]), max_size=6))
 def test_the_range_lies_between_those_of_its_parts(kinds):
     step = priced(*(replace(s, name=f"{s.name}{i}") for i, s in enumerate(kinds)))
-    halves = [half_range(s.evidence, s.grade) for s in shares(step)] or [UNMEASURED]
+    halves = [half_range(s.evidence, s.grade) for s in priced_shares(step)] or [UNMEASURED]
     assert min(halves) - 1e-12 <= uncertainty(step) <= max(halves) + 1e-12
 
 
@@ -228,8 +235,8 @@ def test_shares_cover_the_whole_step():
         Branch("b", branches=((move("x", 1),), (move("y"),))),
     )
     step = priced(*schedule)
-    assert sum(share.seconds for share in shares(step)) == pytest.approx(step.timeline.total)
-    assert "x" not in {share.step.name for share in shares(step)}
+    assert sum(share.seconds for share in priced_shares(step)) == pytest.approx(step.timeline.total)
+    assert "x" not in {share.step.name for share in priced_shares(step)}
 
 
 def test_ranges_of_many_configurations():

@@ -21,7 +21,7 @@ import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
-from scaling.compare.audit import surprises
+from scaling.compare.audit import audit
 from scaling.compare.known_causes import ALONE, ONCE
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
@@ -271,7 +271,7 @@ def test_the_cpu_program_moves_and_computes_what_the_table_says(
     model = replace(WIDE, moe=moe, mla=mla, qk_norm=toy.qk_norm, sliding_window=toy.sliding_window)
     run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
     priced = replace(price(program_of_run(run, run.mesh, HOST)[0], H100, ideal()), cluster=HOST)
-    found = surprises(priced, run, run.mesh)
+    found = audit(priced, run, run.mesh)
     assert {s.reason for s in found} <= {ONCE, ALONE, BUFFERS, EVERY_EXPERT}
     kinds = Counter((c.axes, c.kind) for c, _ in running_collectives(priced))
     assert not moe or run.mesh.expert == 1 or kinds[("expert",), "all-to-all"]
@@ -287,7 +287,7 @@ def test_the_gpu_program_moves_and_computes_what_the_table_says(case: Case) -> N
     batch = Batch(16, 512, case.microbatches)
     run = replace(case.run, model=model, batch=batch, precision=precision)
     priced = price(program_of_run(run, run.mesh, H100)[0], H100, ideal())
-    assert {s.reason for s in surprises(priced, run, run.mesh)} <= {ALONE, BUFFERS, EVERY_EXPERT}
+    assert {s.reason for s in audit(priced, run, run.mesh)} <= {ALONE, BUFFERS, EVERY_EXPERT}
     assert running_collectives(priced)
 
 

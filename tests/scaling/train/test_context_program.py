@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.table import SMALLEST, expected
-from scaling.compare.audit import surprises
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.compare.audit import audit
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import parse_mesh
@@ -79,8 +79,8 @@ def test_the_gpu_program_moves_what_the_table_says(compiled, name: str) -> None:
     for collective, calls in running_collectives(priced):
         if collective.bytes >= SMALLEST:
             moved["+".join(collective.axes), collective.kind] += collective.bytes * calls
-    assert dict(moved) == pytest.approx(expected(run, run.mesh), rel=ROUNDING)
-    assert surprises(priced, run, run.mesh) == []  # FLOPs of flash attention's calls included
+    assert dict(moved) == pytest.approx(expected_bytes(run, run.mesh), rel=ROUNDING)
+    assert audit(priced, run, run.mesh) == []  # FLOPs of flash attention's calls included
     flash = [kernel for kernel, _ in running_kernels(priced) if kernel.kind == "attention"]
     assert flash
 
@@ -100,4 +100,4 @@ def test_the_cpu_program_moves_and_computes_what_was_asked(compiled, method, rem
         remat=remat,
     )
     host = catalog.load("host")
-    assert surprises(replace(compiled(run, host), cluster=host), run, run.mesh) == []
+    assert audit(replace(compiled(run, host), cluster=host), run, run.mesh) == []

@@ -9,7 +9,7 @@ from dataclasses import replace
 import jax
 import pytest
 
-from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
 from scaling.compile.options import compiler_options
 from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh, host_mesh
@@ -88,7 +88,9 @@ def test_the_gpu_program_is_the_table(
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
     step = lowered(run, layout, absent_mesh(shape, catalog.load("dgx-h100")))
     found = collectives(step.compile(compiler_options=options).as_text(), shape)
-    table = {("+".join(sorted(a.split("+"))), k): n for (a, k), n in expected(run, shape).items()}
+    table = {
+        ("+".join(sorted(a.split("+"))), k): n for (a, k), n in expected_bytes(run, shape).items()
+    }
     assert measured(found, SMALLEST) == pytest.approx(table, rel=ROUNDING)
     assert not [c.line for c in found if c.axes is None]
 
@@ -104,4 +106,4 @@ def test_the_host_program_exchanges_what_the_table_says(collectives: Read) -> No
     text = step.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()
     sums = measured(collectives(text, shape), 0)
     key = ("expert", "all-to-all")
-    assert sums[key] == pytest.approx(expected(run, shape, smallest=0)[key], rel=1e-9)
+    assert sums[key] == pytest.approx(expected_bytes(run, shape, smallest=0)[key], rel=1e-9)

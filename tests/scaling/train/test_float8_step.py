@@ -15,7 +15,7 @@ import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.compare.audit import surprises
+from scaling.compare.audit import audit
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
@@ -158,7 +158,7 @@ def test_an_h100_multiplies_all_projections_in_8_bits_and_moves_what_bf16_moves(
     model = ModelConfig(2048, 512, 4, n_heads=8, head_dim=64, d_ff=1024)
     run = replace(case.run, model=model, batch=Batch(16, 512, case.microbatches))
     program, _ = program_of_run(run, run.mesh, H100)
-    assert surprises(price(program, H100, ideal()), run, run.mesh) == []
+    assert audit(price(program, H100, ideal()), run, run.mesh) == []
     eight = sum(k.flops * n for k, n in kernels(program) if k.dtype == "fp8")
     asked = flops_in_ticks(run, run.mesh, train_flops(model, 16, 512, case.remat).groups)
     projections = sum(n for name, n in asked.items() if name not in ("attention", "head"))

@@ -11,8 +11,8 @@ import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
-from scaling.analytic.communication.table import SMALLEST, expected
-from scaling.compare.audit import surprises
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.compare.audit import audit
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
@@ -168,5 +168,5 @@ def test_the_gpu_program_moves_what_the_table_says(
     for collective, calls in running_collectives(priced):
         if collective.bytes >= SMALLEST:
             moved["+".join(collective.axes), collective.kind] += collective.bytes * calls
-    assert dict(moved) == pytest.approx(expected(run, run.mesh), rel=ROUNDING)
-    assert [s.reason for s in surprises(priced, run, run.mesh)] == [reason]
+    assert dict(moved) == pytest.approx(expected_bytes(run, run.mesh), rel=ROUNDING)
+    assert [s.reason for s in audit(priced, run, run.mesh)] == [reason]

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.table import SMALLEST, expected
-from scaling.compare.audit import surprises
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.compare.audit import audit
 from scaling.compare.known_causes import ONCE
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -83,8 +83,8 @@ def check_one_hop_in_each_tick(priced: Priced, run: Run) -> None:
     found, total = permutes(priced), ticks_of(run, run.mesh).total
     assert [(c.origin.phase, n) for c, n in found] == [("forward", total), ("backward", total)]
     loops = [step for step in priced.program.schedule if isinstance(step, Loop)]
-    ticks = [loop for loop in loops if loop.idle]
-    assert [(loop.idle, loop.trips) for loop in ticks] == 2 * [(run.mesh.stage - 1, total)]
+    ticks = [loop for loop in loops if loop.bubble_trips]
+    assert [(loop.bubble_trips, loop.trips) for loop in ticks] == 2 * [(run.mesh.stage - 1, total)]
     assert 0 < priced.timeline.bubble < priced.timeline.compute
 
 
@@ -97,8 +97,8 @@ def test_the_gpu_program_moves_what_the_table_says(compiled, name: str) -> None:
     for collective, calls in running_collectives(priced):
         if collective.bytes >= SMALLEST:
             moved["+".join(collective.axes), collective.kind] += collective.bytes * calls
-    assert dict(moved) == pytest.approx(expected(run, run.mesh), rel=ROUNDING)
-    assert surprises(priced, run, run.mesh) == []  # idle ticks' FLOPs included
+    assert dict(moved) == pytest.approx(expected_bytes(run, run.mesh), rel=ROUNDING)
+    assert audit(priced, run, run.mesh) == []  # idle ticks' FLOPs included
     check_one_hop_in_each_tick(priced, run)
 
 
@@ -152,5 +152,5 @@ def test_the_cpu_program_moves_and_computes_what_was_asked(
     )
     priced = replace(compiled(run, HOST), cluster=HOST)
     # XLA gathers the head once, because it is the same for all microbatches.
-    assert {s.reason for s in surprises(priced, run, run.mesh)} <= {ONCE}
+    assert {s.reason for s in audit(priced, run, run.mesh)} <= {ONCE}
     check_one_hop_in_each_tick(priced, run)

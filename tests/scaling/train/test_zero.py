@@ -18,9 +18,9 @@ import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.analytic.communication.experts import EVERY_EXPERT
-from scaling.analytic.communication.table import expected
+from scaling.analytic.communication.table import expected_bytes
 from scaling.cli.sharding import sharding_command
-from scaling.compare.audit import surprises
+from scaling.compare.audit import audit
 from scaling.compare.known_causes import ONCE
 from scaling.compile.options import compiler_options
 from scaling.meshes import catalog
@@ -238,7 +238,7 @@ def check_moves(case: Case, collectives: Read) -> None:
     """The compiled step moves what the table says."""
     smallest = SMALLEST["fp32"]
     found = moved(collectives(compiled(case).as_text(), case.shape), smallest)
-    table = expected(case.run, case.shape, smallest)
+    table = expected_bytes(case.run, case.shape, smallest)
     assert without_tensor(found) == pytest.approx(without_tensor(table), rel=ROUNDING)
 
 
@@ -259,7 +259,7 @@ def test_all_that_cuts_tokens_is_summed_over_once(tmp_path, monkeypatch) -> None
     run = replace(case.run, model=MODELS["large"], batch=Batch(16, 512, 2))
     program, _ = program_of_run(run, case.shape, catalog.load("host"))
     priced = replace(price(program, DGX, ideal()), cluster=catalog.load("host"))
-    assert {s.reason for s in surprises(priced, run, case.shape)} <= {ONCE}
+    assert {s.reason for s in audit(priced, run, case.shape)} <= {ONCE}
     third = trained(case._replace(zero=3))[0]
     for name, values in trained(case)[0].items():
         np.testing.assert_allclose(values, third[name], RTOL, 1e-5, err_msg=name)
@@ -333,15 +333,15 @@ def test_sharding_shows_what_a_step_holds(microbatches: int, size: int, tmp_path
         "matrices": 2 * matrices // 2,
         "gradients": size * matrices // 2,
     }
-    assert expected(run, case.shape, 0)["fsdp", "all-gather"] == held["matrices"]
-    assert expected(run, case.shape, 0)["fsdp", "reduce-scatter"] == held["gradients"]
+    assert expected_bytes(run, case.shape, 0)["fsdp", "all-gather"] == held["matrices"]
+    assert expected_bytes(run, case.shape, 0)["fsdp", "reduce-scatter"] == held["gradients"]
 
 
 @pytest.mark.parametrize("model", ["moe", "latent"])
 def test_sharding_shows_what_the_table_gathers_and_scatters(model, tmp_path, capsys) -> None:
     case = Case(1, "fsdp=2,tensor=2", 1, model)  # a router is held in float32
     held = json.loads(shown(case, tmp_path, capsys))["held"]
-    table = expected(replace(case.run, precision=Precision("bf16")), case.shape, 0)
+    table = expected_bytes(replace(case.run, precision=Precision("bf16")), case.shape, 0)
     assert held["matrices"] == table["fsdp", "all-gather"]
     assert held["gradients"] == table["fsdp", "reduce-scatter"]
 
@@ -352,7 +352,7 @@ def test_sharding_shows_the_layers_and_sums_of_one_pipeline_stage(tmp_path, caps
     elements = layer + 2 * 128 * 64
     held = json.loads(shown(case, tmp_path, capsys))["held"]
     assert held == {"zero_stage": 1, "matrices": 2 * elements, "gradients": 4 * elements}
-    table = expected(replace(case.run, precision=Precision("bf16")), case.shape, 0)
+    table = expected_bytes(replace(case.run, precision=Precision("bf16")), case.shape, 0)
     assert (table["fsdp", "all-gather"], table["fsdp", "reduce-scatter"]) == (
         held["matrices"],
         held["gradients"],
@@ -383,7 +383,7 @@ def test_the_gpu_program_of_latents_and_experts_is_the_table(case) -> None:
     batch = Batch(16 * case.microbatches, 512, case.microbatches)
     run = replace(case.run, batch=batch, precision=Precision("bf16"))
     program, _ = program_of_run(run, case.shape, DGX)
-    found = surprises(price(program, DGX, ideal()), run, case.shape)
+    found = audit(price(program, DGX, ideal()), run, case.shape)
     assert {s.reason for s in found} <= {EVERY_EXPERT}
 
 
@@ -406,7 +406,7 @@ def on_gpus(zero: int, mesh: str, microbatches: int) -> tuple[Run, jax.stages.Co
 def test_the_gpu_program_is_the_table(mesh, microbatches, collectives) -> None:
     run, step = on_gpus(1, mesh, microbatches)
     found = collectives(step.as_text(), run.mesh)
-    table = expected(run, run.mesh, SMALLEST["bf16"])
+    table = expected_bytes(run, run.mesh, SMALLEST["bf16"])
     assert moved(found, SMALLEST["bf16"]) == pytest.approx(table, rel=ROUNDING)
     gathers = [c for c in found if c.kind == "all-gather" and c.axes == ("fsdp",)]
     assert gathers and all(c.loops == 0 for c in gathers)

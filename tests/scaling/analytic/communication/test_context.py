@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.table import Table, expected
+from scaling.analytic.communication.table import Table, expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset
@@ -39,7 +39,7 @@ MESHES = st.builds(
 
 
 def moved(run: Run, shape: MeshShape, method: str, smallest: float = 0) -> Table:
-    return expected(replace(run, context=Context(method)), shape, smallest)
+    return expected_bytes(replace(run, context=Context(method)), shape, smallest)
 
 
 def test_llama3_8b_over_eight_devices_of_context_by_hand():
@@ -105,7 +105,7 @@ def test_gradients_are_summed_over_data_and_context_as_over_so_many_replicas(
     replicas = replace(shape, data=shape.data * shape.context, context=1)
     run = replace(run, batch=Batch(run.batch.global_batch * 8, 128, run.batch.microbatches))
     over = "data+context" if shape.data > 1 else "context"
-    alone = expected(run, replicas, smallest=0)["data", "all-reduce"]
+    alone = expected_bytes(run, replicas, smallest=0)["data", "all-reduce"]
     assert moved(run, shape, method)[over, "all-reduce"] == pytest.approx(alone)
 
 
@@ -113,7 +113,7 @@ def test_gradients_are_summed_over_data_and_context_as_over_so_many_replicas(
 def test_cutting_sequences_moves_less_over_tensor(run: Run, shape: MeshShape, method: str) -> None:
     """The same tokens per device: `context` times the sequences, each cut as often."""
     whole = replace(shape, context=1)
-    cut, alone = moved(run, shape, method), expected(run, whole, smallest=0)
+    cut, alone = moved(run, shape, method), expected_bytes(run, whole, smallest=0)
     for kind in ("all-gather", "reduce-scatter"):
         if ("tensor", kind) in alone:
             assert cut["tensor", kind] == pytest.approx(alone["tensor", kind] / shape.context)

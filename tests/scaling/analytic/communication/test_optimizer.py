@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scaling.analytic.communication.optimizer import optimizer_calls
-from scaling.analytic.communication.table import expected
+from scaling.analytic.communication.table import expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.presets import preset
 from scaling.run import Batch, Run
@@ -16,8 +16,8 @@ WEIGHTS = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336  # of one layer
 
 def extra(optimizer: str, shape: MeshShape) -> dict:
     """What the table has more than with AdamW."""
-    plain = expected(LLAMA, shape)
-    table = expected(replace(LLAMA, optimizer=optimizer), shape)
+    plain = expected_bytes(LLAMA, shape)
+    table = expected_bytes(replace(LLAMA, optimizer=optimizer), shape)
     return {k: n - plain.get(k, 0) for k, n in table.items() if n != plain.get(k, 0)}
 
 
@@ -53,4 +53,4 @@ def test_adafactor_sums_two_numbers_where_there_were_a_row_and_a_column() -> Non
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lion", "adafactor", "muon"])
 def test_one_device_moves_nothing(optimizer: str) -> None:
-    assert expected(replace(LLAMA, optimizer=optimizer), MeshShape(), smallest=0) == {}
+    assert expected_bytes(replace(LLAMA, optimizer=optimizer), MeshShape(), smallest=0) == {}

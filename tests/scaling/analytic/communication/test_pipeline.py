@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.analytic.communication.table import Table, expected
+from scaling.analytic.communication.table import Table, expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig
@@ -41,7 +41,7 @@ STAGE = tuple(("stage", kind) for kind in ("permute", "reduce-scatter", "all-gat
 
 
 def moved(run: Run, shape: MeshShape, schedule: str = "gpipe", rounds: int = 1) -> Table:
-    return expected(replace(run, pipeline=Pipeline(schedule, rounds)), shape, smallest=0)
+    return expected_bytes(replace(run, pipeline=Pipeline(schedule, rounds)), shape, smallest=0)
 
 
 def test_llama3_8b_in_four_stages_over_tensor_8_by_hand():
@@ -51,7 +51,7 @@ def test_llama3_8b_in_four_stages_over_tensor_8_by_hand():
     layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
     shape = MeshShape(stage=4, tensor=8)
     in_layers, ends = 5 * 8 * 4, 2 * (1 + 1 / 4)  # the head's tokens are shared out
-    assert expected(run, shape) == {
+    assert expected_bytes(run, shape) == {
         ("stage", "permute"): 2 * 5 * stream / 8,
         ("stage", "reduce-scatter"): 2 * stream / 8,
         ("stage", "all-gather"): 2 * stream / 8,
@@ -59,7 +59,7 @@ def test_llama3_8b_in_four_stages_over_tensor_8_by_hand():
         ("tensor", "all-gather"): (in_layers + ends) * stream,
         ("tensor", "reduce-scatter"): (in_layers + ends) * stream,
     }
-    sharded = expected(run, MeshShape(data=2, stage=4, tensor=8))
+    sharded = expected_bytes(run, MeshShape(data=2, stage=4, tensor=8))
     assert sharded["data", "all-reduce"] == FP32 * 8 * layer / 8
 
 

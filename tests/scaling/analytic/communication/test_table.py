@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.table import SMALLEST, expected, expected_lines
+from scaling.analytic.communication.table import SMALLEST, expected_bytes, expected_transfers
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import count_parameters
@@ -66,7 +66,7 @@ def test_llama3_8b_fully_sharded_by_hand() -> None:
     assert layer == 218_103_808
     tables = 2 * 128_256 * 4096  # embedding and head
     run = run_of(preset("llama3-8b"), 128, 8192, remat="full")
-    assert expected(run, MeshShape(fsdp=64)) == {
+    assert expected_bytes(run, MeshShape(fsdp=64)) == {
         ("fsdp", "all-gather"): BF16 * (2 * 32 * layer + tables),
         ("fsdp", "reduce-scatter"): BF16 * (32 * layer + tables),
     }
@@ -79,7 +79,7 @@ def test_gpt3_on_three_axes_by_hand() -> None:
     layer, table, positions = 12 * D**2 // 8, 50_257 * D, 2048 * D
     stream = BF16 * 6 * S * D  # 6 sequences
     run = run_of(preset("gpt3-175b"), 2 * 64 * 2 * 6, S, 2, remat="full")
-    assert expected(run, parse_mesh("data=2,fsdp=64,tensor=8")) == close(
+    assert expected_bytes(run, parse_mesh("data=2,fsdp=64,tensor=8")) == close(
         {
             ("fsdp", "all-gather"): 2 * BF16 * (2 * L * layer + 2 * table + positions),
             ("fsdp", "reduce-scatter"): 2 * BF16 * (L * layer + 2 * table + positions),
@@ -100,7 +100,7 @@ def test_whole_sequences_on_tensor_by_hand() -> None:
     model = ModelConfig(32_000, d_model=1024, n_layers=4, n_heads=16, d_ff=2816)
     layer = (4 * 1024 * 1024 + 3 * 1024 * 2816) // 4
     run = run_of(model, 8, 2048, sharding=Sharding(sequence_parallel=False))
-    assert expected(run, MeshShape(data=2, tensor=4)) == {
+    assert expected_bytes(run, MeshShape(data=2, tensor=4)) == {
         ("tensor", "all-reduce"): (4 * 4 + 2) * BF16 * 4 * 2048 * 1024,
         ("data", "all-reduce"): BF16 * (4 * layer + 2 * 32_000 * 1024 // 4),
     }
@@ -112,7 +112,7 @@ def test_mixtral_over_experts_by_hand() -> None:
     expert = 3 * 4096 * 14336
     router, tables, rows = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
     run = run_of(preset("mixtral-8x7b"), 128, 4096, remat="selective")
-    assert expected(run, MeshShape(fsdp=8, expert=8)) == {
+    assert expected_bytes(run, MeshShape(fsdp=8, expert=8)) == {
         ("fsdp", "all-gather"): BF16 * (2 * 32 * (attention + expert) + tables)
         + FLOAT32 * 2 * 32 * router,
         ("fsdp", "reduce-scatter"): BF16 * (32 * (attention + expert) + tables)
@@ -128,7 +128,7 @@ def test_deepseek_like_layers_with_tensor_by_hand() -> None:
     moe = Moe(4, 2, 256, n_shared_experts=1, first_dense_layers=1, capacity_factor=1.5)
     model = ModelConfig(1000, 128, 3, 4, 512, moe=moe)
     run = run_of(model, 8, 512, 2)
-    table = expected(run, parse_mesh("data=2,expert=2,tensor=2"), smallest=0)
+    table = expected_bytes(run, parse_mesh("data=2,expert=2,tensor=2"), smallest=0)
     tokens = 512  # of one microbatch on one device
     rows = 4 * (3 * tokens * 2 // (2 * 4))  # 4 experts with room for 1.5 of an even load
     assert table["expert", "all-to-all"] == 2 * 2 * rows * (4 * BF16 * 128 + 2 * FLOAT32)
@@ -152,7 +152,7 @@ def test_experts_exchange_what_goes_out_and_comes_back(
     run = replace(run, model=replace(run.model, moe=moe, bias=False), remat="none")
     lines = [
         line
-        for line in expected_lines(run, MeshShape(expert=expert))
+        for line in expected_transfers(run, MeshShape(expert=expert))
         if line.what == "tokens of experts"
     ]
     (line,) = lines
@@ -180,7 +180,7 @@ def test_experts_on_cut_sequences_move_what_they_move_for_shorter_ones_on_data(
 
     def named(batch: Batch, mesh: MeshShape) -> dict:
         """Under the names of the mesh without `context`; no order among axes."""
-        table = expected(replace(run, model=model, batch=batch), mesh, smallest=0)
+        table = expected_bytes(replace(run, model=model, batch=batch), mesh, smallest=0)
         both = {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
         hops = both.pop((frozenset(["context"]), "permute"), None)
         assert (hops is not None) == (mesh.context > 1)
@@ -194,7 +194,7 @@ def test_experts_on_data_and_context_by_hand() -> None:
     # Two sequences of 512 on each device of data, half of each on those of context.
     model = ModelConfig(1000, 128, 3, 4, 512, moe=Moe(4, 2, 256, n_shared_experts=1))
     run = run_of(model, 8, 512)
-    table = expected(run, parse_mesh("data=2,expert=2,context=2"), smallest=0)
+    table = expected_bytes(run, parse_mesh("data=2,expert=2,context=2"), smallest=0)
     tokens = 2 * 256
     rows = 2 * tokens * 2  # either device may get all of them, twice each
     calls = 4 * BF16 * 128 + 2 * FLOAT32  # and how many rows are each expert's:
@@ -211,7 +211,7 @@ def test_experts_on_data_and_context_by_hand() -> None:
 @given(RUNS)
 def test_a_dense_model_takes_the_expert_axis_for_replicas(run: Run) -> None:
     over_data, over_expert = (
-        expected(run, mesh, smallest=0) for mesh in (MeshShape(data=4), MeshShape(expert=4))
+        expected_bytes(run, mesh, smallest=0) for mesh in (MeshShape(data=4), MeshShape(expert=4))
     )
     assert {("expert", kind): n for (_, kind), n in over_data.items()} == close(over_expert)
 
@@ -224,7 +224,7 @@ def test_latents_by_hand() -> None:
     making = 128 * (96 + 64 + 32)
     cut = 96 * 4 * 48 + 64 * 4 * (16 + 24) + 4 * 24 * 128 + 3 * 128 * 256
     run = run_of(model, 8, 512, remat="full")
-    table = expected(run, MeshShape(data=2, tensor=2), smallest=0)
+    table = expected_bytes(run, MeshShape(data=2, tensor=2), smallest=0)
     token = BF16 * 4 * 512
     assert table["tensor", "all-gather"] == token * (((3 + 1) * 3 + 2) * 128 + 2 * 3 * 192)
     assert table["tensor", "reduce-scatter"] == token * (((3 + 1) * 3 + 2) * 128 + 3 * 192)
@@ -235,7 +235,7 @@ def test_latents_by_hand() -> None:
 
 def test_statistics_of_the_loss_count_where_they_are_large() -> None:
     run = run_of(preset("llama3-8b"), 16, 8192)  # 2 sequences on a device: 64 KiB each
-    lines = [line for line in expected_lines(run, MeshShape(fsdp=8, tensor=8)) if line.axes]
+    lines = [line for line in expected_transfers(run, MeshShape(fsdp=8, tensor=8)) if line.axes]
     (found,) = [line for line in lines if line.what == "statistics of the loss"]
     assert (found.axes, found.kind, found.bytes, found.calls) == (
         "tensor",
@@ -244,13 +244,13 @@ def test_statistics_of_the_loss_count_where_they_are_large() -> None:
         3,
     )
     fewer = run_of(preset("llama3-8b"), 8, 8192)
-    assert ("tensor", "all-reduce") not in expected(fewer, MeshShape(fsdp=8, tensor=8))
+    assert ("tensor", "all-reduce") not in expected_bytes(fewer, MeshShape(fsdp=8, tensor=8))
 
 
 def test_norms_of_heads_are_summed_over_tensor_and_cut_biases_are_not() -> None:
     model = ModelConfig(1000, d_model=64, n_layers=3, n_heads=8, d_ff=128, qk_norm=True, bias=True)
     run = run_of(model, 8, 32, sharding=Sharding(sequence_parallel=False))
-    table = expected(run, MeshShape(fsdp=2, tensor=2), smallest=0)
+    table = expected_bytes(run, MeshShape(fsdp=2, tensor=2), smallest=0)
     assert table["fsdp+tensor", "all-reduce"] == FLOAT32 * 3 * 2 * 8  # scales of q and k
     biases = (3 * 64 + 2 * 128) / 2 + 2 * 64  # q, k, v, gate, up; o, down
     assert table["fsdp", "all-reduce"] == FLOAT32 * (3 * (biases + 2 * 64) + 64)  # norms; the last
@@ -258,20 +258,20 @@ def test_norms_of_heads_are_summed_over_tensor_and_cut_biases_are_not() -> None:
 
 @given(RUNS, MESHES)
 def test_only_axes_of_several_devices_move_anything(run: Run, shape: MeshShape) -> None:
-    for (axes, _), n in expected(run, shape, smallest=0).items():
+    for (axes, _), n in expected_bytes(run, shape, smallest=0).items():
         assert axes and all(shape.sizes[axis] > 1 for axis in axes.split("+"))
         assert n > 0
 
 
 @given(RUNS)
 def test_one_device_moves_nothing(run: Run) -> None:
-    assert expected(run, MeshShape(), smallest=0) == {}
+    assert expected_bytes(run, MeshShape(), smallest=0) == {}
 
 
 @given(RUNS, MESHES)
 def test_the_table_is_linear_in_layers(run: Run, shape: MeshShape) -> None:
     tables = [
-        expected(replace(run, model=replace(run.model, n_layers=layers)), shape, smallest=0)
+        expected_bytes(replace(run, model=replace(run.model, n_layers=layers)), shape, smallest=0)
         for layers in (1, 2, 3)
     ]
     for key in tables[0]:
@@ -282,7 +282,7 @@ def test_the_table_is_linear_in_layers(run: Run, shape: MeshShape) -> None:
 @given(RUNS, MESHES)
 def test_more_sequences_move_more_stream_and_no_more_weights(run: Run, shape: MeshShape) -> None:
     batch = replace(run.batch, global_batch=2 * run.batch.global_batch)
-    once, twice = (expected(r, shape, smallest=0) for r in (run, replace(run, batch=batch)))
+    once, twice = (expected_bytes(r, shape, smallest=0) for r in (run, replace(run, batch=batch)))
     for (axes, kind), n in once.items():
         if axes == "tensor" and kind != "all-reduce":
             assert twice[axes, kind] == 2 * n
@@ -295,7 +295,7 @@ def test_cutting_the_batch_gathers_weights_more_often(run: Run, shape: MeshShape
     """And moves the same stream: as many tokens in all."""
     whole = replace(run, batch=Batch(16 * 6, 32, 1))
     cut = replace(whole, batch=Batch(16 * 6, 32, M))
-    once, often = (expected(r, shape, smallest=0) for r in (whole, cut))
+    once, often = (expected_bytes(r, shape, smallest=0) for r in (whole, cut))
     for (axes, kind), n in once.items():
         if axes == "fsdp" and kind != "all-reduce":
             assert often[axes, kind] == pytest.approx(M * n)
@@ -314,7 +314,7 @@ def test_scattered_gradients_are_the_matrices_of_the_model(run: Run, shape: Mesh
     head = model.vocab_size * model.d_model if model.tied_embeddings else 0
     matrices = count_parameters(model).total - norms + head
     itemsize = {"bf16": 2, "tf32": 4, "fp32": 4}[run.precision.compute]
-    table = expected(run, shape, smallest=0)
+    table = expected_bytes(run, shape, smallest=0)
     over_devices = table["fsdp", "reduce-scatter"] * shape.tensor
     assert over_devices == pytest.approx(run.batch.microbatches * itemsize * matrices)
 
@@ -329,17 +329,17 @@ def test_replicas_sum_what_shards_scatter(run: Run) -> None:
         precision=Precision(compute="bf16"),
     )
     matrices = [
-        line for line in expected_lines(run, MeshShape(data=4))
+        line for line in expected_transfers(run, MeshShape(data=4))
         if line.axes == "data" and line.what not in ("vectors of a layer", "final norm")
     ]  # fmt: skip
     summed = sum(line.bytes * line.calls for line in matrices)
-    assert summed == expected(run, MeshShape(fsdp=4), smallest=0)["fsdp", "reduce-scatter"]
+    assert summed == expected_bytes(run, MeshShape(fsdp=4), smallest=0)["fsdp", "reduce-scatter"]
 
 
 @given(RUNS, MESHES)
 def test_recomputing_never_moves_less(run: Run, shape: MeshShape) -> None:
     none, selective, full = (
-        expected(replace(run, remat=remat), shape, smallest=0)
+        expected_bytes(replace(run, remat=remat), shape, smallest=0)
         for remat in ("none", "selective", "full")
     )
     assert selective == full
@@ -352,21 +352,24 @@ def test_the_device_order_changes_names_only(run: Run, shape: MeshShape, order: 
         return {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
 
     other = replace(shape, device_order=tuple(order))
-    again = expected(run, other, smallest=0)
-    assert named(again) == close(named(expected(run, shape, smallest=0)))
+    again = expected_bytes(run, other, smallest=0)
+    assert named(again) == close(named(expected_bytes(run, shape, smallest=0)))
     for axes, _ in again:
         assert axes == "+".join(axis for axis in order if axis in axes.split("+"))
 
 
 @given(RUNS, MESHES, st.floats(0, 1e6))
 def test_leaving_out_small_calls_only_takes_away(run: Run, shape: MeshShape, least: float) -> None:
-    every, large = expected(run, shape, smallest=0), expected(run, shape, smallest=least)
+    every, large = (
+        expected_bytes(run, shape, smallest=0),
+        expected_bytes(run, shape, smallest=least),
+    )
     assert all(0 < n <= every[key] for key, n in large.items())
 
 
 def test_what_is_not_trained_has_no_table() -> None:
     experts = run_of(replace(preset("tiny"), moe=Moe(8, 2), bias=True), 8, 32)
     with pytest.raises(InputError, match="mixture of experts with biases"):
-        expected(experts, MeshShape(fsdp=8))
+        expected_bytes(experts, MeshShape(fsdp=8))
     with pytest.raises(InputError, match="n_heads=4 is not divisible by tensor=8"):
-        expected(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))
+        expected_bytes(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.table import SMALLEST, expected
+from scaling.analytic.communication.table import SMALLEST, expected_bytes
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe
@@ -37,5 +37,5 @@ def test_the_gpu_program_is_the_table(name: str, mesh: str, model: ModelConfig) 
     for call, calls in collectives(program):
         if call.bytes >= SMALLEST:
             sums["+".join(call.axes), call.kind] += call.bytes * calls
-    assert dict(sums) == pytest.approx(expected(run, shape), rel=0.01)
+    assert dict(sums) == pytest.approx(expected_bytes(run, shape), rel=0.01)
     assert name != "muon" or ("fsdp", "all-to-all") in sums

@@ -30,8 +30,8 @@ from scaling.simulate.uncertainty import grade, uncertainty
 ROUNDING = 1e-9  # of sums of float64, relative to the step: shorter times are none
 
 
-def predict(
-    priced: Priced, run: Run | None = None, causal: bool = False, doubts: Iterable[str] = ()
+def summarize(
+    priced: Priced, run: Run | None = None, causal: bool = False, warnings: Iterable[str] = ()
 ) -> Prediction:
     """Sum up a priced program.
 
@@ -39,7 +39,7 @@ def predict(
         priced: the program with its costs.
         run: whose step it is; None (a step that is not ours): no tokens, no model FLOPs.
         causal: count attention's model FLOPs of the unmasked half only.
-        doubts: further warnings, to come first.
+        warnings: further warnings, to come first.
     """
     total = priced.timeline.total
     devices = math.prod(priced.program.mesh.values())
@@ -66,7 +66,7 @@ def predict(
         collectives=lines,
         bottleneck=bottleneck(priced, lines, memory),
         grade=grade(priced),
-        warnings=(*doubts, *priced.program.warnings, *_warnings(priced, memory, run)),
+        warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
     )
 
 
@@ -93,8 +93,8 @@ def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLi
         bytes=collective.bytes,
         dtype=collective.dtype,
         count=calls,
-        time=timeline.by_step[collective.name],
-        exposed=timeline.exposed_by_step.get(collective.name, 0.0),
+        time=timeline.by_name[collective.name],
+        exposed=timeline.exposed_by_name.get(collective.name, 0.0),
         algorithm=cost.algorithm,
         level=cost.level,
         bottleneck=cost.bottleneck,
@@ -143,10 +143,8 @@ def _main_dtype(priced: Priced) -> str:
 def _memory(priced: Priced) -> MemoryParts:
     use, capacity = priced.memory, priced.cluster.accelerator.usable_memory
     fits = None if capacity is None else bool(np.all(use.peak <= capacity))
-    owners = {str(owner): held for owner, held in use.owners.items()}
-    return MemoryParts(
-        use.peak, **owners, pinned_host=use.pinned_host, capacity=capacity, fits=fits
-    )
+    parts = {str(category): size for category, size in use.by_category.items()}
+    return MemoryParts(use.peak, **parts, pinned_host=use.pinned_host, capacity=capacity, fits=fits)
 
 
 def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:

@@ -23,9 +23,9 @@ from scaling.program.ir import (
     Program,
     Wait,
 )
-from scaling.simulate.predict import collective_lines, matrix_flops, predict
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.step import price
+from scaling.simulate.summary import collective_lines, matrix_flops, summarize
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
@@ -78,7 +78,7 @@ def schedules(draw, depth=1, prefix="s"):
 
 @given(schedules())
 def test_parts_sum_and_the_document_is_json(schedule):
-    found = predict(priced(*schedule))
+    found = summarize(priced(*schedule))
     parts = found.time
     five = parts.compute + parts.optimizer + parts.exposed_communication + parts.bubble + parts.host
     assert five == pytest.approx(found.step_time)
@@ -96,7 +96,7 @@ def test_parts_sum_and_the_document_is_json(schedule):
 def test_memory_parts_sum_to_the_peak_without_pinned_memory(owned):
     buffers = tuple(Buffer(f"b{i}", size, owner) for i, (owner, size) in enumerate(owned))
     every = tuple(range(len(buffers)))
-    memory = predict(priced(Kernel("k", writes=every, reads=every), buffers=buffers)).memory
+    memory = summarize(priced(Kernel("k", writes=every, reads=every), buffers=buffers)).memory
     names = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
     parts = sum(getattr(memory, name) for name in names) + memory.communication
     assert parts == memory.peak == sum(size for owner, size in owned if owner != "pinned_host")
@@ -147,14 +147,14 @@ def test_a_branch_that_is_not_taken_is_not_shown():
 
 
 def test_what_a_loop_never_reaches_costs_nothing():
-    found = predict(priced(Loop("l", body=(gather("a"), matmul("m")), trips=0), matmul("n")))
+    found = summarize(priced(Loop("l", body=(gather("a"), matmul("m")), trips=0), matmul("n")))
     assert found.collectives == ()
     assert found.time.exposed_communication == 0
 
 
 def test_a_group_of_one_is_no_communication():
     alone = Collective("a", kind="all-reduce", bytes=64, asynchronous=False)
-    assert predict(priced(alone)).collectives == ()
+    assert summarize(priced(alone)).collectives == ()
 
 
 def test_mfu_is_model_flops_over_what_the_peaks_could_do(toy, hand_step):
@@ -162,7 +162,7 @@ def test_mfu_is_model_flops_over_what_the_peaks_could_do(toy, hand_step):
         toy(mesh={"fsdp": 4, "tensor": 2}), precision=replace(toy().precision, compute="bf16")
     )
     step = price(hand_step, H100, PROFILE)
-    found = predict(step, run)
+    found = summarize(step, run)
     seconds, batch = found.step_time, run.batch
     credited = model_flops(run.model, batch.global_batch, batch.seq_len)
     assert found.model_flops == credited
@@ -175,23 +175,23 @@ def test_mfu_is_model_flops_over_what_the_peaks_could_do(toy, hand_step):
 def test_the_peak_is_that_of_the_compute_format(toy, hand_step):
     step = price(hand_step, H100, PROFILE)
     in_fp32, in_bf16 = toy(), replace(toy(), precision=replace(toy().precision, compute="bf16"))
-    ratio = predict(step, in_fp32).mfu / predict(step, in_bf16).mfu
+    ratio = summarize(step, in_fp32).mfu / summarize(step, in_bf16).mfu
     assert ratio == pytest.approx(989.4 / 66.9)
 
 
 def test_causal_model_flops_are_fewer(toy, hand_step):
     step = price(hand_step, H100, PROFILE)
-    assert predict(step, toy(), causal=True).model_flops < predict(step, toy()).model_flops
+    assert summarize(step, toy(), causal=True).model_flops < summarize(step, toy()).model_flops
 
 
 def test_a_step_that_is_not_ours_has_no_tokens_but_an_hfu(hand_step):
-    found = predict(price(hand_step, H100, PROFILE))
+    found = summarize(price(hand_step, H100, PROFILE))
     assert found.tokens_per_second is found.model_flops is found.mfu is None
     assert 0 < found.hfu < 1
 
 
 def test_an_empty_program_takes_no_time_and_divides_by_nothing(toy):
-    found = predict(priced(), toy())
+    found = summarize(priced(), toy())
     assert found.step_time == 0
     assert found.tokens_per_second is found.mfu is found.hfu is None
 
@@ -200,20 +200,20 @@ def test_bytes_between_host_and_device_are_warned_about(toy):
     copy = Kernel("c", kind="copy", bytes=3e9, host_bytes=3e9)
     body = (copy, matmul("m"))
     program = Program("p", "compiled", MESH, (Loop("l", body=body, trips=4),))
-    (found,) = predict(price(program, H100, PROFILE)).warnings
+    (found,) = summarize(price(program, H100, PROFILE)).warnings
     said = "12 GB move between host and device per step; their time over PCIe is not priced"
     assert found == said
-    assert not predict(
+    assert not summarize(
         price(Program("p", "compiled", MESH, (matmul("m"),)), H100, PROFILE)
     ).warnings
     here = replace(price(program, H100, PROFILE), cluster=catalog.load("host"))
-    assert said not in predict(here).warnings  # the memory of a CPU is the host's
+    assert said not in summarize(here).warnings  # the memory of a CPU is the host's
 
 
 def test_a_step_that_does_not_fit_is_predicted_and_warned_about():
     too_much = Buffer("b", 100e9, "activations")
-    found = predict(
-        priced(Kernel("k", writes=(0,), bytes=1e6), buffers=(too_much,)), doubts=["doubt"]
+    found = summarize(
+        priced(Kernel("k", writes=(0,), bytes=1e6), buffers=(too_much,)), warnings=["doubt"]
     )
     assert found.memory.fits is False
     assert found.warnings[0] == "doubt"
@@ -225,7 +225,7 @@ def test_a_chip_without_units_for_the_format_is_said(toy, hand_step):
     chip = replace(H100.accelerator, peaks={"fp32": 15.7e12, "fp16": 125e12})
     step = price(hand_step, replace(H100, accelerator=chip), PROFILE)
     run = replace(toy(), precision=replace(toy().precision, compute="tf32"))
-    assert any("has no units for tf32" in text for text in predict(step, run).warnings)
+    assert any("has no units for tf32" in text for text in summarize(step, run).warnings)
 
 
 def test_many_configurations_at_once_are_those_one_by_one():
@@ -239,9 +239,9 @@ def test_many_configurations_at_once_are_those_one_by_one():
             Kernel("o", Origin("optimizer"), bytes=bytes_),
         )
 
-    many = predict(priced(*step(sizes, moved)))
+    many = summarize(priced(*step(sizes, moved)))
     for i in range(3):
-        one = predict(priced(*step(sizes[i], moved[i])))
+        one = summarize(priced(*step(sizes[i], moved[i])))
         assert many.step_time[i] == pytest.approx(one.step_time)
         assert many.time.optimizer[i] == pytest.approx(one.time.optimizer)
         assert many.collectives[0].exposed[i] == pytest.approx(one.collectives[0].exposed)
@@ -249,5 +249,5 @@ def test_many_configurations_at_once_are_those_one_by_one():
 
 
 def test_devices_are_those_of_the_mesh(hand_step):
-    assert predict(price(hand_step, H100, PROFILE)).devices == 8
+    assert summarize(price(hand_step, H100, PROFILE)).devices == 8
     assert MeshShape(fsdp=4, tensor=2).devices == 8
