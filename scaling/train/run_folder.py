@@ -17,7 +17,7 @@ from typing import TextIO
 import jax
 
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
@@ -47,8 +47,7 @@ def check_folder(options: Options) -> None:
         InputError: which of the two, and what to do; or the folder cannot be written to.
     """
     folder = options.folder
-    with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
-        saved = checkpoints.latest()
+    saved = latest_step(folder / "checkpoints")
     if options.resume and saved is None:
         raise InputError(
             f"--resume: no finished checkpoint in {folder / 'checkpoints'}; check --run-dir, or "
@@ -70,13 +69,9 @@ def check_folder(options: Options) -> None:
 
 
 def finished_step(options: Options, steps: int) -> int | None:
-    """The step that a resumed run has reached, if it is the last one; None: there is more to do."""
-    if not options.resume:
-        return None
-    with Checkpoints(options.folder / "checkpoints", keep=1) as checkpoints:
-        saved = checkpoints.latest()
-        done = saved is not None and saved >= steps and checkpoints.is_whole(saved)
-    return saved if done else None
+    """The newest saved step of a resumed run, if it is the last one; None: there is more to do."""
+    saved = latest_step(options.folder / "checkpoints") if options.resume else None
+    return saved if saved is not None and saved >= steps else None
 
 
 def own_folder(folder: Path) -> Path:
@@ -159,12 +154,13 @@ def explain_full_disk(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        with Checkpoints(folder / "checkpoints", keep=1) as checkpoints:
-            saved = checkpoints.latest()
-        last = f"the checkpoint of step {saved} is whole" if saved is not None else "none was saved"
+        saved = latest_step(folder / "checkpoints")
+        newest = "no checkpoint was saved"
+        if saved is not None:
+            newest = f"the checkpoint of step {saved} is intact"
         raise InputError(
             f"the disk is full: {shutil.disk_usage(folder).free:,} bytes are free for {folder}; "
-            f"{last}. Make room, then continue with --resume."
+            f"{newest}. Make room, then continue with --resume."
         ) from error
 
 

@@ -25,7 +25,7 @@ def load_model(folder: Path) -> tuple[Run, Transformer]:
     """The newest checkpoint of a run folder, on the first device.
 
     Raises:
-        InputError: no run.json, no whole checkpoint, not a model of bytes.
+        InputError: no run.json, no intact checkpoint, not a model of bytes.
     """
     run = _dropless(run_of_folder(folder))
     if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):

@@ -14,6 +14,7 @@ from scaling.parallelism.rules import rules_for
 from scaling.run import Run, load_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
+from scaling.train.checkpoint.steps import latest_step
 from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import abstract_state
 from scaling.weights.naming import from_dict, to_dict
@@ -31,7 +32,7 @@ def run_of_folder(folder: Path) -> Run:
 
 
 def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Transformer:
-    """The parameters of a run's newest whole checkpoint.
+    """The parameters of a run's newest intact checkpoint.
 
     Args:
         run: without a mesh of its own.
@@ -46,7 +47,7 @@ def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Tr
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
         like = abstract_state(run.model, layout, run.train, optimizer_of(run))
         with Checkpoints(folder / "checkpoints") as checkpoints:
-            if checkpoints.latest() is None:
+            if latest_step(checkpoints.folder) is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
             arrays, _, saved = checkpoints.restore(to_dict(like))
         return from_dict(like, reorder_layers(arrays, saved, run)).params

@@ -1,11 +1,12 @@
-"""Checkpoints: the sharded state of a run, its place in the data and its description, on disk.
+"""Checkpoints of a run: its sharded state, its place in the data and its description.
 
     folder/step_00000200/     written by Orbax: arrays, place in the data, run description
-                         checksums.json     written last: bytes and CRC-32 of every file above
+                              checksums_0.json: bytes and CRC-32 of the files above
 
-`checksums.json` is the commit mark. A folder without it was interrupted and is ignored; one whose
-files differ from it is damaged, and the checkpoint before it is used. Saving is asynchronous: the
-arrays are copied to host memory before `save` returns, so that the next step may donate them.
+Orbax gives a folder its name when all processes have written: a folder with another name was
+interrupted and is ignored. A checkpoint whose files differ from their checksums is damaged, and the
+one before it is used. Saving is asynchronous: the arrays are copied to host memory before `save`
+returns, so that the next step may donate them.
 
 This is the only file that imports Orbax.
 """
@@ -13,13 +14,12 @@ This is the only file that imports Orbax.
 import errno
 import logging
 import os
-import re
 import shutil
 import textwrap
-import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,39 +27,37 @@ import jax
 from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint import checksums
+from scaling.train.checkpoint.checksums import find_damage, write_checksums
 from scaling.train.checkpoint.matching import State, check_match, with_shardings
+from scaling.train.checkpoint.steps import DELETED, leftovers, saved_steps, step_path
 from scaling.train.launch.agreement import all_processes, broadcast_from_first
 
-STEP_FOLDER = re.compile(r"step_(\d{8,})")
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
-POLL = 0.1  # s between looks at a shared folder
-LATE = 1.0  # s in which writes end that were under way as another failed (measured: under 0.1 s)
 
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
 
 
 class CheckpointError(InputError):
-    """A checkpoint could not be written; the ones before it are whole."""
+    """A checkpoint could not be written; the ones before it are intact."""
 
 
 class Checkpoints:
     """The checkpoints of one run folder: at most one being written, the `keep` newest kept.
 
     Every process of a job makes one on the same shared folder and calls it at the same steps;
-    process 0 writes the commit mark, for which the others wait, and deletes. Use it as a context
-    manager, or close it: what is still being written when Python exits is lost.
+    process 0 deletes. Use it as a context manager, or close it: what is still being written when
+    Python exits is lost.
     """
 
     def __init__(self, folder: Path | str, keep: int = 2):
         if keep < 1:
             raise InputError(f"keep_checkpoints is {keep}; keep at least 1")
-        logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax; what fails is raised
+        logging.getLogger("absl").addFilter(_is_not_from_orbax)  # its failures are raised
         self.folder = Path(folder).absolute()
         self._keep = keep
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[None] | None = None
-        self._damaged: set[int] = set()  # steps whose files are not what was written
+        self._damaged: set[int] = set()  # steps whose files differ from their checksums
 
     def save(
         self, step: int, state: State, iterator_state: dict[str, Any], run: dict[str, Any]
@@ -82,7 +80,7 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             response = ocp.save_checkpointables_async(
-                self._path(step),
+                step_path(self.folder, step),
                 {"state": state},
                 overwrite=True,
                 custom_metadata={"iterator_state": iterator_state, "run": run},
@@ -102,29 +100,17 @@ class Checkpoints:
             pending.result()
 
     def finish(self, seconds: float) -> None:
-        """Give what is being written some more time; whether it ends well is not asked."""
+        """Give the save in progress up to `seconds` more; its failure is ignored."""
         if self._pending is not None:
             futures.wait([self._pending], seconds)
 
     def steps(self) -> list[int]:
-        """Steps of the finished checkpoints not known to be damaged, oldest first."""
-        marks = self.folder.glob(f"step_*/{checksums.FILE}")
-        named = (STEP_FOLDER.fullmatch(mark.parent.name) for mark in marks)
-        return sorted({int(match[1]) for match in named if match} - self._damaged)
+        """Steps of the saved checkpoints not known to be damaged, ascending."""
+        return sorted({*saved_steps(self.folder)} - self._damaged)
 
     def latest(self) -> int | None:
-        """The newest committed step, if there is one."""
+        """The newest of `steps`; None if there is none."""
         return max(self.steps(), default=None)
-
-    def unfinished(self, after: int) -> list[int]:
-        """Steps beyond `after` whose saving was interrupted, as far as their folders show."""
-        names = (path.name for path in self.folder.glob("step_*") if path.is_dir())
-        found = {int(match[1]) for name in names if (match := STEP_FOLDER.match(name))}
-        return sorted(step for step in found - {*self.steps()} - self._damaged if step > after)
-
-    def is_whole(self, step: int) -> bool:
-        """Whether every file of a finished checkpoint is as it was written."""
-        return checksums.damage(self._path(step)) is None
 
     def restore(self, abstract_state: State, step: int | None = None) -> Restored:
         """Read a checkpoint onto any mesh.
@@ -132,25 +118,25 @@ class Checkpoints:
         Args:
             abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted; a leaf
                 without one is replicated over the mesh of the others.
-            step: which one; None for the newest that is whole. Damaged ones are passed over with a
-                warning.
+            step: which one; None for the newest that is intact. Damaged ones are passed over with
+                a warning.
 
         Raises:
-            InputError: no checkpoint, none that is whole, or one of another model.
+            InputError: no checkpoint, none that is intact, or one of another model.
         """
         self.wait()
         candidates = self._candidates(step)
         for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
-            damage = _damage(self._path(candidate))
+            path = step_path(self.folder, candidate)
+            damage = _agreed_damage(path)
             if damage is None:
-                return self._read(candidate, abstract_state)
+                return _read(path, abstract_state)
             self._damaged.add(candidate)
             then = "" if before is None else f"; going back to step {before}"
-            said = f"checkpoint {self._path(candidate)} is damaged: {damage}{then}"
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(f"checkpoint {path} is damaged: {damage}{then}", stacklevel=2)
         raise InputError(
-            f"no whole checkpoint in {self.folder}: all of steps {candidates} are damaged. Put the "
-            "files back, or start from the beginning in another --run-dir."
+            f"no intact checkpoint in {self.folder}: all of steps {candidates} are damaged. Put "
+            "the files back, or start from the beginning in another --run-dir."
         )
 
     def close(self) -> None:
@@ -166,87 +152,41 @@ class Checkpoints:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"step_{step:08d}"
-
     def _candidates(self, step: int | None) -> list[int]:
         """Steps to try, best first."""
         steps = self.steps()
         if not steps or step not in (None, *steps):
-            wanted = "a finished checkpoint" if step is None else f"the checkpoint of step {step}"
+            wanted = "any" if step is None else f"step {step}"
             raise InputError(
-                f"no checkpoint: looked for {wanted} (step_*/{checksums.FILE}) in {self.folder}, "
-                f"which has {f'steps {steps}' if steps else 'none'}. Check --run-dir, or leave "
-                "--resume out to start from the beginning."
+                f"no checkpoint: looked for {wanted} (step_*) in {self.folder}, which has "
+                f"{f'steps {steps}' if steps else 'none'}. Check --run-dir, or leave --resume out "
+                "to start from the beginning."
             )
         return steps[::-1] if step is None else [step]
 
-    def _read(self, step: int, abstract_state: State) -> Restored:
-        """State, place in the data and run description of a checkpoint known to be whole."""
-        path = self._path(step)
-        metadata = ocp.metadata(path, checkpointable_name="state")
-        check_match(metadata.metadata, abstract_state, path)
-        state = ocp.load(path, with_shardings(abstract_state), checkpointable_name="state")
-        return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
-
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
-        """Wait for the files of a step, mark them as whole, delete what is no longer kept."""
+        """Wait for the files of a step, sum them, delete what is no longer kept."""
         try:
             response.result()
-            if jax.process_index() == 0:
-                checksums.write(self._path(step))
-            else:
-                self._wait_for_mark(step)
+            write_checksums(step_path(self.folder, step), jax.process_index())
         except Exception as error:
-            self._delete_failed()
+            self._delete([step_path(self.folder, step), *leftovers(self.folder)])
             raise self._failure(step, _reason(error)) from error
         self._damaged.discard(step)
-        self._delete_unfinished()
-        self._delete_old(step)
-
-    def _wait_for_mark(self, step: int) -> None:
-        """Return when process 0 has read all files again: minutes, for a large model.
-
-        Going on before it would mean waiting in jax for process 0, with a deadline: at the end of
-        the run, or in the next save.
-
-        Raises:
-            OSError: process 0 has given up, and deleted the folder.
-        """
-        path, seen = self._path(step), False
-        while not os.path.exists(path / checksums.FILE):  # no error while a server is away
-            there = os.path.exists(path)
-            if seen and not there:
-                raise OSError("process 0 could not finish it")
-            seen = there
-            time.sleep(POLL)
-
-    def _delete_failed(self) -> None:
-        """Delete what a failed save wrote, also what its other writes, not told, make anew.
-
-        Orbax reports the first failure and has no way to wait for the rest. What is later still is
-        ignored as unfinished, and deleted after the next save.
-        """
-        until = time.monotonic() + LATE
-        self._delete_unfinished()
-        while jax.process_index() == 0 and time.monotonic() < until:
-            time.sleep(POLL)
-            self._delete_unfinished()
-
-    def _delete_unfinished(self) -> None:
-        """Delete what interrupted saves left behind."""
-        if jax.process_index() == 0:
-            for path in self.folder.glob("step_*"):
-                if not (path / checksums.FILE).exists():
-                    shutil.rmtree(path, ignore_errors=True)
-
-    def _delete_old(self, saved: int) -> None:
-        """Delete damaged checkpoints and all but the newest up to the one just saved."""
-        old = [step for step in self.steps() if step <= saved][: -self._keep]
-        if jax.process_index() == 0:
-            for step in [*old, *self._damaged]:
-                shutil.rmtree(self._path(step), ignore_errors=True)
+        old = [saved for saved in self.steps() if saved <= step][: -self._keep]
+        paths = [step_path(self.folder, number) for number in (*old, *self._damaged)]
+        self._delete([*paths, *leftovers(self.folder)])
         self._damaged.clear()
+
+    def _delete(self, paths: list[Path]) -> None:
+        """Delete folders; another name first, so that half of one is not taken for a checkpoint."""
+        if jax.process_index() != 0:
+            return
+        for path in paths:
+            deleted = path.with_name(path.name.removesuffix(DELETED) + DELETED)
+            with suppress(OSError):  # an earlier deletion has failed as well
+                path.rename(deleted)
+            shutil.rmtree(deleted, ignore_errors=True)
 
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
@@ -269,14 +209,27 @@ class Checkpoints:
         )
 
 
+def _read(path: Path, abstract_state: State) -> Restored:
+    """State, place in the data and run description of an intact checkpoint."""
+    metadata = ocp.metadata(path, checkpointable_name="state")
+    check_match(metadata.metadata, abstract_state, path)
+    state = ocp.load(path, with_shardings(abstract_state), checkpointable_name="state")
+    return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
+
+
+def _agreed_damage(path: Path) -> str | None:
+    """What is wrong with the files of a checkpoint; all processes return None, or none does."""
+    damage = find_damage(path, jax.process_index(), jax.process_count())
+    intact = all_processes(damage is None)
+    return None if intact else damage or "another process found a damaged file"
+
+
 def _reason(error: Exception) -> str:
     """An error of the file system or of Orbax in a few words."""
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
     return "the disk is full" if full else textwrap.shorten(str(error), REASON_CHARACTERS)
 
 
-def _damage(path: Path) -> str | None:
-    """What is wrong with the files of a checkpoint; all processes come to the same conclusion."""
-    damage = checksums.damage(path, jax.process_index(), jax.process_count())
-    sound = all_processes(damage is None)
-    return None if sound else damage or "another process found a damaged file"
+def _is_not_from_orbax(record: logging.LogRecord) -> bool:
+    """Filter of absl's log, which Orbax fills with every detail of its work."""
+    return f"{os.sep}orbax{os.sep}" not in record.pathname

@@ -1,55 +1,75 @@
-"""Are the files of a folder those that were written? Bytes and CRC-32 of each, in one JSON file.
+"""Bytes and CRC-32 of every file of a checkpoint, to find damage before it is loaded.
 
-    folder/a  folder/b/c  ->  folder/checksums.json: {"a": [bytes, crc32], "b/c": [bytes, crc32]}
+    step_00000200/checksums_0.json    {"state/d/17d8c2e8": [bytes, crc32], ...}
+                  checksums_1.json    of the files that process 1 wrote
 
-The JSON file appears in one atomic move after all others, so its presence says "finished".
+Each process sums its own files, which are still in its host's page cache: those below a folder that
+Orbax named after the process (`ocdbt.process_1`). All other files, small ones, are process 0's.
 A CRC-32 misses one damaged file in 2**32; it guards against accidents, not against malice.
 """
 
 import json
 import os
+import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-FILE = "checksums.json"
+RECORDS = "checksums_*.json"
+OWNER = re.compile(r"process_(\d+)(?:/|$)")  # in the names of Orbax's files and folders
 READ_BYTES = 1 << 24  # 16 MiB at a time: large reads, little memory
-READERS = 8  # files read at once: zlib lets other threads run while it computes
+READERS = 8  # files read at once: zlib releases Python's lock while it computes
 
 
-def write(folder: Path) -> None:
-    """Record every file of `folder`, and by that mark the folder as finished."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != FILE)
+def write_checksums(folder: Path, process: int = 0) -> None:
+    """Record the files of `folder` that `process` wrote."""
+    files = [file for file in _files(folder) if _owner(file, folder) == process]
     with ThreadPoolExecutor(READERS) as readers:
         crcs = readers.map(_crc32, files)
     sums = {
         str(file.relative_to(folder)): [file.stat().st_size, crc32]
         for file, crc32 in zip(files, crcs, strict=True)
     }
-    unfinished = folder / f"{FILE}.unfinished"
+    record = folder / RECORDS.replace("*", str(process))
+    unfinished = record.with_suffix(".unfinished")
     with unfinished.open("w") as out:
         json.dump(sums, out, indent=1)
         out.flush()
         os.fsync(out.fileno())
-    unfinished.replace(folder / FILE)
+    unfinished.replace(record)
 
 
-def damage(folder: Path, share: int = 0, shares: int = 1) -> str | None:
-    """What is wrong with the recorded files, in words; None if they are as written.
+def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | None:
+    """What differs from the records, in words; None if nothing does.
+
+    A file without a record is not looked at: the job ended before its process had summed it.
 
     Args:
-        folder: where `write` was called.
-        share, shares: look at every `shares`-th file only, from `share` on: a job's processes
+        folder: a checkpoint.
+        process, processes: read every `processes`-th file only, so that the processes of a job
             divide the reading among themselves.
     """
     try:
-        recorded = json.loads((folder / FILE).read_text())
+        recorded: dict[str, list[int]] = {}
+        for record in sorted(folder.glob(RECORDS)):
+            recorded.update(json.loads(record.read_text()))
         files = [(folder / name, size, crc32) for name, (size, crc32) in recorded.items()]
         with ThreadPoolExecutor(READERS) as readers:
-            found = readers.map(lambda file: _difference(*file), files[share::shares])
-        return next((words for words in found if words), None)
+            differences = readers.map(lambda file: _difference(*file), files[process::processes])
+        return next((words for words in differences if words), None)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        return f"{FILE} or a file that it lists cannot be read ({error})"
+        return f"{RECORDS} or a file that it lists cannot be read ({error})"
+
+
+def _files(folder: Path) -> list[Path]:
+    records = {*folder.glob(RECORDS), *folder.glob(RECORDS.replace(".json", ".unfinished"))}
+    return sorted(file for file in folder.rglob("*") if file.is_file() and file not in records)
+
+
+def _owner(file: Path, folder: Path) -> int:
+    """Number of the process that wrote a file."""
+    match = OWNER.search(file.relative_to(folder).as_posix())
+    return int(match[1]) if match else 0
 
 
 def _difference(file: Path, size: int, crc32: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Where a run starts: from nothing, or from the newest whole checkpoint, and what is said about it.
+"""Where a run starts: from nothing, or from the newest intact checkpoint.
 
 state         of that step, on the mesh of today
 data          the iterator goes on with the next batch
@@ -12,6 +12,7 @@ from typing import Any
 from scaling.run import run_dict
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
+from scaling.train.checkpoint.steps import interrupted_steps
 from scaling.train.data.batches import TrainingBatches
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.run_folder import Options
@@ -28,13 +29,13 @@ def start(
     checkpoints: Checkpoints,
     batches: TrainingBatches,
 ) -> tuple[TrainState, list[str]]:
-    """A fresh state, or the newest whole checkpoint with the data iterator put in its place.
+    """A fresh state, or the newest intact checkpoint with the data iterator put in its place.
 
     Returns:
         The state, and lines for the user.
 
     Raises:
-        InputError: no checkpoint that is whole, or one of another model, optimiser or data.
+        InputError: no intact checkpoint, or one of another model, optimiser or data.
     """
     if not options.resume:
         return initial_state(plan, programs, options.initial), []
@@ -42,8 +43,8 @@ def start(
     batches.set_state(place)
     step = int(arrays["step"])
     lines = [f"resumed after step {step}"]
-    if unfinished := checkpoints.unfinished(after=step):
-        lines.append(f"left out: step {', '.join(map(str, unfinished))}, not saved to its end")
+    if interrupted := [s for s in interrupted_steps(checkpoints.folder) if s > step]:
+        lines.append(f"left out: step {', '.join(map(str, interrupted))}, not saved to its end")
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines

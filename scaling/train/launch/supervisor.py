@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 
 from scaling.meshes.errors import InputError
+from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.distributed import (
     HEARTBEAT,
     coordinator_of_others,
@@ -68,7 +69,8 @@ def run_with_restarts(
         words = _continued(arguments, folder) if attempt else arguments
         code, told_to_stop = _attempt(words, environment)
         if several and code - SHELL_SIGNAL in SIGNALS and not told_to_stop:
-            print(_last_words(code, process_name(env), _saved(folder)), file=sys.stderr, flush=True)
+            message = _last_words(code, process_name(env), latest_step(folder / "checkpoints"))
+            print(message, file=sys.stderr, flush=True)
             code = LOST
         # What was good input once is so later: then a job of several could not come together.
         bad_input = code == BAD_INPUT and not (several and attempt)
@@ -174,7 +176,7 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
 
 def _continued(arguments: list[str], folder: Path) -> list[str]:
     """The arguments of a restart; what a crash before the first checkpoint wrote is dropped."""
-    saved = _saved(folder)
+    saved = latest_step(folder / "checkpoints")
     if saved is None:
         (folder / "metrics.jsonl").unlink(missing_ok=True)
         return arguments
@@ -189,11 +191,3 @@ def _still_to_record(arguments: list[str], saved: int) -> list[str]:
     place = arguments.index(RECORD)
     first = int(arguments[place + 1].partition(":")[0])
     return arguments if first > saved else arguments[:place] + arguments[place + 2 :]
-
-
-def _saved(folder: Path) -> int | None:
-    """Step of the newest finished checkpoint."""
-    from scaling.train.checkpoint.checkpoints import Checkpoints
-
-    with Checkpoints(folder / "checkpoints") as checkpoints:
-        return checkpoints.latest()

@@ -1,11 +1,11 @@
 """A checkpoint is whole or not there, fits any mesh, and costs the step that follows it nothing."""
 
 import errno
+import json
+import logging
 import resource
 import shutil
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,12 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint.checkpoints import CheckpointError, Checkpoints, checksums
+from scaling.train.checkpoint import checkpoints as module
+from scaling.train.checkpoint.checkpoints import CheckpointError, Checkpoints
+from scaling.train.checkpoint.checksums import RECORDS, find_damage, write_checksums
+from scaling.train.checkpoint.steps import DELETED, interrupted_steps, latest_step
 
+RECORD = RECORDS.replace("*", "0")  # of the first process
 PLACE, RUN = {"position": {"next_index": 7}}, {"name": "toy", "train": {"learning_rate": 3e-4}}
 SPECS = {"wq": PartitionSpec("fsdp", "tensor"), "norm": PartitionSpec("fsdp")}
 
@@ -124,30 +128,31 @@ def test_saving_a_step_again_replaces_it(checkpoints, mesh):
     assert_same_bits(checkpoints.restore(abstract(state))[0], state)
 
 
-def test_save_returns_before_the_checkpoint_is_finished(checkpoints, mesh, monkeypatch):
-    may_finish, write = threading.Event(), checksums.write
-    monkeypatch.setattr(checksums, "write", lambda path: may_finish.wait(60) and write(path))
+def test_save_returns_before_the_files_are_summed(checkpoints, mesh, monkeypatch):
+    may_finish = threading.Event()
+    write = lambda *given: may_finish.wait(60) and write_checksums(*given)
+    monkeypatch.setattr(module, "write_checksums", write)
     checkpoints.save(1, make_state(mesh), PLACE, RUN)
-    assert checkpoints.latest() is None
+    record = checkpoints.folder / "step_00000001" / RECORD
+    assert not record.exists()
     may_finish.set()
     checkpoints.wait()
-    assert checkpoints.latest() == 1
+    assert record.exists() and checkpoints.latest() == 1
 
 
 def test_interrupted_saves_are_ignored_and_cleared_by_the_next_one(checkpoints, mesh):
     state = make_state(mesh)
     checkpoints.save(1, state, PLACE, RUN)
     checkpoints.wait()
-    unmarked = checkpoints.folder / "step_00000009"
-    shutil.copytree(checkpoints.folder / "step_00000001", unmarked)
-    (unmarked / checksums.FILE).unlink()
-    temporary = checkpoints.folder / "step_00000008.orbax-checkpoint-tmp"
+    deleted = checkpoints.folder / f"step_00000009{DELETED}"
+    shutil.copytree(checkpoints.folder / "step_00000001", deleted)
+    temporary = checkpoints.folder / "step_00000008.orbax-checkpoint-tmp-7"
     (temporary / "state").mkdir(parents=True)
-    assert checkpoints.steps() == [1]
+    assert checkpoints.steps() == [1] and interrupted_steps(checkpoints.folder) == [8]
     assert_same_bits(checkpoints.restore(abstract(state))[0], state)
     checkpoints.save(2, state, PLACE, RUN)
     checkpoints.wait()
-    assert not unmarked.exists() and not temporary.exists()
+    assert not deleted.exists() and not temporary.exists()
 
 
 def flip_a_bit(path):
@@ -166,7 +171,7 @@ DAMAGE = {
 def files_of(checkpoints, step):
     """Files of a checkpoint, largest (the arrays) last."""
     found = (checkpoints.folder / f"step_{step:08d}").rglob("*")
-    files = [path for path in found if path.is_file() and path.name != checksums.FILE]
+    files = [path for path in found if path.is_file() and path.name != RECORD]
     return sorted(files, key=lambda path: path.stat().st_size)
 
 
@@ -190,26 +195,26 @@ def test_damage_to_any_single_file_is_found(checkpoints, mesh):
     checkpoints.save(1, make_state(mesh), PLACE, RUN)
     checkpoints.wait()
     folder = checkpoints.folder / "step_00000001"
-    assert checksums.damage(folder) is None
-    for path in [*files_of(checkpoints, 1), folder / checksums.FILE]:
+    assert find_damage(folder) is None
+    for path in [*files_of(checkpoints, 1), folder / RECORD]:
         contents = path.read_bytes()
         path.write_bytes(contents[:-1] if contents else b"x")
-        assert checksums.damage(folder) is not None, path
+        assert find_damage(folder) is not None, path
         path.write_bytes(contents)
-    assert checksums.damage(folder) is None
+    assert find_damage(folder) is None
 
 
 @pytest.mark.parametrize("words", DAMAGE)
 def test_whatever_file_is_damaged_the_checkpoint_before_is_used_with_a_message(
     checkpoints, mesh, words
 ):
-    """Arrays, their names and shapes, the place in the data, the run description, the mark."""
+    """Arrays, their names and shapes, the place in the data, the run description, the sums."""
     for step in (1, 2):
         checkpoints.save(step, make_state(mesh, step), PLACE, RUN)
     checkpoints.wait()
     newest = checkpoints.folder / "step_00000002"
-    mark = [] if words == "is missing" else [newest / checksums.FILE]  # gone: not finished
-    for path in [*files_of(checkpoints, 2), *mark]:
+    record = [] if words == "is missing" else [newest / RECORD]
+    for path in [*files_of(checkpoints, 2), *record]:
         contents = path.read_bytes()
         if not contents:
             continue
@@ -223,54 +228,47 @@ def test_whatever_file_is_damaged_the_checkpoint_before_is_used_with_a_message(
         path.write_bytes(contents)
 
 
-def test_a_checkpoint_without_its_mark_is_known_as_unfinished(checkpoints, mesh):
-    for step in (1, 2):
-        checkpoints.save(step, make_state(mesh), PLACE, RUN)
-    checkpoints.wait()
-    (checkpoints.folder / "step_00000003.orbax-checkpoint-tmp-7").mkdir()
-    assert checkpoints.unfinished(after=0) == [3]
-    (checkpoints.folder / "step_00000002" / checksums.FILE).unlink()
-    assert checkpoints.unfinished(after=1) == [2, 3] and checkpoints.unfinished(after=2) == [3]
-
-
-def test_each_process_checks_its_share_of_the_files(tmp_path):
-    for name in "abc":
+def test_each_process_sums_the_files_that_it_wrote_and_checks_a_share_of_all(tmp_path):
+    for name in ("state/d/a", "state/ocdbt.process_1/d/b", "state/array_metadatas/process_1", "c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
-    checksums.write(tmp_path)
-    (tmp_path / "b").write_text("x")
-    findings = [checksums.damage(tmp_path, share, 2) for share in range(2)]
-    assert findings[0] is None and "b differs" in findings[1]
+    for process in range(2):
+        write_checksums(tmp_path, process)
+    first, second = (
+        set(json.loads((tmp_path / f"checksums_{i}.json").read_text())) for i in range(2)
+    )
+    assert first == {"state/d/a", "c"}
+    assert second == {"state/ocdbt.process_1/d/b", "state/array_metadatas/process_1"}
+    assert [find_damage(tmp_path, i, 2) for i in range(2)] == [None, None]
+    (tmp_path / "state/ocdbt.process_1/d/b").write_text("x")
+    findings = [find_damage(tmp_path, i, 2) for i in range(2)]
+    assert sum(words is not None for words in findings) == 1
 
 
-def test_a_process_that_is_not_the_first_waits_for_the_mark(checkpoints, mesh, monkeypatch):
-    """The first one reads all files again; to go on before that meets jax's deadlines."""
-    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+def test_a_checkpoint_that_no_process_summed_is_used_unchecked(checkpoints, mesh):
+    """The job ended between Orbax's last rename and the sums."""
+    state = make_state(mesh)
+    checkpoints.save(1, state, PLACE, RUN)
     checkpoints.wait()
-    mark = checkpoints.folder / "step_00000001" / checksums.FILE
-    contents = mark.read_text()
-    mark.unlink()
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    with ThreadPoolExecutor() as other:
-        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
-        assert not wait([done], timeout=0.5).done
-        mark.write_text(contents)
-        assert done.result(timeout=10) is None
+    (checkpoints.folder / "step_00000001" / RECORD).unlink()
+    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
 
 
-def test_a_process_that_is_not_the_first_ends_where_that_has_given_up(
-    checkpoints, mesh, monkeypatch
-):
-    checkpoints.save(1, make_state(mesh), PLACE, RUN)
-    checkpoints.wait()
-    folder = checkpoints.folder / "step_00000001"
-    (folder / checksums.FILE).unlink()
-    monkeypatch.setattr(jax, "process_index", lambda: 1)
-    with ThreadPoolExecutor() as other:
-        done = other.submit(checkpoints._commit, 1, SimpleNamespace(result=lambda: None))
-        assert not wait([done], timeout=0.5).done
-        shutil.rmtree(folder)
-        with pytest.raises(CheckpointError, match="step 1 not saved .* process 0 could not finish"):
-            done.result(timeout=10)
+def test_the_latest_step_is_read_from_names_alone(tmp_path):
+    assert latest_step(tmp_path) is None
+    for name in ("step_00000003", "step_00000020", "step_00000021.orbax-checkpoint-tmp", "step_9"):
+        (tmp_path / name).mkdir()
+    assert latest_step(tmp_path) == 20
+
+
+def test_only_orbax_is_silenced_in_the_log_of_absl(tmp_path, caplog):
+    log = logging.getLogger("absl")
+    with Checkpoints(tmp_path), caplog.at_level(logging.WARNING, logger="absl"):
+        log.warning("of another library")
+        record = logging.LogRecord("absl", logging.ERROR, "/usr/orbax/a.py", 1, "", (), None)
+        log.handle(record)
+    assert [record.message for record in caplog.records] == ["of another library"]
+    assert log.level < logging.CRITICAL
 
 
 def test_if_every_checkpoint_is_damaged_the_message_lists_them(checkpoints, mesh):
@@ -347,36 +345,14 @@ def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(c
     assert names == ["step_00000001", "step_00000003"]
 
 
-def test_what_is_written_after_a_failure_is_deleted_too(checkpoints, mesh, monkeypatch):
-    """Orbax tells of the first write that fails; others end later and make the folder anew."""
-    remove, late = shutil.rmtree, []
-
-    def remove_while_another_writes(path, **options):
-        remove(path, **options)
-        if not late:
-            late.append(path)
-            (path / "state").mkdir(parents=True)
-
-    def refuse(path):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(checksums, "write", refuse)
-    monkeypatch.setattr(shutil, "rmtree", remove_while_another_writes)
-    checkpoints.save(1, make_state(mesh), PLACE, RUN)
-    with pytest.raises(CheckpointError, match="step 1 not saved.*Input/output error"):
-        checkpoints.wait()
-    assert late
-    assert list(checkpoints.folder.iterdir()) == []
-
-
 def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
     checkpoints, mesh, monkeypatch
 ):
-    def full(path):
+    def full(*given):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checksums, "write", full)
+        patch.setattr(module, "write_checksums", full)
         checkpoints.save(1, make_state(mesh), PLACE, RUN)
         with pytest.raises(CheckpointError, match="the disk is full; .*checkpoint: none"):
             checkpoints.save(2, make_state(mesh), PLACE, RUN)

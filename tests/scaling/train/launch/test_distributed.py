@@ -212,7 +212,6 @@ def save_a_checkpoint(folder, step=3):
     """What `Checkpoints.latest` takes for a finished checkpoint."""
     path = folder / "checkpoints" / f"step_{step:08d}"
     path.mkdir(parents=True)
-    (path / "checksums.json").write_text("{}")
 
 
 def test_a_crash_is_restarted_from_the_last_checkpoint(child, tmp_path, capfd):
@@ -382,7 +381,7 @@ def test_two_processes_train_like_one(toy, prepare, tmp_path):
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     assert losses(tmp_path / "two") == losses(tmp_path / "two" / "process_1")
-    assert (tmp_path / "two" / "checkpoints" / "step_00000008" / "checksums.json").exists()
+    assert (tmp_path / "two" / "checkpoints" / "step_00000008" / "checksums_0.json").exists()
     first, second = ((out, err) for out, err in outputs)
     assert "trained to step 8" in first[0] and "step 8/8" in first[1]
     assert "trained to step" not in second[0] and "step 8/8" not in second[1]
@@ -398,7 +397,7 @@ def test_a_run_outlives_who_reads_its_lines(toy, tmp_path):
     process.stdout.close()
     assert process.wait(DEADLINE) == 0
     assert len(losses(tmp_path / "run")) == 300
-    assert (tmp_path / "run" / "checkpoints" / "step_00000300" / "checksums.json").exists()
+    assert (tmp_path / "run" / "checkpoints" / "step_00000300" / "checksums_0.json").exists()
 
 
 @pytest.mark.slow
@@ -441,7 +440,7 @@ def test_a_run_that_is_begun_twice_is_written_once(toy, tmp_path):
     cache = {"SCALING_CACHE": str(tmp_path / "cache")}
     first = scaling(words, cache)
     try:
-        while not list((tmp_path / "run").glob("checkpoints/step_*/checksums.json")):
+        while not list((tmp_path / "run").glob("checkpoints/step_*/checksums_0.json")):
             assert first.poll() is None
             time.sleep(0.1)
         second = scaling([*words, "--resume", "--steps", "20000"], cache)

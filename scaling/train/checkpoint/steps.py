@@ -1,0 +1,43 @@
+"""Which steps a folder of checkpoints holds, by the names in it. Imports no jax.
+
+checkpoints/step_00000200                          saved: Orbax gives this name at the end
+            step_00000300.orbax-checkpoint-tmp     interrupted, or being written
+            step_00000100.deleted                  being deleted
+"""
+
+import re
+from pathlib import Path
+
+STEP_NAME = re.compile(r"step_(\d{8,})")
+INTERRUPTED_NAME = re.compile(r"step_(\d{8,})\.orbax-checkpoint-tmp.*")
+DELETED = ".deleted"
+
+
+def step_path(folder: Path, step: int) -> Path:
+    """The folder of one checkpoint."""
+    return folder / f"step_{step:08d}"
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps of the saved checkpoints, ascending."""
+    return _steps(folder, STEP_NAME)
+
+
+def latest_step(folder: Path) -> int | None:
+    """The newest saved step; None if there is none."""
+    return max(saved_steps(folder), default=None)
+
+
+def interrupted_steps(folder: Path) -> list[int]:
+    """Steps whose saving did not end, ascending."""
+    return _steps(folder, INTERRUPTED_NAME)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Folders of interrupted saves and deletions."""
+    return [path for path in folder.glob("step_*") if not STEP_NAME.fullmatch(path.name)]
+
+
+def _steps(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+    matches = (pattern.fullmatch(path.name) for path in folder.glob("step_*"))
+    return sorted({int(match[1]) for match in matches if match})
