@@ -1,4 +1,7 @@
-"""A cluster written out as nodes and directed links, for routing and for checking.
+"""A cluster as nodes and directed links: for the check of connectivity and for tests' bounds.
+
+Pricing reads the levels of a cluster, not this graph; max-flow bounds and the message-level replay
+of `tests/oracle` are derived from it.
 
 node0/chip3 --nvlink--> node0/nvswitch0 --nvlink--> node0/chip5
 node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rail 3)

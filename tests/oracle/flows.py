@@ -1,12 +1,11 @@
-"""Flows over links with max-min fair rates: when each of them ends.
+"""Arrival times of flows over shared links with max-min fair rates.
 
-    a link of 6:   flows a, b, c        a, b and c get 2 each, unless c is held to 1 elsewhere:
-    another of 1:  flow c               then a and b share what it leaves, 2.5 each
+    a link of 6:   flows a, b, c        a, b and c get 2 each, unless another link limits c to 1:
+    another of 1:  flow c               then a and b share the rest, 2.5 each
 
-Rates by progressive filling: all rise together, a flow stops at the first of its links that is
-full (Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2). They hold until a flow starts
-or ends. A flow starts when those before it have arrived, or have left, at its sender; its last
-byte arrives one latency after it has left.
+Rates come from progressive filling: all rise together, and a flow stops at the first of its links
+that is full (Bertsekas and Gallager, "Data Networks", 1992, section 6.5.2). They change when a flow
+starts or ends. The last byte of a flow arrives one latency after it has left.
 """
 
 import heapq
@@ -15,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CLOSE = 1e-9  # relative: moments so close count as one, or rounding would part equal flows
+CLOSE = 1e-9  # relative: times so close count as equal, or rounding would separate equal flows
 
 
 @dataclass(frozen=True)
 class Flow:
     """Bytes over a path of links."""
 
-    path: int  # number of the path
+    path: int  # index into Network.paths
     bytes: float
     after: tuple[int, ...] = ()  # flows whose last byte has to arrive first
     behind: tuple[int, ...] = ()  # flows whose last byte has to leave first
@@ -38,7 +37,7 @@ class Network:
 
 
 def fair_rates(network: Network, users: np.ndarray) -> np.ndarray:
-    """Max-min fair bytes/s of one flow on each path, [paths]; unused paths: 0.
+    """Max-min fair rate of one flow on each path, in bytes/s, [paths]; 0 on unused paths.
 
     Args:
         users: flows on each path at once, [paths].
@@ -62,8 +61,8 @@ def fair_rates(network: Network, users: np.ndarray) -> np.ndarray:
     return rates
 
 
-def play(network: Network, flows: Sequence[Flow]) -> np.ndarray:
-    """Seconds at which the last byte of each flow arrives, [flows].
+def arrival_times(network: Network, flows: Sequence[Flow]) -> np.ndarray:
+    """Time at which the last byte of each flow arrives, in seconds, [flows].
 
     Raises:
         ValueError: flows wait for each other.
@@ -78,7 +77,7 @@ def play(network: Network, flows: Sequence[Flow]) -> np.ndarray:
 
 
 class _State:
-    """What is under way; the one mutable thing here."""
+    """Active flows and those whose last byte is on its way."""
 
     def __init__(self, network: Network, flows: Sequence[Flow]) -> None:
         self.network = network
@@ -91,7 +90,7 @@ class _State:
         self.active = np.zeros(0, int)
         self.arriving: list[tuple[float, int, np.ndarray]] = []  # heap by time
         self.now, self.pushed = 0.0, 0
-        self.known: dict[bytes, np.ndarray] = {}  # rates by users of the paths
+        self.cache: dict[bytes, np.ndarray] = {}  # rates by users of the paths
 
     def start(self, flows: np.ndarray) -> None:
         self.active = np.concatenate([self.active, flows])
@@ -99,12 +98,12 @@ class _State:
     def rates(self) -> np.ndarray:
         users = np.bincount(self.path[self.active], minlength=len(self.network.paths))
         key = users.tobytes()
-        if key not in self.known:
-            self.known[key] = fair_rates(self.network, users)
-        return self.known[key][self.path[self.active]]
+        if key not in self.cache:
+            self.cache[key] = fair_rates(self.network, users)
+        return self.cache[key][self.path[self.active]]
 
     def advance(self) -> None:
-        """To the next moment at which a flow leaves or arrives."""
+        """Advances to the next time at which a flow leaves or arrives."""
         rates = self.rates()
         needed = self.left[self.active] / rates
         wait = self.arriving[0][0] - self.now if self.arriving else np.inf
@@ -126,19 +125,19 @@ class _State:
         self.pushed += 1
 
     def release(self, successors: "_Successors", flows: np.ndarray) -> None:
-        """Start what waited only for these."""
-        found = successors.of(flows)
-        np.subtract.at(self.waits, found, 1)
-        found = np.unique(found)
-        self.start(found[self.waits[found] == 0])
+        """Starts the flows that waited for these alone."""
+        waiting = successors.of(flows)
+        np.subtract.at(self.waits, waiting, 1)
+        waiting = np.unique(waiting)
+        self.start(waiting[self.waits[waiting] == 0])
 
 
 class _Successors:
-    """Of each flow, those that wait for it, as one array with the ends of its parts."""
+    """The flows that wait for each flow, as one array with the ends of its parts."""
 
     def __init__(self, predecessors: Sequence[tuple[int, ...]]) -> None:
-        before = np.array([p for found in predecessors for p in found], int)
-        flow = np.repeat(np.arange(len(predecessors)), [len(found) for found in predecessors])
+        before = np.array([p for earlier in predecessors for p in earlier], int)
+        flow = np.repeat(np.arange(len(predecessors)), [len(e) for e in predecessors])
         self.flow = flow[np.argsort(before, kind="stable")]
         counts = np.bincount(before, minlength=len(predecessors))
         self.ends = np.concatenate([[0], np.cumsum(counts)])

@@ -1,17 +1,16 @@
-"""The links that bytes take between two nodes of a cluster's graph: the fewest, its own rail first.
+"""Routes between two nodes of a cluster's graph: the fewest links, the own rail first.
 
     same rail     chip3 - pcie_switch3 - nic3 - leaf0.3 - nic3 - pcie_switch3 - chip3
     other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN: by
                   the chip of the target's number
     no peers      chip0 - pcie_switch - socket - memory | memory - .. - chip1      two legs
-    four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four ways
+    four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four routes
 
 Without peer access a transfer has several legs, one after another: written to host memory, sent to
-the other host's, read from there. Where every chip has several NICs it goes by all of them, in as
-many ways. Each leg of each way is one flow of `tests.oracle.flows`. Of paths of equal length the
-one is taken whose first step comes first in the cluster's file: NVLink, where there is; of several
-NICs as near, each chip takes its own. Inside a node a chip passes on what is for its rail, and what
-a schedule sends by it (`scaling.meshes.detours`); nothing else.
+the other host's, read from there. Where every chip has several NICs it goes by all of them at once.
+Each leg is one flow of `tests.oracle.flows`. Of paths of equal length the one counts whose first
+step comes first in the cluster's file (NVLink, where there is), from a chip's own NIC on. Inside a
+node a chip forwards what is for its rail or what a schedule sends by it, and nothing else.
 """
 
 from collections.abc import Iterable
@@ -23,14 +22,15 @@ import numpy as np
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.graph import expand
+from tests.oracle.channels import has_nvlink
 from tests.oracle.flows import Network
-from tests.oracle.messages import has_nvlink
 
-Stops = tuple[str, ...]  # names of nodes of the graph: from the first to the last by the others
+Stops = tuple[str, ...]  # names of nodes of the graph: source, nodes to pass, target
+Legs = list[Stops]
 
 
 class Router:
-    """Paths of one cluster, found once each."""
+    """Routes of one cluster, each searched once."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -39,36 +39,43 @@ class Router:
         self._leaving: dict[str, list[int]] = {node.name: [] for node in self.graph.nodes}
         for number, link in enumerate(self.graph.links):
             self._leaving[link.source].append(number)
-        # (source, whether chips pass on) -> node -> the link that leads there
+        self._routes: dict[Stops, list[Legs]] = {}
+        # (source, whether chips forward) -> node -> the link that leads there
         self._trees: dict[tuple[str, bool], dict[str, int]] = {}
-        self._found: dict[Stops, list[list[Stops]]] = {}
 
-    def ways(self, stops: Stops) -> list[list[Stops]]:
-        """Ways from the first to the last that bytes take at once, each of legs in a row."""
-        if stops not in self._found:
-            self._found[stops] = self._ways(stops)
-        return self._found[stops]
+    def routes(self, stops: Stops) -> list[Legs]:
+        """Parallel routes between the first and the last stop, each of legs in a row."""
+        if stops not in self._routes:
+            self._routes[stops] = self._searched(stops)
+        return self._routes[stops]
 
-    def _ways(self, stops: Stops) -> list[list[Stops]]:
-        source, *by, target = stops
-        if by or source == target:
+    def _searched(self, stops: Stops) -> list[Legs]:
+        source, *forwarders, target = stops
+        if forwarders or source == target:
             return [[stops]]
         if not self.cluster.peer_access:
             return [self._staged(source, target)]
         if _host(source) == _host(target) or not self._leaves(source, target):
             return [[stops]]
-        each = max(1, self.cluster.nics // self.cluster.devices_per_node)
-        return [[self._by_nic(source, target, one)] for one in range(each)]
+        nics_per_chip = max(1, self.cluster.nics // self.cluster.devices_per_node)
+        return [[self._by_nic(source, target, nic)] for nic in range(nics_per_chip)]
 
     def path(self, stops: Stops) -> tuple[int, ...]:
         """Numbers of the links in the graph; InputError if none lead there."""
-        found: list[int] = []
+        links: list[int] = []
         for source, target in pairwise(stops):
-            found += self._shortest(source, target)
-        return tuple(found)
+            links += self._shortest(source, target)
+        return tuple(links)
 
-    def _staged(self, source: str, target: str) -> list[Stops]:
-        """By way of the memory of both hosts, unless a link leads from the one to the other."""
+    def network(self, legs: Iterable[Stops]) -> Network:
+        """All links of the graph, and one path for each leg."""
+        paths = tuple(self.path(stops) for stops in legs)
+        links = self.graph.links
+        latency = np.array([sum(links[k].latency for k in path) for path in paths])
+        return Network(np.array([link.bandwidth for link in links]), paths, latency)
+
+    def _staged(self, source: str, target: str) -> Legs:
+        """By the memory of both hosts, unless a link leads from one end to the other."""
         if any(self.graph.links[k].target == target for k in self._leaving[source]):
             return [(source, target)]
         stops = [source]
@@ -76,11 +83,11 @@ class Router:
         return list(pairwise(dict.fromkeys([*stops, target])))
 
     def _leaves(self, source: str, target: str) -> bool:
-        """Whether the shortest way goes over a network."""
+        """Whether the shortest route goes over a network."""
         return any(self.graph.links[k].kind == "network" for k in self._shortest(source, target))
 
     def _by_nic(self, source: str, target: str, one: int) -> Stops:
-        """By one of the NICs of the two chips.
+        """By one of the NICs of both chips.
 
         On rails by those of the target's, which NVLink leads to; behind PCIe, of the source's.
         An NVSwitch leads to the chip that has the target's place in the source's node.
@@ -95,47 +102,40 @@ class Router:
         return (*first, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
 
     def _shortest(self, source: str, target: str) -> tuple[int, ...]:
-        nic = "nic" in (self._kinds.get(source), self._kinds.get(target))
-        leaves = nic or _host(source) != _host(target)
-        came = self._tree(source, leaves)
-        if target not in came and target != source:
+        at_nic = "nic" in (self._kinds.get(source), self._kinds.get(target))
+        tree = self._tree(source, at_nic or _host(source) != _host(target))
+        if target not in tree and target != source:
             raise InputError(f"{self.cluster.name}: no links lead from {source} to {target}")
-        found: list[int] = []
+        links: list[int] = []
         while target != source:
-            found.append(came[target])
-            target = self.graph.links[came[target]].source
-        return tuple(reversed(found))
+            links.append(tree[target])
+            target = self.graph.links[tree[target]].source
+        return tuple(reversed(links))
 
-    def network(self, ends: Iterable[Stops]) -> Network:
-        """Links of the graph, and one path for all that have the same ends and stops."""
-        paths = tuple(self.path(stops) for stops in ends)
-        links = self.graph.links
-        latency = np.array([sum(links[k].latency for k in path) for path in paths])
-        return Network(np.array([link.bandwidth for link in links]), paths, latency)
-
-    def _tree(self, source: str, through: bool = False) -> dict[str, int]:
+    def _tree(self, source: str, forward: bool = False) -> dict[str, int]:
         """Breadth first: the last link of the shortest path to every node.
 
         Args:
-            through: chips on the way pass on what comes to them.
+            source: the node where paths start.
+            forward: whether chips on the path forward.
         """
-        if (source, through) not in self._trees:
-            came: dict[str, int] = {}
+        if (source, forward) not in self._trees:
+            tree: dict[str, int] = {}
             frontier, own = [source], self._own_nic(source)
             while frontier:
                 steps = [k for name in frontier for k in self._ordered(name, own)]
                 frontier = []
                 for k in steps:
                     target = self.graph.links[k].target
-                    if target != source and target not in came:
-                        came[target] = k
-                        if through or self._kinds[target] != "chip":
+                    if target != source and target not in tree:
+                        tree[target] = k
+                        if forward or self._kinds[target] != "chip":
                             frontier.append(target)
-            self._trees[source, through] = came
-        return self._trees[source, through]
+            self._trees[source, forward] = tree
+        return self._trees[source, forward]
 
     def _ordered(self, name: str, own: int) -> list[int]:
-        """Links that leave a node; of those to NICs, from number `own` on."""
+        """Links that leave a node; those to NICs from number `own` on."""
         links, count = self.graph.links, max(1, self.cluster.nics)
 
         def turn(k: int) -> int:
@@ -152,8 +152,8 @@ class Router:
 
     def _memory(self, chip: str) -> str:
         """The host memory nearest to a chip."""
-        reached = self._tree(chip)  # in the order of distance
-        return next(name for name in reached if self._kinds[name] == "memory")
+        tree = self._tree(chip)  # in the order of distance
+        return next(name for name in tree if self._kinds[name] == "memory")
 
 
 def _host(name: str) -> str:
@@ -168,5 +168,5 @@ def _number(name: str) -> int:
 
 @lru_cache(maxsize=16)
 def router(cluster: Cluster) -> Router:
-    """The router of a cluster, kept for the next question."""
+    """The router of a cluster, kept for the next call."""
     return Router(cluster)

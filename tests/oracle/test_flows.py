@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.oracle.flows import Flow, Network, fair_rates, play
+from tests.oracle.flows import Flow, Network, arrival_times, fair_rates
 
 
 def network(capacity, paths, latency=0.0):
@@ -58,33 +58,33 @@ def test_what_one_flow_cannot_use_the_others_share():
 
 def test_a_flow_gets_the_link_for_itself_when_the_other_has_ended():
     net = network([2], [[0]])
-    assert play(net, [Flow(0, 2), Flow(0, 6)]) == pytest.approx([2, 4])
+    assert arrival_times(net, [Flow(0, 2), Flow(0, 6)]) == pytest.approx([2, 4])
 
 
 def test_the_last_byte_arrives_one_latency_later():
     net = network([2], [[0]], latency=3)
-    assert play(net, [Flow(0, 4), Flow(0, 4, after=(0,))]) == pytest.approx([5, 10])
+    assert arrival_times(net, [Flow(0, 4), Flow(0, 4, after=(0,))]) == pytest.approx([5, 10])
 
 
 def test_what_waits_behind_a_flow_starts_when_it_has_left():
     net = network([2], [[0]], latency=3)
-    assert play(net, [Flow(0, 4), Flow(0, 4, behind=(0,))]) == pytest.approx([5, 7])
+    assert arrival_times(net, [Flow(0, 4), Flow(0, 4, behind=(0,))]) == pytest.approx([5, 7])
 
 
 def test_a_flow_waits_for_all_before_it():
     net = network([1, 1, 1], [[0], [1], [2]])
     flows = [Flow(0, 1), Flow(1, 5), Flow(2, 1, after=(0, 1))]
-    assert play(net, flows) == pytest.approx([1, 5, 6])
+    assert arrival_times(net, flows) == pytest.approx([1, 5, 6])
 
 
 def test_nothing_to_send_takes_only_the_latency():
-    assert play(network([1], [[0]], latency=2), [Flow(0, 0.0)]) == pytest.approx([2])
-    assert play(network([1], [[0]]), []).size == 0
+    assert arrival_times(network([1], [[0]], latency=2), [Flow(0, 0.0)]) == pytest.approx([2])
+    assert arrival_times(network([1], [[0]]), []).size == 0
 
 
 def test_flows_that_wait_for_each_other_are_an_error():
     with pytest.raises(ValueError, match="2 flows wait for each other"):
-        play(network([1], [[0]]), [Flow(0, 1, after=(1,)), Flow(0, 1, after=(0,))])
+        arrival_times(network([1], [[0]]), [Flow(0, 1, after=(1,)), Flow(0, 1, after=(0,))])
 
 
 @given(networks(), st.lists(st.floats(0, 100), min_size=18, max_size=18))
@@ -92,7 +92,7 @@ def test_no_link_is_faster_than_its_bandwidth_and_none_waits_for_nothing(case, s
     net, users = case
     paths = np.repeat(np.arange(len(users)), users)
     flows = [Flow(int(p), size) for p, size in zip(paths, sizes, strict=False)]
-    ends = play(net, flows)
+    ends = arrival_times(net, flows)
     totals = np.zeros(len(net.capacity))
     for flow in flows:
         totals[list(net.paths[flow.path])] += flow.bytes

@@ -1,7 +1,7 @@
-"""The closed form against the same algorithms played link by link: within 2 %, or a reason.
+"""The closed form against the same algorithms replayed message by message: within 2 %.
 
-What is pipelined is compared by what one more part costs when many are under way: the closed form
-is the limit of many parts.
+Where the two differ by more, a test says why. Pipelined algorithms are compared by the time of one
+more part when many are under way: the closed form is the limit of many parts.
 """
 
 from dataclasses import replace
@@ -35,14 +35,14 @@ def closed(kind, size, where, algorithm, profile=IDEAL):
     return collective_time(kind, size, where[1], where[0], profile, algorithm).time
 
 
-def played(kind, size, where, algorithm, latency=False, slices=1):
+def replayed(kind, size, where, algorithm, latency=False, slices=1):
     return replay([Call(kind, size, where[1], algorithm, slices)], where[0], latency).time
 
 
 def one_more(kind, size, where, algorithm, slices):
     """Seconds of `slices` more slices of `size` bytes in all, when as many are under way."""
     first, second = (
-        played(kind, size * times, where, algorithm, slices=slices * times) for times in (1, 2)
+        replayed(kind, size * times, where, algorithm, slices=slices * times) for times in (1, 2)
     )
     return second - first
 
@@ -51,7 +51,6 @@ NODE = place("dgx-h100", 1)
 RAILS = {n: place("dgx-h100", n, f"data={n},tensor=8", "data") for n in (2, 4, 8)}
 TENSOR = place("dgx-h100", 2, "data=2,tensor=8", "tensor")
 MESH = place("mi300x-8", 1)
-MESH_PAIRS = place("mi300x-8", 1, "data=4,tensor=2", "data")
 TEN_BEHIND_A_NIC = place("rtx3090-10", 2, "data=2,tensor=10", "data")
 CARDS = place("h100-pcie-8", 1)
 PAIRED = [  # links between some pairs: six rings of eight; four of four; one or two of two
@@ -61,7 +60,6 @@ PAIRED = [  # links between some pairs: six rings of eight; four of four; one or
 
 SYMMETRIC = [
     *[(kind, NODE, "ring") for kind in ("all-gather", "reduce-scatter", "all-reduce", "permute")],
-    ("all-gather", NODE, "hierarchical"),
     ("all-to-all", NODE, "pairwise"),
     ("all-reduce", TENSOR, "ring"),
     ("all-gather", place("dgx-h100", 2), "ring"),
@@ -71,25 +69,19 @@ SYMMETRIC = [
     *[("all-to-all", rails, "pairwise") for rails in RAILS.values()],
     *[("all-gather", rails, "pat") for rails in RAILS.values()],
     ("reduce-scatter", RAILS[8], "pat"),
-    ("all-reduce", RAILS[4], "hierarchical"),
     ("permute", RAILS[4], "ring"),
     ("all-gather", place("dgx-h100", 4, "data=4,fsdp=2,tensor=4", "fsdp"), "ring"),
-    *[(kind, MESH, "ring") for kind in ("all-gather", "all-reduce")],
     ("all-to-all", MESH, "pairwise"),
-    ("all-reduce", MESH_PAIRS, "ring"),
-    ("all-gather", place("mi300x-8", 2), "ring"),
     *[(kind, CARDS, "ring") for kind in ("all-gather", "all-reduce")],
-    *[(kind, where, "ring") for kind in ("all-reduce", "permute") for where in PAIRED],
-    *[("all-to-all", where, "pairwise") for where in PAIRED],
+    *[("all-reduce", where, "ring") for where in PAIRED],
     *[("all-gather", place(name, 2), "ring") for name in ("dgx-v100", "mi250x-8", "p5")],
-    ("all-to-all", place("dgx-v100", 2), "pairwise"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "where", "algorithm"), SYMMETRIC)
 def test_bytes_take_as_long_as_in_the_closed_form(kind, where, algorithm):
     expected = closed(kind, GB, where, algorithm)
-    assert played(kind, GB, where, algorithm) == pytest.approx(expected, rel=WITHIN)
+    assert replayed(kind, GB, where, algorithm) == pytest.approx(expected, rel=WITHIN)
 
 
 def latency_differs(where, algorithm):
@@ -105,7 +97,7 @@ def latency_differs(where, algorithm):
 )
 def test_latencies_add_as_in_the_closed_form(kind, where, algorithm, size):
     expected = closed(kind, size, where, algorithm, LATENCIES)
-    found = played(kind, size, where, algorithm, latency=True)
+    found = replayed(kind, size, where, algorithm, latency=True)
     assert found == pytest.approx(expected, rel=WITHIN)
 
 
@@ -117,17 +109,12 @@ def test_ten_groups_share_the_nic_as_in_the_closed_form():
 
 
 PIPELINED = [
-    ("all-gather", place("dgx-h100", 2), "hierarchical", 4),
-    ("reduce-scatter", place("dgx-h100", 4), "hierarchical", 4),
-    ("all-reduce", place("dgx-h100", 2), "hierarchical", 4),
     ("all-reduce", place("dgx-h100", 4, gpus_per_node=4), "tree", 8),
     ("all-reduce", RAILS[4], "tree", 8),
     ("all-gather", NODE, "nvls", 4),
     ("reduce-scatter", NODE, "nvls", 4),
     ("all-reduce", NODE, "nvls", 16),
     ("all-reduce", place("dgx-h100", 4), "nvls-tree", 4),
-    ("all-reduce", place("dgx-h100", 4), "sharp", 4),
-    ("all-gather", place("dgx-h100", 2), "sharp", 4),
     ("broadcast", NODE, "ring", 4),
 ]
 
@@ -142,20 +129,17 @@ def test_one_more_part_takes_as_long_as_in_the_closed_form(kind, where, algorith
 @pytest.mark.parametrize(
     ("kind", "where", "algorithm"),
     [
-        ("all-reduce", place("dgx-h100", 4), "hierarchical"),
-        ("all-gather", place("dgx-h100", 4), "hierarchical"),
         ("all-reduce", NODE, "tree"),
         ("all-reduce", place("dgx-h100", 4), "tree"),
         ("all-reduce", RAILS[8], "tree"),
         ("all-gather", NODE, "nvls"),
         ("reduce-scatter", RAILS[8], "pat"),
         ("broadcast", NODE, "ring"),
-        ("all-reduce", MESH, "ring"),
     ],
 )
 def test_an_empty_call_waits_for_as_many_hops(kind, where, algorithm):
     expected = closed(kind, 0.0, where, algorithm, LATENCIES)
-    found = played(kind, 0.0, where, algorithm, latency=True)
+    found = replayed(kind, 0.0, where, algorithm, latency=True)
     assert found == pytest.approx(expected, rel=1e-6)
 
 
@@ -167,24 +151,15 @@ def test_a_ring_over_nodes_waits_for_the_dearest_hop_too():
     where = place("dgx-h100", 4)
     rule = closed("all-gather", 0.0, where, "ring", LATENCIES)
     assert rule == pytest.approx(28 * NVLINK + 3 * NETWORK)
-    found = played("all-gather", 0.0, where, "ring", latency=True)
+    found = replayed("all-gather", 0.0, where, "ring", latency=True)
     assert found == pytest.approx(27 * NVLINK + 4 * NETWORK)
 
 
 def test_a_sum_of_the_switch_is_fetched_and_then_given_out():
     """Two exchanges with the switch, where the closed form has NCCL's single step."""
     assert closed("all-reduce", 0.0, NODE, "nvls", LATENCIES) == pytest.approx(NVLINK)
-    found = played("all-reduce", 0.0, NODE, "nvls", latency=True)
+    found = replayed("all-reduce", 0.0, NODE, "nvls", latency=True)
     assert found == pytest.approx(2 * NVLINK)
-
-
-def test_one_leaf_switch_answers_sooner_than_a_tree_of_them():
-    """SHARP's tree has one switch here; the closed form counts one step per doubling of nodes."""
-    where = place("dgx-h100", 4)
-    rule = closed("all-reduce", 0.0, where, "sharp", LATENCIES)
-    assert rule == pytest.approx(NVLINK + 2 * NETWORK)
-    found = played("all-reduce", 0.0, where, "sharp", latency=True)
-    assert found == pytest.approx(2 * NVLINK + NETWORK)
 
 
 def test_the_ends_of_a_chain_send_half_so_chains_that_take_turns_are_faster():
@@ -198,30 +173,14 @@ def test_rounds_inside_a_node_leave_its_nics_idle():
     where = place("dgx-h100", 2)
     inside, outside = 7 * GB / 16 / 450e9, 8 * GB / 16 / 50e9
     assert closed("all-to-all", GB, where, "pairwise") == pytest.approx(outside)
-    found = played("all-to-all", GB, where, "pairwise")
+    found = replayed("all-to-all", GB, where, "pairwise")
     assert found == pytest.approx(inside + outside)
-
-
-def test_one_slice_goes_through_the_levels_of_a_hierarchy_one_after_another():
-    where = place("dgx-h100", 2)
-    inside, outside = 7 / 8 * GB / 450e9, GB / 8 / 2 / 50e9
-    found = played("all-gather", GB, where, "hierarchical", slices=1)
-    assert found == pytest.approx(inside + outside)
-    assert closed("all-gather", GB, where, "hierarchical") == pytest.approx(max(inside, outside))
 
 
 def test_links_to_each_other_serve_all_rounds_at_once():
     """Seven sends over seven links wait for one hop, where the closed form counts seven."""
-    found = played("all-to-all", 0.0, MESH, "pairwise", latency=True)
+    found = replayed("all-to-all", 0.0, MESH, "pairwise", latency=True)
     assert 7 * found == pytest.approx(closed("all-to-all", 0.0, MESH, "pairwise", LATENCIES))
-
-
-def test_a_permute_by_way_of_a_third_chip_waits_for_both_hops():
-    """Of the ring 0 1 .. 7 two pairs have no link on a DGX-1."""
-    where = PAIRED[0]
-    rule = closed("permute", 0.0, where, "auto", LATENCIES)
-    found = played("permute", 0.0, where, "ring", latency=True)
-    assert rule == pytest.approx(2 * NVLINK) == found
 
 
 def test_rings_that_have_a_double_link_for_themselves_hide_some_latency():
@@ -229,7 +188,7 @@ def test_rings_that_have_a_double_link_for_themselves_hide_some_latency():
     and waits less for the latency of the hops before it."""
     for size, least in ((0.0, 1.0), (1e6, 0.93), (GB, 0.999)):
         rule = closed("all-reduce", size, PAIRED[0], "ring", LATENCIES)
-        found = played("all-reduce", size, PAIRED[0], "ring", latency=True)
+        found = replayed("all-reduce", size, PAIRED[0], "ring", latency=True)
         assert rule * least * (1 - 1e-9) <= found <= rule * (1 + 1e-9)
 
 
@@ -244,7 +203,7 @@ def test_bridges_serve_the_hops_of_a_ring_that_also_needs_other_links():
 def test_cards_under_one_switch_need_not_go_by_way_of_the_socket():
     """Half of the hops between two cards are 0.5 us, where the closed form has 1 us for all."""
     rule = closed("all-gather", 0.0, CARDS, "ring", LATENCIES)
-    found = played("all-gather", 0.0, CARDS, "ring", latency=True)
+    found = replayed("all-gather", 0.0, CARDS, "ring", latency=True)
     assert (rule, found) == (pytest.approx(7e-6), pytest.approx(4 * 1e-6 + 3 * 0.5e-6))
 
 
@@ -254,7 +213,7 @@ def test_writing_to_host_memory_and_reading_from_it_overlap_in_slices():
     where = place("rtx3090-10", 1)
     expected = closed("all-reduce", GB, where, "ring")
     assert one_more("all-reduce", GB, where, "ring", 4) == pytest.approx(expected, rel=WITHIN)
-    assert 1.4 < played("all-reduce", GB, where, "ring") / expected <= 2
+    assert 1.4 < replayed("all-reduce", GB, where, "ring") / expected <= 2
 
 
 def test_a_ring_over_an_odd_number_of_nodes_changes_rails_once():
@@ -295,8 +254,6 @@ def busiest(result, uplink):
         ("all-to-all", NODE, "pairwise"),
         ("all-gather", place("dgx-h100", 2), "ring"),
         ("all-reduce", place("dgx-h100", 4), "ring"),
-        ("all-reduce", place("dgx-h100", 4), "hierarchical"),
-        ("all-reduce", place("dgx-h100", 4), "sharp"),
         ("all-reduce", place("dgx-h100", 4), "nvls-tree"),
         ("all-to-all", RAILS[4], "pairwise"),
         ("reduce-scatter", RAILS[8], "pat"),

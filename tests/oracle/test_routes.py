@@ -1,4 +1,4 @@
-"""Ways through catalogue clusters: rails, changes of rail, and host memory."""
+"""Routes through catalogue clusters: rails, changes of rail, and host memory."""
 
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ from tests.oracle.routes import Router, router
 
 
 def walk(name, source, target, nodes=2, **changes):
-    """Names of the nodes on the way."""
-    ways = Router(replace(catalog.load(name, nodes), **changes))
-    links = [ways.graph.links[k] for k in ways.path((source, target))]
+    """Names of the nodes on the path."""
+    routes = Router(replace(catalog.load(name, nodes), **changes))
+    links = [routes.graph.links[k] for k in routes.path((source, target))]
     for first, second in zip(links, links[1:], strict=False):
         assert first.target == second.source
     return [link.source for link in links] + [links[-1].target]
@@ -52,39 +52,39 @@ def test_rails_are_changed_over_nvlink_before_leaving():
 
 
 def test_without_peer_access_bytes_are_written_and_read_again():
-    ways = router(catalog.load("rtx3090-10", 2))
-    assert ways.ways(("node0/chip0", "node0/chip7")) == [
+    routes = router(catalog.load("rtx3090-10", 2))
+    assert routes.routes(("node0/chip0", "node0/chip7")) == [
         [
             ("node0/chip0", "node0/memory0"),
             ("node0/memory0", "node0/memory1"),
             ("node0/memory1", "node0/chip7"),
         ]
     ]
-    [near], [far] = (ways.ways(("node0/chip0", end)) for end in ("node0/chip4", "node1/chip0"))
+    [near], [far] = (routes.routes(("node0/chip0", end)) for end in ("node0/chip4", "node1/chip0"))
     assert len(near) == 2
     assert far[1] == ("node0/memory0", "node1/memory0")
 
 
 def test_a_bridge_needs_no_host_memory():
-    ways = router(catalog.load("rtx3090-10-nvlink", 1))
-    bridged = next(k for k in ways.graph.links if k.kind == "nvlink")
+    routes = router(catalog.load("rtx3090-10-nvlink", 1))
+    bridged = next(k for k in routes.graph.links if k.kind == "nvlink")
     ends = (bridged.source, bridged.target)
-    assert ways.ways(ends) == [[ends]]
+    assert routes.routes(ends) == [[ends]]
 
 
 def test_with_peer_access_there_is_one_leg():
-    ways = router(catalog.load("dgx-h100"))
-    assert ways.ways(("node0/chip0", "node0/chip1")) == [[("node0/chip0", "node0/chip1")]]
+    routes = router(catalog.load("dgx-h100"))
+    assert routes.routes(("node0/chip0", "node0/chip1")) == [[("node0/chip0", "node0/chip1")]]
 
 
 def test_a_chip_with_four_nics_sends_by_all_of_them_to_those_of_the_other():
-    ways = router(catalog.load("p5", 2))
-    found = ways.ways(("node0/chip1", "node1/chip3"))
+    routes = router(catalog.load("p5", 2))
+    found = routes.routes(("node0/chip1", "node1/chip3"))
     assert found == [
         [("node0/chip1", f"node0/nic{4 + i}", f"node1/nic{12 + i}", "node1/chip3")]
         for i in range(4)
     ]
-    assert len(ways.ways(("node0/chip1", "node0/chip3"))) == 1
+    assert len(routes.routes(("node0/chip1", "node0/chip3"))) == 1
 
 
 def test_inside_a_node_no_chip_passes_on_what_no_schedule_gave_it():
@@ -95,8 +95,8 @@ def test_inside_a_node_no_chip_passes_on_what_no_schedule_gave_it():
 
 def kinds(name, stops):
     """Kinds of the links on a path."""
-    ways = router(catalog.load(name, 1))
-    return [ways.graph.links[k].kind for k in ways.path(stops)]
+    routes = router(catalog.load(name, 1))
+    return [routes.graph.links[k].kind for k in routes.path(stops)]
 
 
 def test_cards_of_the_other_socket_reach_the_nic_over_the_socket_link():
@@ -105,12 +105,12 @@ def test_cards_of_the_other_socket_reach_the_nic_over_the_socket_link():
 
 
 def test_a_path_has_the_latency_of_its_links():
-    ways = router(catalog.load("dgx-h100", 2))
-    found = ways.network([("node0/chip0", "node0/chip1"), ("node0/chip0", "node1/chip0")])
+    routes = router(catalog.load("dgx-h100", 2))
+    found = routes.network([("node0/chip0", "node0/chip1"), ("node0/chip0", "node1/chip0")])
     assert found.latency == pytest.approx([0.6e-6, 2.7e-6])  # NCCL 2.30.7, tuning.cc
 
 
-def test_no_way_is_an_error():
+def test_two_chips_without_links_between_them_are_an_error():
     cluster = catalog.load("dgx-h100", 2)
     apart = replace(cluster, links=cluster.links[:1], fabric=None)
     with pytest.raises(InputError, match="no links lead from node0/chip0 to node1/chip0"):

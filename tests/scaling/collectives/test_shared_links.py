@@ -1,4 +1,4 @@
-"""Groups that share a link, counted by hand: in closed form and played link by link."""
+"""Groups that share a link, counted by hand: in closed form and in the message-level replay."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from scaling.profiles.io import ideal
 from tests.oracle.replay import Call, replay
 
 GB = 1e9
-BOTH = pytest.mark.parametrize("price", ["closed", "played"])
+BOTH = pytest.mark.parametrize("price", ["closed", "replay"])
 
 
 def seconds(price, kind, size, groups, cluster, algorithm="ring", slices=1):
