@@ -77,8 +77,8 @@ def loop_time(rounds: int) -> Iterator[Ratio]:
     what = f"trainer / its steps, {label(plan.run)}"
     yield Ratio("loop", what, *watched.medians(), watched.ratios())
     with jax.set_mesh(plan.mesh):
-        tokens = random_tokens(plan.run, plan.layout)
-        bare = Trainer(Program(programs.step, plan.layout, 0.0), programs.init(), tokens)
+        tokens = random_tokens(plan.run, plan.execution)
+        bare = Trainer(Program(programs.step, plan.execution, 0.0), programs.init(), tokens)
         what = f"trainer / compiled step, {label(plan.run)}"
         logged = lambda: _logged(plan, programs)
         yield compare("loop whole", what, logged, _step_timer(bare), rounds)

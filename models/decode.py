@@ -22,7 +22,7 @@ from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.models.attention_kernels.kv_cache import Past
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 
 
@@ -33,20 +33,20 @@ class Cache(NamedTuple):
     layers: Past
 
 
-def empty_cache(config: ModelConfig, layout: Layout, batch: int, length: int) -> Cache:
+def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: int) -> Cache:
     """Zeros for `length` positions of `batch` sequences, in compute format. Under the mesh.
 
     Raises:
-        InputError: a layout that cuts the sequence, or more positions than the model has.
+        InputError: a execution that cuts the sequence, or more positions than the model has.
     """
-    if layout.rules.axes("residual"):
+    if execution.rules.axes("residual"):
         raise InputError("tokens are decoded on meshes without context and sequence parallelism")
     if config.positions == "learned" and length > config.max_positions:
         raise InputError(
             f"{length} positions are beyond the model's {config.max_positions} learned ones"
         )
     dense, moe = n_dense_layers(config), n_moe_layers(config)
-    make = lambda layers: _zeros(config, layout, (layers, batch, length))
+    make = lambda layers: _zeros(config, execution, (layers, batch, length))
     return Cache(make(dense) if dense and moe else None, make(moe or dense))
 
 
@@ -56,7 +56,7 @@ def extend(
     """float32 logits [B, T, V] of tokens at the positions from `start` on, and the longer cache.
 
     Args:
-        model: built with a layout that does not cut the sequence.
+        model: built with a execution that does not cut the sequence.
         cache: has the positions before `start`, and room for T more.
         tokens_BT: int32.
         start: int scalar, may be traced.
@@ -75,13 +75,13 @@ def extend(
     return model.logits(x_BTD), Cache(dense_layers, layers)
 
 
-def _zeros(config: ModelConfig, layout: Layout, shape: tuple[int, int, int]) -> Past:
+def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int]) -> Past:
     if config.mla:
         heads, dim = 1, None
         widths = config.mla.kv_lora_rank, config.mla.qk_rope_head_dim
     else:
         heads, dim = config.n_kv_heads, "kv_heads"
         widths = config.head_dim, config.head_dim
-    spec = layout.spec(None, "batch", None, dim, None)
-    zeros = (jnp.zeros((*shape, heads, w), layout.dtype, out_sharding=spec) for w in widths)
+    spec = execution.spec(None, "batch", None, dim, None)
+    zeros = (jnp.zeros((*shape, heads, w), execution.dtype, out_sharding=spec) for w in widths)
     return Past(*zeros)

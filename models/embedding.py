@@ -16,54 +16,56 @@ from flax import nnx
 
 from scaling.models.attention_kernels.zigzag import positions
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.initializers import matrix
 from scaling.models.partial_sums import MARKED, differing
-from scaling.models.sharding import Layout
 
 
 class Embedding(nnx.Module):
     """tokens_BS int32 -> x_BSD in compute format, cut like the residual stream."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+    def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         V, D, T = config.vocab_size, config.d_model, config.max_positions
-        self.layout = layout
+        self.execution = execution
         keys = jax.random.split(key)
-        self.table_VD = matrix(layout, keys[0], (V, D), ("vocab", "embed"))
+        self.table_VD = matrix(execution.rules, keys[0], (V, D), ("vocab", "embed"))
         learned = config.positions == "learned"
-        self.positions_TD = matrix(layout, keys[1], (T, D), (None, "embed")) if learned else None
+        self.positions_TD = (
+            matrix(execution.rules, keys[1], (T, D), (None, "embed")) if learned else None
+        )
 
     def __call__(
         self,
         tokens_BS: jax.Array,
-        layout: Layout | None = None,
+        execution: Execution | None = None,
         start: jax.Array | None = None,
     ) -> jax.Array:
         """Tokens to vectors.
 
         Args:
-            layout: another than its own, where the batch is cut otherwise.
+            execution: another than its own, where the batch is cut otherwise.
             start: position of the first token, an int32 scalar; None: 0.
         """
-        layout = layout or self.layout
+        execution = execution or self.execution
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
             tables += [self.positions_TD[...], *([] if start is None else [start])]
         specs = [jax.typeof(table).sharding.spec for table in tables]
         look_up = jax.shard_map(
-            functools.partial(self._local, layout),
-            in_specs=(layout.spec("batch", "sequence"), *specs),
-            out_specs=layout.spec("batch", "residual", None),
+            functools.partial(self._local, execution),
+            in_specs=(execution.spec("batch", "sequence"), *specs),
+            out_specs=execution.spec("batch", "residual", None),
         )
         return look_up(tokens_BS, *tables)
 
     def _local(
-        self, layout: Layout, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array
+        self, execution: Execution, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array
     ) -> jax.Array:
         """One device's part: b of the B rows; v, d of the table; its cut of the sequence.
 
         `learned` are the table of positions and, where it is not 0, the first one's.
         """
-        rules = layout.rules
+        rules = execution.rules
         cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
         vocab, tokens = rules.axes("vocab"), (*rules.axes("batch"), *rules.axes("sequence"))
         table_vD = self._whole(table_vd, tokens if vocab else (*tokens, *cut))
@@ -82,13 +84,13 @@ class Embedding(nnx.Module):
             place_s = _own(self._positions(tokens_bS.shape[1]), cut, axis=0)
             place_s = place_s + learned[1] if len(learned) > 1 else place_s
             x_bsD = x_bsD + self._whole(learned[0], (*tokens, *cut)).astype(jnp.float32)[place_s]
-        return x_bsD.astype(layout.dtype)
+        return x_bsD.astype(execution.dtype)
 
     def _positions(self, rows: int) -> jax.Array:
         """Of this device's `rows` tokens of a sequence, before `tensor` cuts them."""
-        cut = self.layout.rules.axes("sequence")
+        cut = self.execution.rules.axes("sequence")
         device = jax.lax.axis_index(cut) if cut else 0
-        return jnp.asarray(positions(device, self.layout.rules.mesh.context, rows))
+        return jnp.asarray(positions(device, self.execution.rules.mesh.context, rows))
 
     def _whole(self, table: jax.Array, met: tuple[str, ...]) -> jax.Array:
         """A table in compute format, gathered along d_model.
@@ -97,10 +99,10 @@ class Embedding(nnx.Module):
         different along them: so its gradient is reduced over them after the reduce-scatter, as a
         shard, not before it as a whole table.
         """
-        layout = self.layout
-        axes = () if layout.gathers_once else layout.rules.axes("embed")
+        execution = self.execution
+        axes = () if execution.gathers_weights_once else execution.rules.axes("embed")
         replicas = [axis for axis in met if axis not in axes]
-        table = differing(table.astype(layout.dtype), replicas, (*MARKED, "fsdp"))
+        table = differing(table.astype(execution.dtype), replicas, (*MARKED, "fsdp"))
         return jax.lax.all_gather(table, axes, axis=1, tiled=True) if axes else table
 
 

@@ -26,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 from scaling.models.accounting.expert_buffers import capacity
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.initializers import constant, matrix, residual_std
 from scaling.models.moe.dispatch import collect, exchange, places, spread, weights_of_rows
 from scaling.models.moe.expert_mlps import (
@@ -39,24 +40,27 @@ from scaling.models.moe.expert_mlps import (
 )
 from scaling.models.moe.routing import Routing, choose, no_routing, statistics
 from scaling.models.pipeline.shard_map import stage_map
-from scaling.models.sharding import Layout
 
 
 class Experts(nnx.Module):
     """x_BSD -> [B, S, D], cut like the residual stream, and what the routing says of its load."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+    def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         moe = config.moe
         assert moe is not None and not config.bias  # the latter is refused by check_trainable
         D, F, E = config.d_model, expert_width(config), moe.n_experts
         S = moe.n_shared_experts * F  # shared experts side by side are one MLP
-        self.config, self.layout = config, layout
+        self.config, self.execution = config, execution
         keys = dict(zip(DIMS, jax.random.split(key, len(DIMS)), strict=True))
         std = residual_std(config.n_layers)
-        make = lambda name, shape, *std: matrix(layout, keys[name], shape, DIMS[name], *std)
+        make = lambda name, shape, *std: matrix(
+            execution.rules, keys[name], shape, DIMS[name], *std
+        )
         gated = config.mlp == "swiglu"
         self.router_DE = make("router", (D, E))
-        self.router_bias_E = constant(layout, 0.0, (E,), (None,)) if moe.selection_bias else None
+        self.router_bias_E = (
+            constant(execution.rules, 0.0, (E,), (None,)) if moe.selection_bias else None
+        )
         self.up_EDF = make("up", (E, D, F))
         self.gate_EDF = make("gate", (E, D, F)) if gated else None
         self.down_EFD = make("down", (E, F, D), std)
@@ -65,18 +69,18 @@ class Experts(nnx.Module):
         self.shared_down_FD = make("shared_down", (S, D), std) if S else None
 
     def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing]:
-        residual = self.layout.spec("batch", "residual", None)
+        residual = self.execution.spec("batch", "residual", None)
         weights = self._weights()
         specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
         mapped = stage_map(
-            self.layout.rules,
-            functools.partial(_local, self.config, self.layout),
+            self.execution.rules,
+            functools.partial(_local, self.config, self.execution),
             in_specs=(residual, specs),
             out_specs=(residual, P()),  # the routing is the same on all devices of a stage
             alone=lambda x_BSD, weights: (x_BSD, no_routing(weights["router"].shape[-1])),
         )
         y_BSD, routing = mapped(x_BSD, weights)
-        # As in `Layout.project`: between the gather of this result's gradient and the stream's.
+        # As in `Execution.project`: between the gather of this result's gradient and the stream's.
         return jax.lax.optimization_barrier(y_BSD), routing
 
     def _weights(self) -> Weights:
@@ -94,22 +98,22 @@ class Experts(nnx.Module):
 
 
 def _local(
-    config: ModelConfig, layout: Layout, x_bsD: jax.Array, weights: Weights
+    config: ModelConfig, execution: Execution, x_bsD: jax.Array, weights: Weights
 ) -> tuple[jax.Array, Routing]:
     """One device's part of the layer."""
-    rules, moe = layout.rules, config.moe
+    rules, moe = execution.rules, config.moe
     assert moe is not None
     cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
     tokens_over = (*rules.axes("batch"), *rules.axes("residual"))
     with jax.named_scope("router"):
-        logits_bsE = _logits(layout, x_bsD, weights["router"], tokens_over)
+        logits_bsE = _logits(execution, x_bsD, weights["router"], tokens_over)
         choice = choose(moe, logits_bsE, weights.get("bias"))
-    flat = lambda y: _over_sequence(layout, cut, y)
+    flat = lambda y: _over_sequence(execution, cut, y)
     x_TD, experts_TK = flat(x_bsD), flat(choice.experts)
-    y_TD, dropped = _routed(config, layout, x_TD, flat(choice.weights), experts_TK, weights)
+    y_TD, dropped = _routed(config, execution, x_TD, flat(choice.weights), experts_TK, weights)
     if moe.n_shared_experts:
         with jax.named_scope("shared"):
-            y_TD = y_TD + shared_experts(config, layout, x_TD, weights)
+            y_TD = y_TD + shared_experts(config, execution, x_TD, weights)
     if cut:  # each of these devices has counted the same tokens
         dropped = dropped / jax.lax.axis_size(cut)
     with jax.named_scope("router"):
@@ -122,18 +126,18 @@ def _local(
 
 
 def _logits(
-    layout: Layout, x: jax.Array, router: jax.Array, tokens_over: tuple[str, ...]
+    execution: Execution, x: jax.Array, router: jax.Array, tokens_over: tuple[str, ...]
 ) -> jax.Array:
     """The router in float32 whatever the compute format: [..., E]."""
 
     def multiply(x: jax.Array, router: jax.Array) -> jax.Array:
-        router_DE = whole(layout, router, "router", tokens_over)
+        router_DE = whole(execution, router, "router", tokens_over)
         return jnp.dot(x.astype(jnp.float32), router_DE, precision=jax.lax.Precision.HIGHEST)
 
-    return gathered_again(layout, multiply)(x, router)
+    return gathered_again(execution, multiply)(x, router)
 
 
-def _over_sequence(layout: Layout, cut: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
+def _over_sequence(execution: Execution, cut: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
     """A device's tokens with their sequence whole over tensor, flat: [T, X].
 
     A stream that is whole already is declared different along tensor, so that its gradient is
@@ -142,14 +146,14 @@ def _over_sequence(layout: Layout, cut: tuple[str, ...], y_bsX: jax.Array) -> ja
     if cut:
         y_bsX = jax.lax.all_gather(y_bsX, cut, axis=1, tiled=True)
     elif jnp.issubdtype(y_bsX.dtype, jnp.floating):
-        for axis in layout.rules.axes("mlp"):
+        for axis in execution.rules.axes("mlp"):
             y_bsX = jax.lax.pcast(y_bsX, axis, to="varying")
     return y_bsX.reshape(-1, y_bsX.shape[-1])
 
 
 def _routed(
     config: ModelConfig,
-    layout: Layout,
+    execution: Execution,
     x_TD: jax.Array,
     weights_TK: jax.Array,
     experts_TK: jax.Array,
@@ -158,7 +162,7 @@ def _routed(
     """The weighted sum of each token's experts, partial over tensor, and how many were dropped."""
     moe = config.moe
     assert moe is not None
-    over, devices = layout.rules.axes("experts"), layout.rules.mesh.expert
+    over, devices = execution.rules.axes("experts"), execution.rules.mesh.expert
     room = capacity(moe, x_TD.shape[0], devices)
     dropless = moe.capacity_factor is None
     with jax.named_scope("dispatch"):
@@ -169,9 +173,9 @@ def _routed(
         if dropless:
             load_E = jnp.zeros(moe.n_experts, jnp.int32).at[experts_TK.reshape(-1)].add(1)
             counts_PE = exchange(load_E.reshape(devices, -1), over)
-            rows_RD = ragged_experts(config, layout, rows_RD, weights_R, counts_PE, weights)
+            rows_RD = ragged_experts(config, execution, rows_RD, weights_R, counts_PE, weights)
         else:
-            rows_RD = padded_experts(config, layout, rows_RD, weights_R, weights)
+            rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
     with jax.named_scope("combine"):
         y_TD = collect(exchange(rows_RD, over), at)
     return y_TD, (experts_TK.size - at.kept).astype(jnp.float32)

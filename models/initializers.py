@@ -5,9 +5,10 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
+from scaling.meshes.rules import Rules
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
 
 INIT_STD = (
     0.02  # GPT-2 (Radford et al. 2019) and Llama: normal(0, 0.02) for matrices and embeddings
@@ -15,7 +16,7 @@ INIT_STD = (
 
 
 def matrix(
-    layout: Layout,
+    rules: Rules,
     key: jax.Array,
     shape: tuple[int, ...],
     dims: tuple[str | None, ...],
@@ -27,23 +28,23 @@ def matrix(
         ShardingTypeError: an axis does not divide its dimension (checked earlier, in user's words,
             by `scaling.parallelism.rules`).
     """
-    sample = jax.random.normal(key, shape, jnp.float32, out_sharding=layout.spec(*dims))
+    sample = jax.random.normal(key, shape, jnp.float32, out_sharding=P(*rules.spec(*dims)))
     return nnx.Param(sample * std, dims=dims)
 
 
 def constant(
-    layout: Layout, value: float, shape: tuple[int, ...], dims: tuple[str | None, ...]
+    rules: Rules, value: float, shape: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> nnx.Param:
     """A float32 parameter that starts at `value` everywhere: norm scales (1) and biases (0)."""
-    filled = jnp.full(shape, value, jnp.float32, out_sharding=layout.spec(*dims))
+    filled = jnp.full(shape, value, jnp.float32, out_sharding=P(*rules.spec(*dims)))
     return nnx.Param(filled, dims=dims)
 
 
 def zeros(
-    config: ModelConfig, layout: Layout, shape: tuple[int, ...], dims: tuple[str | None, ...]
+    config: ModelConfig, rules: Rules, shape: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> nnx.Param | None:
     """A bias that starts at zero, or None for a model without biases."""
-    return constant(layout, 0.0, shape, dims) if config.bias else None
+    return constant(rules, 0.0, shape, dims) if config.bias else None
 
 
 def is_matrix(param: nnx.Variable) -> bool:

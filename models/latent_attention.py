@@ -27,11 +27,12 @@ from scaling.models.attention_kernels.kv_cache import Past
 from scaling.models.attention_kernels.reference import attend_stored, seen_TU
 from scaling.models.attention_kernels.zigzag import order
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.pipeline.shard_map import stage_map
 from scaling.models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
-from scaling.models.sharding import Layout
+from scaling.models.sharding import project
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
 LATENT = ("embed", "heads", None)  # of Qb and KVb: fsdp cuts the latent, as it cuts d_model
@@ -43,15 +44,15 @@ Rotation = Callable[[jax.Array], jax.Array]  # of queries or keys [B, S, N, K] b
 class LatentAttention(nnx.Module):
     """x_BSD -> [B, S, D], both cut over the sequence if sequence-parallel."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+    def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         mla = config.mla
         assert mla is not None and not config.bias  # the latter is refused by check_trainable
         D, N, K = config.d_model, config.n_heads, query_key_dim(config)
         Q, R, V = mla.q_lora_rank, mla.kv_lora_rank, mla.v_head_dim
-        self.config, self.layout = config, layout
+        self.config, self.execution = config, execution
         keys = jax.random.split(key, 5)
-        make = functools.partial(matrix, layout)
-        norm = functools.partial(Norm, config, layout, kind="rmsnorm", eps=EPS)
+        make = functools.partial(matrix, execution.rules)
+        norm = functools.partial(Norm, config, execution.rules, kind="rmsnorm", eps=EPS)
         cut, whole = ("embed", "heads", None), ("embed", None)
         self.query_DNK = None if Q else make(keys[0], (D, N, K), cut)
         self.query_a_DR = make(keys[0], (D, Q), whole) if Q else None
@@ -76,7 +77,7 @@ class LatentAttention(nnx.Module):
         KVb is not applied to the past but to the queries and to what they found (2405.04434,
         section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
         """
-        layout, mla = self.layout, self.config.mla
+        execution, mla = self.execution, self.config.mla
         assert mla is not None
         n, scale = mla.qk_nope_head_dim, query_key_dim(self.config) ** -0.5
         turn = frequencies(self.config), start, past.first.shape[1], magnitude(self.config)
@@ -84,7 +85,7 @@ class LatentAttention(nnx.Module):
         rotation = lambda x: rotate_from(x, *turn) if rotates else x
         q_BTR, c_BTR, k_BTR = self.latents(x_BTD, rotation)
         qn_BTNK, qr_BTNK = self.queries(q_BTR, rotation)
-        kv_RNK = layout.place(self.kv_b_RNK[...].astype(layout.dtype), None, "heads", None)
+        kv_RNK = execution.place(self.kv_b_RNK[...].astype(execution.dtype), None, "heads", None)
 
         def core(
             qn: jax.Array,
@@ -94,19 +95,19 @@ class LatentAttention(nnx.Module):
             past: Past,
             start: jax.Array,
         ) -> tuple:
-            product = functools.partial(jnp.einsum, precision=layout.precision)
+            product = functools.partial(jnp.einsum, precision=execution.precision)
             past = past.with_new(new[0][:, :, None], new[1][:, :, None], start)
             q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
             k = jnp.concatenate(past, axis=-1)
             seen = seen_TU(q.shape[1], k.shape[1], self.config.sliding_window, start)
-            found = attend_stored(q, k, past.first, seen, layout.precision, scale)
+            found = attend_stored(q, k, past.first, seen, execution.precision, scale)
             return product("btnr,rnv->btnv", found, kv[..., n:]), past
 
-        heads, shared = layout.spec(*HEADS), layout.spec("batch", "sequence", None)
-        both = Past(*[layout.spec("batch", "sequence", None, None)] * 2)
+        heads, shared = execution.spec(*HEADS), execution.spec("batch", "sequence", None)
+        both = Past(*[execution.spec("batch", "sequence", None, None)] * 2)
         mapped = jax.shard_map(
             core,
-            in_specs=(heads, heads, layout.spec(None, "heads", None), (shared,) * 2, both, P()),
+            in_specs=(heads, heads, execution.spec(None, "heads", None), (shared,) * 2, both, P()),
             out_specs=(heads, both),
             check_vma=False,
         )
@@ -116,7 +117,7 @@ class LatentAttention(nnx.Module):
     def latents(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, ...]:
         """What queries are made from (normed, or x itself), norm(c) and rotated k_r; each of whole
         sequences: [B, S, R]."""
-        layout, mla = self.layout, self.config.mla
+        execution, mla = self.execution, self.config.mla
         assert mla is not None
         kv_BSR = self._compressed(x_BSD, self.kv_a_DR)
         c_BSR, k_BSR = jnp.split(kv_BSR, [mla.kv_lora_rank], axis=-1)
@@ -126,7 +127,7 @@ class LatentAttention(nnx.Module):
         # Rotated before it is gathered: so its gradient's sum over heads is scattered at once.
         k_BSR = rotation(k_BSR[:, :, None])[:, :, 0]
         return tuple(
-            layout.place(y, "batch", "sequence", None)
+            execution.place(y, "batch", "sequence", None)
             for y in (q_BSR, self.kv_a_norm(c_BSR), k_BSR)
         )
 
@@ -139,7 +140,7 @@ class LatentAttention(nnx.Module):
             w, dims = self.query_DNK, ("embed", "heads", None)
         else:
             w, dims = self.query_b_RNK, LATENT
-        q_BSNK = self.layout.project("bsr,rnk->bsnk", q_BSR, w[...], dims, HEADS)
+        q_BSNK = project(self.execution, "bsr,rnk->bsnk", q_BSR, w[...], dims, HEADS)
         scale = score_scale(self.config)
         if scale != 1:
             q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
@@ -148,18 +149,19 @@ class LatentAttention(nnx.Module):
 
     def _heads(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values as they enter the attention."""
-        layout, mla = self.layout, self.config.mla
+        execution, mla = self.execution, self.config.mla
         assert mla is not None
         q_BSR, c_BSR, k_BSR = self.latents(x_BSD, self._rotated)
         q_BSNK = jnp.concatenate(self.queries(q_BSR, self._rotated), axis=-1)
-        kv_BSNK = layout.project("bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
+        kv_BSNK = project(execution, "bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
         kn_BSNK, v_BSNV = jnp.split(kv_BSNK, [mla.qk_nope_head_dim], axis=-1)
         shape = (*kn_BSNK.shape[:3], mla.qk_rope_head_dim)
-        kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=layout.spec(*HEADS))
+        kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=execution.spec(*HEADS))
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
 
     def _output(self, a_BSNV: jax.Array) -> jax.Array:
-        return self.layout.project(
+        return project(
+            self.execution,
             "bsnv,nvd->bsd",
             a_BSNV,
             self.out_NVD[...],
@@ -172,26 +174,26 @@ class LatentAttention(nnx.Module):
         """Queries or keys of whole sequences at their positions."""
         if self.config.positions != "rope":
             return x_BSNK
-        places = order(x_BSNK.shape[1], self.layout.rules.mesh.context)
+        places = order(x_BSNK.shape[1], self.execution.rules.mesh.context)
         return rotate(x_BSNK, frequencies(self.config), places, magnitude(self.config))
 
     def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
         """Each device on its own rows and heads; scores are stored, as values are of another
         length than keys, which no kernel that jax offers takes. Over `context` zeros make them as
         long, so that both travel together."""
-        layout, seq, window = self.layout, q_BSNK.shape[1], self.config.sliding_window
-        if layout.rules.axes("sequence"):
+        execution, seq, window = self.execution, q_BSNK.shape[1], self.config.sliding_window
+        if execution.rules.axes("sequence"):
             zeros = [(0, 0)] * 3 + [(0, q_BSNK.shape[-1] - v_BSNV.shape[-1])]
-            a_BSNK = attend_across(layout, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
+            a_BSNK = attend_across(execution, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
             return a_BSNK[..., : v_BSNV.shape[-1]]
 
         def core(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return attend_stored(q, k, v, seen_TU(seq, seq, window), layout.precision)
+            return attend_stored(q, k, v, seen_TU(seq, seq, window), execution.precision)
 
-        spec = layout.spec(*HEADS)
-        mapped = stage_map(layout.rules, core, (spec,) * 3, spec)
+        spec = execution.spec(*HEADS)
+        mapped = stage_map(execution.rules, core, (spec,) * 3, spec)
         return checkpoint_name(mapped(q_BSNK, k_BSNK, v_BSNV), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
         out = ("batch", "residual", None)
-        return self.layout.project("bsd,dr->bsr", x_BSD, w[...], ("embed", None), out)
+        return project(self.execution, "bsd,dr->bsr", x_BSD, w[...], ("embed", None), out)

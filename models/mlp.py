@@ -12,8 +12,9 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, matrix, residual_std, zeros
-from scaling.models.sharding import Layout
+from scaling.models.sharding import project
 
 ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
 
@@ -21,22 +22,22 @@ ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
 class Mlp(nnx.Module):
     """x_BSD -> [B, S, D]; hidden units are cut over `tensor`."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
+    def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         D, F = config.d_model, config.d_ff
-        self.layout, self.kind = layout, config.mlp
+        self.execution, self.kind = execution, config.mlp
         keys = jax.random.split(key, 3)
         std = residual_std(config.n_layers)
         gated = config.mlp == "swiglu"
-        self.up_DF = matrix(layout, keys[0], (D, F), ("embed", "mlp"))
-        self.gate_DF = matrix(layout, keys[1], (D, F), ("embed", "mlp")) if gated else None
-        self.down_FD = matrix(layout, keys[2], (F, D), ("mlp", "embed"), std)
-        self.up_bias_F = zeros(config, layout, (F,), ("mlp",))
-        self.gate_bias_F = zeros(config, layout, (F,), ("mlp",)) if gated else None
-        self.down_bias_D = zeros(config, layout, (D,), (None,))
+        self.up_DF = matrix(execution.rules, keys[0], (D, F), ("embed", "mlp"))
+        self.gate_DF = matrix(execution.rules, keys[1], (D, F), ("embed", "mlp")) if gated else None
+        self.down_FD = matrix(execution.rules, keys[2], (F, D), ("mlp", "embed"), std)
+        self.up_bias_F = zeros(config, execution.rules, (F,), ("mlp",))
+        self.gate_bias_F = zeros(config, execution.rules, (F,), ("mlp",)) if gated else None
+        self.down_bias_D = zeros(config, execution.rules, (D,), (None,))
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
-        layout, activate = self.layout, ACTIVATIONS[self.kind]
-        x_BSD = layout.place(x_BSD, "batch", "sequence", None)
+        execution, activate = self.execution, ACTIVATIONS[self.kind]
+        x_BSD = execution.place(x_BSD, "batch", "sequence", None)
         up_BSF = checkpoint_name(self._hidden(x_BSD, self.up_DF, self.up_bias_F), "mlp_up")
         if self.gate_DF is None:
             h_BSF = _from_inputs(activate)(up_BSF)
@@ -44,7 +45,8 @@ class Mlp(nnx.Module):
             gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
             gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
             h_BSF = _from_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
-        y_BSD = layout.project(
+        y_BSD = project(
+            execution,
             "bsf,fd->bsd",
             h_BSF,
             self.down_FD[...],
@@ -56,7 +58,7 @@ class Mlp(nnx.Module):
 
     def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None) -> jax.Array:
         out = ("batch", "sequence", "mlp")
-        y_BSF = self.layout.project("bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
+        y_BSF = project(self.execution, "bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
         return add_bias(y_BSF, bias)
 
 

@@ -8,22 +8,22 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from scaling.meshes.rules import Rules
 from scaling.models.config import ModelConfig
 from scaling.models.initializers import constant
-from scaling.models.sharding import Layout
 
 
 class Norm(nnx.Module):
     """Normalises the last dimension. The scale is replicated: too small to be worth a gather."""
 
     def __init__(
-        self, config: ModelConfig, layout: Layout, size: int, kind: str = "", eps: float = 0.0
+        self, config: ModelConfig, rules: Rules, size: int, kind: str = "", eps: float = 0.0
     ):
         self.kind = kind or config.norm
         self.eps = eps or config.norm_eps
-        self.scale = constant(layout, 1.0, (size,), (None,))
+        self.scale = constant(rules, 1.0, (size,), (None,))
         has_bias = self.kind == "layernorm" and config.bias
-        self.bias = constant(layout, 0.0, (size,), (None,)) if has_bias else None
+        self.bias = constant(rules, 0.0, (size,), (None,)) if has_bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """x [..., size] -> the same shape, format and sharding.

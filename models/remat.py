@@ -5,7 +5,7 @@
                norms, activations and softmax are computed again
     full       the block input only
 
-Gathered weights are never kept, under any name (`Layout.project`).
+Gathered weights are never kept, under any name (`Execution.project`).
 """
 
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from typing import Any
 import jax
 
 from scaling.models.attention_kernels.flash import FORWARD
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 
 KEPT = ("query", "key", "value", "attention", "attention_statistics", "mlp_up", "mlp_gate")
 
 
-def rematerialized(block: Callable, layout: Layout) -> Callable:
-    """`block` under the layout's policy, to be the body of a `lax.scan`.
+def rematerialized(block: Callable, execution: Execution) -> Callable:
+    """`block` under the execution's policy, to be the body of a `lax.scan`.
 
     `prevent_cse=False`: inside a scan the compiler cannot merge forward and backward anyway.
     """
-    if layout.remat == "none":
+    if execution.remat == "none":
         return block
-    policy = _keep_named if layout.remat == "selective" else None
+    policy = _keep_named if execution.remat == "selective" else None
     return jax.checkpoint(block, policy=policy, prevent_cse=False)
 
 

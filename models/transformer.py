@@ -19,6 +19,7 @@ from scaling.models.attention import Attention
 from scaling.models.attention_kernels.kv_cache import Past
 from scaling.models.config import ModelConfig
 from scaling.models.embedding import Embedding
+from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.head import logits, sequence_dim
 from scaling.models.initializers import matrix
@@ -28,19 +29,20 @@ from scaling.models.moe.routing import Routing
 from scaling.models.norm import Norm
 from scaling.models.pipeline.layers import stacked_keys
 from scaling.models.remat import rematerialized
-from scaling.models.sharding import Layout
 
 
 class Block(nnx.Module):
     """One pre-norm layer: attention, then MLP or experts, each added to the residual stream."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array, moe: bool = False):
+    def __init__(
+        self, config: ModelConfig, execution: Execution, key: jax.Array, moe: bool = False
+    ):
         keys = jax.random.split(key)
-        self.attention_norm = Norm(config, layout, config.d_model)
+        self.attention_norm = Norm(config, execution.rules, config.d_model)
         attention = LatentAttention if config.mla else Attention
-        self.attention = attention(config, layout, keys[0])
-        self.mlp_norm = Norm(config, layout, config.d_model)
-        self.mlp = Experts(config, layout, keys[1]) if moe else Mlp(config, layout, keys[1])
+        self.attention = attention(config, execution, keys[0])
+        self.mlp_norm = Norm(config, execution.rules, config.d_model)
+        self.mlp = Experts(config, execution, keys[1]) if moe else Mlp(config, execution, keys[1])
 
     def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
         """The stream after this layer; of a layer with experts also how they were used."""
@@ -65,31 +67,33 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     """tokens_BS -> logits_BSV float32. Build it under `jax.set_mesh(mesh)`."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, key: jax.Array):
-        self.config, self.layout = config, layout
+    def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
+        self.config, self.execution = config, execution
         embed_key, head_key, blocks_key = jax.random.split(key, 3)
-        self.embedding = Embedding(config, layout, embed_key)
+        self.embedding = Embedding(config, execution, embed_key)
         keys = jax.random.split(blocks_key, config.n_layers)
         dense, moe = n_dense_layers(config), n_moe_layers(config) > 0
-        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, layout, key, moe))(
-            stacked_keys(layout, keys)
+        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, execution, key, moe))(
+            stacked_keys(execution, keys)
         )
         self.dense_layers = stack(keys[:dense], False) if moe and dense else None
         self.layers = stack(keys[dense:] if moe else keys, moe)
-        self.final_norm = Norm(config, layout, config.d_model)
+        self.final_norm = Norm(config, execution.rules, config.d_model)
         shape = (config.vocab_size, config.d_model)
         tied = config.tied_embeddings
-        self.head_VD = None if tied else matrix(layout, head_key, shape, ("vocab", "embed"))
+        self.head_VD = (
+            None if tied else matrix(execution.rules, head_key, shape, ("vocab", "embed"))
+        )
 
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
         return self.routed(tokens_BS)[0]
 
     def routed(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
         """Logits and, where there are experts, their load and losses, stacked over their layers."""
-        layout = self.layout
+        execution = self.execution
         with jax.named_scope("embed"):
             x_BSD = self.embedding(tokens_BS)
-        apply = rematerialized(lambda x_BSD, block: block(x_BSD), layout)
+        apply = rematerialized(lambda x_BSD, block: block(x_BSD), execution)
         with jax.named_scope("layers"):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
@@ -98,8 +102,8 @@ class Transformer(nnx.Module):
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""
-        layout = self.layout
+        execution = self.execution
         with jax.named_scope("head"):
-            x_BSD = layout.place(self.final_norm(x_BSD), "batch", sequence_dim(layout), None)
+            x_BSD = execution.place(self.final_norm(x_BSD), "batch", sequence_dim(execution), None)
             head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-            return logits(layout, x_BSD, head[...])
+            return logits(execution, x_BSD, head[...])

@@ -23,19 +23,19 @@ from jax.sharding import reshard
 from jax.tree_util import keystr, tree_map_with_path
 
 from scaling.meshes.rules import named
+from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.partial_sums import partial_over
-from scaling.models.sharding import Layout
 
 
-def all_gather_params(params: Any, layout: Layout) -> Any | None:
+def all_gather_params(params: Any, execution: Execution) -> Any | None:
     """The parameters with matrices all-gathered over fsdp in compute format (routers in float32).
 
     Vectors stay as they are. None under stage 3, where a matrix is gathered for each product.
     """
-    if not layout.gathers_once:
+    if not execution.gathers_weights_once:
         return None
-    axes = set(layout.rules.axes("embed"))
+    axes = set(execution.rules.axes("embed"))
 
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
         if not is_matrix(param):
@@ -43,7 +43,7 @@ def all_gather_params(params: Any, layout: Layout) -> Any | None:
         partitions = _spec(param).partitions
         gathered = P(*(None if named([entry]) & axes else entry for entry in partitions))
         is_router = keystr(path, simple=True, separator="/").endswith("router_DE")
-        weight = param[...] if is_router else param[...].astype(layout.dtype)
+        weight = param[...] if is_router else param[...].astype(execution.dtype)
         return param.replace(reshard(weight, gathered))
 
     with jax.named_scope("gather"):
@@ -63,7 +63,7 @@ def reduce_scatter_grads(gradients: Any, params: Any) -> Any:
 
 
 def float32_accumulators(
-    layout: Layout, axes: Iterable[str], params: Any, gathered: Any | None
+    execution: Execution, axes: Iterable[str], params: Any, gathered: Any | None
 ) -> tuple[Any, Any | None]:
     """The arguments of `with_float32_grads` for weights that a loop over ticks uses.
 
@@ -71,7 +71,7 @@ def float32_accumulators(
     where they are reduce-scattered and reach `params`.
 
     Args:
-        layout: the run's.
+        execution: the run's.
         axes: see `partial_over`.
         params: the stored parameters.
         gathered: `all_gather_params(params)`; None under stage 3.
@@ -79,7 +79,7 @@ def float32_accumulators(
     params = partial_over(params, axes)
     if gathered is None:
         return params, None
-    gathered = partial_over(gathered, (*axes, *layout.rules.axes("embed")))
+    gathered = partial_over(gathered, (*axes, *execution.rules.axes("embed")))
 
     def accumulator(own: nnx.Variable, weight: nnx.Variable) -> nnx.Variable:
         if not is_matrix(own):

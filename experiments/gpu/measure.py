@@ -21,12 +21,12 @@ from experiments.gpu.timing import THOROUGH, Effort, time_windows
 from scaling.compile.options import compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.models.accounting import count_parameters, model_flops
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import rules_for
 from scaling.profiles.profile import Profile
 from scaling.run import Run
-from scaling.train.state import layout_for
+from scaling.train.execution import execution_for
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -46,7 +46,7 @@ class Program:
     """A compiled training step. Use it under its mesh."""
 
     step: jax.stages.Compiled
-    layout: Layout
+    execution: Execution
     seconds: float  # to lower and compile
     note: str = ""
 
@@ -90,7 +90,7 @@ def measure(
         losses = [float(loss) for loss in train.losses]
         return {
             **_sizes(run),
-            "attention": train.program.layout.attention,
+            "attention": train.program.execution.attention_kernel,
             "flash_calls": flash_calls(train.program.step),
             "note": train.program.note,
             "compile_seconds": train.program.seconds,
@@ -112,42 +112,43 @@ def measure(
 def trainer(run: Run, devices: list[jax.Device]) -> Iterator[Trainer]:
     """The compiled step of `run` with a fresh state, under the run's mesh over `devices`."""
     rules = rules_for(run, mesh_of(run))
-    layout = layout_for(run, rules, devices[0].platform)
+    execution = execution_for(run, rules, devices[0].platform)
     with jax.set_mesh(present_mesh(mesh_of(run), devices)):
-        program = compile_step(run, layout, devices[0].platform)
-        yield Trainer(program, fresh_state(run, program.layout), random_tokens(run, layout))
+        program = compile_step(run, execution, devices[0].platform)
+        yield Trainer(program, fresh_state(run, program.execution), random_tokens(run, execution))
 
 
-def compile_step(run: Run, layout: Layout, platform: str) -> Program:
+def compile_step(run: Run, execution: Execution, platform: str) -> Program:
     """The step as the trainer compiles it; with XLA's attention where cuDNN's does not compile."""
     start = time.perf_counter()
     try:
-        step = _compiled(run, layout, platform)
+        step = _compiled(run, execution, platform)
     except Exception as error:
-        if layout.attention != "cudnn" or is_out_of_memory(error):
+        if execution.attention_kernel != "cudnn" or is_out_of_memory(error):
             raise
-        plain = compile_step(run, replace(layout, attention="xla"), platform)
+        plain = compile_step(run, replace(execution, attention_kernel="xla"), platform)
         note = f"cuDNN attention did not compile, XLA's stands in: {short(error)}"
         return replace(plain, note=note)
-    return Program(step, layout, time.perf_counter() - start)
+    return Program(step, execution, time.perf_counter() - start)
 
 
-def fresh_state(run: Run, layout: Layout) -> TrainState:
+def fresh_state(run: Run, execution: Execution) -> TrainState:
     """The initial state. Its numbers depend on neither remat nor attention: one program makes it
     for all of them, and only the static part of its tree is the case's own."""
-    plain = replace(layout, remat="none", attention="xla")
+    plain = replace(execution, remat="none", attention_kernel="xla")
     leaves = jax.tree.leaves(_init(run.model, plain, run.train, optimizer_of(run)))
     return jax.tree.unflatten(
-        jax.tree.structure(abstract_state(run.model, layout, run.train, optimizer_of(run))), leaves
+        jax.tree.structure(abstract_state(run.model, execution, run.train, optimizer_of(run))),
+        leaves,
     )
 
 
 _init = jax.jit(init_state, static_argnums=(0, 1, 2, 3))
 
 
-def random_tokens(run: Run, layout: Layout) -> Tokens:
+def random_tokens(run: Run, execution: Execution) -> Tokens:
     """One step's tokens, uniform over the vocabulary, from the run's seed."""
-    like = abstract_tokens(run.batch, layout)
+    like = abstract_tokens(run.batch, execution)
     shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
     tokens = np.random.default_rng(run.train.seed).integers(
         0, run.model.vocab_size, shape, np.int32
@@ -200,9 +201,9 @@ def _sizes(run: Run) -> dict[str, Any]:
     }
 
 
-def _compiled(run: Run, layout: Layout, platform: str) -> jax.stages.Compiled:
-    state = abstract_state(run.model, layout, run.train, optimizer_of(run))
-    tokens = abstract_tokens(run.batch, layout)
+def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compiled:
+    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+    tokens = abstract_tokens(run.batch, execution)
     lowered = jitted_step(run.train, optimizer_of(run)).lower(state, tokens)
     return lowered.compile(compiler_options=compiler_options(platform))
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape
+from scaling.models.execution import Execution
 from scaling.models.huggingface.read import read_config
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
@@ -30,11 +30,11 @@ def load(folder: Path, tokens: np.ndarray, shape: MeshShape) -> tuple[Transforme
         shape: of fake devices.
     """
     run = Run("parity", read_config(folder), Batch(*tokens.shape))
-    layout = Layout(rules_for(run, shape), "fp32")
+    execution = Execution(rules_for(run, shape), compute="fp32")
     mesh = host_mesh(shape)
     with jax.set_mesh(mesh):
-        model = import_weights(folder, abstract_state(run.model, layout, run.train).params)
-        sharding = jax.NamedSharding(mesh, layout.spec("batch", "sequence"))
+        model = import_weights(folder, abstract_state(run.model, execution, run.train).params)
+        sharding = jax.NamedSharding(mesh, execution.spec("batch", "sequence"))
         placed = jax.device_put(tokens.astype(np.int32), sharding)
         forward = jax.jit(lambda model, tokens: model(tokens)).lower(model, placed)
         return model, np.asarray(forward.compile(compiler_options=QUICK)(model, placed))

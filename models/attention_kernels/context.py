@@ -28,29 +28,33 @@ from scaling.models.attention_kernels.kernel import Kernel
 from scaling.models.attention_kernels.kv_exchange import Passing
 from scaling.models.attention_kernels.zigzag import walks, window_reach
 from scaling.models.attention_kernels.zigzag_attention import Chunks, Halves, Ours
+from scaling.models.execution import Execution
 from scaling.models.pipeline.shard_map import stage_map
-from scaling.models.sharding import Layout
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def attend_across(
-    layout: Layout, window: int | None, q_BSNK: jax.Array, k_BSMK: jax.Array, v_BSMK: jax.Array
+    execution: Execution,
+    window: int | None,
+    q_BSNK: jax.Array,
+    k_BSMK: jax.Array,
+    v_BSMK: jax.Array,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], sequences cut over `context`.
 
     Args:
-        layout: says the method and the kernel.
+        execution: says the method and the kernel.
         window: tokens that each position sees, itself included; None: all before it.
         q_BSNK: queries; `k_BSMK`, `v_BSMK`: keys and values, M a divisor of N.
     """
-    return _forward(layout, window, q_BSNK, k_BSMK, v_BSMK)[0]
+    return _forward(execution, window, q_BSNK, k_BSMK, v_BSMK)[0]
 
 
-def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tuple:
-    query, keys, kept = _specs(layout)
+def _forward(execution: Execution, window: int | None, q: Any, k: Any, v: Any) -> tuple:
+    query, keys, kept = _specs(execution)
     mapped = stage_map(
-        layout.rules,
-        functools.partial(_device_forward, layout, window),
+        execution.rules,
+        functools.partial(_device_forward, execution, window),
         in_specs=(query, keys, keys),
         out_specs=(query, P(*query[:3]), kept),
         check_vma=False,
@@ -61,11 +65,11 @@ def _forward(layout: Layout, window: int | None, q: Any, k: Any, v: Any) -> tupl
     return out, (q, k, v, out, lse, fetched)
 
 
-def _backward(layout: Layout, window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
-    query, keys, kept = _specs(layout)
+def _backward(execution: Execution, window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
+    query, keys, kept = _specs(execution)
     mapped = stage_map(
-        layout.rules,
-        functools.partial(_device_backward, layout, window),
+        execution.rules,
+        functools.partial(_device_backward, execution, window),
         in_specs=(query, keys, keys, query, P(*query[:3]), kept, query),
         out_specs=(query, keys, keys),
         check_vma=False,
@@ -77,29 +81,29 @@ def _backward(layout: Layout, window: int | None, residuals: tuple, dout: jax.Ar
 attend_across.defvjp(_forward, _backward)
 
 
-def _specs(layout: Layout) -> tuple[P, P, P | None]:
+def _specs(execution: Execution) -> tuple[P, P, P | None]:
     """Of queries; of keys and values; of what is kept of the others' (None: nothing is)."""
-    query = layout.spec("batch", "sequence", "heads", None)
-    keys = layout.spec("batch", "sequence", "kv_heads", None)
-    if layout.remat != "full":
+    query = execution.spec("batch", "sequence", "heads", None)
+    keys = execution.spec("batch", "sequence", "kv_heads", None)
+    if execution.remat != "full":
         return query, keys, None
-    whole = None if layout.context == "all-gather" else "sequence"
-    return query, keys, P(None, None, *layout.spec("batch", whole, "kv_heads", None))
+    whole = None if execution.context_method == "all-gather" else "sequence"
+    return query, keys, P(None, None, *execution.spec("batch", whole, "kv_heads", None))
 
 
-def _of_device(layout: Layout, window: int | None, tokens: int) -> tuple[Chunks, Passing]:
+def _of_device(execution: Execution, window: int | None, tokens: int) -> tuple[Chunks, Passing]:
     """The chunks of `tokens` tokens of a sequence on one device, and how they come by others."""
-    devices, chunk = layout.rules.mesh.context, tokens // 2
-    kernel = Kernel(layout.attention, layout.precision)
+    devices, chunk = execution.rules.mesh.context, tokens // 2
+    kernel = Kernel(execution.attention_kernel, execution.precision)
     ways = walks(devices, window_reach(window, chunk))
-    return Chunks(kernel, window, chunk, devices), Passing(layout.context, ways, devices)
+    return Chunks(kernel, window, chunk, devices), Passing(execution.context_method, ways, devices)
 
 
 def _device_forward(
-    layout: Layout, window: int | None, q: jax.Array, k: jax.Array, v: jax.Array
+    execution: Execution, window: int | None, q: jax.Array, k: jax.Array, v: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Attention of one device's queries in compute format, its log-sum-exp, what is kept."""
-    chunks, passing = _of_device(layout, window, q.shape[1])
+    chunks, passing = _of_device(execution, window, q.shape[1])
     kv = chunks.seen_by_others(jnp.stack([k, v]))
 
     def meet(total: Halves, shift: int, kv: jax.Array) -> tuple[Halves, None]:
@@ -107,11 +111,11 @@ def _device_forward(
 
     total, _, fetched = passing.round(kv, chunks.attend_to_own(q, k, v, kv), meet)
     out, lse = (jnp.concatenate(halves, axis=1) for halves in zip(*total, strict=True))
-    return out.astype(q.dtype), lse, None if _specs(layout)[2] is None else fetched
+    return out.astype(q.dtype), lse, None if _specs(execution)[2] is None else fetched
 
 
 def _device_backward(
-    layout: Layout,
+    execution: Execution,
     window: int | None,
     q: jax.Array,
     k: jax.Array,
@@ -122,7 +126,7 @@ def _device_backward(
     dout: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of one device's queries, keys and values."""
-    chunks, passing = _of_device(layout, window, q.shape[1])
+    chunks, passing = _of_device(execution, window, q.shape[1])
     kv, ours = chunks.seen_by_others(jnp.stack([k, v])), Ours(q, out, lse, dout)
 
     def meet(dq: Halves, shift: int, kv: jax.Array) -> tuple[Halves, jax.Array]:

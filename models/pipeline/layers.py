@@ -28,51 +28,53 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
+from scaling.models.execution import Execution
 from scaling.models.pipeline.schedule import Ticks, layer_order
 from scaling.models.pipeline.shard_map import AXIS, spelled_out, with_stages
-from scaling.models.sharding import Layout
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
 Spec = PartitionSpec
 
 
-def entry_layout(layout: Layout) -> Layout:
+def embedding_execution(execution: Execution) -> Execution:
     """The embedding's: each stage has the whole batch, as if it were its own."""
-    table = dict(layout.rules.table)
+    table = dict(execution.rules.table)
     table["batch"] = AXIS, *table["batch"]
-    return replace(layout, rules=replace(layout.rules, table=table))
+    return replace(execution, rules=replace(execution.rules, table=table))
 
 
-def exit_layout(layout: Layout) -> Layout:
+def head_execution(execution: Execution) -> Execution:
     """The head's: stages share out the part of a sequence that `context` gives them."""
-    table = dict(layout.rules.table)
+    table = dict(execution.rules.table)
     inner = [axis for axis in table["residual"] if axis not in table["sequence"]]
     table["sequence"] = *table["sequence"], AXIS
     table["residual"] = *table["sequence"], *inner
-    return replace(layout, rules=replace(layout.rules, table=table))
+    return replace(execution, rules=replace(execution.rules, table=table))
 
 
-def stacked_keys(layout: Layout, keys: jax.Array) -> jax.Array:
+def stacked_keys(execution: Execution, keys: jax.Array) -> jax.Array:
     """The random key of each row of the stored stack, from those of the layers in order."""
-    rules = layout.rules
+    rules = execution.rules
     if not rules.axes("layers"):
         return keys
-    order = layer_order(len(keys), rules.mesh.stage, layout.rounds)
-    return reshard(keys[order], layout.spec("layers"))
+    order = layer_order(len(keys), rules.mesh.stage, execution.virtual_stages)
+    return reshard(keys[order], execution.spec("layers"))
 
 
-def entered(layout: Layout, ticks: Ticks, embed: Callable, tokens_MBS: jax.Array) -> jax.Array:
+def entered(
+    execution: Execution, ticks: Ticks, embed: Callable, tokens_MBS: jax.Array
+) -> jax.Array:
     """The embedded microbatches at the ticks in which they enter: [T, P, B, S, D].
 
     Args:
-        embed: tokens [P B, S] to the residual stream, under `entry_layout`.
+        embed: tokens [P B, S] to the residual stream, under `embedding_execution`.
         tokens_MBS: the same on all stages.
     """
-    entry, group = entry_layout(layout), ticks.group
+    entry, group = embedding_execution(execution), ticks.group
     copied = jax.shard_map(
         lambda tokens_mbs: jax.lax.pcast(tokens_mbs, AXIS, to="varying"),
-        in_specs=layout.spec(None, "batch", "sequence"),
+        in_specs=execution.spec(None, "batch", "sequence"),
         out_specs=entry.spec(None, "batch", "sequence"),
     )
 
@@ -84,13 +86,13 @@ def entered(layout: Layout, ticks: Ticks, embed: Callable, tokens_MBS: jax.Array
     spread = jax.shard_map(
         at_ticks,
         in_specs=entry.spec(None, "batch", "residual", None),
-        out_specs=_stacked(layout, None, AXIS),
+        out_specs=_stacked(execution, None, AXIS),
     )
     return spread(jax.lax.map(embed, copied(tokens_MBS)))
 
 
 def run(
-    layout: Layout, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Array
+    execution: Execution, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Array
 ) -> tuple[jax.Array, Any]:
     """What each stage has made in each tick, [T, P, B, S, D], and what its layers said besides.
 
@@ -104,16 +106,21 @@ def run(
         x_TPBSD: what enters, of stage 0.
     """
     parts = jax.tree.map(lambda x: _parts(ticks, x), layers)
-    stages = reshard(jnp.arange(ticks.stages), layout.spec("layers"))
-    on_stages = jax.vmap(functools.partial(_stage, layout, ticks, layer), (0, 0, 1), (1, 0))
+    stages = reshard(jnp.arange(ticks.stages), execution.spec("layers"))
+    on_stages = jax.vmap(functools.partial(_stage, execution, ticks, layer), (0, 0, 1), (1, 0))
     return on_stages(stages, parts, x_TPBSD)
 
 
 def _stage(
-    layout: Layout, ticks: Ticks, layer: Layer, stage: jax.Array, parts: Any, x_TBSD: jax.Array
+    execution: Execution,
+    ticks: Ticks,
+    layer: Layer,
+    stage: jax.Array,
+    parts: Any,
+    x_TBSD: jax.Array,
 ) -> tuple[jax.Array, Any]:
     """What one stage makes; `parts` are its stacks [R, L, ...]."""
-    parts = float32_accumulators(layout, REPLICAS, *parts)
+    parts = float32_accumulators(execution, REPLICAS, *parts)
 
     def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
         number = ticks.round_of(tick, stage)
@@ -121,13 +128,13 @@ def _stage(
         # Here, not layer by layer, or the gradients of a part would be float32 twice.
         return jax.lax.scan(layer, x_BSD, with_float32_grads(*part))
 
-    if layout.recompute_stages:
+    if execution.recompute_stages:
         work = jax.checkpoint(work, prevent_cse=False)
 
     def step(y_BSD: jax.Array, now: tuple) -> tuple[jax.Array, tuple]:
         x_BSD, tick, enters = now
         with jax.named_scope("hand_on"):
-            x_BSD = _hand_on(layout, ticks)(y_BSD, x_BSD, enters)
+            x_BSD = _hand_on(execution, ticks)(y_BSD, x_BSD, enters)
         y_BSD, said = work(x_BSD, tick, parts)
         return y_BSD, (y_BSD, said)
 
@@ -142,8 +149,8 @@ def _sum(x_TL: jax.Array, works_T: jax.Array) -> jax.Array:
     return jnp.where(works_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
 
 
-def left(layout: Layout, ticks: Ticks, y_TPBSD: jax.Array) -> jax.Array:
-    """What the last stage has made of the microbatches, under `exit_layout`: [M, B, S, D]."""
+def left(execution: Execution, ticks: Ticks, y_TPBSD: jax.Array) -> jax.Array:
+    """What the last stage has made of the microbatches, under `head_execution`: [M, B, S, D]."""
 
     def share_out(y_T1bsD: jax.Array) -> jax.Array:
         y = y_T1bsD[ticks.stages - 1 :, 0]
@@ -155,19 +162,19 @@ def left(layout: Layout, ticks: Ticks, y_TPBSD: jax.Array) -> jax.Array:
 
     leave = jax.shard_map(
         share_out,
-        in_specs=_stacked(layout, None, AXIS),
-        out_specs=exit_layout(layout).spec(None, "batch", "residual", None),
+        in_specs=_stacked(execution, None, AXIS),
+        out_specs=head_execution(execution).spec(None, "batch", "residual", None),
     )
     return leave(y_TPBSD)
 
 
-def left_targets(layout: Layout, targets_MBS: jax.Array) -> jax.Array:
+def left_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
     """The targets of the tokens that `left` leaves on each device, [M, B, S].
 
     Where `tensor` cuts a sequence too, it does so outside `stage`: the tokens of one stage are one
     piece of each tensor device's.
     """
-    rules, mesh = layout.rules, layout.rules.mesh
+    rules, mesh = execution.rules, execution.rules.mesh
     inner = mesh.size(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
 
     def own(targets_mbs: jax.Array) -> jax.Array:
@@ -178,17 +185,17 @@ def left_targets(layout: Layout, targets_MBS: jax.Array) -> jax.Array:
 
     cut = jax.shard_map(
         own,
-        in_specs=layout.spec(None, "batch", "sequence"),
-        out_specs=exit_layout(layout).spec(None, "batch", "sequence"),
+        in_specs=execution.spec(None, "batch", "sequence"),
+        out_specs=head_execution(execution).spec(None, "batch", "sequence"),
     )
     return cut(targets_MBS)
 
 
-def _hand_on(layout: Layout, ticks: Ticks) -> Callable:
+def _hand_on(execution: Execution, ticks: Ticks) -> Callable:
     """Each stage's input of a tick: what the one before has made, or what enters."""
     ring = ticks.rounds > 1  # then the last stage's goes back to the first
     pairs = [(i, (i + 1) % ticks.stages) for i in range(ticks.stages - (not ring))]
-    stream = _stacked(layout, AXIS)
+    stream = _stacked(execution, AXIS)
 
     def local(y_1bsD: jax.Array, x_1bsD: jax.Array, enters: jax.Array) -> jax.Array:
         arrived = jax.lax.ppermute(y_1bsD, AXIS, pairs)
@@ -243,9 +250,9 @@ def _of_round(x_RL: jax.Array, number: jax.Array) -> jax.Array:
     return x_RL[0] if rounds == 1 else functools.reduce(jnp.add, map(share, range(rounds)))
 
 
-def _stacked(layout: Layout, *stack: str | None) -> Spec:
+def _stacked(execution: Execution, *stack: str | None) -> Spec:
     """The residual stream's spec under further dimensions, cut over these mesh axes."""
-    return Spec(*stack, *layout.spec("batch", "residual", None).partitions)
+    return Spec(*stack, *execution.spec("batch", "residual", None).partitions)
 
 
 def _repeated(x: jax.Array, axis: int, rows: int) -> jax.Array:

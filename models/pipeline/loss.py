@@ -15,14 +15,15 @@ from flax import nnx
 from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
+from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy, logits, sequence_dim
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import zeros_like
 from scaling.models.pipeline.layers import (
     as_stored,
+    embedding_execution,
     entered,
-    entry_layout,
-    exit_layout,
+    head_execution,
     left,
     left_targets,
     run,
@@ -30,7 +31,7 @@ from scaling.models.pipeline.layers import (
 from scaling.models.pipeline.schedule import Ticks
 from scaling.models.pipeline.shard_map import AXIS
 from scaling.models.remat import rematerialized
-from scaling.models.sharding import Layout, tied
+from scaling.models.sharding import with_dependency
 from scaling.models.transformer import Block, Transformer
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
@@ -52,62 +53,62 @@ def pipeline_loss(
         whole: the parameters as `models.zero.all_gather_params` made them; gradients are
             those of `params`.
     """
-    layout, entry = params.layout, entry_layout(params.layout)
-    ticks = Ticks(layout.rules.mesh.stage, layout.rounds, inputs_MBS.shape[0])
+    execution, entry = params.execution, embedding_execution(params.execution)
+    ticks = Ticks(execution.rules.mesh.stage, execution.virtual_stages, inputs_MBS.shape[0])
     everywhere = *REPLICAS, AXIS
     with jax.named_scope("embed"):
         embedding = float32_accumulators(
-            layout, everywhere, params.embedding, whole and whole.embedding
+            execution, everywhere, params.embedding, whole and whole.embedding
         )
         embed = lambda tokens_BS: with_float32_grads(*embedding)(tokens_BS, entry)
-        x_TPBSD = entered(layout, ticks, embed, inputs_MBS)
+        x_TPBSD = entered(execution, ticks, embed, inputs_MBS)
     with jax.named_scope("layers"):
-        layer = rematerialized(functools.partial(_layer, layout), layout)
+        layer = rematerialized(functools.partial(_layer, execution), execution)
         layers = params.layers, whole and whole.layers
-        y_TPBSD, routing = run(layout, ticks, layer, layers, x_TPBSD)
+        y_TPBSD, routing = run(execution, ticks, layer, layers, x_TPBSD)
     with jax.named_scope("head"):
-        x_MBSD = left(layout, ticks, y_TPBSD)
+        x_MBSD = left(execution, ticks, y_TPBSD)
         if params.head_VD is None:  # tied: one sum of the gradients of both uses
             own, copy = (tables and tables.table_VD for tables in embedding)
         else:
             own, copy = float32_accumulators(
-                layout, everywhere, params.head_VD, whole and whole.head_VD
+                execution, everywhere, params.head_VD, whole and whole.head_VD
             )
-        head, tokens = (params.final_norm, own), left_targets(layout, targets_MBS)
-        value = _mean_loss(exit_layout(layout), copy, head, x_MBSD, tokens)
+        head, tokens = (params.final_norm, own), left_targets(execution, targets_MBS)
+        value = _mean_loss(head_execution(execution), copy, head, x_MBSD, tokens)
     return value, jax.tree.map(as_stored, routing)
 
 
-def _layer(layout: Layout, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
+def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
     """One layer of a part."""
-    tie = layout.remat != "none" and layout.gathers_in_ticks
-    return (tied(block, x_BSD) if tie else block)(x_BSD)
+    tie = execution.remat != "none" and execution.regathers_per_tick
+    return (with_dependency(block, x_BSD) if tie else block)(x_BSD)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _mean_loss(
-    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+    execution: Execution, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
 ) -> jax.Array:
-    losses = jax.lax.map(lambda one: _loss(layout, whole, head, *one), (x_MBSD, targets_MBS))
+    losses = jax.lax.map(lambda one: _loss(execution, whole, head, *one), (x_MBSD, targets_MBS))
     return losses.mean()
 
 
 def _loss(
-    layout: Layout, whole: Whole, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
+    execution: Execution, whole: Whole, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
 ) -> jax.Array:
     """Of one microbatch."""
     norm, head_VD = head[0], with_float32_grads(head[1], whole)[...]
-    x_BSD = layout.place(norm(x_BSD), "batch", sequence_dim(layout), None)
-    logits_BSV = logits(layout, x_BSD, head_VD)
+    x_BSD = execution.place(norm(x_BSD), "batch", sequence_dim(execution), None)
+    logits_BSV = logits(execution, x_BSD, head_VD)
     with jax.named_scope("loss"):
         return cross_entropy(logits_BSV, targets_BS)
 
 
 def _forward(
-    layout: Layout, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
+    execution: Execution, whole: Whole, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
 ) -> tuple:
     microbatches = x_MBSD.shape[0]
-    share = lambda *one: _loss(layout, whole, *one) / microbatches
+    share = lambda *one: _loss(execution, whole, *one) / microbatches
     differentiate = jax.value_and_grad(share, argnums=(0, 1))
 
     def add(total: Any, one: tuple) -> tuple[Any, jax.Array]:
@@ -121,7 +122,7 @@ def _forward(
     return value, (to_head, to_x_MBSD)
 
 
-def _backward(layout: Layout, gradients: Any, of_loss: jax.Array) -> tuple:
+def _backward(execution: Execution, gradients: Any, of_loss: jax.Array) -> tuple:
     to_head, to_x_MBSD = jax.tree.map(lambda g: _scaled(g, of_loss), gradients)
     return None, to_head, to_x_MBSD, None
 

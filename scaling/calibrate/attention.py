@@ -15,7 +15,7 @@ from scaling.calibrate.timing import Case, Sample
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention import attend
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.profiles.samples import AttentionSample
 
 Size = tuple[int, int, int, int]  # sequences, heads, tokens, head_dim
@@ -43,16 +43,18 @@ def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
     """
     implementation: Literal["cudnn", "xla"] = "cudnn" if flash else "xla"
     dtype: Literal["bf16", "fp32"] = "bf16" if flash else "fp32"
-    layout = Layout(make_rules(MeshShape(data=mesh.size), False), dtype, attention=implementation)
+    execution = Execution(
+        make_rules(MeshShape(data=mesh.size), False), compute=dtype, attention_kernel=implementation
+    )
     host = mesh.devices.flat[0].platform == "cpu"
     sizes = (HOST_QUICK if quick else HOST_FULL) if host else (GPU_QUICK if quick else GPU_FULL)
     for batch, heads, tokens, head in sizes:
         sample = AttentionSample(dtype, batch, heads, tokens, tokens, head, "forward", ())
         shape = (batch, tokens, heads, head)
         kind = jnp.bfloat16 if flash else jnp.float32
-        yield Case(sample, mesh, _forward(layout), (shape,) * 3, kind, shared=True)
+        yield Case(sample, mesh, _forward(execution), (shape,) * 3, kind, shared=True)
         both = replace(sample, direction="backward")
-        yield Case(both, mesh, _both(layout), (shape,) * 4, kind, shared=True)
+        yield Case(both, mesh, _both(execution), (shape,) * 4, kind, shared=True)
 
 
 def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
@@ -67,13 +69,13 @@ def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
     return alone
 
 
-def _forward(layout: Layout) -> Callable[..., jax.Array]:
-    return lambda q, k, v: attend(q, k, v, layout, None)
+def _forward(execution: Execution) -> Callable[..., jax.Array]:
+    return lambda q, k, v: attend(q, k, v, execution, None)
 
 
-def _both(layout: Layout) -> Callable[..., tuple[jax.Array, ...]]:
+def _both(execution: Execution) -> Callable[..., tuple[jax.Array, ...]]:
     def run(q: jax.Array, k: jax.Array, v: jax.Array, slope: jax.Array) -> tuple[jax.Array, ...]:
-        out, back = jax.vjp(_forward(layout), q, k, v)
+        out, back = jax.vjp(_forward(execution), q, k, v)
         return out, *back(slope)
 
     return run

@@ -55,7 +55,7 @@ from scaling.profiles.samples import (
 )
 from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.train.state import flash_platform
+from scaling.train.execution import flash_platform
 
 FUSED = ("copy", "transpose", "reduce")  # memory operations that the memory decides
 Some = TypeVar(

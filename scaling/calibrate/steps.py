@@ -28,8 +28,8 @@ from scaling.run import Batch, Precision, Run, Train
 from scaling.simulate.kernels import crowded_bytes
 from scaling.simulate.resolve import HOST, target
 from scaling.simulate.step import price
+from scaling.train.execution import execution_for
 from scaling.train.running import program_of
-from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,
     abstract_state,
@@ -88,14 +88,14 @@ class Steps:
         shape = resolved_mesh(run, None)
         self.mesh = present_mesh(shape, jax.devices()[: shape.devices])
         platform = self.mesh.devices.flat[0].platform
-        layout = layout_for(run, rules_for(run, shape), platform)
+        execution = execution_for(run, rules_for(run, shape), platform)
         with jax.set_mesh(self.mesh):
             optimizer = optimizer_of(run)
-            state = abstract_state(run.model, layout, run.train, optimizer)
-            tokens = abstract_tokens(run.batch, layout)
+            state = abstract_state(run.model, execution, run.train, optimizer)
+            tokens = abstract_tokens(run.batch, execution)
             lowered = jitted_step(run.train, optimizer).lower(state, tokens)
             self.step = lowered.compile(compiler_options=compiler_options(platform))
-            self.state = jax.jit(lambda: init_state(run.model, layout, run.train, optimizer))()
+            self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()
             self.tokens = _tokens(run, tokens)
 
     def __call__(self) -> Any:

@@ -32,13 +32,13 @@ def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: 
         table,
         warnings,
     )
-    from scaling.train.state import layout_for
+    from scaling.train.execution import execution_for
     from scaling.train.step import abstract_state
 
     with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
-        layout = layout_for(run, rules, "cpu")
-        state = abstract_state(run.model, layout, run.train, optimizer_of(run))
-        held = held_bytes(state.params, layout, run.batch.microbatches)
+        execution = execution_for(run, rules, "cpu")
+        state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+        held = held_bytes(state.params, execution, run.batch.microbatches)
     all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
     notices = notes(run, rules) + warnings(all_rows)
     if as_json:

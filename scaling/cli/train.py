@@ -232,7 +232,7 @@ def _header(plan: "Plan") -> list[str]:
     return [
         f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
-        f"{plan.layout.attention}",
+        f"{plan.execution.attention_kernel}",
         *([str(cut)] if cut else []),
         *filter(None, [pipeline_line(run, run.mesh) if run.mesh else None]),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"

@@ -10,8 +10,8 @@ from flax import nnx
 from scaling.meshes.rules import Rules
 from scaling.meshes.units import format_size
 from scaling.models.accounting.activations import BYTES
+from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
-from scaling.models.sharding import Layout
 from scaling.models.zero import all_gather_params
 from scaling.optimizers import Optimizer
 from scaling.weights.naming import names
@@ -79,27 +79,27 @@ def state_line(kept: dict[str, int], optimizer: Optimizer) -> str:
     )
 
 
-def held_bytes(params: Any, layout: Layout, microbatches: int) -> dict[str, int] | None:
+def held_bytes(params: Any, execution: Execution, microbatches: int) -> dict[str, int] | None:
     """Bytes on one device that ZeRO stage 1 needs during a step beside what is stored.
 
     Args:
         params: the model, of arrays or `ShapeDtypeStruct` with NamedSharding; call under its mesh.
-        layout: its own.
+        execution: its own.
         microbatches: whole gradients of several are summed in float32, and in a pipeline always.
 
     Returns:
         None where weights are gathered where they are multiplied.
     """
-    if not layout.gathers_once:
+    if not execution.gathers_weights_once:
         return None
-    whole = jax.eval_shape(lambda params: all_gather_params(params, layout), params)
+    whole = jax.eval_shape(lambda params: all_gather_params(params, execution), params)
     leaves = jax.tree.leaves(whole, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
     matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
     parts = [(math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype) for leaf in matrices]
     held = sum(elements * dtype.itemsize for elements, dtype in parts)
-    one = microbatches == 1 and not layout.rules.axes("layers")
+    one = microbatches == 1 and not execution.rules.axes("layers")
     summed = held if one else sum(elements for elements, _ in parts) * FLOAT32
-    return {"zero_stage": layout.zero, "matrices": held, "gradients": summed}
+    return {"zero_stage": execution.zero_stage, "matrices": held, "gradients": summed}
 
 
 def held_line(held: dict[str, int]) -> str:

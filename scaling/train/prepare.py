@@ -15,15 +15,15 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.zigzag import order
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.run import Run, run_dict
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.tokens import TokenSource, fingerprint, open_source
+from scaling.train.execution import execution_for, flash_platform
 from scaling.train.launch.agreement import all_processes, mismatched_processes
-from scaling.train.state import flash_platform, layout_for
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -44,7 +44,7 @@ class Plan:
 
     run: Run  # with its mesh filled in
     rules: Rules
-    layout: Layout
+    execution: Execution
     mesh: Mesh
     source: TokenSource
 
@@ -75,8 +75,8 @@ def plan(run: Run) -> Plan:
     rules = rules_for(run, mesh)
     source = _same_source(run)
     check_device(run, jax.devices()[0])
-    layout = layout_for(run, rules, flash_platform(jax.devices()[0]))
-    return Plan(replace(run, mesh=mesh), rules, layout, present_mesh(mesh), source)
+    execution = execution_for(run, rules, flash_platform(jax.devices()[0]))
+    return Plan(replace(run, mesh=mesh), rules, execution, present_mesh(mesh), source)
 
 
 def _same_source(run: Run) -> TokenSource:
@@ -120,14 +120,14 @@ def _check_same(source: TokenSource) -> None:
 
 def compile_programs(plan: Plan) -> Programs:
     """Lower and compile the step with the project's compiler options."""
-    run, layout, optimizer = plan.run, plan.layout, optimizer_of(plan.run)
+    run, execution, optimizer = plan.run, plan.execution, optimizer_of(plan.run)
     with jax.set_mesh(plan.mesh):
-        state = abstract_state(run.model, layout, run.train, optimizer)
-        tokens = abstract_tokens(run.batch, layout)
+        state = abstract_state(run.model, execution, run.train, optimizer)
+        tokens = abstract_tokens(run.batch, execution)
         options = compiler_options(plan.mesh.devices.flat[0].platform)
         lowered = jitted_step(run.train, optimizer).lower(state, tokens)
         step = lowered.compile(compiler_options=options)
-        init = jax.jit(lambda: init_state(run.model, layout, run.train, optimizer))
+        init = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))
         evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
         if run.train.eval_every:  # now, not hours into the run
             lowered = jax.jit(eval_step).lower(state.params, tokens)

@@ -67,16 +67,16 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
     import jax
 
     from scaling.compile.jitted import program_and_text
-    from scaling.train.state import layout_for
+    from scaling.train.execution import execution_for
     from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
     mesh = _mesh(shape, cluster)
-    layout = layout_for(run, rules_for(run, shape), _platform(cluster))
+    execution = execution_for(run, rules_for(run, shape), _platform(cluster))
     optimizer = optimizer_of(run)
     with jax.set_mesh(mesh):
         arguments = (
-            abstract_state(run.model, layout, run.train, optimizer),
-            abstract_tokens(run.batch, layout),
+            abstract_state(run.model, execution, run.train, optimizer),
+            abstract_tokens(run.batch, execution),
         )
     step = jitted_step(run.train, optimizer)
     program, text = program_and_text(step, arguments, cluster, run.name, estimates)
@@ -90,7 +90,7 @@ def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
 
 
 def _platform(cluster: Cluster) -> str:
-    """As `layout_for` takes it: whether cuDNN's flash attention is there."""
+    """As `execution_for` takes it: whether cuDNN's flash attention is there."""
     if cluster.virtual_devices:
         return "cpu"
     capability = cluster.accelerator.compute_capability

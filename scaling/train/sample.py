@@ -66,7 +66,7 @@ def generate(
     text = list(encode(prompt))
     with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
         key, heat = jax.random.key(seed), jnp.float32(temperature)
-        cache = empty_cache(model.config, model.layout, 1, seq_len)
+        cache = empty_cache(model.config, model.execution, 1, seq_len)
         window = text[-seq_len:]
         while tokens > 0:
             most = min(tokens, seq_len - len(window) + 1)

@@ -23,11 +23,11 @@ from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import partial_over, whole, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.optimizers import Optimizer
@@ -63,10 +63,10 @@ class Tokens(NamedTuple):
 
 
 def init_state(
-    model: ModelConfig, layout: Layout, train: Train, optimizer: Optimizer = ADAMW
+    model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
 ) -> TrainState:
     """A fresh state; the same numbers on every mesh. Call it inside jit, under the mesh."""
-    return state_of(Transformer(model, layout, jax.random.key(train.seed)), train, optimizer)
+    return state_of(Transformer(model, execution, jax.random.key(train.seed)), train, optimizer)
 
 
 def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
@@ -76,19 +76,19 @@ def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) ->
 
 
 def abstract_state(
-    model: ModelConfig, layout: Layout, train: Train, optimizer: Optimizer = ADAMW
+    model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
 ) -> TrainState:
     """Shapes, formats and shardings of the state, without making it; under any mesh."""
     mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
-    shapes = jax.eval_shape(lambda: init_state(model, layout, train, optimizer))
+    shapes = jax.eval_shape(lambda: init_state(model, execution, train, optimizer))
     return jax.tree.map(lambda leaf: _with_sharding(leaf, mesh), shapes)
 
 
-def abstract_tokens(batch: Batch, layout: Layout) -> Tokens:
+def abstract_tokens(batch: Batch, execution: Execution) -> Tokens:
     """Shape and sharding of one step's input."""
     mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
     shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
-    spec = layout.spec(None, "batch", "sequence")
+    spec = execution.spec(None, "batch", "sequence")
     sharding = jax.NamedSharding(mesh or jax.sharding.get_abstract_mesh(), spec)
     leaf: Any = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
     return Tokens(leaf, leaf)
@@ -128,7 +128,7 @@ def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, 
 
 def output_and_gradients(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
     """Means over all microbatches (load and drops: sums), and gradients sharded like `params`."""
-    if params.layout.rules.axes("layers"):
+    if params.execution.rules.axes("layers"):
         return _pipelined(params, tokens)
     return _plain(params, tokens) if tokens.inputs.shape[0] == 1 else _accumulated(params, tokens)
 
@@ -173,7 +173,7 @@ def _sums(weights: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer
 
 def _pipelined(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
     """All microbatches in one function, the layers sharded over `stage`."""
-    gathered = all_gather_params(params, params.layout)
+    gathered = all_gather_params(params, params.execution)
 
     def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
         loss, routing = pipeline_loss(params, *tokens, gathered)
@@ -189,9 +189,9 @@ def _gathered_once(params: Transformer) -> Transformer | None:
 
     None under stage 3.
     """
-    layout = params.layout
-    gathered = all_gather_params(params, layout)
-    return partial_over(gathered, (*REPLICAS, *layout.rules.axes("embed")))
+    execution = params.execution
+    gathered = all_gather_params(params, execution)
+    return partial_over(gathered, (*REPLICAS, *execution.rules.axes("embed")))
 
 
 def _scattered_once(grads: Transformer, params: Transformer) -> Transformer:
@@ -227,8 +227,8 @@ def train_step(
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
-    gathered = all_gather_params(params, params.layout)
-    if params.layout.rules.axes("layers"):
+    gathered = all_gather_params(params, params.execution)
+    if params.execution.rules.axes("layers"):
         return pipeline_loss(params, *tokens, gathered)[0]
     weights = params if gathered is None else gathered
     losses = jax.lax.map(lambda one: loss(weights, one.inputs, one.targets), tokens)

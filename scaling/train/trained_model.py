@@ -15,7 +15,7 @@ from scaling.run import Run, load_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import latest_step
-from scaling.train.state import flash_platform, layout_for
+from scaling.train.execution import execution_for, flash_platform
 from scaling.train.step import abstract_state
 from scaling.weights.naming import from_dict, to_dict
 
@@ -43,9 +43,9 @@ def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Tr
         InputError: there is none.
     """
     device = device or jax.local_devices()[0]
-    layout = layout_for(run, rules_for(run, MeshShape()), flash_platform(device))
+    execution = execution_for(run, rules_for(run, MeshShape()), flash_platform(device))
     with jax.set_mesh(present_mesh(MeshShape(), [device])):
-        like = abstract_state(run.model, layout, run.train, optimizer_of(run))
+        like = abstract_state(run.model, execution, run.train, optimizer_of(run))
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if latest_step(checkpoints.folder) is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")

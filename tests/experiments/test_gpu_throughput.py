@@ -24,10 +24,10 @@ from scaling.compile.options import compiler_options
 from scaling.meshes.catalog.load import accelerator, accelerator_names, load
 from scaling.meshes.devices import absent_mesh, present_mesh
 from scaling.models.accounting import count_parameters
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import read_run
-from scaling.train.state import layout_for
+from scaling.train.execution import execution_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny_cases(1)[0]
@@ -241,10 +241,12 @@ def test_the_longest_case_so_far_decides_whether_another_is_begun():
 
 def test_where_cudnn_does_not_compile_xlas_attention_stands_in_and_says_so():
     """cuDNN's attention cannot compile for a CPU, which is how the fallback is reached here."""
-    layout = Layout(rules_for(TINY, mesh_of(TINY)), "bf16", "selective", "cudnn")
+    execution = Execution(
+        rules_for(TINY, mesh_of(TINY)), compute="bf16", remat="selective", attention_kernel="cudnn"
+    )
     with jax.set_mesh(present_mesh(mesh_of(TINY), jax.devices()[:1])):
-        program = measure.compile_step(TINY, layout, "cpu")
-    assert program.layout.attention == "xla"
+        program = measure.compile_step(TINY, execution, "cpu")
+    assert program.execution.attention_kernel == "xla"
     assert program.note.startswith("cuDNN attention did not compile")
     assert measure.flash_calls(program.step) == 0
 
@@ -254,9 +256,11 @@ def test_out_of_memory_is_not_taken_for_a_missing_kernel(monkeypatch):
         raise OutOfMemory
 
     monkeypatch.setattr(measure, "_compiled", compiled)
-    layout = Layout(rules_for(TINY, mesh_of(TINY)), "bf16", "selective", "cudnn")
+    execution = Execution(
+        rules_for(TINY, mesh_of(TINY)), compute="bf16", remat="selective", attention_kernel="cudnn"
+    )
     with pytest.raises(OutOfMemory):
-        measure.compile_step(TINY, layout, "gpu")
+        measure.compile_step(TINY, execution, "gpu")
 
 
 @pytest.mark.deviceless
@@ -264,12 +268,12 @@ def test_out_of_memory_is_not_taken_for_a_missing_kernel(monkeypatch):
 def test_cudnns_attention_is_counted_in_the_program_for_a_gpu(monkeypatch, remat, calls):
     """Once forward and once backward; only "full" runs the forward kernel again."""
     run = replace(TINY, remat=remat)
-    layout = layout_for(run, rules_for(run, mesh_of(run)), "cuda")
+    execution = execution_for(run, rules_for(run, mesh_of(run)), "cuda")
     untuned = {"xla_gpu_autotune_level": 0}  # there is no device to tune on
     monkeypatch.setattr(measure, "compiler_options", lambda _: compiler_options("cuda") | untuned)
     with jax.set_mesh(absent_mesh(mesh_of(run), load("dgx-h200"))):
-        program = measure.compile_step(run, layout, "cuda")
-    assert program.note == "" and program.layout.attention == "cudnn"
+        program = measure.compile_step(run, execution, "cuda")
+    assert program.note == "" and program.execution.attention_kernel == "cudnn"
     assert measure.flash_calls(program.step) == calls
 
 

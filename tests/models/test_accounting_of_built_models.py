@@ -22,9 +22,9 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, forward_flops, train_flops
 from scaling.models.accounting.expert_buffers import exchange_rows
 from scaling.models.config import Mla, ModelConfig, Moe
+from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 
 PRESETS = {name: preset(name) for name in preset_names()}
@@ -98,18 +98,18 @@ MODELS |= {
 MESHES = {"one": MeshShape(), "data2-fsdp2-tensor2": MeshShape(data=2, fsdp=2, tensor=2)}
 
 
-def layout(mesh: MeshShape, remat: str = "none") -> Layout:
-    return Layout(make_rules(mesh, sequence_parallel=True), "bf16", remat, "xla")
+def execution(mesh: MeshShape, remat: str = "none") -> Execution:
+    return Execution(make_rules(mesh, sequence_parallel=True), compute="bf16", remat=remat)
 
 
-def abstract(config: ModelConfig, layout: Layout) -> Transformer:
-    return jax.eval_shape(lambda: Transformer(config, layout, jax.random.key(0)))
+def abstract(config: ModelConfig, execution: Execution) -> Transformer:
+    return jax.eval_shape(lambda: Transformer(config, execution, jax.random.key(0)))
 
 
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_parameters_equal_those_of_the_built_model(config: ModelConfig) -> None:
     with jax.sharding.use_abstract_mesh(abstract_mesh(MeshShape())):
-        leaves, _ = tree_flatten_with_path(abstract(config, layout(MeshShape())))
+        leaves, _ = tree_flatten_with_path(abstract(config, execution(MeshShape())))
     built: Counter = Counter()
     for path, leaf in leaves:
         place = keystr(path, simple=True, separator="/").removeprefix("dense_")
@@ -126,7 +126,7 @@ def test_forward_flops_equal_the_products_of_the_jaxpr(
     config: ModelConfig, mesh: MeshShape
 ) -> None:
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract(config, layout(mesh))
+        model = abstract(config, execution(mesh))
         jaxpr = jax.make_jaxpr(lambda model, tokens: model(tokens))(model, tokens(mesh))
     assert flops(jaxpr.jaxpr) == forward_flops(config, BATCH, SEQ).total
 
@@ -141,7 +141,7 @@ def test_train_flops_equal_the_products_of_the_jaxpr(
         return cross_entropy(model(tokens_BS), tokens_BS)
 
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract(config, layout(mesh, remat))
+        model = abstract(config, execution(mesh, remat))
         jaxpr = jax.make_jaxpr(jax.value_and_grad(loss))(model, tokens(mesh))
     assert flops(jaxpr.jaxpr) == train_flops(config, BATCH, SEQ, remat).total
 
@@ -153,7 +153,7 @@ def test_buffers_cost_their_empty_rows(name: str, capacity_factor: float | None)
     mesh = MeshShape(data=2, expert=2, tensor=2)
     config = replace(MODELS[name], moe=replace(EXPERTS[name], capacity_factor=capacity_factor))
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract(config, layout(mesh, "full"))
+        model = abstract(config, execution(mesh, "full"))
         forward = lambda model, tokens: jnp.sum(model(tokens))
         jaxpr = jax.make_jaxpr(jax.grad(forward))(model, tokens(mesh))
     local = BATCH * SEQ // 4
@@ -164,7 +164,7 @@ def test_buffers_cost_their_empty_rows(name: str, capacity_factor: float | None)
 
 
 def tokens(mesh: MeshShape) -> jax.ShapeDtypeStruct:
-    spec = layout(mesh).spec("batch", None)
+    spec = execution(mesh).spec("batch", None)
     sharding = jax.NamedSharding(abstract_mesh(mesh), spec)
     return jax.ShapeDtypeStruct((BATCH, SEQ), jnp.int32, sharding=sharding)
 

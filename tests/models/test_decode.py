@@ -13,7 +13,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import kv_cache_bytes
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.decode import empty_cache, extend
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
@@ -53,9 +53,9 @@ CASES = [
 ]
 
 
-def built(config: ModelConfig, layout: Layout) -> Transformer:
+def built(config: ModelConfig, execution: Execution) -> Transformer:
     """Random parameters, norms and biases included."""
-    init = jax.jit(lambda: Transformer(config, layout, jax.random.key(0)))
+    init = jax.jit(lambda: Transformer(config, execution, jax.random.key(0)))
     model = init.lower().compile(compiler_options=QUICK)()
     random = np.random.default_rng(0)
     noisy = lambda x: jax.device_put(
@@ -67,17 +67,20 @@ def built(config: ModelConfig, layout: Layout) -> Transformer:
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_logits_from_the_cache_are_those_of_the_whole_model(name: str, shape: MeshShape) -> None:
     """A prompt at once, padded with anything, then token by token."""
-    config, layout = MODELS[name], Layout(make_rules(shape, sequence_parallel=False), "fp32")
+    config, execution = (
+        MODELS[name],
+        Execution(make_rules(shape, sequence_parallel=False), compute="fp32"),
+    )
     mesh = host_mesh(shape)
     with jax.set_mesh(mesh):
-        model = built(config, layout)
+        model = built(config, execution)
         random = np.random.default_rng(1)
         text = random.integers(config.vocab_size, size=(BATCH, LENGTH)).astype(np.int32)
-        put = lambda x: jax.device_put(x, jax.NamedSharding(mesh, layout.spec("batch", None)))
+        put = lambda x: jax.device_put(x, jax.NamedSharding(mesh, execution.spec("batch", None)))
         whole = jax.jit(lambda model, tokens: model(tokens))
         whole = whole.lower(model, put(text)).compile(compiler_options=QUICK)
         expected = np.asarray(whole(model, put(text)))
-        cache = empty_cache(config, layout, BATCH, LENGTH)
+        cache = empty_cache(config, execution, BATCH, LENGTH)
         first = text.copy()
         first[:, PROMPT:] = 7
         zero = jax.numpy.int32(0)
@@ -103,8 +106,8 @@ def test_the_cache_takes_what_the_accounting_says(name: str) -> None:
         if config.n_kv_heads % shape.tensor:
             continue
         with jax.set_mesh(host_mesh(shape)):
-            layout = Layout(make_rules(shape, sequence_parallel=False), "bf16")
-            cache = empty_cache(config, layout, BATCH, LENGTH)
+            execution = Execution(make_rules(shape, sequence_parallel=False), compute="bf16")
+            cache = empty_cache(config, execution, BATCH, LENGTH)
         leaves = jax.tree.leaves(cache)
         expected = BATCH * kv_cache_bytes(config, LENGTH, "bf16")
         assert sum(leaf.nbytes for leaf in leaves) == expected
@@ -113,12 +116,12 @@ def test_the_cache_takes_what_the_accounting_says(name: str) -> None:
 
 
 def test_a_layout_that_cuts_the_sequence_has_no_cache() -> None:
-    layout = Layout(make_rules(MeshShape(tensor=2), sequence_parallel=True), "fp32")
+    execution = Execution(make_rules(MeshShape(tensor=2), sequence_parallel=True), compute="fp32")
     with pytest.raises(InputError, match="without context and sequence parallelism"):
-        empty_cache(MODELS["gpt"], layout, BATCH, LENGTH)
+        empty_cache(MODELS["gpt"], execution, BATCH, LENGTH)
 
 
 def test_more_positions_than_were_learned_are_refused() -> None:
-    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+    execution = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
     with pytest.raises(InputError, match="13 positions are beyond the model's 12 learned"):
-        empty_cache(MODELS["gpt"], layout, BATCH, LENGTH + 1)
+        empty_cache(MODELS["gpt"], execution, BATCH, LENGTH + 1)

@@ -12,8 +12,8 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig, Moe
+from scaling.models.execution import Execution
 from scaling.models.experts import Experts
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
@@ -48,8 +48,8 @@ def one_device():
 
 def built(config: ModelConfig, make=Experts) -> Experts:
     """Experts whose parameters are all random, the selection bias too."""
-    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
-    shapes = jax.eval_shape(lambda: make(config, layout, jax.random.key(0)))
+    execution = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
+    shapes = jax.eval_shape(lambda: make(config, execution, jax.random.key(0)))
     noise = np.random.default_rng(0)
     draw = lambda leaf: (0.5 * noise.standard_normal(leaf.shape)).astype(leaf.dtype)
     return jax.tree.map(draw, shapes)

@@ -16,13 +16,13 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.reference import attend_stored, seen_TU
 from scaling.models.config import Mla, ModelConfig, RopeScaling, Yarn
+from scaling.models.execution import Execution
 from scaling.models.latent_attention import EPS, LatentAttention
 from scaling.models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
-from scaling.models.sharding import Layout
 
 ONE = MeshShape()
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-FP32 = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+FP32 = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
 MLA = Mla(12, 10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5)
 YARN = Yarn(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)  # DeepSeek-V3's config.json
 CONFIG = ModelConfig(32, d_model=24, n_layers=2, n_heads=3, d_ff=40, mla=MLA)

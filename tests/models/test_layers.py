@@ -17,18 +17,18 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention import Attention, attend
 from scaling.models.config import ModelConfig, RopeScaling
+from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.mlp import Mlp
 from scaling.models.norm import Norm
 from scaling.models.positions import frequencies, rotate
-from scaling.models.sharding import Layout
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
 ONE = MeshShape()
 # Least effort on LLVM's code, which would take longer to make than to run.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-FP32 = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
+FP32 = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
 CONFIG = ModelConfig(vocab_size=32, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=40)
 
 
@@ -53,7 +53,7 @@ def perturbed(module):
 @pytest.mark.parametrize("kind", ["rmsnorm", "layernorm"])
 def test_a_norm_is_its_formula(kind: str, bias: bool) -> None:
     config = replace(CONFIG, norm=kind, bias=bias, norm_eps=0.1)
-    norm, x = perturbed(Norm(config, FP32, 24)), 3 + numbers(2, 5, 24)
+    norm, x = perturbed(Norm(config, FP32.rules, 24)), 3 + numbers(2, 5, 24)
     centred = x - x.mean(-1, keepdims=True) if kind == "layernorm" else x
     expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 0.1) * norm.scale[...]
     if bias and kind == "layernorm":
@@ -65,7 +65,7 @@ def test_a_norm_is_its_formula(kind: str, bias: bool) -> None:
 
 def test_a_norm_computes_in_float32_and_keeps_the_format_of_its_input() -> None:
     x = jnp.asarray(300 * numbers(2, 24), jnp.float16)  # squares overflow in float16
-    y = Norm(CONFIG, FP32, 24)(x)
+    y = Norm(CONFIG, FP32.rules, 24)(x)
     assert y.dtype == jnp.float16 and bool(jnp.isfinite(y).all())
 
 
@@ -97,7 +97,7 @@ def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
         weights = np.where(seen, np.exp(scores), 0)
         weights = weights / weights.sum(-1, keepdims=True)
         expected = np.einsum("bnst,btnk->bsnk", weights, v_all)
-        core = functools.partial(attend, layout=FP32, window=window)
+        core = functools.partial(attend, execution=FP32, window=window)
         np.testing.assert_allclose(jit(core)(q, k, v), expected, rtol=1e-4, atol=1e-5)
 
 

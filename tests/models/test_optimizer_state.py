@@ -10,8 +10,8 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.optimizer_state import OPTIMIZERS, optimizer_numbers
 from scaling.models.accounting.parameters import count_parameters
+from scaling.models.execution import Execution
 from scaling.models.presets import preset
-from scaling.models.sharding import Layout
 from scaling.optimizers import DEFAULTS, Optimizer
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
@@ -28,8 +28,8 @@ def test_the_count_is_that_of_the_arrays(model: str, name: str, state: str) -> N
     config, mesh = preset(model), MeshShape()
     run = Run("toy", config, Batch(1, 16))
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        layout = Layout(rules_for(run, mesh), "fp32")
-        tree = abstract_state(config, layout, run.train, Optimizer(name, state)).optimizer
+        execution = Execution(rules_for(run, mesh), compute="fp32")
+        tree = abstract_state(config, execution, run.train, Optimizer(name, state)).optimizer
     arrays = [leaf for leaf in jax.tree.leaves(tree) if leaf.ndim]
     assert {leaf.dtype.name for leaf in arrays} == {"float32" if state == "fp32" else "bfloat16"}
     assert sum(math.prod(leaf.shape) for leaf in arrays) == optimizer_numbers(config, name)

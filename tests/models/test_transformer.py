@@ -16,8 +16,8 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
@@ -49,8 +49,8 @@ def one_device():
 
 def build(config: ModelConfig, compute: str = "fp32", remat: str = "none") -> Transformer:
     """A model whose parameters are all random: no zero biases, no scales of one."""
-    layout = Layout(make_rules(ONE, sequence_parallel=False), compute, remat)
-    shapes = jax.eval_shape(lambda: Transformer(config, layout, jax.random.key(0)))
+    execution = Execution(make_rules(ONE, sequence_parallel=False), compute=compute, remat=remat)
+    shapes = jax.eval_shape(lambda: Transformer(config, execution, jax.random.key(0)))
     noise = np.random.default_rng(0)
     draw = lambda leaf: jnp.asarray(0.3 * noise.standard_normal(leaf.shape), leaf.dtype)
     return jax.tree.map(draw, shapes)
@@ -219,8 +219,8 @@ def test_bf16_logits_are_close_to_those_of_fp32(name: str) -> None:
 def test_initial_values_have_the_published_scales() -> None:
     """normal(0, 0.02); matrices that write into the residual stream / sqrt(2 layers) (GPT-2)."""
     config = ModelConfig(256, d_model=64, n_layers=8, n_heads=4, d_ff=128, bias=True)
-    layout = Layout(make_rules(ONE, sequence_parallel=False), "fp32")
-    model = weights(jit(lambda: Transformer(config, layout, jax.random.key(0)))())
+    execution = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
+    model = weights(jit(lambda: Transformer(config, execution, jax.random.key(0)))())
     for name, value in model.items():
         if "bias" in name or "norm" in name:
             assert (value == (1 if "scale" in name else 0)).all()

@@ -53,14 +53,14 @@ def prepare():
     from scaling.meshes.devices import present_mesh
     from scaling.parallelism.rules import rules_for
     from scaling.train.data.tokens import open_source
+    from scaling.train.execution import execution_for
     from scaling.train.prepare import Plan, compile_programs
-    from scaling.train.state import layout_for
 
     def plan(run: Run) -> Plan:
         rules = rules_for(run, run.mesh)
         mesh = present_mesh(run.mesh, jax.devices()[: run.mesh.devices])
         source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-        return Plan(run, rules, layout_for(run, rules, "cpu"), mesh, source)
+        return Plan(run, rules, execution_for(run, rules, "cpu"), mesh, source)
 
     @cache
     def programs(run: Run):

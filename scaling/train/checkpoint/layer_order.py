@@ -33,7 +33,7 @@ def reorder_layers(
     """Arrays of a checkpoint, the rows of its stacks as `run` stores them. Under its mesh.
 
     Args:
-        arrays: by name, as `scaling.train.state.to_dict` has them; already on the mesh.
+        arrays: by name, as `scaling.weights.naming.to_dict` has them; already on the mesh.
         saved: the description of the run that they were saved from.
         run: the run that goes on with them.
     """

@@ -31,7 +31,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.models.sharding import DTYPES
+from scaling.models.execution import DTYPES
 from scaling.train.optim.matrix_axes import axes_of, map_params
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero

@@ -11,15 +11,17 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.attention import attend
 from scaling.models.attention_kernels.zigzag import order
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 
 B, S, N, M, K = 2, 32, 4, 2, 4
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 RTOL = 1e-4
 
 
-def layout_on(mesh: MeshShape, method: str = "ring", remat: str = "none") -> Layout:
-    return Layout(make_rules(mesh, sequence_parallel=True), "fp32", remat, "xla", method)
+def execution_on(mesh: MeshShape, method: str = "ring", remat: str = "none") -> Execution:
+    return Execution(
+        make_rules(mesh, sequence_parallel=True), compute="fp32", remat=remat, context_method=method
+    )
 
 
 @functools.cache
@@ -30,27 +32,27 @@ def drawn() -> tuple[np.ndarray, ...]:
     return tuple(noise.standard_normal(shape).astype(np.float32) for shape in shapes)
 
 
-def placed_on(layout: Layout) -> list[jax.Array]:
+def placed_on(execution: Execution) -> list[jax.Array]:
     """What is drawn, in zigzag order on the mesh that is set."""
     heads = "heads", "kv_heads", "kv_heads", "heads"
-    specs = [layout.spec("batch", "sequence", head, None) for head in heads]
-    places, mesh = order(S, layout.rules.mesh.context), jax.sharding.get_mesh()
+    specs = [execution.spec("batch", "sequence", head, None) for head in heads]
+    places, mesh = order(S, execution.rules.mesh.context), jax.sharding.get_mesh()
     return [
         jax.device_put(x[:, places], jax.NamedSharding(mesh, spec))
         for x, spec in zip(drawn(), specs, strict=True)
     ]
 
 
-def computed(mesh: MeshShape, layout: Layout, window: int | None) -> list[np.ndarray]:
+def computed(mesh: MeshShape, execution: Execution, window: int | None) -> list[np.ndarray]:
     """Output and gradients of q, k and v, in natural order."""
     places = order(S, mesh.context)
 
     def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
-        out, back = jax.vjp(lambda *x: attend(*x, layout, window), q, k, v)
+        out, back = jax.vjp(lambda *x: attend(*x, execution, window), q, k, v)
         return out, *back(dout)
 
     with jax.set_mesh(host_mesh(mesh)):
-        placed = placed_on(layout)
+        placed = placed_on(execution)
         results = jax.jit(both).lower(*placed).compile(compiler_options=QUICK)(*placed)
     back = np.argsort(places)
     return [np.asarray(x)[:, back] for x in results]
@@ -58,12 +60,12 @@ def computed(mesh: MeshShape, layout: Layout, window: int | None) -> list[np.nda
 
 @functools.cache
 def on_one_device(window: int | None) -> list[np.ndarray]:
-    return computed(MeshShape(), layout_on(MeshShape()), window)
+    return computed(MeshShape(), execution_on(MeshShape()), window)
 
 
 def check(mesh: str, method: str, window: int | None, remat: str = "none") -> None:
     shape = parse_mesh(mesh)
-    found = computed(shape, layout_on(shape, method, remat), window)
+    found = computed(shape, execution_on(shape, method, remat), window)
     expected = on_one_device(window)
     for name, one, other in zip(("out", "q", "k", "v"), expected, found, strict=True):
         # Who sees itself only has no gradient of q and k: rounding remains of it.
@@ -104,11 +106,11 @@ def test_keys_that_a_recomputed_layer_keeps_give_the_same_gradients(method, wind
 def residuals(method: str, remat: str) -> int:
     """Elements that the backward pass of one layer keeps."""
     mesh = MeshShape(context=4)
-    layout = layout_on(mesh, method, remat)
+    execution = execution_on(mesh, method, remat)
     with jax.set_mesh(host_mesh(mesh)):
-        placed = placed_on(layout)
+        placed = placed_on(execution)
         back = jax.eval_shape(
-            lambda *x: jax.vjp(lambda *y: attend(*y, layout, None), *x)[1], *placed[:3]
+            lambda *x: jax.vjp(lambda *y: attend(*y, execution, None), *x)[1], *placed[:3]
         )
     return sum(leaf.size for leaf in jax.tree.leaves(back))
 

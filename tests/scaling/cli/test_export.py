@@ -16,10 +16,10 @@ from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import layer_order_of
 from scaling.train.data.tokens import open_source
+from scaling.train.execution import execution_for
 from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.run_folder import Options
-from scaling.train.state import layout_for
 from scaling.train.step import abstract_state, init_state
 from scaling.train.trained_model import newest_model
 from scaling.weights.naming import to_dict
@@ -32,10 +32,10 @@ def planned(run):
     rules = rules_for(run, run.mesh)
     mesh = host_mesh(run.mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-    plan = Plan(run, rules, layout_for(run, rules, "cpu"), mesh, source)
+    plan = Plan(run, rules, execution_for(run, rules, "cpu"), mesh, source)
     with jax.set_mesh(mesh):
-        like = abstract_state(run.model, plan.layout, run.train)
-        init = jax.jit(lambda: init_state(run.model, plan.layout, run.train))
+        like = abstract_state(run.model, plan.execution, run.train)
+        init = jax.jit(lambda: init_state(run.model, plan.execution, run.train))
         init = init.lower().compile(compiler_options=QUICK)
     return plan, Programs(like, None, init, None, None)
 

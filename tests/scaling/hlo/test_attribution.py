@@ -26,7 +26,7 @@ from scaling.meshes.devices import absent_mesh, host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import parse_mesh
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.program.ir import Origin
 from scaling.run import Batch, Train
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
@@ -423,9 +423,9 @@ def unattributed(text: str) -> float:
 @functools.cache
 def on_host(mesh: str, remat: str) -> str:
     shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 32)
-    layout = Layout(make_rules(shape, sequence_parallel=True), "fp32", remat, "xla")
+    execution = Execution(make_rules(shape, sequence_parallel=True), compute="fp32", remat=remat)
     with jax.set_mesh(host_mesh(shape)):
-        state, tokens = abstract_state(MODEL, layout, train), abstract_tokens(batch, layout)
+        state, tokens = abstract_state(MODEL, execution, train), abstract_tokens(batch, execution)
         lowered = jitted_step(train).lower(state, tokens)
         return lowered.compile(compiler_options=QUICK).as_text()
 
@@ -434,10 +434,18 @@ def on_host(mesh: str, remat: str) -> str:
 def on_gpus(mesh: str, remat: str) -> str:
     """The step for one DGX H100, without one."""
     shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 512)
-    layout = Layout(make_rules(shape, sequence_parallel=True), "bf16", remat, "cudnn")
+    execution = Execution(
+        make_rules(shape, sequence_parallel=True),
+        compute="bf16",
+        remat=remat,
+        attention_kernel="cudnn",
+    )
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
     with jax.set_mesh(absent_mesh(shape, catalog.load("dgx-h100"))):
-        state, tokens = abstract_state(GPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        state, tokens = (
+            abstract_state(GPU_MODEL, execution, train),
+            abstract_tokens(batch, execution),
+        )
         lowered = jitted_step(train).lower(state, tokens)
         return lowered.compile(compiler_options=options).as_text()
 

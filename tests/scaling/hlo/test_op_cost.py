@@ -19,7 +19,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.run import Batch, Train
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
@@ -362,12 +362,17 @@ def step_text(mesh: str, remat: str, microbatches: int, gpu: bool) -> str:
     """The train step for eight devices: of a DGX H100 that is not there, or of the host."""
     shape, train = parse_mesh(mesh), Train()
     rules = make_rules(shape, sequence_parallel=True)
-    layout = Layout(rules, *(("bf16", remat, "cudnn") if gpu else ("fp32", remat, "xla")))
+    execution = Execution(
+        rules,
+        compute="bf16" if gpu else "fp32",
+        remat=remat,
+        attention_kernel="cudnn" if gpu else "xla",
+    )
     model, batch = step_case(microbatches, gpu)
     devices = absent_mesh(shape, catalog.load("dgx-h100")) if gpu else host_mesh(shape)
     options = {**compiler_options("gpu"), **ESTIMATED} if gpu else FAST
     with jax.set_mesh(devices):
-        state, tokens = abstract_state(model, layout, train), abstract_tokens(batch, layout)
+        state, tokens = abstract_state(model, execution, train), abstract_tokens(batch, execution)
         lowered = jitted_step(train).lower(state, tokens)
         return lowered.compile(compiler_options=options).as_text()
 

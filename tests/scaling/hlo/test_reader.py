@@ -17,7 +17,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.program.ir import (
     Branch,
     Collective,
@@ -342,10 +342,12 @@ def program_of(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> Progra
 def on_host(mesh: str, remat: str, microbatches: int = 1) -> Program:
     shape = parse_mesh(mesh)
     place = host_mesh(shape)
-    layout = Layout(make_rules(shape, sequence_parallel=shape.tensor > 1), "fp32", remat, "xla")
+    execution = Execution(
+        make_rules(shape, sequence_parallel=shape.tensor > 1), compute="fp32", remat=remat
+    )
     batch, train = Batch(8 * microbatches, 32, microbatches), Train()
     with jax.set_mesh(place):
-        arguments = abstract_state(CPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        arguments = abstract_state(CPU_MODEL, execution, train), abstract_tokens(batch, execution)
         lowered = jitted_step(train).lower(*arguments)
     return program_of(lowered.compile(compiler_options=QUICK), place)
 
@@ -354,11 +356,16 @@ def on_host(mesh: str, remat: str, microbatches: int = 1) -> Program:
 def on_gpus(mesh: str, remat: str, cluster: str, microbatches: int = 1) -> Program:
     shape = parse_mesh(mesh)
     place = absent_mesh(shape, catalog.load(cluster, nodes=-(-shape.devices // 8)))
-    layout = Layout(make_rules(shape, sequence_parallel=shape.tensor > 1), "bf16", remat, "cudnn")
+    execution = Execution(
+        make_rules(shape, sequence_parallel=shape.tensor > 1),
+        compute="bf16",
+        remat=remat,
+        attention_kernel="cudnn",
+    )
     batch, train = Batch(shape.batch_shards * microbatches, 512, microbatches), Train()
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
     with jax.set_mesh(place):
-        arguments = abstract_state(GPU_MODEL, layout, train), abstract_tokens(batch, layout)
+        arguments = abstract_state(GPU_MODEL, execution, train), abstract_tokens(batch, execution)
         lowered = jitted_step(train).lower(*arguments)
     return program_of(lowered.compile(compiler_options=options), place)
 

@@ -13,7 +13,7 @@ from scaling.models.config import ModelConfig
 from scaling.parallelism.rules import rules_for
 from scaling.report.shardings import Row, rows, table, warnings
 from scaling.run import Batch, Run
-from scaling.train.state import layout_for
+from scaling.train.execution import execution_for
 from scaling.train.step import abstract_state
 
 MODEL = ModelConfig(64, d_model=32, n_layers=2, n_heads=8, d_ff=64, n_kv_heads=4, bias=True)
@@ -39,7 +39,7 @@ def table_of(mesh, model=MODEL):
     run = Run("small", model, Batch(16, 16))
     rules = rules_for(run, mesh)
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        state = abstract_state(model, layout_for(run, rules, "cpu"), run.train)
+        state = abstract_state(model, execution_for(run, rules, "cpu"), run.train)
     return rows(state.params, rules)
 
 

@@ -32,9 +32,9 @@ from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import ideal
 from scaling.run import Batch, Context, Precision, Run, Sharding
 from scaling.simulate.step import price, running_collectives
+from scaling.train.execution import execution_for
 from scaling.train.prepare import order
 from scaling.train.program import program_of_run
-from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, output_and_gradients
 
 RTOL, ATOL_OF_LARGEST = 1e-4, 1e-5  # the second for entries that cancel out, of the array's largest
@@ -162,8 +162,8 @@ SLOW = [*EXPERTS, *DENSE, *LATENT, *ZERO]
 WITHOUT_EXPERTS = {name for name, model in MODELS.items() if model.moe is None}
 
 
-def layout_of(run: Run) -> Any:
-    return layout_for(run, rules_for(run, run.mesh), "cpu")
+def execution_of(run: Run) -> Any:
+    return execution_for(run, rules_for(run, run.mesh), "cpu")
 
 
 def by_name(tree: Any) -> dict[str, np.ndarray]:
@@ -174,14 +174,14 @@ def by_name(tree: Any) -> dict[str, np.ndarray]:
 def placed(run: Run) -> tuple[Any, Tokens]:
     """Parameters without zeros and ones, and tokens as the trainer orders them; the same numbers on
     every mesh."""
-    noise, layout = np.random.default_rng(0), layout_of(run)
-    flat, treedef = tree_flatten_with_path(abstract_state(run.model, layout, run.train).params)
+    noise, execution = np.random.default_rng(0), execution_of(run)
+    flat, treedef = tree_flatten_with_path(abstract_state(run.model, execution, run.train).params)
     leaves = []
     for path, leaf in flat:
         scale = keystr(path, simple=True, separator="/").endswith("scale/value")
         x = np.float32(0.1 * noise.standard_normal(leaf.shape) + scale)
         leaves.append(jax.device_put(x, leaf.sharding))
-    cut = abstract_tokens(run.batch, layout).inputs
+    cut = abstract_tokens(run.batch, execution).inputs
     text = noise.integers(64, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     zigzag = order(SEQ_LEN, run.mesh.context)
     parts = (part[:, zigzag].reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
@@ -230,12 +230,12 @@ def fed_forward(mesh: MeshShape, x_BSD: np.ndarray) -> tuple[np.ndarray, float]:
     """What a layer of experts with little room makes of a stream, and how much it drops."""
     model = replace(MODELS["mixtral"], moe=Moe(8, 2, 32, capacity_factor=0.5))
     run = Run("toy", model, Batch(*x_BSD.shape[:2]), mesh, precision=Precision("fp32"))
-    layout = layout_of(run)
+    execution = execution_of(run)
     with jax.set_mesh(host_mesh(mesh)):
-        spec = jax.NamedSharding(host_mesh(mesh), layout.spec("batch", "residual", None))
+        spec = jax.NamedSharding(host_mesh(mesh), execution.spec("batch", "residual", None))
 
         def layer(x_BSD: jax.Array) -> Any:
-            return Experts(model, layout, jax.random.key(0))(x_BSD)
+            return Experts(model, execution, jax.random.key(0))(x_BSD)
 
         x = jax.device_put(x_BSD, spec)
         y_BSD, routing = compiled(layer, x)(x)

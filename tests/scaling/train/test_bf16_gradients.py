@@ -15,7 +15,7 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import parse_mesh
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 from scaling.run import Batch
 from scaling.train.step import Tokens, abstract_tokens, loss_and_gradients
@@ -45,15 +45,15 @@ def gradients(
 ) -> dict[str, np.ndarray]:
     shape, batch = parse_mesh(mesh), replace(BATCH, microbatches=microbatches)
     rules = make_rules(shape, True, ("vocab",) if model.vocab_size % 2 else ())
-    layout = Layout(rules, compute, zero=zero)
+    execution = Execution(rules, compute=compute, zero_stage=zero)
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, model.vocab_size, (1, 32, 129)).astype(np.int32)
     tokens[..., ::3] = 7
     with jax.set_mesh(host_mesh(shape)):
-        like = abstract_tokens(batch, layout)
+        like = abstract_tokens(batch, execution)
         parts = (x.reshape(like.inputs.shape) for x in (tokens[..., :-1], tokens[..., 1:]))
         placed = Tokens(*(jax.device_put(p, t.sharding) for p, t in zip(parts, like, strict=True)))
-        params = jax.jit(lambda: Transformer(model, layout, jax.random.key(0)))()
+        params = jax.jit(lambda: Transformer(model, execution, jax.random.key(0)))()
         _, found = jax.jit(loss_and_gradients)(params, placed)
         return dict(zip(names(found), map(np.asarray, jax.tree.leaves(found)), strict=True))
 

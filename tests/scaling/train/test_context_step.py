@@ -17,7 +17,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Context, Run, Sharding, Train
 from scaling.train.prepare import Programs, place_tokens
@@ -101,7 +101,7 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Parameters, away from their initial ones and zeros, and a text."""
     case = Case("data=1", model=model)
     with jax.set_mesh(host_mesh(MeshShape())):
-        params = jax.jit(lambda: init_state(MODELS[model], layout_of(case), Train()).params)()
+        params = jax.jit(lambda: init_state(MODELS[model], execution_of(case), Train()).params)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     leaves = [np.float32(x + 0.1 * noise.standard_normal(x.shape)) for x in leaves]
@@ -109,20 +109,22 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     return leaves, text.astype(np.int32)
 
 
-def layout_of(case: Case) -> Layout:
+def execution_of(case: Case) -> Execution:
     run = run_of(case)
-    return Layout(rules_for(run, run.mesh), "fp32", case.remat, "xla", case.method)
+    return Execution(
+        rules_for(run, run.mesh), compute="fp32", remat=case.remat, context_method=case.method
+    )
 
 
 def computed(case: Case) -> tuple[float, dict[str, np.ndarray]]:
     """Loss and gradients by name; tokens are placed as the trainer places them."""
-    run, layout = run_of(case), layout_of(case)
+    run, execution = run_of(case), execution_of(case)
     leaves, text = numbers(case.model)
     with jax.set_mesh(host_mesh(run.mesh)):
-        wanted, treedef = jax.tree.flatten(abstract_state(run.model, layout, run.train).params)
+        wanted, treedef = jax.tree.flatten(abstract_state(run.model, execution, run.train).params)
         placed = [jax.device_put(x, w.sharding) for x, w in zip(leaves, wanted, strict=True)]
         params: Any = treedef.unflatten(placed)
-        programs = Programs(None, abstract_tokens(run.batch, layout), None, None, None)
+        programs = Programs(None, abstract_tokens(run.batch, execution), None, None, None)
         tokens: Tokens = place_tokens(programs, (text[:, :-1], text[:, 1:]))
         lowered = jax.jit(loss_and_gradients).lower(params, tokens)
         value, gradients = lowered.compile(compiler_options=QUICK)(params, tokens)

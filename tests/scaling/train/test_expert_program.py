@@ -15,7 +15,7 @@ from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh, host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Precision, Run, Sharding, Train
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
@@ -63,10 +63,10 @@ def run_of(model: str, remat: str, microbatches: int, sequence_parallel: bool) -
     return Run("toy", MODELS[model], batch, None, sharding, precision=precision, remat=remat)
 
 
-def lowered(run: Run, layout: Layout, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
+def lowered(run: Run, execution: Execution, mesh: jax.sharding.Mesh) -> jax.stages.Lowered:
     with jax.set_mesh(mesh):
-        state = abstract_state(run.model, layout, Train())
-        return jitted_step(Train()).lower(state, abstract_tokens(run.batch, layout))
+        state = abstract_state(run.model, execution, Train())
+        return jitted_step(Train()).lower(state, abstract_tokens(run.batch, execution))
 
 
 def measured(found: list, smallest: float) -> dict[tuple[str, str], float]:
@@ -84,9 +84,11 @@ def test_the_gpu_program_is_the_table(
     mesh: str, model: str, remat: str, microbatches: int, sequence_parallel: bool, collectives: Read
 ) -> None:
     shape, run = parse_mesh(mesh), run_of(model, remat, microbatches, sequence_parallel)
-    layout = Layout(rules_for(run, shape), "bf16", remat, "cudnn")
+    execution = Execution(
+        rules_for(run, shape), compute="bf16", remat=remat, attention_kernel="cudnn"
+    )
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
-    step = lowered(run, layout, absent_mesh(shape, catalog.load("dgx-h100")))
+    step = lowered(run, execution, absent_mesh(shape, catalog.load("dgx-h100")))
     found = collectives(step.compile(compiler_options=options).as_text(), shape)
     table = {
         ("+".join(sorted(a.split("+"))), k): n for (a, k), n in expected_bytes(run, shape).items()
@@ -101,8 +103,8 @@ def test_the_host_program_exchanges_what_the_table_says(collectives: Read) -> No
     shape = parse_mesh("data=2,expert=2,tensor=2")
     model = ModelConfig(64, 32, 2, 8, 64, head_dim=4, moe=Moe(8, 2, d_ff_expert=32))
     run = Run("toy", model, Batch(8, 16), precision=Precision("fp32"), remat="full")
-    layout = Layout(rules_for(run, shape), "fp32", "full", "xla")
-    step = lowered(run, layout, host_mesh(shape))
+    execution = Execution(rules_for(run, shape), compute="fp32", remat="full")
+    step = lowered(run, execution, host_mesh(shape))
     text = step.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()
     sums = measured(collectives(text, shape), 0)
     key = ("expert", "all-to-all")

@@ -28,9 +28,9 @@ from scaling.profiles.io import ideal
 from scaling.program.ir import kernels
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price
+from scaling.train.execution import execution_for
 from scaling.train.prepare import order
 from scaling.train.program import program_of_run
-from scaling.train.state import layout_for
 from scaling.train.step import Tokens, abstract_state, abstract_tokens, loss_and_gradients
 
 SEQUENCES, SEQ_LEN = 8, 32
@@ -94,17 +94,19 @@ def by_name(tree: Any) -> dict[str, np.ndarray]:
 def computed(case: Case) -> tuple[float, dict[str, np.ndarray]]:
     """Loss and gradients by name, as whole arrays on the host."""
     run = case.run
-    layout = layout_for(run, rules_for(run, run.mesh), "cpu")
+    execution = execution_for(run, rules_for(run, run.mesh), "cpu")
     noise = np.random.default_rng(0)
     text = noise.integers(64, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     with jax.set_mesh(host_mesh(run.mesh)):
-        flat, treedef = tree_flatten_with_path(abstract_state(run.model, layout, run.train).params)
+        flat, treedef = tree_flatten_with_path(
+            abstract_state(run.model, execution, run.train).params
+        )
         leaves = []
         for path, leaf in flat:
             scale = keystr(path, simple=True, separator="/").endswith("scale/value")
             x = np.float32(0.1 * noise.standard_normal(leaf.shape) + scale)
             leaves.append(jax.device_put(x, leaf.sharding))
-        params, cut = treedef.unflatten(leaves), abstract_tokens(run.batch, layout).inputs
+        params, cut = treedef.unflatten(leaves), abstract_tokens(run.batch, execution).inputs
         zigzag = order(SEQ_LEN, run.mesh.context)
         parts = (part[:, zigzag].reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
         tokens = Tokens(*jax.device_put(tuple(parts), cut.sharding))

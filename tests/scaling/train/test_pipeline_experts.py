@@ -21,8 +21,8 @@ from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import ideal
 from scaling.run import Batch, Precision, Run, Train
 from scaling.simulate.step import price, running_collectives
+from scaling.train.execution import execution_for
 from scaling.train.program import program_of_run
-from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,
     abstract_state,
@@ -66,8 +66,8 @@ class Case(NamedTuple):
         return Run("toy", model, batch, mesh, precision=precision, train=train, remat=self.remat)
 
     @property
-    def layout(self) -> Any:
-        return layout_for(self.run, rules_for(self.run, self.run.mesh), "cpu")
+    def execution(self) -> Any:
+        return execution_for(self.run, rules_for(self.run, self.run.mesh), "cpu")
 
     def __str__(self) -> str:
         return "-".join(map(str, self))
@@ -88,15 +88,15 @@ def by_name(tree: Any) -> dict[str, np.ndarray]:
 
 def placed(case: Case) -> tuple[Any, Tokens]:
     """A state with noise instead of zeros and ones, and tokens, on the mesh that is set."""
-    run, layout, noise = case.run, case.layout, np.random.default_rng(0)
-    state = abstract_state(run.model, layout, run.train)
+    run, execution, noise = case.run, case.execution, np.random.default_rng(0)
+    state = abstract_state(run.model, execution, run.train)
     flat, treedef = tree_flatten_with_path(state.params)
     leaves = []
     for path, leaf in flat:
         scale = keystr(path, simple=True, separator="/").endswith("scale/value")
         x = 0.1 * noise.standard_normal(leaf.shape) + scale
         leaves.append(jax.device_put(np.float32(x), leaf.sharding))
-    cut = abstract_tokens(run.batch, layout).inputs
+    cut = abstract_tokens(run.batch, execution).inputs
     text = noise.integers(64, size=(16, 17)).astype(np.int32)
     parts = (part.reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
     return treedef.unflatten(leaves), Tokens(*jax.device_put(tuple(parts), cut.sharding))
@@ -131,8 +131,8 @@ def test_loss_load_and_gradients_equal_those_of_one_device(case: Case) -> None:
 def test_idle_ticks_move_no_bias_and_no_metric() -> None:
     def stepped(case: Case) -> tuple[dict, np.ndarray]:
         with jax.set_mesh(host_mesh(case.run.mesh)):
-            run, layout = case.run, case.layout
-            state = jax.jit(lambda: init_state(run.model, layout, run.train))()
+            run, execution = case.run, case.execution
+            state = jax.jit(lambda: init_state(run.model, execution, run.train))()
             tokens = placed(case)[1]
             state, metrics = compiled(jitted_step(run.train), state, tokens)(state, tokens)
             return by_name(metrics), np.asarray(state.params.layers.mlp.router_bias_E[...])

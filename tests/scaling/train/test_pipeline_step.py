@@ -12,7 +12,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.pipeline import recomputes
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Pipeline, Run, Sharding, Train
@@ -78,11 +78,18 @@ class Case(NamedTuple):
         )
 
     @property
-    def layout(self) -> Layout:
+    def execution(self) -> Execution:
         run, rules = self.run, rules_for(self.run, self.shape)
         rounds = run.pipeline.virtual_stages
         again = recomputes(run)
-        return Layout(rules, "fp32", self.remat, "xla", "ring", rounds, again, self.zero)
+        return Execution(
+            rules,
+            compute="fp32",
+            remat=self.remat,
+            virtual_stages=rounds,
+            recompute_stages=again,
+            zero_stage=self.zero,
+        )
 
     def __str__(self) -> str:
         return "-".join(map(str, self))
@@ -133,7 +140,7 @@ def numbers(model: str, layers: int) -> tuple[dict[str, np.ndarray], np.ndarray]
     """Parameters by name, layers in their order, and tokens; no scale is 1 and no bias 0."""
     case = Case("data=1", model=model, layers=layers)
     with jax.set_mesh(host_mesh(case.shape)):
-        shapes = abstract_state(case.run.model, case.layout, Train()).params
+        shapes = abstract_state(case.run.model, case.execution, Train()).params
     noise = np.random.default_rng(0)
     made = {}
     for path, leaf in tree_flatten_with_path(shapes)[0]:
@@ -148,14 +155,14 @@ def placed(case: Case) -> tuple[Any, Tokens]:
     """Parameters, stacks as the case stores them, and tokens, on the mesh that is set."""
     arrays, text = numbers(case.model, case.layers)
     rows = layer_order_of(case.run)
-    shapes = abstract_state(case.run.model, case.layout, Train()).params
+    shapes = abstract_state(case.run.model, case.execution, Train()).params
     flat, treedef = tree_flatten_with_path(shapes)
     leaves = []
     for path, leaf in flat:
         name = keystr(path, simple=True, separator="/")
         x = arrays[name][rows] if name.startswith("layers/") else arrays[name]
         leaves.append(jax.device_put(x, leaf.sharding))
-    cut = abstract_tokens(case.run.batch, case.layout).inputs
+    cut = abstract_tokens(case.run.batch, case.execution).inputs
     zigzag = order(SEQ_LEN, case.shape.context)
     parts = (part[:, zigzag].reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
     return treedef.unflatten(leaves), Tokens(*jax.device_put(tuple(parts), cut.sharding))
@@ -252,7 +259,7 @@ def test_a_pipeline_starts_from_the_same_numbers_as_one_device() -> None:
 
     def initial(case: Case) -> dict[str, np.ndarray]:
         with jax.set_mesh(host_mesh(case.shape)):
-            make = jax.jit(lambda: init_state(case.run.model, case.layout, Train()).params)
+            make = jax.jit(lambda: init_state(case.run.model, case.execution, Train()).params)
             return by_name(compiled(make)())
 
     alone, back = initial(case.alone), np.argsort(layer_order_of(case.run))

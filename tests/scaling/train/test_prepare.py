@@ -210,13 +210,13 @@ def abstract_programs(run):
     """Programs without the programs: the shapes that the step would take."""
     from scaling.meshes.devices import present_mesh
     from scaling.parallelism.rules import rules_for
+    from scaling.train.execution import execution_for
     from scaling.train.prepare import Programs
-    from scaling.train.state import layout_for
     from scaling.train.step import abstract_tokens
 
-    layout = layout_for(run, rules_for(run, run.mesh), "cpu")
+    execution = execution_for(run, rules_for(run, run.mesh), "cpu")
     with jax.set_mesh(present_mesh(run.mesh, jax.devices()[: run.mesh.devices])):
-        return Programs(None, abstract_tokens(run.batch, layout), None, None, None)
+        return Programs(None, abstract_tokens(run.batch, execution), None, None, None)
 
 
 # Compilation

@@ -18,7 +18,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run, Sharding, Train
 from scaling.train.step import (
@@ -94,8 +94,8 @@ class Case(NamedTuple):
         return Run("toy", MODELS[self.model], batch, self.mesh, sharding, train=train)
 
     @property
-    def layout(self) -> Layout:
-        return Layout(rules_for(self.run, self.mesh), "fp32", self.remat, "xla")
+    def execution(self) -> Execution:
+        return Execution(rules_for(self.run, self.mesh), compute="fp32", remat=self.remat)
 
     def __str__(self) -> str:
         rest = "-".join(map(str, self[4:7])) + ("" if self.sequence_parallel else "-whole")
@@ -130,7 +130,7 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     """Parameters and tokens of a toy, with noise on what starts at 0 or 1."""
     case = Case(1, 1, 1, 1, model)
     with jax.set_mesh(host_mesh(case.mesh)):
-        make = jax.jit(lambda: init_state(MODELS[model], case.layout, Train()).params)
+        make = jax.jit(lambda: init_state(MODELS[model], case.execution, Train()).params)
         params = make.lower().compile(compiler_options=QUICK)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
@@ -142,11 +142,11 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
 def placed(case: Case) -> tuple[Any, Tokens]:
     """Parameters and tokens on the mesh of a case, which is set."""
     leaves, text = numbers(case.model)
-    shapes = abstract_state(case.run.model, case.layout, case.run.train).params
+    shapes = abstract_state(case.run.model, case.execution, case.run.train).params
     wanted, treedef = jax.tree.flatten(shapes)
     both = zip(leaves, wanted, strict=True)
     params = treedef.unflatten([jax.device_put(x, leaf.sharding) for x, leaf in both])
-    cut = abstract_tokens(case.run.batch, case.layout).inputs
+    cut = abstract_tokens(case.run.batch, case.execution).inputs
     # Microbatches of the same sequences on every mesh.
     parts = (part.reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
     return params, Tokens(*jax.device_put(tuple(parts), cut.sharding))
@@ -200,8 +200,8 @@ def test_every_mesh_of_eight_devices_equals_one_device(case: Case) -> None:
 def trained(case: Case, steps: int = 2) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Parameters and the last step's metrics after some steps from the initial state."""
     with jax.set_mesh(host_mesh(case.mesh)):
-        run, layout = case.run, case.layout
-        state = jax.jit(lambda: init_state(run.model, layout, run.train))()
+        run, execution = case.run, case.execution
+        state = jax.jit(lambda: init_state(run.model, execution, run.train))()
         tokens = placed(case)[1]
         step = compiled(jitted_step(run.train), state, tokens)
         for _ in range(steps):

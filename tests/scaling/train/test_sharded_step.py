@@ -19,7 +19,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, STAGES_OUTERMOST, MeshShape
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run, Sharding, Train
 from scaling.train.step import (
@@ -121,8 +121,8 @@ def run_of(case: Case) -> Run:
     return Run("toy", MODELS[case.model], batch, case.mesh, sharding, train=train)
 
 
-def layout_of(case: Case) -> Layout:
-    return Layout(rules_for(run_of(case), case.mesh), "fp32", case.remat, "xla")
+def execution_of(case: Case) -> Execution:
+    return Execution(rules_for(run_of(case), case.mesh), compute="fp32", remat=case.remat)
 
 
 @functools.cache
@@ -131,7 +131,7 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
     scales differ from 1 and biases from 0, where a wrong gradient could hide."""
     with jax.set_mesh(host_mesh(SINGLE)):
         case = Case(1, 1, 1, model=model)
-        params = jax.jit(lambda: init_state(MODELS[model], layout_of(case), Train()).params)()
+        params = jax.jit(lambda: init_state(MODELS[model], execution_of(case), Train()).params)()
     noise = np.random.default_rng(0)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(params)]
     leaves = [np.float32(x + 0.1 * noise.standard_normal(x.shape)) for x in leaves]
@@ -141,14 +141,14 @@ def numbers(model: str) -> tuple[list[np.ndarray], np.ndarray]:
 
 def placed(case: Case) -> tuple[Any, Tokens]:
     """The toy's parameters and tokens on the mesh of a case, which is set."""
-    run, layout = run_of(case), layout_of(case)
+    run, execution = run_of(case), execution_of(case)
     leaves, text = numbers(case.model)
-    shapes = abstract_state(run.model, layout, run.train).params
+    shapes = abstract_state(run.model, execution, run.train).params
     wanted, treedef = jax.tree.flatten(shapes)
     params = treedef.unflatten(
         [jax.device_put(x, leaf.sharding) for x, leaf in zip(leaves, wanted, strict=True)]
     )
-    cut = abstract_tokens(run.batch, layout).inputs
+    cut = abstract_tokens(run.batch, execution).inputs
     inputs, targets = (part.reshape(cut.shape) for part in (text[:, :-1], text[:, 1:]))
     return params, Tokens(*jax.device_put((inputs, targets), cut.sharding))
 
@@ -196,9 +196,9 @@ def check(case: Case) -> None:
 
 def trained(case: Case, steps: int = 3) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Parameters and the last step's metrics after some steps from the initial state."""
-    run, layout = run_of(case), layout_of(case)
+    run, execution = run_of(case), execution_of(case)
     with jax.set_mesh(host_mesh(case.mesh)):
-        state = jax.jit(lambda: init_state(run.model, layout, run.train))()
+        state = jax.jit(lambda: init_state(run.model, execution, run.train))()
         tokens = placed(case)[1]
         step = compiled(jitted_step(run.train), state, tokens)
         for _ in range(steps):

@@ -28,7 +28,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
 from scaling.models.config import ModelConfig
-from scaling.models.sharding import DTYPES, Layout
+from scaling.models.execution import DTYPES, Execution
 from scaling.run import Batch, Train
 from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
@@ -52,11 +52,11 @@ Table = dict[tuple[str, str], float]  # (axis, kind) -> bytes
 
 
 def compiled(
-    model: ModelConfig, layout: Layout, batch: Batch, mesh: jax.sharding.Mesh, options: dict
+    model: ModelConfig, execution: Execution, batch: Batch, mesh: jax.sharding.Mesh, options: dict
 ) -> jax.stages.Compiled:
     train = Train()
     with jax.set_mesh(mesh):
-        state, tokens = abstract_state(model, layout, train), abstract_tokens(batch, layout)
+        state, tokens = abstract_state(model, execution, train), abstract_tokens(batch, execution)
         return jitted_step(train).lower(state, tokens).compile(compiler_options=options)
 
 
@@ -66,7 +66,12 @@ def on_gpus(mesh: str, remat: str, microbatches: int = 1) -> jax.stages.Compiled
     shape = parse_mesh(mesh)
     return compiled(
         GPU_MODEL,
-        Layout(make_rules(shape, sequence_parallel=True), "bf16", remat, "cudnn"),
+        Execution(
+            make_rules(shape, sequence_parallel=True),
+            compute="bf16",
+            remat=remat,
+            attention_kernel="cudnn",
+        ),
         Batch(8 * microbatches, 512, microbatches),
         absent_mesh(shape, catalog.load("dgx-h100")),
         {**compiler_options("gpu"), "xla_gpu_autotune_level": 0},
@@ -79,7 +84,7 @@ def on_host(mesh: str, remat: str, microbatches: int = 1) -> jax.stages.Compiled
     shape = parse_mesh(mesh)
     return compiled(
         CPU_MODEL,
-        Layout(make_rules(shape, sequence_parallel=True), "fp32", remat, "xla"),
+        Execution(make_rules(shape, sequence_parallel=True), compute="fp32", remat=remat),
         Batch(8 * microbatches, 32, microbatches),
         host_mesh(shape),
         QUICK,
@@ -199,8 +204,8 @@ def test_gathered_weights_are_not_kept_for_the_backward_pass() -> None:
     """Even without remat the temporary memory stays below the whole weights of the layers."""
     shape = MeshShape(fsdp=8)
     model = ModelConfig(64, d_model=64, n_layers=8, n_heads=8, d_ff=512)
-    layout = Layout(make_rules(shape, sequence_parallel=True), "fp32", "none", "xla")
-    step = compiled(model, layout, Batch(8, 8), host_mesh(shape), QUICK)
+    execution = Execution(make_rules(shape, sequence_parallel=True), compute="fp32", remat="none")
+    step = compiled(model, execution, Batch(8, 8), host_mesh(shape), QUICK)
     whole = 4 * model.n_layers * sum(block_parameters(model).values())
     assert step.memory_analysis().temp_size_in_bytes < whole
 

@@ -27,7 +27,7 @@ from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh, host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.optimizers import Optimizer, optimizer_of
 from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import ideal
@@ -35,8 +35,8 @@ from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding, Train, save_run
 from scaling.simulate.memory import memory_use
 from scaling.simulate.step import price
+from scaling.train.execution import execution_for
 from scaling.train.program import program_of_run
-from scaling.train.state import layout_for
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -146,15 +146,15 @@ MODELS_AND_OPTIMIZERS = [
 ]
 
 
-def layout_of(run: Run, platform: str = "cpu") -> Layout:
+def execution_of(run: Run, platform: str = "cpu") -> Execution:
     assert run.mesh is not None
-    return layout_for(run, rules_for(run, run.mesh), platform)
+    return execution_for(run, rules_for(run, run.mesh), platform)
 
 
 def tokens_of(run: Run) -> Tokens:
     """The same text on every mesh; only where sequences are whole, as they are not reordered."""
     text = np.random.default_rng(0).integers(128, size=(SEQUENCES, SEQ_LEN + 1), dtype=np.int32)
-    like = abstract_tokens(run.batch, layout_of(run)).inputs
+    like = abstract_tokens(run.batch, execution_of(run)).inputs
     parts = (part.reshape(like.shape) for part in (text[:, :-1], text[:, 1:]))
     return Tokens(*jax.device_put(tuple(parts), like.sharding))
 
@@ -163,9 +163,9 @@ def tokens_of(run: Run) -> Tokens:
 def compiled(case: Case) -> jax.stages.Compiled:
     run = case.run
     with jax.set_mesh(host_mesh(case.shape)):
-        layout = layout_of(run)
-        state = abstract_state(run.model, layout, TRAIN, case.made)
-        lowered = jitted_step(TRAIN, case.made).lower(state, abstract_tokens(run.batch, layout))
+        execution = execution_of(run)
+        state = abstract_state(run.model, execution, TRAIN, case.made)
+        lowered = jitted_step(TRAIN, case.made).lower(state, abstract_tokens(run.batch, execution))
         return lowered.compile(compiler_options=QUICK)
 
 
@@ -179,13 +179,13 @@ def initial(model: str, optimizer: str) -> list[np.ndarray]:
     """The state of one device before its first step, on the host."""
     case = Case(3, model=model, optimizer=optimizer)
     with jax.set_mesh(host_mesh(MeshShape())):
-        state = _init(case.run.model, layout_of(case.run), TRAIN, case.made)
+        state = _init(case.run.model, execution_of(case.run), TRAIN, case.made)
         return [np.asarray(x) for x in jax.tree.leaves(state)]
 
 
 def placed(case: Case) -> TrainState:
     """The same on the mesh of a case, which is set."""
-    state = abstract_state(case.run.model, layout_of(case.run), TRAIN, case.made)
+    state = abstract_state(case.run.model, execution_of(case.run), TRAIN, case.made)
     like, structure = jax.tree.flatten(state)
     leaves = zip(initial(case.model, case.optimizer), like, strict=True)
     return structure.unflatten([jax.device_put(x, leaf.sharding) for x, leaf in leaves])
@@ -292,7 +292,7 @@ def test_evaluation_is_that_of_one_device() -> None:
 def test_every_stage_stores_the_same_so_any_reads_anothers_checkpoint(mesh: str) -> None:
     with jax.set_mesh(host_mesh(parse_mesh(mesh))):
         states = [
-            jax.tree.leaves(abstract_state(case.run.model, layout_of(case.run), TRAIN))
+            jax.tree.leaves(abstract_state(case.run.model, execution_of(case.run), TRAIN))
             for case in (Case(1, mesh), Case(3, mesh))
         ]
     for first, third in zip(*states, strict=True):
@@ -395,8 +395,8 @@ def on_gpus(zero: int, mesh: str, microbatches: int) -> tuple[Run, jax.stages.Co
     run = Run("large", MODELS["large"], batch, shape, sharding, remat="full", train=TRAIN)
     options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
     with jax.set_mesh(absent_mesh(shape, DGX)):
-        layout = layout_of(run, "gpu")
-        arguments = abstract_state(run.model, layout, TRAIN), abstract_tokens(batch, layout)
+        execution = execution_of(run, "gpu")
+        arguments = abstract_state(run.model, execution, TRAIN), abstract_tokens(batch, execution)
         return run, jitted_step(TRAIN).lower(*arguments).compile(compiler_options=options)
 
 

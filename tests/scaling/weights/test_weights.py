@@ -17,11 +17,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import Mla, ModelConfig, Moe, RopeScaling, Yarn
+from scaling.models.execution import Execution
 from scaling.models.huggingface.export import family_of, to_huggingface
 from scaling.models.huggingface.names import stored_parameters
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
-from scaling.models.sharding import Layout
 from scaling.models.transformer import Transformer
 from scaling.run import Train
 from scaling.train.step import abstract_state
@@ -69,9 +69,9 @@ CUT = MeshShape(data=2, fsdp=2, tensor=2)
 
 def like(config: ModelConfig, mesh: MeshShape = ONE) -> Transformer:
     """Shapes and shardings on a mesh of fake devices."""
-    layout = Layout(make_rules(mesh, sequence_parallel=True), "fp32")
+    execution = Execution(make_rules(mesh, sequence_parallel=True), compute="fp32")
     with jax.set_mesh(host_mesh(mesh)):
-        return abstract_state(config, layout, Train()).params
+        return abstract_state(config, execution, Train()).params
 
 
 def drawn(config: ModelConfig, mesh: MeshShape = ONE) -> Transformer:

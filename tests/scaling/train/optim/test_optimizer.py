@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.presets import preset
-from scaling.models.sharding import Layout
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run, Train
 from scaling.train.optim.optimizer import decayed, make_optimizer, schedule
@@ -102,7 +102,9 @@ def test_of_a_whole_model_all_but_norms_and_biases_are_decayed(config):
     mesh = MeshShape()
     run = Run("toy", config, Batch(1, 16))
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract_state(config, Layout(rules_for(run, mesh), "fp32"), run.train).params
+        model = abstract_state(
+            config, Execution(rules_for(run, mesh), compute="fp32"), run.train
+        ).params
     flags = dict(zip(names(model), jax.tree.leaves(decayed(model)), strict=True))
     vectors = {name for name in flags if "norm" in name or "bias" in name}
     assert vectors

@@ -15,7 +15,7 @@ from scaling.analytic.communication.optimizer import optimizer_calls
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.optimizers import DEFAULTS, Optimizer
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Precision, Run, Train
@@ -80,9 +80,9 @@ def run_of(model: str) -> Run:
 def abstract(model: str, shape: MeshShape, optimizer: Optimizer) -> tuple:
     """State and tokens on the mesh that is set."""
     run = run_of(model)
-    layout = Layout(rules_for(run, shape), "fp32")
-    state = abstract_state(run.model, layout, TRAIN, optimizer)
-    return layout, state, abstract_tokens(run.batch, layout)
+    execution = Execution(rules_for(run, shape), compute="fp32")
+    state = abstract_state(run.model, execution, TRAIN, optimizer)
+    return execution, state, abstract_tokens(run.batch, execution)
 
 
 def drawn(tree, seed: int):
@@ -159,8 +159,8 @@ def trained(name: str, mesh: str) -> list[float]:
     optimizer, run = Optimizer(name), run_of("llama")
     text = np.random.default_rng(0).integers(64, size=(1, 8, 17)).astype(np.int32)
     with jax.set_mesh(host_mesh(shape)):
-        layout, like, tokens = abstract("llama", shape, optimizer)
-        state = jax.jit(lambda: init_state(run.model, layout, TRAIN, optimizer))()
+        execution, like, tokens = abstract("llama", shape, optimizer)
+        state = jax.jit(lambda: init_state(run.model, execution, TRAIN, optimizer))()
         inputs, targets = (
             jax.device_put(part, tokens.inputs.sharding) for part in (text[..., :-1], text[..., 1:])
         )
@@ -230,8 +230,8 @@ def moved_by(
     shape, train = parse_mesh(mesh), Train(clip_norm=0)
     run, optimizer = run_of(model), Optimizer(name)
     with jax.set_mesh(host_mesh(shape)):
-        layout = Layout(rules_for(run, shape), "fp32")
-        like = abstract_state(run.model, layout, train, optimizer)
+        execution = Execution(rules_for(run, shape), compute="fp32")
+        like = abstract_state(run.model, execution, train, optimizer)
         update = jax.jit(make_optimizer(train, optimizer).update)
         lowered = update.lower(like.params, like.optimizer, like.params)
         text = lowered.compile(compiler_options=QUICK).as_text()

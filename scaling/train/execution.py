@@ -1,17 +1,17 @@
-"""How the blocks of a run compute on a platform: its `Layout`."""
+"""How the blocks of a run compute on a platform: its `Execution`."""
 
 from typing import Any
 
 import jax
 
-from scaling.models.sharding import Layout
+from scaling.models.execution import Execution
 from scaling.parallelism.pipeline import recomputes
 from scaling.run import Run
 
 AMPERE = 8.0  # oldest compute capability of cuDNN's flash attention (cuDNN 9 support matrix)
 
 
-def layout_for(run: Run, rules: Any, platform: str) -> Layout:
+def execution_for(run: Run, rules: Any, platform: str) -> Execution:
     """How the blocks compute on `platform` ("gpu"/"cuda", "cpu", "tpu").
 
     Flash attention is cuDNN's: on NVIDIA GPUs, in bf16, for head_dim a multiple of 8 up to 128
@@ -27,20 +27,20 @@ def layout_for(run: Run, rules: Any, platform: str) -> Layout:
         and head % 8 == 0
         and head <= 128
     )
-    return Layout(
+    return Execution(
         rules,
-        run.precision.compute,
-        run.remat,
-        "cudnn" if flash else "xla",
-        run.context.method,
-        run.pipeline.virtual_stages,
-        recomputes(run),
-        run.sharding.zero_stage,
+        compute=run.precision.compute,
+        remat=run.remat,
+        attention_kernel="cudnn" if flash else "xla",
+        context_method=run.context.method,
+        virtual_stages=run.pipeline.virtual_stages,
+        recompute_stages=recomputes(run),
+        zero_stage=run.sharding.zero_stage,
     )
 
 
 def flash_platform(device: jax.Device) -> str:
-    """The device's platform as `layout_for` takes it; GPUs without cuDNN's kernel differ.
+    """The device's platform as `execution_for` takes it; GPUs without cuDNN's kernel differ.
 
     That kernel needs NVIDIA's Ampere (compute capability 8.0) or later.
     """

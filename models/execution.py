@@ -1,0 +1,73 @@
+"""How the blocks of a model compute on a mesh: sharding rules, number format, kernels, ZeRO stage.
+
+The rules alone decide where weights are stored (`scaling.models.initializers`); the options decide
+what is computed, kept for the backward pass and communicated. A run's options are chosen by
+`scaling.train.execution`.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
+
+from scaling.meshes.rules import Rules
+
+DTYPES = {
+    "fp8": jnp.bfloat16,  # matrix products only, see `scaling.models.float8`
+    "bf16": jnp.bfloat16,
+    "fp16": jnp.float16,
+    "fp32": jnp.float32,
+    "tf32": jnp.float32,
+}
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What every block needs besides its weights; hashable, so that jit can take it as static."""
+
+    rules: Rules
+    _: KW_ONLY
+    compute: Literal["fp8", "bf16", "fp16", "tf32", "fp32"] = "bf16"
+    remat: Literal["none", "selective", "full"] = "none"
+    attention_kernel: Literal["cudnn", "xla"] = "xla"
+    context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
+    virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
+    recompute_stages: bool = False  # keep only the input of each tick of a pipeline stage
+    zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Format of activations, and of weights as they are multiplied."""
+        return jnp.dtype(DTYPES[self.compute])
+
+    @property
+    def precision(self) -> jax.lax.Precision:
+        """True fp32 products for "fp32"; the device's default (TF32 on NVIDIA) otherwise."""
+        highest = self.compute == "fp32"
+        return jax.lax.Precision.HIGHEST if highest else jax.lax.Precision.DEFAULT
+
+    @property
+    def gathers_weights_once(self) -> bool:
+        """True if matrices are all-gathered over fsdp once per step (ZeRO stage 1)."""
+        return self.zero_stage < 3 and bool(self.rules.axes("embed"))
+
+    @property
+    def regathers_per_tick(self) -> bool:
+        """True if weights are gathered inside a scan over pipeline ticks that jax differentiates.
+
+        jax would move these gathers in front of the scan, as every tick has the same weights, and
+        keep all of them: see `scaling.models.sharding.with_dependency`.
+        """
+        stages = self.rules.axes("layers") and not self.recompute_stages
+        return bool(stages and self.rules.axes("embed") and not self.gathers_weights_once)
+
+    def spec(self, *dims: str | None) -> P:
+        """The PartitionSpec of a tensor with these logical dimensions."""
+        return P(*self.rules.spec(*dims))
+
+    def place(self, x: jax.Array, *dims: str | None) -> jax.Array:
+        """`x` resharded to its logical dimensions: an all-gather, a slice, or nothing."""
+        return reshard(x, self.spec(*dims))
