@@ -1,8 +1,8 @@
-"""What a prediction of a collective has to beat, and how far measurements themselves agree.
+"""Baselines of predicted collectives, and the agreement of measurements among themselves.
 
 rule      20 us + bus bytes over 80 % of the link
 nccl      the estimate of NCCL's own tuning model, where it ranks such a collective
-spread    how far the sources that measured the same are from their own mean
+spread    mean distance of the sources that measured the same from their own mean
 """
 
 from collections import defaultdict
@@ -37,13 +37,13 @@ def rule_of_thumb(series: Series) -> np.ndarray:
     return RULE_CALL + np.asarray(cost.time) / RULE_EFFICIENCY
 
 
-def spreads(all_: Iterable[Case]) -> dict[Measured, float]:
-    """Mean distance of the sources of each from their own mean, of sizes that several measured."""
+def spreads(rows: Iterable[Case]) -> dict[Measured, float]:
+    """Mean relative distance of sources from their own mean, over sizes that several measured."""
     same: dict[tuple, list[float]] = defaultdict(list)
-    for c in all_:
+    for c in rows:
         same[c.cluster, c.kind, c.nodes, c.ranks, c.groups, c.algorithm, c.bytes].append(c.time)
-    found: dict[tuple, list[float]] = defaultdict(list)
+    distances: dict[tuple, list[float]] = defaultdict(list)
     for key, times in same.items():
         if len(times) > 1:
-            found[key[:4]] += [abs(t / mean(times) - 1) for t in times]
-    return {key: mean(distances) for key, distances in found.items()}
+            distances[key[:4]] += [abs(t / mean(times) - 1) for t in times]
+    return {key: mean(some) for key, some in distances.items()}

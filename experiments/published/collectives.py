@@ -3,8 +3,8 @@
     collectives.csv    what others measured; bytes as nccl-tests counts them
     split.json         which of the rows may be fitted; the others only score
 
-A *series* is what one machine took for one collective in groups of one size, over message sizes.
-Machines that were measured in several group sizes, one table of XLA say, are one machine.
+A *series* is the times of one collective on one machine in groups of one size, over message sizes.
+A machine that was measured in several group sizes (a table of XLA, say) is one machine.
 """
 
 import csv
@@ -46,7 +46,7 @@ class Case:
 
     @property
     def key(self) -> str:
-        """What the split is drawn by."""
+        """The key by which the split is drawn."""
         words = (self.machine, self.kind, self.ranks, self.nodes, self.groups, self.algorithm)
         return "|".join(map(str, (*words, int(self.bytes))))
 
@@ -64,27 +64,27 @@ def cases() -> tuple[Case, ...]:
 
 
 def part_of(case: Case) -> Part:
-    """Whether the rule lets a case be fitted."""
+    """Part of a case by the rule."""
     first = hashlib.sha256(case.key.encode()).digest()[0]
     return "fit" if first < 128 else "left"
 
 
 @lru_cache(maxsize=1)
 def split() -> dict[Part, frozenset[str]]:
-    """Keys of the cases of both parts, as they were written down before anything was fitted."""
+    """Keys of the cases of both parts, as written down before anything was fitted."""
     document = json.loads(SPLIT.read_text(encoding="utf-8"))
     return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
 
 
-def chosen(part: Part) -> list[Case]:
+def cases_of(part: Part) -> list[Case]:
     """The cases of one part."""
     return [case for case in cases() if case.key in split()[part]]
 
 
-def write_split(all_: Sequence[Case], path: Path = SPLIT) -> None:
-    """Draw both parts by the rule and write them down."""
+def write_split(rows: Sequence[Case], path: Path = SPLIT) -> None:
+    """Draw both parts by the rule and write them to `path`."""
     keys: dict[str, list[str]] = {"fit": [], "left": []}
-    for case in all_:
+    for case in rows:
         keys[part_of(case)].append(case.key)
     path.write_text(json.dumps({"rule": RULE, **keys}, indent=1) + "\n", encoding="utf-8")
 

@@ -1,76 +1,85 @@
-"""Families of chips whose collectives are fitted together, and what figures each needs."""
+"""Families of chips whose collectives are fitted together, with the parameters of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from experiments.published.collectives import Case
-from experiments.published.uses import NET, Figures, between, inside, of_transport
+from experiments.published.parameters import (
+    NET,
+    Parameters,
+    links_between,
+    links_inside,
+    transport_parameter,
+)
 from scaling.profiles.profile import Evidence, LinkFit, LinkKind
 
-# A node or NVLink domain; several of them, over verbs; over what clouds have instead.
-Where = Literal["inside", "between", "efa", "tcpx"]
-PLACES: tuple[Where, ...] = ("inside", "between", "efa", "tcpx")
+FOLDER = Path("scaling/profiles/data/links")  # one shipped file per family
+# Scope of a parameter: inside a node or NVLink domain; between them over verbs, or over the
+# transports that clouds have instead.
+Scope = Literal["inside", "between", "efa", "tcpx"]
+SCOPES: tuple[Scope, ...] = ("inside", "between", "efa", "tcpx")
 US = 1e-6
 
 
 @dataclass(frozen=True)
 class Family:
-    """Chips that share one set of figures."""
+    """Chips that share one set of parameters."""
 
     chips: tuple[str, ...]
     clusters: tuple[str, ...]  # of the catalogue
     link: LinkKind  # inside a node
-    start: Mapping[str, float]
+    initial: Mapping[str, float]
     has_nvls: bool
     software: str = "any"
-    machines: str = ""  # only those whose name begins so
-    transports: tuple[Where, ...] = ()  # with figures of their own beside those of verbs
+    machines: str = ""  # prefix of the names of the machines that count
+    transports: tuple[Scope, ...] = ()  # with parameters beside those of verbs
 
     @property
-    def stages(self) -> dict[Where, list[str]]:
-        """Names of figures by where they hold, in the order in which they are searched."""
-        net = [name for name in self.start if name.startswith(NET)]
-        found: dict[Where, list[str]] = {
-            "inside": [name for name in self.start if name not in net],
+    def stages(self) -> dict[Scope, list[str]]:
+        """Names of parameters by scope, in the order in which they are searched."""
+        net = [name for name in self.initial if name.startswith(NET)]
+        scopes: dict[Scope, list[str]] = {
+            "inside": [name for name in self.initial if name not in net],
             "between": net,
         }
-        return found | {t: [of_transport(name, t) for name in net] for t in self.transports}
+        return scopes | {t: [transport_parameter(name, t) for name in net] for t in self.transports}
 
-    def place(self, transport: str) -> Where:
-        """Where the figures of a network hold that a transport serves."""
+    def scope(self, transport: str) -> Scope:
+        """Scope of the parameters of a network with that transport."""
         return next((t for t in self.transports if t == transport), "between")
 
-    def holds(self, case: Case) -> bool:
+    def includes(self, case: Case) -> bool:
         """Whether a case was measured on chips of this family."""
         return case.cluster in self.clusters and case.machine.startswith(self.machines)
 
     def links(self, f: Mapping[str, float], evidence: Evidence) -> list[LinkFit]:
-        """The fits that the figures say."""
-        network = any(name.startswith(NET) for name in self.start)
-        found = [*inside(f, self.link, evidence, self.has_nvls, network)]
+        """Link fits that follow from the parameters."""
+        network = any(name.startswith(NET) for name in self.initial)
+        fits = [*links_inside(f, self.link, evidence, self.has_nvls, network)]
         if network:
-            found += between(f, evidence, self.has_nvls)
+            fits += links_between(f, evidence, self.has_nvls)
         for transport in self.transports:
-            found += between(f, evidence, self.has_nvls, transport)
-        return found
+            fits += links_between(f, evidence, self.has_nvls, transport)
+        return fits
 
 
-INSIDE: Figures = {
+INSIDE: Parameters = {
     **{"call": 18 * US, "hop_Simple": 4 * US, "hop_LL128": 1.5 * US, "hop_LL": 0.6 * US},
     **{"ring_Simple": 0.81, "ring_LL128": 0.6, "ring_LL": 0.3},
     **{"stall_sum": 0.8, "stall_gather": 0.4, "stall_scatter": 0.9},
     **{"pair": 0.75, "pair_call": 30 * US, "pair_hop": 0.7 * US, "pair_stall": 0.1},
 }
-NVLS: Figures = {"nvls": 0.62, "nvls_call": 50 * US}
-# Hops over the network are counted in latencies of its links, which differ between fabrics.
-NETWORK: Figures = {
+NVLS: Parameters = {"nvls": 0.62, "nvls_call": 50 * US}
+# Hops over the network are multiples of the latency of its links, which differs between fabrics.
+NETWORK: Parameters = {
     **{"net_call": 30 * US, "net_hop_Simple": 5.0, "net_hop_LL128": 2.0, "net_hop_LL": 1.0},
     **{"net_ring_Simple": 0.85, "net_ring_LL128": 0.6, "net_ring_LL": 0.2},
     **{"net_tree_Simple": 0.85, "net_tree_LL128": 0.6, "net_tree_LL": 0.2},
     **{"net_pair": 0.8, "net_pair_hop": 0.3},
 }
-NET_NVLS: Figures = {"net_nvls": 0.65, "net_nvls_call": 100 * US, "net_nvls_hop": 5.0}
+NET_NVLS: Parameters = {"net_nvls": 0.65, "net_nvls_call": 100 * US, "net_nvls_hop": 5.0}
 
 EFFICIENCIES = tuple(
     name
@@ -81,16 +90,22 @@ EFFICIENCIES = tuple(
 
 
 def is_efficiency(name: str) -> bool:
-    """Whether a figure is a fraction of a link, of whatever transport."""
+    """Whether a parameter is a fraction of a link's bandwidth, of whatever transport."""
     return name in EFFICIENCIES or NET + name.partition("_")[2] in EFFICIENCIES
 
 
-# Without peer access all goes through host memory, which a driver's copies share.
-GEFORCE: Figures = {**INSIDE, "ring_Simple": 0.1, "ring_LL128": 0.05, "ring_LL": 0.05, "pair": 0.1}
+# Without peer access all bytes go through host memory, which a driver's copies share.
+GEFORCE: Parameters = {
+    **INSIDE,
+    "ring_Simple": 0.1,
+    "ring_LL128": 0.05,
+    "ring_LL": 0.05,
+    "pair": 0.1,
+}
 
-# Ten cards below two PCIe switches get more of them than two cards of a rented machine; other
-# figures than the rate of rings cannot be told from what was measured there, and stay as they are.
-SWITCHED: Figures = {
+# Ten cards below two PCIe switches get more of them than two cards of a rented machine. The rows
+# of that machine determine the rate of rings only; the other parameters keep these values.
+SWITCHED: Parameters = {
     **{**GEFORCE, "ring_Simple": 0.5, "pair": 0.5},
     **{"stall_sum": 0.01, "stall_gather": 0.01, "stall_scatter": 0.01},
 }

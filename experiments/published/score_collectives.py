@@ -42,29 +42,29 @@ class Scored:
     errors: np.ndarray  # predicted / measured - 1
     rule: np.ndarray  # the same of the rule of thumb
     nccl: np.ndarray | None  # of NCCL's own estimate; None: it has none
-    held: np.ndarray  # whether the measured time lies in the predicted range
+    in_range: np.ndarray  # whether the measured time lies in the predicted range
     spread: float | None  # of the sources that measured the same; None: there is one
 
 
 def scored(
-    all_: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST), software: str = ANY
+    rows: Sequence[Case], limits: tuple[float, float] = (LEAST, MOST), software: str = ANY
 ) -> list[Scored]:
-    """Every series of the table whose cluster is known, in both parts, by figures of a software."""
-    found, known = [], spreads(cases())
+    """Every series of the rows, in both parts, with the profile of a software."""
+    scores, known = [], spreads(cases())
     for part in ("fit", "left"):
-        some = [c for c in all_ if c.key in split()[part] and limits[0] <= c.bytes <= limits[1]]
-        for series in series_of(some):
+        own = [c for c in rows if c.key in split()[part] and limits[0] <= c.bytes <= limits[1]]
+        for series in series_of(own):
             profile = profile_of(series.cluster.accelerator, software)
             errors = series.predicted(profile) / series.time - 1
             rule = rule_of_thumb(series) / series.time - 1
             nccl = by_nccl(series)
             if nccl is not None:
                 nccl = nccl / series.time - 1
-            ranks, held = series.groups.shape[1], in_range(series, profile)
+            ranks, inside = series.groups.shape[1], in_range(series, profile)
             names = (series.machine, series.kind, ranks, part)
             spread = known.get(_measured(series))
-            found.append(Scored(*names, errors, rule, nccl, held, spread))
-    return found
+            scores.append(Scored(*names, errors, rule, nccl, inside, spread))
+    return scores
 
 
 def _measured(series: Series) -> Measured:
@@ -73,10 +73,10 @@ def _measured(series: Series) -> Measured:
 
 
 def in_range(series: Series, profile: Profile) -> np.ndarray:
-    """Whether each measured time lies between the low and the high of its answer."""
+    """Whether each measured time lies between the low and the high end of its prediction."""
     sizes = series.bytes.astype(int).tolist()
-    answers = ask(series.kind, sizes, series.groups, series.cluster, profile, series.algorithm)
-    low, high = np.array([(a.time_low, a.time_high) for a in answers]).T
+    prices = ask(series.kind, sizes, series.groups, series.cluster, profile, series.algorithm)
+    low, high = np.array([(a.time_low, a.time_high) for a in prices]).T
     return (low <= series.time) & (series.time <= high)
 
 
@@ -106,10 +106,11 @@ def _of_nccl(scores: Sequence[Scored]) -> str:
 
 
 def _spread(scores: Sequence[Scored]) -> str:
-    """Of the sources, where several measured what is in one line."""
-    found = {s.spread for s in scores} if len({s.machine for s in scores}) == 1 else {None}
-    only = next(iter(found)) if len(found) == 1 else None
-    return "-" if only is None else f"{only:.1%}"
+    """Spread of the sources of one line, or "-" for several machines or a single source."""
+    spreads_ = {s.spread for s in scores}
+    machines = {s.machine for s in scores}
+    spread = spreads_.pop() if len(machines) == len(spreads_) == 1 else None
+    return "-" if spread is None else f"{spread:.1%}"
 
 
 def table(scores: Sequence[Scored]) -> list[str]:
@@ -119,12 +120,12 @@ def table(scores: Sequence[Scored]) -> list[str]:
     groups: dict[tuple, list[Scored]] = defaultdict(list)
     for s in scores:
         groups[s.machine, s.kind, s.ranks, s.part].append(s)
-    for key, some in sorted(groups.items()):
-        rows.append(row(some, *map(str, key)))
+    for key, group in sorted(groups.items()):
+        rows.append(row(group, *map(str, key)))
     for part in ("fit", "left"):
-        some = [s for s in scores if s.part == part]
-        if some:
-            rows.append(row(some, "all", "", "", part))
+        of_part = [s for s in scores if s.part == part]
+        if of_part:
+            rows.append(row(of_part, "all", "", "", part))
     return columns(rows, left=(0, 1, 3))
 
 
@@ -132,9 +133,9 @@ def medians(scores: Sequence[Scored], part: str) -> str:
     """Median over series of their mean errors."""
     each = [float(np.abs(s.errors).mean()) for s in scores if s.part == part]
     rule = [float(np.abs(s.rule).mean()) for s in scores if s.part == part]
-    held = np.concatenate([s.held for s in scores if s.part == part]).mean()
+    inside = np.concatenate([s.in_range for s in scores if s.part == part]).mean()
     count = f"{part}: median over {len(each)} series {median(each):.1%}"
-    return f"{count} (rule of thumb {median(rule):.1%}); {held:.0%} of the points in their range"
+    return f"{count} (rule of thumb {median(rule):.1%}); {inside:.0%} of the points in their range"
 
 
 def against_nccl(scores: Sequence[Scored], part: str) -> str:
@@ -152,20 +153,20 @@ def against_nccl(scores: Sequence[Scored], part: str) -> str:
     )
 
 
-def report(all_: Sequence[Case]) -> Iterator[str]:
+def report(rows: Sequence[Case]) -> Iterator[str]:
     """All tables and summaries, line by line."""
-    scores = scored(all_)
+    scores = scored(rows)
     yield from table(scores)
     for part in ("fit", "left"):
         yield medians(scores, part)
         yield against_nccl(scores, part)
-    own = [case for case in all_ if FAMILIES["hopper-jax"].holds(case)]
+    own = [case for case in rows if FAMILIES["hopper-jax"].includes(case)]
     yield from ("", "As JAX calls NCCL (--software jax):", "")
     yield from table(scored(own, software="jax"))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the tables, and keep them if told where."""
+    """Print the tables and write them to a README.md where a folder is named."""
     parser = argparse.ArgumentParser(prog="python -m experiments.published.score_collectives")
     parser.add_argument("--out", type=Path, help="folder for a README.md with the tables")
     out = parser.parse_args(arguments).out

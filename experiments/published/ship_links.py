@@ -2,7 +2,7 @@
 
 python -m experiments.published.ship_links           writes scaling/profiles/data/links/FAMILY.json
 
---keep       only score the figures anew, ranges included
+--keep       only score the parameters anew, ranges included
 --between    fit the network only, keep what holds inside nodes
 """
 
@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.published.collectives import Case, chosen
-from experiments.published.cross_validation import UNKNOWN, Errors, cross_errors, quantile
-from experiments.published.families import FAMILIES, PLACES, Family, Where
+from experiments.published.collectives import Case, cases_of
+from experiments.published.families import FAMILIES, FOLDER, SCOPES, Family, Scope
 from experiments.published.fit_links import Series, errors_of, fitted, series_of
-from experiments.published.uses import Figures
+from experiments.published.parameters import Parameters
+from experiments.published.validation import UNKNOWN, Errors, cross_errors, error_quantile
 from scaling.profiles.profile import ANY, Evidence, LinkFit
 
-FOLDER = Path("scaling/profiles/data/links")
 UNFITTED = Evidence(
     "taken as where the search starts: no all-to-all was published of such chips there",
     "2026-11-21",
@@ -32,34 +31,35 @@ UNFITTED = Evidence(
 
 
 def document(
-    family: Family, figures: Figures, series: Sequence[Series], crossed: Errors
+    family: Family, parameters: Parameters, series: Sequence[Series], crossed: Errors
 ) -> dict[str, Any]:
-    """What is shipped of a family: its figures, the links that follow, and how well they fit.
+    """The shipped document of a family: parameters, the link fits that follow, and their errors.
 
     Args:
-        series: that were fitted.
-        crossed: errors of the same points, each by figures fitted without it.
+        family, parameters: the family with its fitted parameters.
+        series: the points that were fitted.
+        crossed: errors of the same points, with parameters fitted without them.
     """
-    links = family.links(figures, UNKNOWN)
-    known = {
-        where: _evidence([s for s in series if s.place(family) == where], links)
-        for where in family.stages
+    links = family.links(parameters, UNKNOWN)
+    evidence = {
+        scope: _evidence([s for s in series if s.scope(family) == scope], links)
+        for scope in family.stages
     }
     return {
         "chips": family.chips,
         "software": family.software,
         "made_by": "python -m experiments.published.ship_links",
-        "figures": {k: float(f"{v:.4g}") for k, v in figures.items()},
-        "links": [asdict(_with_range(link, known, crossed)) for link in links],
+        "figures": {k: float(f"{v:.4g}") for k, v in parameters.items()},
+        "links": [asdict(_with_range(link, evidence, crossed)) for link in links],
     }
 
 
-def _evidence(some: Sequence[Series], links: Sequence[LinkFit]) -> Evidence | None:
-    """How well the links explain what was fitted in one place; None: nothing was."""
-    if not some:
+def _evidence(series: Sequence[Series], links: Sequence[LinkFit]) -> Evidence | None:
+    """Errors of the link fits on the series of one scope; None: there are none."""
+    if not series:
         return None
-    size = np.abs(errors_of(some, links))
-    machines = ", ".join(sorted({s.machine for s in some}))
+    size = np.abs(errors_of(series, links))
+    machines = ", ".join(sorted({s.machine for s in series}))
     return Evidence(
         f"fitted on experiments/published/collectives.csv, part fit: {machines}",
         date.today().isoformat(),
@@ -71,39 +71,39 @@ def _evidence(some: Sequence[Series], links: Sequence[LinkFit]) -> Evidence | No
     )
 
 
-def _with_range(link: LinkFit, known: dict[Where, Evidence | None], crossed: Errors) -> LinkFit:
-    """The link with the evidence of where it is used, or of another place if it has none."""
-    where = next(place for place in _places(link) if known.get(place) is not None)
-    evidence = known[where]
+def _with_range(link: LinkFit, known: dict[Scope, Evidence | None], crossed: Errors) -> LinkFit:
+    """The link fit with the evidence of its own scope, or of another scope if that has none."""
+    scope = next(scope for scope in _scopes(link) if known.get(scope) is not None)
+    evidence = known[scope]
     assert evidence is not None
-    if link.algorithm == "pairwise" and (link.kind, where) not in crossed:
+    if link.algorithm == "pairwise" and (link.kind, scope) not in crossed:
         return replace(link, evidence=UNFITTED)
-    held = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == where]))
+    held = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == scope]))
     evidence = replace(
         evidence,
         held_out_error=float(held.mean()),
-        error_p90=quantile(crossed, link.kind, where),
+        error_p90=error_quantile(crossed, link.kind, scope),
     )
     return replace(link, evidence=evidence)
 
 
-def _places(link: LinkFit) -> list[Where]:
-    """Where there may be evidence of a link, the best first."""
+def _scopes(link: LinkFit) -> list[Scope]:
+    """Scopes that may have evidence of a link fit, the closest first."""
     if link.link != "network":
         return ["inside", "between"]
-    own: list[Where] = [place for place in PLACES if place == link.transport]
+    own: list[Scope] = [scope for scope in SCOPES if scope == link.transport]
     return [*own, "between", "inside"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Fit every family (or those named), write their files."""
+    """Fit every family (or those named) and write their files."""
     parser = argparse.ArgumentParser(prog="python -m experiments.published.ship_links")
     parser.add_argument("families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--keep", action="store_true", help="only score the figures anew")
+    parser.add_argument("--keep", action="store_true", help="only score the parameters anew")
     parser.add_argument("--between", action="store_true", help="fit the network only")
     args = parser.parse_args(arguments)
     for name in args.families:
-        found = shipped(FAMILIES[name], chosen("fit"), FOLDER / f"{name}.json", args)
+        found = shipped(FAMILIES[name], cases_of("fit"), FOLDER / f"{name}.json", args)
         (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(line(name, found), flush=True)
 
@@ -111,17 +111,17 @@ def main(arguments: list[str] | None = None) -> None:
 def shipped(
     family: Family, cases: Sequence[Case], path: Path, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """The document of one family, fitted as the arguments say."""
-    known: Figures | None = None
+    """The document of one family, fitted as the arguments demand."""
+    known: Parameters | None = None
     if args.keep or args.between:
         known = json.loads(path.read_text(encoding="utf-8"))["figures"]
     if args.keep and known is not None:
-        figures, series = known, series_of([case for case in cases if family.holds(case)])
+        parameters, series = known, series_of([case for case in cases if family.includes(case)])
     else:
-        figures, series = fitted(
-            family, cases, known=known, searched=PLACES[1:] if args.between else PLACES
+        parameters, series = fitted(
+            family, cases, known=known, searched=SCOPES[1:] if args.between else SCOPES
         )
-    return document(family, figures, series, cross_errors(family, cases))
+    return document(family, parameters, series, cross_errors(family, cases))
 
 
 def line(name: str, found: dict[str, Any]) -> str:

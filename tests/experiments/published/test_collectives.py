@@ -6,7 +6,7 @@ from experiments.published.collectives import (
     RULE,
     SPLIT,
     cases,
-    chosen,
+    cases_of,
     part_of,
     split,
     write_split,
@@ -32,9 +32,9 @@ def test_the_parts_are_those_of_the_rule_and_hold_every_case_once():
     assert json.loads(SPLIT.read_text())["rule"] == RULE
     assert split()["fit"] | split()["left"] == {case.key for case in cases()}
     assert not split()["fit"] & split()["left"]
-    assert all(part_of(case) == "fit" for case in chosen("fit"))
-    assert all(part_of(case) == "left" for case in chosen("left"))
-    assert 0.4 < len(chosen("fit")) / len(cases()) < 0.6
+    assert all(part_of(case) == "fit" for case in cases_of("fit"))
+    assert all(part_of(case) == "left" for case in cases_of("left"))
+    assert 0.4 < len(cases_of("fit")) / len(cases()) < 0.6
 
 
 def test_the_split_can_be_drawn_again(tmp_path):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.published import cross_validation
-from experiments.published.collectives import cases, chosen
-from experiments.published.cross_validation import FEWEST, FOLDS, cross_errors, fold_of, quantile
-from experiments.published.families import FAMILIES
+from experiments.published import validation
+from experiments.published.collectives import cases, cases_of
+from experiments.published.families import FAMILIES, FOLDER
 from experiments.published.fit_links import fitted, series_of
-from experiments.published.ship_links import FOLDER, document, line
+from experiments.published.ship_links import document, line
+from experiments.published.validation import FEWEST, FOLDS, cross_errors, error_quantile, fold_of
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 
@@ -20,20 +20,20 @@ VOLTA = FAMILIES["volta"]
 
 
 def test_every_row_that_may_be_fitted_is_in_one_of_the_folds():
-    folds = [fold_of(case) for case in chosen("fit")]
+    folds = [fold_of(case) for case in cases_of("fit")]
     assert set(folds) == set(range(FOLDS))
     assert max(np.bincount(folds)) < 1.5 * len(folds) / FOLDS
 
 
 def test_a_fold_is_scored_with_figures_that_were_fitted_on_the_others(monkeypatch):
-    cases = [case for case in chosen("fit") if VOLTA.holds(case)]
+    cases = [case for case in cases_of("fit") if VOLTA.includes(case)]
     seen = []
 
     def fitted(family, rest, starts):
         seen.append({case.key for case in rest})
-        return VOLTA.start, []
+        return VOLTA.initial, []
 
-    monkeypatch.setattr(cross_validation, "fitted", fitted)
+    monkeypatch.setattr(validation, "fitted", fitted)
     errors = cross_errors(VOLTA, cases)
     everything = {case.key for case in cases}
     assert len(seen) == FOLDS
@@ -44,7 +44,7 @@ def test_a_fold_is_scored_with_figures_that_were_fitted_on_the_others(monkeypatc
 
 @given(st.lists(st.floats(-0.5, 1.0), min_size=FEWEST, max_size=60))
 def test_nine_tenths_of_the_points_lie_within_the_range_either_way(errors):
-    half = quantile({("all-reduce", "inside"): np.array(errors)}, "all-reduce", "inside")
+    half = error_quantile({("all-reduce", "inside"): np.array(errors)}, "all-reduce", "inside")
     times = 1 + np.array(errors)  # predicted over measured
     held = (times / (1 + half) <= 1 + 1e-9) & (1 - 1e-9 <= times * (1 + half))
     assert held.mean() >= 0.9 - 1 / len(errors)
@@ -53,21 +53,21 @@ def test_nine_tenths_of_the_points_lie_within_the_range_either_way(errors):
 def test_kinds_with_few_points_take_the_range_of_all_kinds_at_the_same_place():
     many, few = np.full(FEWEST, 0.1), np.full(3, 0.5)
     errors = {("all-reduce", "inside"): many, ("all-to-all", "inside"): few}
-    assert quantile(errors, "all-reduce", "inside") == pytest.approx(0.1)
-    assert quantile(errors, "all-to-all", "inside", 1.0) == pytest.approx(0.5)
-    assert quantile(errors, "all-to-all", "inside", 0.5) == pytest.approx(0.1)
-    assert quantile(errors, "all-to-all", "between") is None
-    assert quantile({("all-reduce", "inside"): few}, "all-reduce", "inside") is None
+    assert error_quantile(errors, "all-reduce", "inside") == pytest.approx(0.1)
+    assert error_quantile(errors, "all-to-all", "inside", 1.0) == pytest.approx(0.5)
+    assert error_quantile(errors, "all-to-all", "inside", 0.5) == pytest.approx(0.1)
+    assert error_quantile(errors, "all-to-all", "between") is None
+    assert error_quantile({("all-reduce", "inside"): few}, "all-reduce", "inside") is None
 
 
 def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
     family = FAMILIES["ampere"]
-    series = series_of([case for case in chosen("fit") if family.holds(case)])
+    series = series_of([case for case in cases_of("fit") if family.includes(case)])
     crossed = {
         ("all-reduce", "inside"): np.full(FEWEST, 0.1),
         ("all-reduce", "between"): np.full(FEWEST, -0.5),
     }
-    found = document(family, family.start, series, crossed)
+    found = document(family, family.initial, series, crossed)
     fitted = [link for link in found["links"] if link["kind"] != "all-to-all"]
     ranges = {link["link"]: link["evidence"]["error_p90"] for link in fitted}
     others = [link["evidence"]["grade"] for link in found["links"] if link not in fitted]
@@ -78,28 +78,28 @@ def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
 
 def test_a_transport_that_nothing_was_measured_over_is_taken_for_verbs():
     family = FAMILIES["hopper"]
-    figures, _ = fitted(family, [])
-    own = [name for name in figures if name.startswith("tcpx_")]
-    assert own and all(figures[n] == family.start[n.replace("tcpx_", "net_")] for n in own)
+    parameters, _ = fitted(family, [])
+    own = [name for name in parameters if name.startswith("tcpx_")]
+    assert own and all(parameters[n] == family.initial[n.replace("tcpx_", "net_")] for n in own)
 
 
 def test_series_tell_about_the_place_that_they_were_measured_in():
     family, other = FAMILIES["hopper"], FAMILIES["ampere"]
     places = {
-        s.machine: s.place(family) for s in series_of([c for c in cases() if family.holds(c)])
+        s.machine: s.scope(family) for s in series_of([c for c in cases() if family.includes(c)])
     }
     assert places["AWS p5.48xlarge x2"] == "efa" and places["GCP A3 Mega x2"] == "tcpx"
     assert places["OCI BM.GPU.H100.8 x2"] == "between"
     assert places["H100 node (issue 290)"] == "inside"
-    assert other.place("efa") == "between"  # it has no figures of its own for that
+    assert other.scope("efa") == "between"  # it has no parameters of its own for that
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_a_shipped_family_has_the_figures_that_its_links_follow_from(name):
     shipped = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     family = FAMILIES[name]
-    assert family.start.keys() <= shipped["figures"].keys()
-    found = family.links(shipped["figures"], cross_validation.UNKNOWN)
+    assert family.initial.keys() <= shipped["figures"].keys()
+    found = family.links(shipped["figures"], validation.UNKNOWN)
     for link, entry in zip(found, shipped["links"], strict=True):
         assert (link.kind, link.link, link.algorithm) == (
             *(entry["kind"], entry["link"], entry["algorithm"]),

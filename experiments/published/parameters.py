@@ -1,11 +1,11 @@
-"""What a family's figures say of each use of a link: an algorithm under a protocol, kind by kind.
+"""Link fits of a family from its parameters: one fit for each kind, algorithm and protocol.
 
     inside     the links of a node or NVLink domain: rings under three protocols, in-switch sums,
-               all-to-all as sends to everyone
+               all-to-alls as messages to everyone
     between    the network: rings, trees, and trees above in-switch sums, for each transport
 
-NCCL's protocols: LL sends flags with every 8 bytes (half of the bytes are data), LL128 with every
-128 (120 are), Simple waits for whole chunks; none is best for all sizes (NVIDIA/nccl 2.30.7).
+NCCL's protocols: LL sends a flag with every 8 bytes (half of the bytes are data), LL128 with every
+128 (120 are data), Simple waits for whole chunks; none is best for all sizes (NVIDIA/nccl 2.30.7).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,29 +13,37 @@ from functools import partial
 
 from scaling.profiles.profile import ANY, Evidence, LinkFit, LinkKind
 
-Figures = dict[str, float]
-NET = "net_"  # how the names of figures of a network begin
+Parameters = dict[str, float]
+NET = "net_"  # prefix of the parameters of a network
 RINGS = (
     ("all-reduce", "stall_sum"),
     ("all-gather", "stall_gather"),
     ("reduce-scatter", "stall_scatter"),
 )
 PROTOCOLS = ("Simple", "LL128", "LL")
-# A ring's hop over the network in latencies of its links, 2.7 us on InfiniBand: NCCL's own steps of
-# 14, 4 and 2.7 us (NVIDIA/nccl 2.30.7, src/graph/tuning.cc). Not fitted: in published rows trees
-# are faster between nodes, so that nothing there tells what a ring's hop takes.
+# Latency factor of a ring's hop over the network, whose links take 2.7 us on InfiniBand: NCCL's own
+# steps of 14, 4 and 2.7 us (NVIDIA/nccl 2.30.7, src/graph/tuning.cc). Not fitted: in published rows
+# trees are faster between nodes, so that no row depends on the hop of a ring.
 RING_HOPS = {"Simple": 14 / 2.7, "LL128": 4 / 2.7, "LL": 1.0}
 
 
-def of_transport(name: str, transport: str) -> str:
-    """`efa_ring_LL` for `net_ring_LL`: the figure of another transport than verbs."""
+def transport_parameter(name: str, transport: str) -> str:
+    """`efa_ring_LL` for `net_ring_LL`: the parameter of another transport than verbs."""
     return f"{transport}_{name.removeprefix(NET)}"
 
 
-def inside(
+def links_inside(
     f: Mapping[str, float], link: LinkKind, evidence: Evidence, has_nvls: bool, network: bool
 ) -> Iterator[LinkFit]:
-    """Uses of the links of a node or domain; with a network, also below trees between nodes."""
+    """Fits of the links of a node or domain; with a network, also for trees between nodes.
+
+    Args:
+        f: the parameters.
+        link: kind of the links.
+        evidence: of every fit.
+        has_nvls: whether switches sum.
+        network: whether the family has parameters between nodes.
+    """
     use = partial(LinkFit, link=link, evidence=evidence, latency_factor=0.0)
     for p in PROTOCOLS:
         ring = partial(use, efficiency=f[f"ring_{p}"], protocol=p, hop_overhead=f[f"hop_{p}"])
@@ -59,13 +67,13 @@ def inside(
             yield adds(alpha=f["call"], algorithm="nvls-tree")
 
 
-def between(
+def links_between(
     f: Mapping[str, float], evidence: Evidence, has_nvls: bool, transport: str = ANY
 ) -> Iterator[LinkFit]:
-    """Uses of the network; hops count in latencies of its links."""
+    """Fits of the network; a hop takes a multiple of the latency of its links."""
 
     def own(name: str) -> float:
-        return f.get(of_transport(name, transport), f[NET + name])
+        return f.get(transport_parameter(name, transport), f[NET + name])
 
     use = partial(LinkFit, link="network", evidence=evidence, transport=transport)
     for p in PROTOCOLS:
