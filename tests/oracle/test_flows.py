@@ -1,4 +1,4 @@
-"""Fair rates against their definition, and flows whose ends can be counted by hand."""
+"""Max-min fair rates by their definition, and arrival times counted by hand."""
 
 import numpy as np
 import pytest
@@ -27,10 +27,10 @@ def networks(draw):
 
 def used(net, rates, users):
     """bytes/s on every link."""
-    found = np.zeros(len(net.capacity))
+    totals = np.zeros(len(net.capacity))
     for path, rate in zip(net.paths, rates * users, strict=True):
-        found[list(path)] += rate
-    return found
+        totals[list(path)] += rate
+    return totals
 
 
 @given(networks())
@@ -51,7 +51,7 @@ def test_every_flow_has_a_full_link_on_which_nobody_is_faster(case):
     assert np.all(rates[users == 0] == 0)
 
 
-def test_what_one_flow_cannot_use_the_others_share():
+def test_other_flows_share_the_rate_that_one_flow_cannot_use():
     net = network([6, 1], [[0], [0], [0, 1]])
     assert fair_rates(net, np.array([1, 1, 1])) == pytest.approx([2.5, 2.5, 1])
 
@@ -66,7 +66,7 @@ def test_the_last_byte_arrives_one_latency_later():
     assert arrival_times(net, [Flow(0, 4), Flow(0, 4, after=(0,))]) == pytest.approx([5, 10])
 
 
-def test_what_waits_behind_a_flow_starts_when_it_has_left():
+def test_a_flow_behind_another_starts_when_that_has_left():
     net = network([2], [[0]], latency=3)
     assert arrival_times(net, [Flow(0, 4), Flow(0, 4, behind=(0,))]) == pytest.approx([5, 7])
 
@@ -77,7 +77,7 @@ def test_a_flow_waits_for_all_before_it():
     assert arrival_times(net, flows) == pytest.approx([1, 5, 6])
 
 
-def test_nothing_to_send_takes_only_the_latency():
+def test_an_empty_flow_takes_only_the_latency():
     assert arrival_times(network([1], [[0]], latency=2), [Flow(0, 0.0)]) == pytest.approx([2])
     assert arrival_times(network([1], [[0]]), []).size == 0
 
@@ -88,7 +88,7 @@ def test_flows_that_wait_for_each_other_are_an_error():
 
 
 @given(networks(), st.lists(st.floats(0, 100), min_size=18, max_size=18))
-def test_no_link_is_faster_than_its_bandwidth_and_none_waits_for_nothing(case, sizes):
+def test_the_last_flow_ends_between_the_busiest_link_alone_and_all_links_in_turn(case, sizes):
     net, users = case
     paths = np.repeat(np.arange(len(users)), users)
     flows = [Flow(int(p), size) for p, size in zip(paths, sizes, strict=False)]

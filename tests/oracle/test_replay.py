@@ -74,6 +74,8 @@ SYMMETRIC = [
     ("all-to-all", MESH, "pairwise"),
     *[(kind, CARDS, "ring") for kind in ("all-gather", "all-reduce")],
     *[("all-reduce", where, "ring") for where in PAIRED],
+    # Chips 3 and 4 of a DGX-1 have no link: 0 forwards between them.
+    ("all-reduce", (PAIRED[0][0], np.array([[0, 3, 4]])), "ring"),
     *[("all-gather", place(name, 2), "ring") for name in ("dgx-v100", "mi250x-8", "p5")],
 ]
 

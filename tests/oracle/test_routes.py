@@ -10,7 +10,7 @@ from tests.oracle.routes import Router, router
 
 
 def walk(name, source, target, nodes=2, **changes):
-    """Names of the nodes on the path."""
+    """Names of the nodes on the path from `source` to `target`."""
     routes = Router(replace(catalog.load(name, nodes), **changes))
     links = [routes.graph.links[k] for k in routes.path((source, target))]
     for first, second in zip(links, links[1:], strict=False):
@@ -32,7 +32,7 @@ def test_chips_of_one_rail_meet_at_its_leaf():
     ]
 
 
-def test_of_several_nics_as_near_each_chip_takes_its_own():
+def test_each_chip_takes_its_own_of_several_nics_that_are_as_near():
     parts = {**catalog.load("h100-pcie-8").parts, "nic": 8, "pcie_switch": 4}
     leaves = [
         next(
@@ -46,9 +46,9 @@ def test_of_several_nics_as_near_each_chip_takes_its_own():
 
 
 def test_rails_are_changed_over_nvlink_before_leaving():
-    found = walk("dgx-h100", "node0/chip0", "node1/chip3")
-    assert found[:3] == ["node0/chip0", "node0/nvswitch0", "node0/chip3"]
-    assert "leaf0.3" in found
+    names = walk("dgx-h100", "node0/chip0", "node1/chip3")
+    assert names[:3] == ["node0/chip0", "node0/nvswitch0", "node0/chip3"]
+    assert "leaf0.3" in names
 
 
 def test_without_peer_access_bytes_are_written_and_read_again():
@@ -79,15 +79,14 @@ def test_with_peer_access_there_is_one_leg():
 
 def test_a_chip_with_four_nics_sends_by_all_of_them_to_those_of_the_other():
     routes = router(catalog.load("p5", 2))
-    found = routes.routes(("node0/chip1", "node1/chip3"))
-    assert found == [
+    assert routes.routes(("node0/chip1", "node1/chip3")) == [
         [("node0/chip1", f"node0/nic{4 + i}", f"node1/nic{12 + i}", "node1/chip3")]
         for i in range(4)
     ]
     assert len(routes.routes(("node0/chip1", "node0/chip3"))) == 1
 
 
-def test_inside_a_node_no_chip_passes_on_what_no_schedule_gave_it():
+def test_inside_a_node_a_chip_forwards_only_what_a_schedule_sends_by_it():
     assert "nvlink" not in kinds("dgx-v100", ("node0/chip0", "node0/chip7"))
     assert kinds("dgx-v100", ("node0/chip0", "node0/chip3")) == ["nvlink"]
     assert kinds("dgx-v100", ("node0/chip0", "node0/chip4", "node0/chip7")) == ["nvlink"] * 2
@@ -100,14 +99,14 @@ def kinds(name, stops):
 
 
 def test_cards_of_the_other_socket_reach_the_nic_over_the_socket_link():
-    found = walk("rtx3090-10", "node0/memory1", "node1/memory0")
-    assert found[:4] == ["node0/memory1", "node0/socket1", "node0/socket0", "node0/nic0"]
+    names = walk("rtx3090-10", "node0/memory1", "node1/memory0")
+    assert names[:4] == ["node0/memory1", "node0/socket1", "node0/socket0", "node0/nic0"]
 
 
 def test_a_path_has_the_latency_of_its_links():
     routes = router(catalog.load("dgx-h100", 2))
-    found = routes.network([("node0/chip0", "node0/chip1"), ("node0/chip0", "node1/chip0")])
-    assert found.latency == pytest.approx([0.6e-6, 2.7e-6])  # NCCL 2.30.7, tuning.cc
+    network = routes.network([("node0/chip0", "node0/chip1"), ("node0/chip0", "node1/chip0")])
+    assert network.latency == pytest.approx([0.6e-6, 2.7e-6])  # NCCL 2.30.7, tuning.cc
 
 
 def test_two_chips_without_links_between_them_are_an_error():

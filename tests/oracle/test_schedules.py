@@ -41,28 +41,27 @@ def test_channels_behind_pcie_take_one_turn_per_nic():
     assert len(channel_orders(catalog.load("rtx3090-10", 2), range(20))) == 1
 
 
-def test_members_are_sorted_by_node_or_domain():
+def test_members_are_sorted_by_domain():
     assert nvlink_domains(FOUR, [9, 1, 0, 8]) == [[0, 1], [8, 9]]
 
 
 @given(st.integers(1, 40))
-def test_a_tree_reaches_all_homes_from_one_root(count):
+def test_a_tree_reaches_all_domains_from_one_root(count):
     above = parents(count)
     assert above.count(None) == 1
     children = Counter(p for p in above if p is not None)
     assert max(children.values(), default=0) <= 2 and children[0] <= 1
-    for home in range(count):
-        steps, here = 0, home
+    for domain in range(count):
+        steps, here = 0, domain
         while above[here] is not None:
             steps, here = steps + 1, above[here]
         assert steps <= int(np.ceil(np.log2(count))) and here == 0
 
 
 @given(st.integers(1, 20).map(lambda half: 2 * half))
-def test_who_passes_on_in_one_tree_is_a_leaf_of_the_other(count):
+def test_a_domain_that_forwards_in_one_tree_is_a_leaf_of_the_other(count):
     first, second = ({p for p in t if p is not None} for t in trees_of(count))
-    inner = {home for home in range(count) if home in first and home in second}
-    assert not inner
+    assert not first & second
 
 
 def trees_of(count):
@@ -87,19 +86,19 @@ def test_messages_wait_only_for_earlier_ones_and_go_to_another_member(algorithm,
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kind", "received"),
+    ("algorithm", "kind", "share"),
     [
         ("ring", "all-gather", 7 / 8),
         ("ring", "all-reduce", 14 / 8),
         ("pairwise", "all-to-all", 7 / 8),
     ],
 )
-def test_every_chip_receives_what_it_lacks(algorithm, kind, received):
-    got = Counter()
+def test_every_chip_receives_the_parts_that_it_lacks(algorithm, kind, share):
+    received = Counter()
     for message in schedule(kind, 8.0, list(range(8)), SMALL, algorithm):
-        got[message.target] += message.bytes
-    assert set(got) == {f"node{n}/chip{c}" for n in range(4) for c in range(2)}
-    assert list(got.values()) == pytest.approx([8 * received] * 8)
+        received[message.target] += message.bytes
+    assert set(received) == {f"node{n}/chip{c}" for n in range(4) for c in range(2)}
+    assert list(received.values()) == pytest.approx([8 * share] * 8)
 
 
 def test_in_an_all_gather_every_part_reaches_everyone():

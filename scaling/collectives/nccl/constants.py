@@ -10,8 +10,6 @@ src/graph/search.cc, src/transport/nvls.cc, src/include/device.h.
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
-from scaling.profiles.profile import Algorithm
-
 VERSION = "2.30.7"
 
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -19,7 +17,7 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 T = TypeVar("T")
 Row = tuple[float, float, float]  # LL, LL128, Simple
-Rows = Mapping[Algorithm, Row]
+Rows = Mapping[str, Row]
 Cap = tuple[Row, ...]  # per generation: 1 node, 2 nodes, more
 Speeds = tuple[float, ...]  # GB/s of one channel, in the order in which the search tries them
 

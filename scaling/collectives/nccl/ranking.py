@@ -12,7 +12,6 @@ from scaling.collectives.nccl.communicator import communicator
 from scaling.collectives.nccl.constants import VERSION, Protocol
 from scaling.collectives.nccl.tuning import estimates
 from scaling.meshes.cluster import Cluster
-from scaling.profiles.profile import Algorithm
 from scaling.program.ir import CollectiveKind
 
 
@@ -20,7 +19,7 @@ from scaling.program.ir import CollectiveKind
 class NcclChoice:
     """What NCCL ranks first at one size."""
 
-    algorithm: Algorithm
+    algorithm: str
     protocol: Protocol
     estimate: float  # s, by NCCL's table: for ranking, no prediction
     version: str = VERSION

@@ -27,10 +27,9 @@ import numpy as np
 from scaling.collectives.nccl import constants as c
 from scaling.collectives.nccl.communicator import Communicator
 from scaling.collectives.nccl.constants import Protocol, cap_of, correction
-from scaling.profiles.profile import Algorithm
 from scaling.program.ir import CollectiveKind, Number
 
-Pair = tuple[Algorithm, Protocol]
+Pair = tuple[str, Protocol]
 GATHERS: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
 KINDS: tuple[CollectiveKind, ...] = ("all-reduce", *GATHERS)
 US, GB = 1e-6, 1e9
@@ -94,7 +93,7 @@ def _seconds(
     return US * waiting + sizes / (GB * rate * np.reshape(factors, sizes.shape))
 
 
-def _known_corrections(algorithm: Algorithm, comm: Communicator) -> int:
+def _known_corrections(algorithm: str, comm: Communicator) -> int:
     """How many of the corrections by size hold for an algorithm."""
     if algorithm == "tree":
         return c.TREE_CORRECTIONS
@@ -183,7 +182,7 @@ def _pat_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator)
     return c.PAT_SHARE * comm.trees.count * speed
 
 
-_BANDWIDTHS: dict[Algorithm, Callable[[CollectiveKind, Protocol, Communicator], float]] = {
+_BANDWIDTHS: dict[str, Callable[[CollectiveKind, Protocol, Communicator], float]] = {
     "ring": _ring_bandwidth,
     "tree": _tree_bandwidth,
     "nvls": _nvls_bandwidth,

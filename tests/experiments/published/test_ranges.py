@@ -1,4 +1,4 @@
-"""Ranges of predicted collectives: errors on folds that were not fitted, and what is shipped."""
+"""Ranges of predicted collectives: errors on folds that were not fitted, and shipped documents."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_every_row_that_may_be_fitted_is_in_one_of_the_folds():
     assert max(np.bincount(folds)) < 1.5 * len(folds) / FOLDS
 
 
-def test_a_fold_is_scored_with_figures_that_were_fitted_on_the_others(monkeypatch):
+def test_a_fold_is_scored_with_parameters_fitted_on_the_others(monkeypatch):
     cases = [case for case in cases_of("fit") if VOLTA.includes(case)]
     seen = []
 
@@ -50,7 +50,7 @@ def test_nine_tenths_of_the_points_lie_within_the_range_either_way(errors):
     assert held.mean() >= 0.9 - 1 / len(errors)
 
 
-def test_kinds_with_few_points_take_the_range_of_all_kinds_at_the_same_place():
+def test_kinds_with_few_points_take_the_range_of_all_kinds_in_their_scope():
     many, few = np.full(FEWEST, 0.1), np.full(3, 0.5)
     errors = {("all-reduce", "inside"): many, ("all-to-all", "inside"): few}
     assert error_quantile(errors, "all-reduce", "inside") == pytest.approx(0.1)
@@ -60,7 +60,7 @@ def test_kinds_with_few_points_take_the_range_of_all_kinds_at_the_same_place():
     assert error_quantile({("all-reduce", "inside"): few}, "all-reduce", "inside") is None
 
 
-def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
+def test_a_shipped_document_states_its_errors_inside_nodes_and_between_them():
     family = FAMILIES["ampere"]
     series = series_of([case for case in cases_of("fit") if family.includes(case)])
     crossed = {
@@ -76,26 +76,26 @@ def test_what_is_shipped_says_how_far_it_is_off_inside_nodes_and_between_them():
     assert "all-reduce over network" in line("ampere", found)
 
 
-def test_a_transport_that_nothing_was_measured_over_is_taken_for_verbs():
+def test_a_transport_without_measurements_has_the_parameters_of_verbs():
     family = FAMILIES["hopper"]
     parameters, _ = fitted(family, [])
     own = [name for name in parameters if name.startswith("tcpx_")]
     assert own and all(parameters[n] == family.initial[n.replace("tcpx_", "net_")] for n in own)
 
 
-def test_series_tell_about_the_place_that_they_were_measured_in():
+def test_a_series_has_the_scope_in_which_it_was_measured():
     family, other = FAMILIES["hopper"], FAMILIES["ampere"]
-    places = {
+    scopes = {
         s.machine: s.scope(family) for s in series_of([c for c in cases() if family.includes(c)])
     }
-    assert places["AWS p5.48xlarge x2"] == "efa" and places["GCP A3 Mega x2"] == "tcpx"
-    assert places["OCI BM.GPU.H100.8 x2"] == "between"
-    assert places["H100 node (issue 290)"] == "inside"
+    assert scopes["AWS p5.48xlarge x2"] == "efa" and scopes["GCP A3 Mega x2"] == "tcpx"
+    assert scopes["OCI BM.GPU.H100.8 x2"] == "between"
+    assert scopes["H100 node (issue 290)"] == "inside"
     assert other.scope("efa") == "between"  # it has no parameters of its own for that
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_a_shipped_family_has_the_figures_that_its_links_follow_from(name):
+def test_the_links_of_a_shipped_family_follow_from_its_parameters(name):
     shipped = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     family = FAMILIES[name]
     assert family.initial.keys() <= shipped["figures"].keys()

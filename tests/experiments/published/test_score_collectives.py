@@ -66,7 +66,7 @@ def test_fitted_figures_predict_better_than_the_model_by_which_nccl_chooses(part
     assert f"ours {ours:.1%}" in against_nccl(scores(), part)
 
 
-def test_points_are_those_that_the_goals_speak_of():
+def test_points_are_of_1_mib_to_1_gib():
     assert (LEAST, MOST > 2**30) == (2**20, True)
     assert sum(len(s.errors) for s in scores()) > 1200
 
@@ -103,7 +103,7 @@ def test_figures_of_jax_are_nearer_to_its_own_tables_than_those_of_all_software(
     assert mean["jax"] < mean["any"]
 
 
-def test_the_tables_are_kept_where_told(tmp_path, monkeypatch, capsys):
+def test_the_tables_are_written_to_a_folder(tmp_path, monkeypatch, capsys):
     few = tuple(c for c in cases() if c.machine in MACHINES)
     monkeypatch.setattr(score_collectives, "cases", lambda: few)
     score_collectives.main(["--out", str(tmp_path / "kept")])

@@ -87,11 +87,11 @@ def test_a_rack_is_one_node_with_as_many_channels_of_the_switch_as_there_may_be(
 
 
 @pytest.mark.parametrize("name", ["mi300x-8", "tpu-v4", "mi250x-8"])
-def test_without_nvidia_gpus_there_is_nothing_to_see(name):
+def test_without_nvidia_gpus_there_is_no_communicator(name):
     assert comm_of(name) is None
 
 
-def test_one_gpu_alone_has_nothing_to_choose():
+def test_one_gpu_alone_has_no_communicator():
     assert comm_of("dgx-h100", chips=[3]) is None
 
 
@@ -101,11 +101,11 @@ def test_ll128_needs_nvlink_and_a_gpu_that_has_it():
     assert bridged.nvlink and bridged.ll128
 
 
-def test_cards_that_no_bridge_joins_go_by_pcie():
+def test_cards_without_a_bridge_between_them_use_pcie():
     assert not comm_of("rtx3090-10-nvlink", chips=[0, 1, 2]).nvlink
 
 
-def test_amd_sockets_are_not_told_apart():
+def test_sockets_of_other_makers_have_one_speed():
     cluster = catalog.load("rtx4090-8")
     assert socket_speed(cluster) == 16.0
     assert socket_speed(replace(cluster, cpu="arm")) == 6.0
@@ -125,7 +125,7 @@ def test_an_intel_cpu_costs_a_fifth_more_between_gpus_of_a_socket():
     assert ring_over_pcie(replace(cluster, cpu="intel"), (0, 1)) == 48 / 1.2
 
 
-def test_a_ring_that_is_asked_for_faster_than_its_links_joins_them():
+def test_a_ring_faster_than_one_link_of_a_pair_joins_several():
     double = NodeLinks("pairs", (0, 1), 20.0, ((0, 2), (2, 0)))
     assert [double.rings(speed) for speed in (50, 40, 20, 10)] == [0, 1, 2, 4]
     assert (double.total, double.widest) == (40, 40)
@@ -144,7 +144,7 @@ def test_no_channels_carry_more_than_the_links(name):
     st.floats(1, 1000),
     st.floats(1, 100),
 )
-def test_the_search_fills_what_there_is_and_no_more(speeds, total, widest):
+def test_the_search_fills_the_bandwidth_and_no_more(speeds, total, widest):
     speeds = tuple(sorted(speeds, reverse=True))
     count, speed = most_bandwidth(speeds, widest, total, lambda s: int(total / s))
     assert count * speed <= total * (1 + 1e-6) and (count == 0 or speed in speeds)
