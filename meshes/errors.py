@@ -2,8 +2,11 @@
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+T = TypeVar("T")
 DIGITS = 18  # of an int64 in any case
 FEW = 30  # names that are still listed beside a suggestion
 
@@ -48,3 +51,23 @@ def check_keys(given: Iterable[str], valid: Iterable[str], where: str, what: str
     for key in given:
         if key not in valid:
             raise InputError(f"{where}: unknown {what} {key!r}; {nearest(str(key), valid)}")
+
+
+class Problems:
+    """Messages of several InputErrors, so that all mistakes of a file are reported together."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def attempt(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """What `function` returns, or None after an InputError, whose message is kept."""
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            self.messages.append(str(error))
+            return None
+
+    def raise_any(self) -> None:
+        """Raise one InputError with all messages, a line each, if there are any."""
+        if self.messages:
+            raise InputError("\n".join(self.messages))

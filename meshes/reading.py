@@ -7,11 +7,11 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, Union
 
-from scaling.meshes.errors import InputError, check_keys, nearest
+from scaling.meshes.errors import InputError, Problems, check_keys, nearest
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
@@ -26,18 +26,23 @@ def read(cls: type[T], data: Any, where: str) -> T:
         where: what is being read, for messages.
 
     Raises:
-        InputError: unknown or missing key, or a value of the wrong type; ValueErrors of
-            `__post_init__` are passed on with `where` in front.
+        InputError: unknown or missing keys and values of the wrong type, all of them, a line each;
+            errors of `__post_init__` are passed on with `where` in front.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected a table of keys, got {data!r}")
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
-    check_keys(data, fields, where)
-    missing = [n for n, f in fields.items() if n not in data and not _has_default(f)]
+    problems, hints = Problems(), _hints(cls)  # type: ignore[arg-type]
+    for key in data:
+        problems.attempt(check_keys, [key], fields, where)
+    typos = "".join(problems.messages)
+    absent = [n for n, f in fields.items() if n not in data and not _has_default(f)]
+    missing = [name for name in absent if f"did you mean {name!r}" not in typos]
     if missing:
-        raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
-    hints = _hints(cls)  # type: ignore[arg-type]
-    values = {k: convert(hints[k], v, f"{where}: {k}") for k, v in data.items()}
+        problems.messages.append(f"{where}: missing {', '.join(map(repr, missing))}")
+    known = {k: v for k, v in data.items() if k in fields}
+    values = {k: problems.attempt(convert, hints[k], v, f"{where}: {k}") for k, v in known.items()}
+    problems.raise_any()
     try:
         return cls(**values)
     except InputError as error:
@@ -66,8 +71,10 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise InputError(f"{where}: expected a table of keys, got {value!r}")
-        return {k: convert(args[1], v, f"{where}: {k}") for k, v in value.items()}
+        return _convert_all(((k, args[1], v, f"{where}: {k}") for k, v in value.items()))
     if dataclasses.is_dataclass(hint):
+        if hasattr(hint, "PLAIN") and isinstance(value, int | float | str):
+            value = {hint.PLAIN: value}  # the dataclass says which field a bare value stands for
         return value if isinstance(value, hint) else read(hint, value, where)  # type: ignore[arg-type]
     return _convert_scalar(hint, value, where)
 
@@ -111,7 +118,15 @@ def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
     if len(args) != len(value):
         raise InputError(f"{where}: expected {len(args)} values, got {len(value)}: {value!r}")
     pairs = enumerate(zip(args, value, strict=True))
-    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in pairs)
+    return tuple(_convert_all((i, a, v, f"{where}[{i}]") for i, (a, v) in pairs).values())
+
+
+def _convert_all(items: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
+    """{key: converted value} of (key, hint, value, where); all errors together."""
+    problems = Problems()
+    values = {key: problems.attempt(convert, *rest) for key, *rest in items}
+    problems.raise_any()
+    return values
 
 
 def _is_number(value: Any) -> bool:

@@ -1,48 +1,80 @@
-"""Sizes and rates as people write and read them: `64MiB`, `1GB`, `1GiB,2GiB`, `100e9`.
+"""Sizes, rates and times as people write and read them: `64MiB`, `50GB/s`, `400Gb/s`, `5us`.
 
-MB = 1e6 bytes, MiB = 2**20 bytes. A small b would mean bits and is refused.
+MB = 1e6 bytes, MiB = 2**20 bytes. B is a byte, b a bit: 25GB/s is eight times 25Gb/s.
 """
 
 import math
 import re
+from typing import Literal
 
 from scaling.meshes.errors import InputError
 
+Unit = Literal["B", "B/s", "FLOP/s", "Hz", "s", ""]
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
+BITS = {"b/s": 1 / 8, "bit/s": 1 / 8, "bps": 1 / 8}
+SYMBOLS: dict[Unit, dict[str, float]] = {
+    "B": {"B": 1},
+    "B/s": {"B/s": 1, **BITS},
+    "FLOP/s": {"FLOP/s": 1, "FLOPS": 1},
+    "Hz": {"Hz": 1},
+    "s": {},
+    "": {},
+}
+# Every spelling of a unit -> its factor to SI.
+FACTORS: dict[Unit, dict[str, float]] = {
+    unit: {"": 1.0} | {p + s: pf * sf for p, pf in PREFIXES.items() for s, sf in symbols.items()}
+    for unit, symbols in SYMBOLS.items()
+}
+FACTORS["s"] |= {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+EXAMPLES: dict[Unit, str] = {
+    "B": "1048576, 64MiB or 1.5GB",
+    "B/s": "50e9, 50GB/s or 400Gb/s",
+    "FLOP/s": "989e12 or 989TFLOP/s",
+    "Hz": "1.98e9 or 1.98GHz",
+    "s": "5e-6 or 5us",
+    "": "8",
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
-_SIZE = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*?)(B|b|)(/s)?\s*")
 
-
-def parse_quantity(text: str) -> float:
-    """A number with an optional size unit, `/s` allowed: `100e9`, `50GB/s`, `1.5GiB`.
+def parse_quantity(text: str, unit: Unit = "B") -> float:
+    """The positive number of `unit` that `text` states: 50e9 for `50GB/s` or `400Gb/s`.
 
     Raises:
-        InputError: not a number, an unknown unit, bits, or not positive and finite.
+        InputError: not a number, an unknown unit, bits for a size, or not positive and finite.
     """
-    match = _SIZE.fullmatch(text)
-    number = _number(match.group(1)) if match else None
-    if match is None or number is None:
-        raise InputError(f"{text!r} is not a size; write for example 1048576, 64MiB or 1.5GB")
-    prefix, unit = match.group(2), match.group(3)
-    if unit == "b":
-        raise InputError(f"{text!r}: a small b means bits; write bytes with B (8 Gb = 1GB)")
-    if prefix not in PREFIXES or (prefix and not unit):
-        raise InputError(
-            f"{text!r}: unknown unit {prefix + unit!r}; use B, kB, MB, GB, TB, KiB ..."
-        )
-    value = number * PREFIXES[prefix]
+    value = parse_number(text, unit)
     if not (0 < value < math.inf):
         raise InputError(f"{text!r} must be positive" + " and finite" * (value == math.inf))
     return value
 
 
+def parse_number(text: str, unit: Unit) -> float:
+    """Like `parse_quantity`, zero allowed."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    number = _number(match.group(1)) if match else None
+    kind = {"B": "a size", "B/s": "a rate"}.get(unit, "a number")
+    if match is None or number is None:
+        raise InputError(f"{text!r} is not {kind}; write for example {EXAMPLES[unit]}")
+    written = match.group(2)
+    if written in FACTORS[unit]:
+        factor = FACTORS[unit][written]
+        return number * factor if factor >= 1 else number / (1 / factor)  # 5us is 5e-6 exactly
+    if unit.startswith("B") and written.endswith("b"):
+        raise InputError(
+            f"{text!r}: a small b means bits; write bytes with B (8 Gb = 1GB), a rate with /s "
+            "(400Gb/s = 50GB/s)"
+        )
+    raise InputError(f"{text!r}: unknown unit {written!r}; write for example {EXAMPLES[unit]}")
+
+
 def parse_size(text: str) -> int:
     """A whole number of bytes from `64MiB`, `1GB` or `1048576`."""
     value = parse_quantity(text)
-    if "/" in text or value != int(value):
+    if value != int(value):
         raise InputError(f"{text!r} is not a whole number of bytes")
     return int(value)
 

@@ -1,4 +1,4 @@
-"""A [[links]] entry of a cluster file: which parts are wired to which, and how fast.
+"""One [[links]] entry of a cluster file: which parts are wired to which, and how fast.
 
 block    each of the larger kind with one of the smaller: 0, 1 of four with 0 of two
 all      each with each
@@ -7,11 +7,12 @@ pairs    those that are listed
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from scaling.meshes.cluster import LINK_KINDS, LinkSpec
-from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.provenance import Source, SourcedValue, ValueEntry, resolve
+from scaling.meshes.errors import InputError, Problems, check_keys
+from scaling.meshes.provenance import Source, ValueEntry, resolve_optional
+from scaling.meshes.reading import read
 
 
 @dataclass(frozen=True)
@@ -28,23 +29,32 @@ class LinkEntry:
 
 
 def link_from(
-    entry: LinkEntry, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
+    data: Any, parts: Mapping[str, int], sources: Mapping[str, Source], where: str
 ) -> LinkSpec:
-    """The link of a [[links]] entry; InputError for parts or kinds that do not exist."""
-    where = f"{where}: link {' - '.join(entry.parts)}"
-    check_keys(entry.parts, [*parts, "leaf"], where)
-    check_keys([entry.kind], LINK_KINDS, f"{where}: kind")
-    if "leaf" in entry.parts and entry.parts != ("nic", "leaf"):
-        raise InputError(f'{where}: only NICs join leaves; write parts = ["nic", "leaf"]')
-    if entry.count < 1:
-        raise InputError(f"{where}: count = {entry.count} must be at least 1")
-    _check_wiring(entry, parts, where)
+    """The link of a [[links]] entry.
+
+    Raises:
+        InputError: parts or kinds that do not exist, impossible wiring, bad figures; all of them.
+    """
+    entry = read(LinkEntry, data, where)
+    where = f"{where}: {entry.kind} {' - '.join(entry.parts)}"
+    problems = Problems()
+    problems.attempt(check_keys, entry.parts, [*parts, "leaf"], where, "part")
+    problems.attempt(check_keys, [entry.kind], LINK_KINDS, where, "kind of link")
+    problems.attempt(_check_wiring, entry, parts, where)
+    bandwidth = problems.attempt(
+        resolve_optional, entry.bandwidth, sources, f"{where}: bandwidth", "B/s"
+    )
+    latency = problems.attempt(
+        resolve_optional, entry.latency, sources, f"{where}: latency", "s", zero_ok=True
+    )
+    problems.raise_any()
     return LinkSpec(
         parts=entry.parts,
         kind=entry.kind,
         wiring=entry.wiring,
-        bandwidth=figure_or_none(entry.bandwidth, sources, f"{where}: bandwidth"),
-        latency=figure_or_none(entry.latency, sources, f"{where}: latency", zero_ok=True),
+        bandwidth=bandwidth,
+        latency=latency,
         count=entry.count,
         pairs=entry.pairs,
     )
@@ -53,9 +63,13 @@ def link_from(
 def _check_wiring(entry: LinkEntry, parts: Mapping[str, int], where: str) -> None:
     """Raise InputError unless `wiring` and `pairs` name links that a host can have, each once."""
     first, second = entry.parts
+    if entry.count < 1:
+        raise InputError(f"{where}: count = {entry.count} must be at least 1")
+    if "leaf" in entry.parts and entry.parts != ("nic", "leaf"):
+        raise InputError(f'{where}: only NICs have links to leaves; write parts = ["nic", "leaf"]')
     if entry.wiring == "block" and first == second:
         raise InputError(
-            f'{where}: parts of one kind are joined by wiring = "all" (each with each) or "pairs"'
+            f'{where}: parts of one kind are linked by wiring = "all" (each with each) or "pairs"'
         )
     if bool(entry.pairs) != (entry.wiring == "pairs"):
         raise InputError(f'{where}: pairs and wiring = "pairs" go together; write both or neither')
@@ -68,12 +82,5 @@ def _check_wiring(entry: LinkEntry, parts: Mapping[str, int], where: str) -> Non
             )
         link = frozenset((i, j)) if first == second else (i, j)
         if link in seen or (first == second and i == j):
-            raise InputError(f"{where}: pair [{i}, {j}] is there twice or joins a part to itself")
+            raise InputError(f"{where}: pair [{i}, {j}] is there twice or links a part to itself")
         seen.add(link)
-
-
-def figure_or_none(
-    entry: ValueEntry | None, sources: Mapping[str, Source], where: str, zero_ok: bool = False
-) -> SourcedValue | None:
-    """The figure of an entry that a file may leave out."""
-    return None if entry is None else resolve(entry, sources, where, zero_ok)

@@ -1,6 +1,7 @@
-"""Finding and loading catalogue files: by name from the package, or by path from the user."""
+"""Finding, loading and checking catalogue files: by name from the package, or by path."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -8,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.catalog.doubts import doubts as doubts_of
-from scaling.meshes.catalog.format import accelerator_from, cluster_from
+from scaling.meshes.catalog.accelerator_file import accelerator_from, read_accelerator
+from scaling.meshes.catalog.cluster_file import Draft, kind_of, read_cluster
+from scaling.meshes.catalog.lint import (
+    graph_problems,
+    lint,
+    lint_chip,
+    lint_domains,
+    lint_fabric,
+    lint_link,
+)
 from scaling.meshes.catalog.overrides import apply_overrides
-from scaling.meshes.catalog.sound import graph_problems
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, Problems, nearest
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
 MOST_DEVICES = 10_000_000  # more take gigabytes of memory
@@ -42,11 +50,10 @@ def load(
         overrides: figures that differ from the file's, see meshes/catalog/overrides.py.
 
     Raises:
-        InputError: unknown name, unreadable or wrong file, parts that no links join, more nodes
-            than the fabric joins, or a bad override.
+        InputError: unknown name, unreadable or wrong file (all its mistakes), parts that no links
+            reach, more nodes than the fabric joins, or a bad override.
     """
-    name = str(name_or_path)
-    host = _catalogue_host(name) if name in names() else _read_host(name)
+    host = one_host(name_or_path)
     if nodes < 1:
         raise InputError(f"a cluster has at least one node, got nodes={nodes}")
     if nodes * host.devices_per_node > MOST_DEVICES:
@@ -68,16 +75,50 @@ def load(
     return cluster
 
 
-def doubts(name_or_path: str | Path, cluster: Cluster) -> list[str]:
-    """What of a loaded cluster is probably not what was meant, one sentence each."""
+def one_host(name_or_path: str | Path) -> Cluster:
+    """One node of a cluster, as its file states it, without overrides."""
     name = str(name_or_path)
-    host = _catalogue_host(name) if name in names() else _read_host(name)
-    return doubts_of(cluster, host)
+    return _catalogue_host(name) if name in names() else _read_host(name)
+
+
+def warnings_of(name_or_path: str | Path, cluster: Cluster) -> list[str]:
+    """What of a loaded cluster is probably not what was meant, one sentence each.
+
+    Args:
+        name_or_path: what the cluster was loaded from.
+        cluster: as loaded, with overrides or what-if values.
+    """
+    return [*lint(cluster), *lint_domains(cluster, one_host(name_or_path))]
+
+
+def check(path: str | Path) -> list[str]:
+    """All problems of a cluster or accelerator file, a sentence each; empty if there are none.
+
+    "error: ..." where the file cannot be used, "warning: ..." where a figure looks wrong.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML.
+    """
+    data, where = read_toml(str(path), CLUSTERS)
+    errors, warnings = [], []
+    try:
+        if kind_of(data, where) == "accelerator":
+            problems = Problems()
+            _, figures = read_accelerator(data, where, problems)
+            errors, warnings = problems.messages, list(lint_chip(figures, where))
+        else:
+            draft = _draft(data, where, str(path))
+            errors, warnings = draft.problems.messages, _warnings(draft, where)
+    except InputError as error:
+        errors = str(error).split("\n")
+    return [f"error: {text}" for text in errors] + [f"warning: {text}" for text in warnings]
 
 
 def accelerator(name_or_path: str | Path) -> Accelerator:
     """An accelerator by catalogue name or from a TOML file."""
     data, where = read_toml(str(name_or_path), ACCELERATORS)
+    if kind_of(data, where) == "cluster":
+        raise InputError(f"{where} is a cluster file, not an accelerator file")
     return accelerator_from(data, where)
 
 
@@ -116,13 +157,33 @@ def _catalogue_host(name: str) -> Cluster:
 def _read_host(name_or_path: str) -> Cluster:
     """One node of the cluster, without overrides."""
     data, where = read_toml(name_or_path, CLUSTERS)
-    name = data.get("accelerator")
-    if not isinstance(name, str):
-        raise InputError(f"{where}: accelerator must be the name of a chip or a .toml file")
-    host = cluster_from(data, accelerator_beside(name, name_or_path), where)
-    for problem in graph_problems(host):
-        raise InputError(f"{where}: {problem}")
-    return host
+    if kind_of(data, where) == "accelerator":
+        raise InputError(
+            f"{where} is an accelerator file, not a cluster file; a cluster file names it: "
+            f'accelerator = "{Path(where).name}"'
+        )
+    draft = _draft(data, where, name_or_path)
+    draft.problems.raise_any()
+    assert draft.cluster is not None
+    return draft.cluster
+
+
+def _draft(data: Mapping[str, Any], where: str, path: str) -> Draft:
+    """The cluster file as far as it can be read; a cluster in it is connected."""
+    draft = read_cluster(data, lambda name: accelerator_beside(name, path), where)
+    if draft.cluster is not None:
+        draft.problems.messages += [f"{where}: {text}" for text in graph_problems(draft.cluster)]
+    return draft
+
+
+def _warnings(draft: Draft, where: str) -> list[str]:
+    """Warnings about the whole cluster, or about what could be read of it."""
+    if draft.cluster is not None:
+        return list(lint(draft.cluster))
+    found = [text for link in draft.links for text in lint_link(link, where)]
+    found += lint_fabric(draft.fabric, where) if draft.fabric else []
+    chip = draft.chip
+    return found + (list(lint_chip(chip.figures, chip.name)) if chip else [])
 
 
 @cache

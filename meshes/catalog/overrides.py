@@ -14,18 +14,21 @@ from scaling.meshes.accelerator import with_figures
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
-from scaling.meshes.units import parse_quantity
+from scaling.meshes.units import Unit, parse_quantity
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:
-    """Overrides from `key=value` texts: `node_network_bandwidth=100e9`, `memory=40GB`."""
+    """Overrides from `key=value` texts: `node_network_bandwidth=400Gb/s`, `memory=40GB`."""
     overrides = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
             raise InputError(f"--override {item!r}: write key=value, for example memory=40GB")
         check_keys([key], KEYS, "--override")
-        overrides[key] = parse_quantity(value)
+        try:
+            overrides[key] = parse_quantity(value, UNITS[key])
+        except InputError as error:
+            raise InputError(f"--override {key}: {error}") from None
     return overrides
 
 
@@ -48,7 +51,7 @@ def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Clus
 
 
 def _gpus_per_node(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    gpus = _whole("gpus_per_node", value)
+    gpus = _count("gpus_per_node", value)
     if cluster.virtual_devices:
         return replace(cluster, devices_per_node=gpus, parts={**cluster.parts, "chip": gpus})
     if gpus > host.devices_per_node:
@@ -83,7 +86,7 @@ def _memory_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
 
 
 def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    nodes = _whole("nvlink_domain_nodes", value)
+    nodes = _count("nvlink_domain_nodes", value)
     if host.domain_nodes == 1:
         raise InputError(f"override nvlink_domain_nodes: no NVLink joins {cluster.name} nodes")
     if nodes > host.domain_nodes or cluster.nodes % nodes:
@@ -98,7 +101,7 @@ def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) ->
     return replace(cluster, accelerator=with_figures(cluster.accelerator, figures))
 
 
-def _whole(key: str, value: float) -> int:
+def _count(key: str, value: float) -> int:
     if value != int(value):
         raise InputError(f"override {key}={value:g} must be a whole number")
     return int(value)
@@ -110,4 +113,11 @@ KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
     "memory": _memory,
     "memory_bandwidth": _memory_bandwidth,
     "nvlink_domain_nodes": _nvlink_domain_nodes,
+}
+UNITS: dict[str, Unit] = {
+    "gpus_per_node": "",
+    "node_network_bandwidth": "B/s",
+    "memory": "B",
+    "memory_bandwidth": "B/s",
+    "nvlink_domain_nodes": "",
 }

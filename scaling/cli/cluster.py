@@ -14,6 +14,9 @@ from scaling.report.cluster import addresses, as_json, sources, tree
 from scaling.report.levels import level_table
 from scaling.simulate.resolve import parsed_overrides
 
+TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
+Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.
+docs/clusters.md explains every key."""
 TO_COMPLETE = """Made from nvidia-smi topo -m, which names no speeds: replace what is assumed.
 For more than one host add a link with parts = ["nic", "leaf"], kind = "network" and the speed of
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
@@ -27,8 +30,11 @@ def cluster_command(
     wants_json: bool,
     topology: Path | None = None,
     accelerator: str | None = None,
+    wants_toml: bool = False,
 ) -> int:
     """List, show or check; returns the exit code."""
+    if wants_toml and (action != "show" or wants_json):
+        raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
     if topology is not None or accelerator is not None:
         return _from_topology(action, target, topology, accelerator, wants_json)
     if action == "list":
@@ -42,8 +48,11 @@ def cluster_command(
         if os.path.exists(target) and not target.endswith(".toml"):
             raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
         return _check(target, wants_json)
+    if wants_toml:
+        print(cluster_toml(catalog.one_host(target), TO_EDIT), end="")
+        return 0
     cluster = catalog.load(target, nodes, parsed_overrides(overrides))
-    for doubt in catalog.doubts(target, cluster):
+    for doubt in catalog.warnings_of(target, cluster):
         print(f"warning: {doubt}", file=sys.stderr)
     if wants_json:
         print(json.dumps(as_json(cluster)))

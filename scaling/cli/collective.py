@@ -54,7 +54,7 @@ def collective_command(given: CollectiveArguments) -> int:
     cluster = catalog.load(given.cluster, given.nodes, parsed_overrides(given.overrides))
     for line in catalog.check(given.cluster) if given.cluster.endswith(".toml") else ():
         print(line, file=sys.stderr)
-    for doubt in catalog.doubts(given.cluster, cluster):
+    for doubt in catalog.warnings_of(given.cluster, cluster):
         print(f"warning: {doubt}", file=sys.stderr)
     order = _words(given.device_order) or AXES
     if given.device_order and not given.mesh:

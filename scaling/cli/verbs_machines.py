@@ -16,6 +16,7 @@ def cluster(
     override: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
     topology: Path | None = None,
     accelerator: str | None = None,
+    toml: bool = False,
     json: bool = False,
 ) -> int:
     """List the catalogue of clusters, show one as a tree with its sources, or check a file.
@@ -29,12 +30,13 @@ def cluster(
         override: key=value on top of the catalogue, repeatable.
         topology: output of nvidia-smi topo -m; check writes the machine as a cluster file.
         accelerator: the GPUs of that machine, a catalogue name or TOML file.
+        toml: show NAME as a complete cluster file, to start one of your own from.
         json: print one JSON document.
     """
     from scaling.cli.cluster import cluster_command
 
     with about(target or action):
-        return cluster_command(action, target, nodes, override, json, topology, accelerator)
+        return cluster_command(action, target, nodes, override, json, topology, accelerator, toml)
 
 
 def collective(

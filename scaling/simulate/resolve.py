@@ -205,7 +205,7 @@ def _cluster(
     count = nodes if nodes is not None else choice.nodes
     given = {**choice.overrides, **parsed_overrides(overrides)}
     found = catalog.load(choice.file or choice.name or HOST, count, given)
-    return found, catalog.doubts(choice.file or choice.name or HOST, found)
+    return found, catalog.warnings_of(choice.file or choice.name or HOST, found)
 
 
 def _sized(cluster: Cluster, run: Run) -> Cluster:

@@ -90,7 +90,25 @@ def test_a_misspelt_key_names_the_nearest() -> None:
 
 
 def test_a_key_like_no_other_lists_what_there_is() -> None:
-    assert message({"zzzz": 1}, Wheel) == "bike.json: unknown key 'zzzz'; known: radius, spokes"
+    unknown = "bike.json: unknown key 'zzzz'; known: radius, spokes"
+    assert message({"zzzz": 1, "radius": 1}, Wheel) == unknown
+    assert message({"zzzz": 1}, Wheel) == f"{unknown}\nbike.json: missing 'radius'"
+
+
+def test_all_mistakes_are_reported_together() -> None:
+    """A line each; a misspelt key is not also called missing."""
+    data = {"nam": "red", "gears": [1], "wheels": [{"radius": "x"}, {}], "prices": {"a": []}}
+    assert message(data).split("\n") == [
+        f"bike.json: {problem}"
+        for problem in (
+            "unknown key 'nam'; did you mean 'name'? (known: name, wheels, gears, brake, light, "
+            "owner, spare, prices, notes, seat)",
+            "gears: expected 2 values, got 1: [1]",
+            "wheels[0]: radius: expected float, got 'x'",
+            "wheels[1]: missing 'radius'",
+            "prices: a: expected float, got []",
+        )
+    ]
 
 
 def test_missing_keys_are_named() -> None:

@@ -308,4 +308,4 @@ def test_this_machine_has_no_nodes_without_work(run):
 
 def test_an_override_in_another_unit_is_named_in_the_prediction(run):
     found = target(run, "dgx-h100", 2, "fsdp=16", overrides=["node_network_bandwidth=400"])
-    assert any("50 bytes/s per link looks like GB/s" in words for words in cluster_doubts(found))
+    assert any("400 bytes/s looks like GB/s" in words for words in cluster_doubts(found))

@@ -1,0 +1,242 @@
+"""Figures that can be read but are probably not what was meant: bits for bytes, GB for bytes ...
+
+    low <= figure <= high     of every product of its kind, by public specifications
+
+A figure outside is reported with the unit that it looks like. Also reported: a NIC that is faster
+than its slot, a GPU's PCIe link that is faster than the GPU's, a host with very many chips, and
+nodes that fill no whole number of NVLink domains. Files, overrides and what-if values are all
+looked at in the same way.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.catalog.topology import PCIE_X16, PORTS
+from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, domain_split, network_link, torus_link
+from scaling.meshes.graph import unreached
+from scaling.meshes.provenance import OVERRIDE, SourcedValue
+from scaling.meshes.units import Unit, format_rate, format_size, format_time
+
+MOST_CHIPS = 16  # of one host: NVIDIA DGX-2, sixteen V100; AWS trn1.32xlarge, sixteen Trainium
+ROUNDING = 1.05  # specifications round 15.75 GB/s to 16 GB/s
+SHOWN = 5  # parts named when some cannot be reached
+
+
+@dataclass(frozen=True)
+class Range:
+    """Plausible figures of one kind."""
+
+    low: float
+    high: float
+    unit: Unit
+    source: str  # what the two ends are
+
+    def times(self, count: int) -> "Range":
+        """The range of `count` of them together."""
+        return replace(self, low=count * self.low, high=count * self.high)
+
+
+# bytes/s, one physical link, one direction. Every end is that of a public specification.
+LINKS = {
+    "nvlink": Range(
+        *(14e9, 100e9, "B/s"),
+        "RTX 3090 bridge, NVIDIA GA102 whitepaper; twice NVLink 5, GB200 datasheet",
+    ),
+    "xgmi": Range(
+        *(23e9, 128e9, "B/s"),
+        "MI50, AMD Vega 20 whitepaper; twice MI300X, AMD CDNA 3 whitepaper",
+    ),
+    "ici": Range(
+        *(45e9, 200e9, "B/s"),
+        "TPU v5e, scaling book; twice TPU v5p, Google Cloud documentation",
+    ),
+    "c2c": Range(
+        *(36e9, 450e9, "B/s"), "MI250X to CPU, Frontier User Guide; GH200, NVIDIA datasheet"
+    ),
+    "pcie": Range(0.9e9, 121e9, "B/s", "one lane of PCIe 3.0; 16 lanes of PCIe 6.0, PCI-SIG"),
+    "upi": Range(
+        *(12e9, 128e9, "B/s"), "QPI of 6.4 GT/s, Intel; twice xGMI of 32 GT/s, AMD EPYC 9004"
+    ),
+    "memory": Range(
+        *(12e9, 2e12, "B/s"), "a channel of DDR3-1600, JEDEC; beyond any socket of 2026"
+    ),
+    "network": Range(
+        *(12.5e6, 100e9, "B/s"),
+        "100 Mb/s Ethernet, IEEE 802.3u; 800 Gb/s, NVIDIA ConnectX-8 datasheet",
+    ),
+}
+LATENCY = Range(0.0, 1e-3, "s", "a metropolitan network; within one hall a hop takes microseconds")
+MEMORY = Range(1e9, 2e12, "B", "a laptop's GPU; seven times the 288 GB of GB300, NVIDIA")
+CHIP = {
+    "memory": MEMORY,
+    "usable_memory": MEMORY,
+    "memory_bandwidth": Range(
+        *(1e10, 1e14, "B/s"), "one DDR3 channel; twelve times GB300's 8 TB/s"
+    ),
+    "clock": Range(1e8, 1e10, "Hz", "a tenth of a GHz; more than any processor of 2026"),
+}
+PEAK = Range(1e9, 1e17, "FLOP/s", "one CPU core; five times GB300's fp4")
+# What a figure outside its range was probably written in, and its factor to SI.
+MISTAKES: dict[Unit, tuple[tuple[str, float], ...]] = {
+    "B/s": (
+        *(("GB/s", 1e9), ("Gb/s", 1e9 / 8), ("MB/s", 1e6), ("bits", 1 / 8)),
+        *(("1000 times too much", 1e-3), ("bits taken for bytes once too often", 8)),
+    ),
+    "B": (("GB", 1e9), ("MB", 1e6), ("bits", 1 / 8)),
+    "FLOP/s": (("TFLOP/s", 1e12), ("GFLOP/s", 1e9)),
+    "Hz": (("GHz", 1e9), ("MHz", 1e6)),
+    "s": (("microseconds", 1e-6), ("nanoseconds", 1e-9)),
+}
+EXPONENTS = {1e12: "e12", 1e9: "e9", 1e6: "e6", 1e-6: "e-6", 1e-9: "e-9"}
+
+
+def lint(cluster: Cluster) -> Iterator[str]:
+    """Warnings about the figures of a cluster, one sentence each."""
+    network = network_link(cluster)
+    for link in cluster.links:
+        stated = link is network and link.bandwidth is not None
+        if stated and link.bandwidth.source == OVERRIDE:  # type: ignore[union-attr]
+            count = cluster.nics * link.count
+            total = link.bandwidth.value * count  # type: ignore[union-attr]
+            label = f"node_network_bandwidth over {count} links"
+            yield from implausible(label, total, LINKS["network"].times(count))
+        else:
+            yield from lint_link(link, cluster.name)
+    if cluster.torus is not None:
+        yield from lint_link(torus_link(cluster.torus), cluster.name)
+    if cluster.fabric is not None:
+        yield from lint_fabric(cluster.fabric, cluster.name)
+    yield from lint_chip(cluster.accelerator.figures, cluster.accelerator.name)
+    yield from _slots(cluster)
+    if cluster.parts["chip"] > MOST_CHIPS and not cluster.virtual_devices:
+        yield (
+            f"{cluster.name}: {cluster.parts['chip']} chips in one node; [parts] describes one "
+            f"host, of at most {MOST_CHIPS} chips so far; --nodes says how many hosts"
+        )
+
+
+def lint_link(link: LinkSpec, where: str) -> Iterator[str]:
+    """Warnings about the bandwidth and the latency of one kind of link."""
+    label = f"{where}: {link.kind} {' - '.join(link.parts)}"
+    if link.bandwidth is not None:
+        known = LINKS[link.kind]
+        yield from implausible(f"{label}: bandwidth", link.bandwidth.value, known, link.count)
+    if link.latency is not None:
+        yield from implausible(f"{label}: latency", link.latency.value, LATENCY)
+
+
+def lint_fabric(fabric: Fabric, where: str) -> Iterator[str]:
+    """A warning about the latency of its hops."""
+    if fabric.hop_latency is not None:
+        yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, LATENCY)
+
+
+def lint_chip(figures: Mapping[str, SourcedValue], where: str) -> Iterator[str]:
+    """Warnings about memory, clock and peak rates of an accelerator."""
+    for name, figure in figures.items():
+        known = PEAK if name.startswith("peak_") else CHIP.get(name)
+        if known is not None:
+            yield from implausible(f"{where}: {name}", figure.value, known)
+
+
+def implausible(label: str, value: float, known: Range, count: int = 1) -> Iterator[str]:
+    """A warning if `value`, one of `count` links side by side, lies outside the range."""
+    if known.low <= value <= known.high:
+        return
+    meant = [(f"all {count} links together", 1 / count)] if count > 1 else []
+    for name, factor in (*meant, *MISTAKES[known.unit]):
+        if known.low <= value * factor <= known.high:
+            written = EXPONENTS.get(factor)
+            better = f"{value:g}{written}" if written else f"{value * factor:g}"
+            looks = f"looks like {name}; write {better}"
+            break
+    else:
+        looks = "is no such figure"
+    per_link = " per link" if known in LINKS.values() else ""
+    low, high = _text(known.low, known.unit), _text(known.high, known.unit)
+    yield (
+        f"{label}: {_text(value, known.unit)}{per_link} {looks}; "
+        f"plausible is {low} to {high} ({known.source})"
+    )
+
+
+def graph_problems(cluster: Cluster) -> Iterator[str]:
+    """Errors that only the whole cluster shows, such as parts that no links reach."""
+    lost = unreached(cluster)
+    if lost:
+        shown = ", ".join(lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
+        kind = lost[0].split("/")[-1].rstrip("0123456789")
+        yield (
+            f"{len(lost)} parts cannot be reached from node0/chip0: {shown}; add [[links]] with "
+            f'parts = ["{kind}", ...], or leave {kind} out of [parts]'
+        )
+    fabric = cluster.fabric
+    if fabric is not None and network_link(cluster) is None:
+        yield 'a fabric needs [[links]] with parts = ["nic", "leaf"]: how NICs reach it'
+    if fabric is not None and fabric.spine_nodes is not None and fabric.hop_latency is None:
+        yield "a fabric with spines needs hop_latency: seconds from switch to switch"
+
+
+def lint_domains(cluster: Cluster, host: Cluster) -> Iterator[str]:
+    """A warning where nodes are spread over more NVLink domains than would hold them.
+
+    Args:
+        cluster: as the run has it.
+        host: one node of it, as the file has it.
+    """
+    largest, nodes, split = host.domain_nodes, cluster.nodes, cluster.domain_nodes
+    if cluster.torus is not None or split != domain_split(nodes, largest):
+        return  # slices have shapes; or --override says how many
+    fewest = -(-nodes // largest)
+    if nodes // split > fewest:
+        yield (
+            f"{nodes} nodes of {cluster.name} do not split into {fewest} equal NVLink domains of "
+            f"at most {largest}: priced as {nodes // split} of {split}; "
+            f"{fewest * largest} nodes would"
+        )
+
+
+def _slots(cluster: Cluster) -> Iterator[str]:
+    """NICs that are faster than their slot, and PCIe links that are faster than their GPU's."""
+    network = network_link(cluster)
+    for link in cluster.links:
+        if link.kind != "pcie" or link.total_bandwidth is None:
+            continue
+        slot, label = link.total_bandwidth, f"{cluster.name}: pcie {' - '.join(link.parts)}"
+        if "nic" in link.parts and network is not None and not _explained(link, network):
+            port = network.total_bandwidth or 0.0
+            if port > ROUNDING * slot:
+                yield (
+                    f"{cluster.name}: a NIC sends {format_rate(port)} but its slot, {label}, takes "
+                    f"{format_rate(slot)}; {port:g} bits/s are {format_rate(port / 8)}"
+                )
+        specified = _pcie_of(cluster.accelerator) if "chip" in link.parts else None
+        if specified is not None and slot > ROUNDING * specified:
+            yield (
+                f"{label}: {format_rate(slot)}, but {cluster.accelerator.name} has 16 lanes of "
+                f"{format_rate(specified)} in one direction; does the figure add both directions?"
+            )
+
+
+def _pcie_of(chip: Accelerator) -> float | None:
+    """bytes/s, one direction, of the PCIe that an NVIDIA GPU is specified for; None: not known."""
+    ports = PORTS.get(chip.compute_capability or 0.0) if chip.vendor == "NVIDIA" else None
+    return None if ports is None else PCIE_X16[ports.pcie_generation]
+
+
+def _explained(slot: LinkSpec, network: LinkSpec) -> bool:
+    """Whether a NIC may be faster than its slot: by a note, or an override of the network alone."""
+    assert slot.bandwidth is not None
+    return bool(slot.bandwidth.note) or (
+        network.bandwidth is not None and network.bandwidth.source == OVERRIDE
+    )
+
+
+def _text(value: float, unit: Unit) -> str:
+    if unit == "s":
+        return f"{value:g} s" if value >= 1 or not value else format_time(value)
+    if unit == "B":
+        return format_size(value) if value >= 1e6 else f"{value:g} bytes"
+    plain = {"B/s": "bytes/s"}.get(unit, unit)
+    return format_rate(value, unit) if value >= 1e6 else f"{value:g} {plain}"

@@ -1,0 +1,107 @@
+"""Figures in another unit, slots slower than their NICs, racks that do not split."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes import catalog
+from scaling.meshes.catalog.lint import CHIP, LATENCY, LINKS, PEAK, implausible
+from scaling.meshes.cluster import LINK_KINDS
+
+
+def found(name, nodes=1, **overrides):
+    return catalog.warnings_of(name, catalog.load(name, nodes, overrides))
+
+
+@pytest.mark.parametrize("name", catalog.names())
+def test_the_catalogue_itself_has_no_warnings(name):
+    assert found(name) == []
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ({"node_network_bandwidth": 400}, "400 bytes/s looks like GB/s; write 400e9"),
+        ({"node_network_bandwidth": 100}, "100 bytes/s looks like GB/s; write 100e9"),
+        ({"node_network_bandwidth": 3.2e12}, "looks like bits; write 4e+11"),
+        ({"memory": 80}, "h100-sxm: memory: 80 bytes looks like GB; write 80e9"),
+        ({"memory_bandwidth": 3350}, "3350 bytes/s looks like GB/s; write 3350e9"),
+        ({"memory_bandwidth": 5e20}, "twelve times GB300's"),
+    ],
+)
+def test_an_override_in_another_unit_is_named(override, words):
+    warnings = found("dgx-h100", 2, **override)
+    assert len(warnings) == len(override) + ("memory" in override)  # its usable part as well
+    assert words in warnings[0]
+
+
+@pytest.mark.parametrize(
+    "override", [{"node_network_bandwidth": 100e9}, {"memory": 40e9}, {"memory_bandwidth": 2e12}]
+)
+def test_an_override_that_can_be_right_is_taken(override):
+    assert found("dgx-h100", 2, **override) == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "priced"), [(18, ""), (36, ""), (32, ""), (19, "19 of 1"), (37, "37 of 1")]
+)
+def test_nodes_that_make_no_equal_domains_are_named(nodes, priced):
+    warnings = found("gb200-nvl72", nodes)
+    assert bool(warnings) == bool(priced)
+    assert all(f"priced as {priced}" in words for words in warnings)
+
+
+def test_a_domain_that_was_asked_for_has_no_warning():
+    assert found("gb200-nvl72", 36, nvlink_domain_nodes=9) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "count", "says"),
+    [
+        ("network", 400e9, 1, "bits; write 5e+10; plausible is 12.5 MB/s to 100 GB/s"),
+        ("network", 400, 1, "400 bytes/s per link looks like Gb/s; write 5e+10"),
+        ("nvlink", 450e9, 18, "all 18 links together; write 2.5e+10; plausible is 14 GB/s"),
+        ("nvlink", 3.125e9, 18, "bits taken for bytes once too often; write 2.5e+10"),
+        ("pcie", 63, 1, "63 bytes/s per link looks like GB/s; write 63e9; plausible is 900 MB/s"),
+        ("pcie", 31.5e12, 1, "1000 times too much; write 3.15e+10"),
+        ("xgmi", 512e9, 1, "bits; write 6.4e+10; plausible is 23 GB/s to 128 GB/s (MI50"),
+        ("memory", 1e30, 1, "is no such figure"),
+    ],
+)
+def test_an_implausible_bandwidth_says_what_it_looks_like_and_what_is_plausible(
+    kind, value, count, says
+):
+    (warning,) = implausible("mine", value, LINKS[kind], count)
+    assert warning.startswith("mine: ") and says in warning
+
+
+@given(st.sampled_from(sorted(LINKS)), st.floats(0, 1), st.integers(1, 18))
+def test_a_plausible_bandwidth_in_gigabytes_or_bits_is_never_silent(kind, where, count):
+    """The right figure passes; the same one in GB/s always, in bits where no link is that fast."""
+    known = LINKS[kind]
+    right = known.low * (known.high / known.low) ** where
+    assert known.low * 0.999 <= right <= known.high * 1.001
+    right = min(max(right, known.low), known.high)
+    assert not list(implausible("mine", right, known, count))
+    assert list(implausible("mine", right / 1e9, known, count))
+    assert bool(list(implausible("mine", 8 * right, known, count))) == (8 * right > known.high)
+
+
+@given(
+    st.sampled_from([*LINKS.values(), *CHIP.values(), PEAK, LATENCY]),
+    st.floats(1e-20, 1e40),
+    st.integers(1, 18),
+)
+def test_what_a_warning_tells_to_write_is_plausible(known, value, count):
+    """Never a fix that is outside the range itself."""
+    for warning in implausible("mine", value, known, count):
+        better = re.search(r"write (\S+);", warning)
+        assert better is None or known.low * 0.99 <= float(better[1]) <= known.high * 1.01
+
+
+def test_every_kind_of_link_has_a_plausible_range_with_its_source():
+    assert set(LINKS) == set(LINK_KINDS)
+    every = [*LINKS.values(), *CHIP.values(), PEAK, LATENCY]
+    assert all(r.low < r.high and len(r.source) > 20 for r in every)
