@@ -28,7 +28,7 @@ def parse_overrides(items: Iterable[str]) -> dict[str, float]:
         try:
             overrides[key] = parse_quantity(value, UNITS[key])
         except InputError as error:
-            raise InputError(f"--override {key}: {error}") from None
+            raise InputError(f"--override {item}: {error}") from None
     return overrides
 
 

@@ -75,7 +75,7 @@ def test_overrides_on_the_command_line():
     assert catalog.parse_overrides(texts) == expected
     bits = catalog.parse_overrides(["node_network_bandwidth=100Gb/s", "memory_bandwidth=2TB/s"])
     assert bits == {"node_network_bandwidth": 12.5e9, "memory_bandwidth": 2e12}
-    with pytest.raises(InputError, match="--override memory: .*unknown unit 'GB/s'"):
+    with pytest.raises(InputError, match="--override memory=40GB/s: .*unknown unit 'GB/s'"):
         catalog.parse_overrides(["memory=40GB/s"])
     with pytest.raises(InputError, match="did you mean 'memory'"):
         catalog.parse_overrides(["memroy=40GB"])

@@ -137,7 +137,7 @@ def test_an_override_in_another_unit_is_warned_of_on_standard_error(capsys):
     override = ("--nodes", "2", "--override", "node_network_bandwidth=400", "--json")
     code, out, err = run(capsys, *COMMON, *override)
     assert code == 0 and json.loads(out)["ranks"] == 16
-    assert err.startswith("warning: ") and "looks like GB/s; write 50e9" in err
+    assert err.startswith("warning: ") and "looks like GB/s; write 400e9" in err
 
 
 def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
