@@ -34,8 +34,9 @@ def check_settings(train: Train) -> None:
     """Raise InputError for training settings that mean nothing."""
     for name in ("steps", "keep_checkpoints", "eval_batches"):
         check_range(f"train.{name}", getattr(train, name), 1)
-    for name in ("warmup_steps", "checkpoint_every", "eval_every", "clip_norm", "weight_decay"):
+    for name in ("warmup_steps", "eval_every", "clip_norm", "weight_decay"):
         check_range(f"train.{name}", getattr(train, name), 0)
+    check_range("train.checkpoint_every", train.checkpoint_every or 0, 0)
     check_range("train.seed", train.seed, 0, LARGEST_SEED)
     if not 0 < train.learning_rate < math.inf:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")

@@ -9,10 +9,11 @@ recording before it is written, because that takes its time.
 
 import math
 import os
+import statistics
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,17 @@ import numpy as np
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
+from scaling.train.checkpoint.schedule import CheckpointSchedule
 from scaling.train.data.batches import TrainingBatches, held_out_batches, training_batches
 from scaling.train.launch.lost_peer import abort_on_lost_peer
-from scaling.train.launch.stopping import StopSignal, Vote, stop_on_nan
+from scaling.train.launch.stopping import StopSignal, stop_on_nan
+from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
 from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
 from scaling.train.monitor.measured import MEASURED, peak_memory, save_measured
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import Profile
 from scaling.train.monitor.progress import ProgressLine
-from scaling.train.monitor.stragglers import EVERY, Hosts, host_words
 from scaling.train.prepare import Plan, Programs, place_tokens
 from scaling.train.run_folder import Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
@@ -59,7 +61,6 @@ class InFlight:
     batch: tuple[np.ndarray, np.ndarray]
     waited: float  # s, for the batch
     dispatched: float  # seconds on the monotonic clock
-    vote: jax.Array | None  # whether any process was told to stop
 
     def is_ready(self) -> bool:
         """Whether the step has finished, so that reading its metrics does not wait."""
@@ -86,55 +87,50 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
         stack.callback(batches.close)
-        state, said = start(plan, options, programs, checkpoints, batches)
-        first, goes_on = jax.process_index() == 0, int(state.step) < run.train.steps
-        if first and goes_on:  # else everything stays as it is
+        state, notes = start(plan, options, programs, checkpoints, batches)
+        step, first = int(state.step), jax.process_index() == 0
+        unfinished = step < run.train.steps
+        if first and unfinished:  # else everything stays as it is
             save_run(run, folder / "run.json")
             (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
-        clock = started_clock(options, int(state.step))
+        clock = started_clock(options, step)
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
-        if goes_on:
+        if unfinished:
             save_environment(own_folder(folder), plan.mesh)
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
-        line = stack.enter_context(
-            ProgressLine(run.train.steps, int(state.step), stream, options.predicted)
-        )
-        for text in said:
+        line = stack.enter_context(ProgressLine(run.train.steps, step, stream, options.predicted))
+        for text in notes:
             line.note(text)
         profile = stack.enter_context(Profile(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
-        loop = _Loop(plan, programs, checkpoints, batches, log, line, profile, folder, stop, clock)
+        schedule = CheckpointSchedule(run.train.checkpoint_every, step)
+        loop = _Loop(
+            plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop, clock
+        )
         return loop.run(state)
 
 
+@dataclass
 class _Loop:
     """The loop's collaborators and what it has seen so far."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        programs: Programs,
-        checkpoints: Checkpoints,
-        batches: TrainingBatches,
-        log: MetricsLog,
-        line: ProgressLine,
-        profile: Profile,
-        folder: Path,
-        stop: StopSignal,
-        clock: Clock,
-    ):
-        self.plan, self.programs, self.checkpoints = plan, programs, checkpoints
-        self.batches, self.log, self.line = batches, log, line
-        self.profile, self.folder, self.stop, self.clock = profile, folder, stop, clock
-        several = jax.process_count() > 1
-        self.vote = Vote(plan.mesh) if several else None
-        self.hosts = Hosts() if several else None
-        self.agreed = False  # that all processes stop; needed only where there are several
-        self.saved = -1  # step of the last save; the folder may not show it to every process yet
-        self.ready = 0.0  # when the last step that was read had finished
-        self.step_times: dict[int, float] = {}  # by number
-        self.loss = math.nan
+    plan: Plan
+    programs: Programs
+    folder: Path
+    checkpoints: Checkpoints
+    schedule: CheckpointSchedule
+    batches: TrainingBatches
+    log: MetricsLog
+    line: ProgressLine
+    profile: Profile
+    stop: StopSignal
+    clock: Clock
+    saved: int = -1  # step of the last save; the folder may not show it to every process yet
+    ready: float = 0.0  # when the last step that was read had finished
+    step_times: dict[int, float] = field(default_factory=dict)  # s, by number
+    data_waits: list[float] = field(default_factory=list)  # s, since they were gathered last
+    loss: float = math.nan
 
     def run(self, state: TrainState) -> RunResult:
         """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
@@ -142,9 +138,9 @@ class _Loop:
         done = first = int(state.step)
         ahead: InFlight | None = None
         self.clock.start()
-        while done < train.steps and not self._stopping():
+        stopped_by = self.stop.before_step(done + 1)
+        while done < train.steps and not stopped_by:
             done += 1
-            last = done == train.steps
             if ahead is not None and (
                 ahead.is_ready()  # where dispatching itself waits, as on CPU
                 or self.profile.begins(done)  # else its time would include the beginning
@@ -154,49 +150,57 @@ class _Loop:
             state, this = self._dispatch(state, done)
             if ahead is not None:
                 self._read(ahead)
-            ahead = this
-            recorded, look = self.profile.ends(done), self.hosts and done % EVERY == 0
-            if last or recorded or look or _due(done, train.checkpoint_every, train.eval_every):
-                self._read(this)
-                ahead = None
-            self.profile.after(done, this.metrics)  # writes, while no step is in flight
-            if self.hosts and (last or look):
-                self._look(self.hosts, done)
-            if _due(done, train.eval_every) or (last and train.eval_every):
-                self._evaluate(state, done)
-            if _due(done, train.checkpoint_every) and not last:
-                self._save(state, done)
+            ahead = self._after(state, this, last=done == train.steps)
+            stopped_by = self.stop.before_step(done + 1)
         if ahead is not None:
             self._read(ahead)
+        self._finish(state, first, done)
+        return RunResult(done, done - first, self.loss, stopped_by if done < train.steps else "")
+
+    def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
+        """What some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
+
+        Returns:
+            The step if it is still in flight.
+        """
+        step, eval_every = this.step, self.plan.run.train.eval_every
+        evaluate = bool(eval_every) and (last or step % eval_every == 0)
+        save = self.schedule.is_due(step) and not last
+        gather = jax.process_count() > 1 and (last or step % EVERY == 0)
+        read = last or evaluate or save or gather or self.profile.ends(step)
+        if read:
+            self._read(this)
+        self.profile.after(step, this.metrics)  # writes, while no step is in flight
+        if gather:
+            self._gather_data_wait(step)
+        if evaluate:
+            self._evaluate(state, step)
+        if save:
+            self._save(state, step)
+        return None if read else this
+
+    def _finish(self, state: TrainState, first: int, done: int) -> None:
+        """Save the last step unless it is saved; write `measured.json`."""
         with self.clock.pause("checkpoints"):
             self.checkpoints.wait()
-        if done > first:
-            if self.saved != done:
-                self._save(state, done)
-                with self.clock.pause("checkpoints"):
-                    self.checkpoints.wait()
-            steps, times = self.profile.recorded, self.step_times
-            save_measured(self.folder, self.plan, self.programs, times, steps, self.clock)
-        return RunResult(
-            done, done - first, self.loss, self._stopping() if done < train.steps else ""
-        )
-
-    def _stopping(self) -> str:
-        """The signal that ends the run; "" to go on."""
-        if self.vote is None:
-            return self.stop.received or ""
-        return (self.stop.received or "a signal to another process") if self.agreed else ""
+        if done == first:
+            return
+        if self.saved != done:
+            self._save(state, done)
+            with self.clock.pause("checkpoints"):
+                self.checkpoints.wait()
+        steps, times = self.profile.recorded, self.step_times
+        save_measured(self.folder, self.plan, self.programs, times, steps, self.clock)
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
-        asked = time.perf_counter()
+        started = time.perf_counter()
         batch = next(self.batches)
-        waited = time.perf_counter() - asked
+        waited = time.perf_counter() - started
         tokens = place_tokens(self.programs, batch)
         self.profile.before(step, state.step)
-        started = time.perf_counter()
+        dispatched = time.perf_counter()
         state, metrics = self.programs.step(state, tokens)
-        vote = self.vote.cast(self.stop.received is not None) if self.vote else None
-        return state, InFlight(step, metrics, batch, waited, started, vote)
+        return state, InFlight(step, metrics, batch, waited, dispatched)
 
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
@@ -210,8 +214,7 @@ class _Loop:
         tokens = self.plan.run.batch.tokens
         rate = tokens / step_time
         self.clock.step(step_time, this.waited)
-        if self.hosts:
-            self.hosts.step(step_time, this.waited)
+        self.data_waits.append(this.waited)
         self.log.write(
             this.step,
             loss=values["loss"],
@@ -230,7 +233,6 @@ class _Loop:
             **arrays,
         )
         self.line.update(this.step, values["loss"], rate, step_time)
-        self.agreed = this.vote is not None and bool(this.vote)
         if not all(map(math.isfinite, values.values())):
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
@@ -240,19 +242,14 @@ class _Loop:
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 
-    def _look(self, hosts: Hosts, step: int) -> None:
-        """Which host takes the longest for its own work."""
-        look = hosts.look()
-        self.log.write(
-            step,
-            hosts_compute_time=list(look.compute),
-            hosts_data_time=list(look.data),
-            slowest_host=hosts.names[look.slowest],
-            slowest_process=look.slowest,
-            slowdown=look.slowdown,
-        )
-        if said := host_words(look, hosts.names):
-            self.line.note(f"step {step}: {said}")
+    def _gather_data_wait(self, step: int) -> None:
+        """Log how long each host waits for its data."""
+        recent = list(self.step_times.values())[-len(self.data_waits) :]
+        waits = gathered_data_wait(self.data_waits)
+        self.data_waits.clear()
+        self.log.write(step, hosts_data_time=waits)
+        if message := slow_data_message(waits, statistics.fmean(recent)):
+            self.line.note(f"step {step}: {message}")
 
     def _held_out_loss(self, state: TrainState) -> float:
         run, evaluate = self.plan.run, self.programs.evaluate
@@ -267,7 +264,3 @@ class _Loop:
         place, run = self.batches.get_state(), run_dict(self.plan.run)
         with self.clock.pause("checkpoints"):
             self.checkpoints.save(step, to_dict(state), place, run)
-
-
-def _due(step: int, *intervals: int) -> bool:
-    return any(every and step % every == 0 for every in intervals)

@@ -1,19 +1,19 @@
-"""What all processes of a job must take for the same, asked at the same point of each."""
+"""Values that the processes of a job agree on; all of them call these at the same points."""
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 
-def broadcast_from_first(verdict: bool) -> bool:
-    """What process 0 finds; the others may see an older state of a shared folder."""
+def broadcast_from_first(value: int) -> int:
+    """The number or truth value of process 0."""
     if jax.process_count() == 1:
-        return verdict
-    return bool(multihost_utils.broadcast_one_to_all(np.array(verdict)))
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.array(value)))
 
 
 def all_processes(verdict: bool) -> bool:
-    """Whether every process finds so."""
+    """Whether the verdict of every process is true."""
     if jax.process_count() == 1:
         return verdict
     return bool(multihost_utils.process_allgather(np.array(verdict)).all())

@@ -45,6 +45,7 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", True)  # see launch.stopping
     try:
         if found == "explicit":
             address, count, index = (_explicit(env)[name] for name in EXPLICIT)

@@ -1,15 +1,14 @@
 """When a run stops early: signals, agreed among all processes, and numbers that are not finite."""
 
+import os
 import signal
 import threading
 from pathlib import Path
 from types import FrameType
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.experimental import multihost_utils
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
@@ -20,18 +19,33 @@ class NotFinite(RuntimeError):
 
 
 class StopSignal:
-    """Turns SIGTERM and SIGINT into a flag, so that the step in flight ends and is saved.
+    """SIGTERM and SIGINT end a run before its next step, so that the last one can be saved.
 
+    In a job of several processes jax's preemption service catches SIGTERM on any of them and lets
+    all stop before the same step; SIGINT becomes SIGTERM. In a single process both set a flag.
     Outside the main thread Python delivers no signals, and this does nothing.
     """
 
     def __init__(self) -> None:
         self.received: str | None = None
+        self._several = jax.process_count() > 1
         self._before: dict[int, object] = {}
+
+    def before_step(self, step: int) -> str:
+        """Name of the signal that ends the run before `step`; "" to go on.
+
+        Every process calls it before each step.
+        """
+        if not self._several:
+            return self.received or ""
+        if multihost_utils.reached_preemption_sync_point(step):
+            return self.received or signal.SIGTERM.name
+        return ""
 
     def __enter__(self) -> "StopSignal":
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
+            handled = (signal.SIGINT,) if self._several else (signal.SIGTERM, signal.SIGINT)
+            for number in handled:
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
@@ -43,24 +57,8 @@ class StopSignal:
         if self.received and number == signal.SIGINT:  # a person's second Ctrl-C means: now
             raise KeyboardInterrupt
         self.received = self.received or signal.Signals(number).name
-
-
-class Vote:
-    """Lets all processes stop after the same step, whichever of them was told to.
-
-    A vote is the maximum over one flag per device. It is dispatched with a step and read with that
-    step's metrics, so that the host never waits for it.
-    """
-
-    def __init__(self, mesh: Mesh):
-        self._sharding = jax.NamedSharding(mesh, P(mesh.axis_names))
-        self._any = jax.jit(jnp.max)
-
-    def cast(self, stop: bool) -> jax.Array:
-        """The agreed flag, int32 scalar; every process calls this at the same step."""
-        shape = (self._sharding.mesh.size,)
-        mine = np.full(shape, stop, np.int32)
-        return self._any(jax.make_array_from_callback(shape, self._sharding, mine.__getitem__))
+        if self._several:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def stop_on_nan(

@@ -518,9 +518,7 @@ SLOW_DATA = """
 import json, os, time
 from scaling.run import read_run
 from scaling.train.data.batches import TrainingBatches
-from scaling.train.monitor.stragglers import Hosts
 
-Hosts._time = lambda hosts: 1e-3  # equal devices, however busy this machine is
 draw = TrainingBatches.__next__
 
 def slowly(batches):
@@ -535,12 +533,31 @@ def run():
 
 
 @pytest.mark.slow
-def test_the_host_whose_data_are_slow_is_named(toy, tmp_path):
+def test_the_process_whose_data_are_slow_is_named(toy, tmp_path):
     """The time of a step is the same on both: each waits for the other."""
     file = tmp_path / "slow.py"
     file.write_text(SLOW_DATA.format(text=json.dumps(run_dict(toy(mesh={"fsdp": 4})))))
     outputs = end_all(start_two(f"{file}:run", tmp_path / "run", tmp_path / "cache"))
-    (look,) = (line for line in read_metrics(tmp_path / "run") if "slowest_host" in line)
-    assert look["slowest_process"] == 1 and look["slowest_host"] == socket.gethostname()
-    assert look["hosts_data_time"][1] > 0.5 > look["hosts_data_time"][0]
-    assert "slow host: process 1 on " in outputs[0][1] and "slow host" not in outputs[1][1]
+    (line,) = (line for line in read_metrics(tmp_path / "run") if "hosts_data_time" in line)
+    assert line["hosts_data_time"][1] > 0.5 > line["hosts_data_time"][0]
+    assert "slow data: process 1 waits " in outputs[0][1] and "slow data" not in outputs[1][1]
+
+
+@pytest.mark.slow
+def test_processes_save_by_time_after_the_same_steps(toy, tmp_path):
+    file = tmp_path / "often.py"
+    text = json.dumps(run_dict(toy(mesh={"fsdp": 4}, steps=60, checkpoint_every=None)))
+    file.write_text(
+        "import json\n"
+        "from scaling.run import read_run\n"
+        "from scaling.train.checkpoint import schedule\n"
+        "schedule.INTERVAL = 0.5\n"
+        f"def run():\n    return read_run(json.loads({text!r}))\n"
+    )
+    outputs = end_all(start_two(f"{file}:run", tmp_path / "run", tmp_path / "cache"))
+    assert "trained to step 60" in outputs[0][0], outputs
+    paused = [
+        line["step"] for line in read_metrics(tmp_path / "run") if line.get("checkpoint_time")
+    ]
+    assert paused  # saved before the end
+    assert (tmp_path / "run" / "checkpoints" / "step_00000060" / "checksums_1.json").exists()

@@ -1,4 +1,4 @@
-"""Who cannot go on alone says why and leaves at once; who is slow is named."""
+"""A process that cannot go on alone says why and ends at once."""
 
 import os
 import socket
@@ -8,8 +8,6 @@ import threading
 
 import jax
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.train.launch import supervisor as restarts
@@ -17,8 +15,6 @@ from scaling.train.launch.distributed import process_name
 from scaling.train.launch.lost_peer import abort_on_lost_peer, is_lost_peer
 from scaling.train.launch.stopping import NotFinite
 from scaling.train.launch.supervisor import lost_peer_message, run_with_restarts
-from scaling.train.monitor import stragglers as hosts
-from scaling.train.monitor.stragglers import SLOW, Look, host_words
 
 JOB = {
     "JAX_COORDINATOR_ADDRESS": "localhost:1",
@@ -217,61 +213,3 @@ def test_a_restart_waits_until_the_old_coordinator_is_gone(child, tmp_path):
 )
 def test_a_process_knows_its_name_whatever_started_it(env, name):
     assert process_name(env) == f"{name} ({socket.gethostname()})"
-
-
-# The slow host
-
-SECONDS = st.floats(1e-4, 1e3)
-LOOKS = st.integers(2, 6).flatmap(
-    lambda n: st.builds(
-        lambda compute, data, step: Look(tuple(compute), tuple(data), step),
-        st.lists(SECONDS, min_size=n, max_size=n),
-        st.lists(st.floats(0, 1), min_size=n, max_size=n),
-        SECONDS,
-    )
-)
-
-
-@given(LOOKS)
-def test_the_slowest_is_never_faster_than_the_others(look):
-    assert look.slowdown >= 1
-    assert look.own[look.slowest] == max(look.own)
-
-
-@given(LOOKS, st.randoms())
-def test_the_order_of_the_hosts_does_not_matter(look, random):
-    order = list(range(len(look.own)))
-    random.shuffle(order)
-    pick = lambda values: tuple(values[i] for i in order)
-    other = Look(pick(look.compute), pick(look.data), look.step_time)
-    assert other.slowdown == pytest.approx(look.slowdown)
-
-
-@given(SECONDS, st.integers(2, 9))
-def test_equal_hosts_are_not_called_slow(seconds, count):
-    look = Look((seconds,) * count, (0.0,) * count, seconds)
-    assert look.slowdown == 1 and host_words(look, ["node"] * count) is None
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        Look((1e-3, 2e-3, 1e-3), (0.0, 0.0, 0.0), 0.5),  # its chip
-        Look((1e-3, 1e-3, 1e-3), (0.0, 0.4, 0.0), 0.5),  # its data
-    ],
-)
-def test_a_host_with_slow_devices_or_slow_data_is_named(look):
-    said = host_words(look, ["node0", "node1", "node2"])
-    assert "process 1 on node1" in said and f"{look.slowdown:.2f} times" in said
-    assert look.slowdown >= SLOW
-
-
-def test_one_process_looks_at_itself():
-    """Gathering is jax's; what is timed and told is ours."""
-    found = hosts.Hosts()
-    found.step(0.5, 0.1)
-    found.step(1.5, 0.3)
-    look = found.look()
-    assert found.names == [socket.gethostname()[: hosts.NAME_BYTES]]
-    assert look.step_time == 1.0 and look.data == (pytest.approx(0.2),)
-    assert len(look.compute) == 1 and look.compute[0] > 0
