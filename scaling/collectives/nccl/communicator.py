@@ -12,7 +12,7 @@ import numpy as np
 from scaling.collectives.nccl import constants as c
 from scaling.collectives.nccl.channels import Channels, nvls_channels, ring_channels, tree_channels
 from scaling.collectives.nccl.constants import step_value
-from scaling.collectives.nccl.links import NodeLinks, far_nics, nic_speeds, node_links
+from scaling.collectives.nccl.links import NodeLinks, nic_speeds, nics_behind_cpu, node_links
 from scaling.meshes.cluster import Cluster
 
 VENDOR = "NVIDIA"
@@ -99,5 +99,5 @@ def _has_nvls(cluster: Cluster, links: NodeLinks) -> bool:
 
 def _has_ll128(cluster: Cluster, links: NodeLinks, nodes: int, capability: int) -> bool:
     """NVLink inside the node, no CPU in front of its NICs, and GPUs from Volta on."""
-    near = nodes == 1 or not far_nics(cluster, capability)
+    near = nodes == 1 or not nics_behind_cpu(cluster, capability)
     return capability >= c.VOLTA and links.kind != "pcie" and near

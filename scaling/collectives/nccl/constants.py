@@ -107,10 +107,12 @@ CORRECTIONS: Mapping[Protocol, tuple[float, ...]] = {
 # Compute capability x 10 -> a figure, from that capability on
 VOLTA, AMPERE, HOPPER, BLACKWELL = 70, 80, 90, 100
 GENERATIONS = ((0, 0), (AMPERE, 1), (HOPPER, 2), (BLACKWELL, 3))  # row of a cap
-NVLINK_SPEED = (  # GB/s of one link
-    *((60, 18.0), (VOLTA, 20.0), (86, 12.0), (87, 20.0)),
-    *((HOPPER, 20.6), (BLACKWELL, 40.1)),
+NVLINK_SHARE = (  # GB/s that NCCL counts for one link over its rated GB/s
+    *((60, 18 / 20), (VOLTA, 20 / 25), (86, 12 / 14.0625), (87, 20 / 25)),
+    *((HOPPER, 20.6 / 25), (BLACKWELL, 40.1 / 50)),
 )
+PCIE_SHARE = 12 / 15.75  # NCCL's 12 GB/s of 8 GT/s x 16 lanes x 128/130 (Gen3 x16), and so on
+INTEL_DETOUR = 6 / 5  # bytes through an Intel CPU, where GPUs exchange small packets
 SLOW: Speeds = (6, 3, 2.4, 1.2, 0.24, 0.12)
 SPEEDS_ONE_NODE: tuple[tuple[int, Speeds], ...] = (
     (0, (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3)),
@@ -126,6 +128,7 @@ MOST_CHANNELS = 32  # rings before they are doubled; channels of NVLS
 # GB/s between the sockets of a host. Intel: by the GT/s of its links (Broadwell, Skylake to Ice
 # Lake, Sapphire and Emerald Rapids, Granite Rapids); unknown CPUs count as local.
 SOCKETS = {"amd": 16.0, "arm": 6.0}
+BYTES_PER_TRANSFER = 2  # of a link between sockets
 INTEL_SOCKETS = ((0, 6.0), (10, 10.0), (16, 22.0), (20, 40.0))
 UNKNOWN_SOCKETS = 5000.0
 

@@ -5,25 +5,23 @@
     pcie     one ring in the order of the GPUs, limited by its most loaded link
     alone    one GPU of a node: no limit
 
-The speeds are NCCL's own (NVIDIA/nccl 2.30.7, src/graph/topo.h and topo.cc), the wiring is the
-cluster's. PCIe counts 12 GB/s for sixteen lanes of the third generation.
+The links are those of the levels of a cluster (`scaling.meshes.levels`); NCCL counts a share of
+their rated bandwidth (NVIDIA/nccl 2.30.7, src/graph/topo.h and topo.cc).
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from scaling.collectives.nccl import constants as c
 from scaling.collectives.nccl.constants import step_value
-from scaling.meshes.cluster import Cluster, LinkSpec, network_link
-from scaling.meshes.rings import Links, direct_links, ring_count
+from scaling.meshes.cluster import Cluster, network_link
+from scaling.meshes.levels import levels
+from scaling.meshes.rings import Links, ring_count
 
 GB = 1e9
-PCIE_SHARE = 12 / 15.75  # NCCL's 12 GB/s of 8 GT/s x 16 lanes x 128/130 (Gen3 x16), and so on
-INTEL_DETOUR = 6 / 5  # through an Intel CPU, traffic between GPUs comes in small packets
 EPSILON = 1e-6
-BYTES_PER_TRANSFER = 2  # of a link between sockets
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,11 @@ class NodeLinks:
     kind: Literal["switch", "pairs", "pcie", "alone"]
     gpus: tuple[int, ...]  # chips of the node
     bandwidth: float = 0.0  # GB/s: out of one GPU, of one link of a pair, of one ring on PCIe
-    links: Links = ()  # of pairs
+    links: Links = ()  # between pairs
 
     @property
     def total(self) -> float:
-        """GB/s out of one GPU: a search that reaches it has found the best."""
+        """GB/s out of one GPU: the search ends when the channels reach it."""
         if self.kind != "pairs":
             return self.bandwidth
         return self.bandwidth * max(sum(self.links[i][j] for j in self.gpus) for i in self.gpus)
@@ -55,112 +53,86 @@ class NodeLinks:
             return None
         if self.kind != "pairs":
             return int(self.bandwidth / speed + EPSILON)
-        if speed <= self.bandwidth:  # rings that share a link are those of its pair
+        if speed <= self.bandwidth:  # several rings may share one link
             return ring_count(self.links, self.gpus) * int(self.bandwidth / speed + EPSILON)
         joined = tuple(tuple(int(n * self.bandwidth / speed) for n in row) for row in self.links)
         return ring_count(joined, self.gpus)
 
 
 def node_links(cluster: Cluster, gpus: tuple[int, ...], capability: int) -> NodeLinks:
-    """The links that rings through `gpus` (chips of a node, or of an NVLink domain) would use."""
+    """The links of rings through `gpus` (chips of a node, or of an NVLink domain)."""
     if len(gpus) == 1:
         return NodeLinks("alone", gpus)
-    one = step_value(c.NVLINK_SPEED, capability)
-    switched = next((j for j in cluster.links if j.parts == ("chip", "nvswitch")), None)
-    if switched is not None:
-        return NodeLinks("switch", gpus, switched.count * one)
-    links = _pair_links(cluster)
-    if any(map(any, links)) and ring_count(links, gpus):
-        return NodeLinks("pairs", gpus, one, links)
-    return NodeLinks("pcie", gpus, ring_over_pcie(cluster, gpus))
+    first = levels(cluster)[0]
+    speed = step_value(c.NVLINK_SHARE, capability) * first.bandwidth / GB
+    if first.link == "nvlink" and not first.peers and not first.pair_links:
+        return NodeLinks("switch", gpus, speed)
+    if first.peers:  # links between every two
+        count = next(j.count for j in cluster.links if j.kind == "nvlink" and j.wiring == "all")
+        links = tuple(tuple(count * (i != j) for j in gpus) for i in gpus)
+        return NodeLinks("pairs", tuple(range(len(gpus))), speed / first.peers / count, links)
+    if first.pair_links and ring_count(first.pair_links, gpus):
+        return NodeLinks("pairs", gpus, speed, first.pair_links)
+    return NodeLinks("pcie", gpus, pcie_ring(cluster, gpus))
 
 
-def _pair_links(cluster: Cluster) -> Links:
-    """NVLinks between every two GPUs of a node that are joined without a switch."""
-    chips = range(cluster.parts["chip"])
-    found = [j for j in cluster.links if j.kind == "nvlink" and j.parts == ("chip", "chip")]
-    everywhere = sum(spec.count for spec in found if spec.wiring == "all")
-    listed = direct_links(cluster, ("nvlink",))
-    return tuple(tuple(listed[i][j] + everywhere * (i != j) for j in chips) for i in chips)
+def pcie_ring(cluster: Cluster, gpus: tuple[int, ...]) -> float:
+    """GB/s of a ring through `gpus` in their order: the least of all levels.
 
-
-def ring_over_pcie(cluster: Cluster, gpus: Sequence[int]) -> float:
-    """GB/s of a ring through `gpus` in their order; 0 where links of the node have no figures.
-
-    Without peer access, and between switches, a hop climbs to the CPU.
+    Without peer access, and between switches, a hop climbs to the CPU; through an Intel CPU it
+    takes INTEL_DETOUR times its bytes, unless it goes on to another socket.
     """
-    capacity: dict[tuple, float] = {}
-    load: dict[tuple, float] = defaultdict(float)
-    for source, target in zip(gpus, (*gpus[1:], *gpus[:1]), strict=True):
-        for link, weight in _hop(cluster, source, target):
-            load[link] += weight
-            capacity[link] = _capacity(cluster, link)
-    return min((capacity[link] / load[link] for link in load), default=0.0)
-
-
-def _hop(cluster: Cluster, source: int, target: int) -> list[tuple[tuple, float]]:
-    """Links that a hop crosses, and how much it takes of each per byte."""
-    switches = [_above(cluster, gpu, "pcie_switch") for gpu in (source, target)]
-    sockets = [_above(cluster, gpu, "socket") for gpu in (source, target)]
-    ends: list[tuple] = [("chip", source, "up"), ("chip", target, "down")]
-    if switches[0] == switches[1] is not None and cluster.peer_access:
-        return [(link, 1.0) for link in ends]
-    if switches[0] is not None:
-        ends += [("pcie_switch", switches[0], "up"), ("pcie_switch", switches[1], "down")]
-    if sockets[0] != sockets[1]:
-        return [(link, 1.0) for link in (*ends, ("socket", *sockets))]
-    detour = INTEL_DETOUR if cluster.cpu == "intel" else 1.0
-    return [(link, detour) for link in ends]
-
-
-def _above(cluster: Cluster, gpu: int, part: str) -> int | None:
-    """The switch or socket that a GPU hangs below; None: there is no such part."""
-    count = cluster.parts.get(part, 0)
-    return gpu * count // cluster.parts["chip"] if count else None
-
-
-def _capacity(cluster: Cluster, link: tuple) -> float:
-    """GB/s of one direction."""
-    if link[0] == "socket":
-        return socket_speed(cluster)
-    spec = next((j for j in cluster.links if j.kind == "pcie" and j.parts[0] == link[0]), None)
-    return pcie_speed(spec)
-
-
-def pcie_speed(spec: LinkSpec | None) -> float:
-    """GB/s that NCCL counts for a PCIe link; 0 without one."""
-    return PCIE_SHARE * (spec.total_bandwidth or 0.0) / GB if spec is not None else 0.0
+    source = np.array(gpus)
+    target = np.roll(source, -1)
+    pcie = {level.name: level for level in levels(cluster) if level.link == "pcie"}
+    leaves = {k: v.labels.unit[source] != v.labels.unit[target] for k, v in pcie.items()}
+    changes_socket = leaves.get("links between sockets", False)
+    climbs = leaves.get("PCIe of a switch", True)
+    detour = c.INTEL_DETOUR if cluster.cpu == "intel" else 1.0
+    weight = np.where(np.logical_and(climbs, np.logical_not(changes_socket)), detour, 1.0)
+    speeds = []
+    for name, level in pcie.items():
+        speed = c.PCIE_SHARE * level.bandwidth / GB
+        if name == "links between sockets":
+            speed = socket_speed(cluster)
+        ends = (level.labels.pool[end] for end in (source, target))
+        load = max(np.bincount(pool, leaves[name] * weight).max() for pool in ends)
+        speeds += [speed / load] if load else []
+    return float(min(speeds))
 
 
 def socket_speed(cluster: Cluster) -> float:
     """GB/s that NCCL counts between two sockets, by the make of the CPUs."""
     if cluster.cpu == "intel":
-        spec = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
-        rate = spec.bandwidth.value / GB / BYTES_PER_TRANSFER if spec and spec.bandwidth else 0.0
-        return step_value(c.INTEL_SOCKETS, int(rate + EPSILON))
+        links = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
+        rate = links.bandwidth.value / GB if links and links.bandwidth else 0.0
+        return step_value(c.INTEL_SOCKETS, int(rate / c.BYTES_PER_TRANSFER + EPSILON))
     return c.SOCKETS.get(cluster.cpu, c.UNKNOWN_SOCKETS)
 
 
 def nic_speeds(cluster: Cluster, gpus: int) -> tuple[float, ...]:
     """GB/s of each NIC close to `gpus` of a node; several of one GPU count as one.
 
-    Plugins of clouds join the NICs of a GPU, and so does NCCL those of one card.
+    Plugins of clouds join the NICs of a GPU, and NCCL joins those of one card.
     """
-    spec = network_link(cluster)
-    if spec is None or not cluster.nics:
+    ports = network_link(cluster)
+    if ports is None or not cluster.nics:
         return ()
     per_gpu = cluster.nics / cluster.devices_per_node
     count = max(1, round(min(1.0, per_gpu) * gpus))
-    speed = max(1.0, per_gpu) * (spec.total_bandwidth or 0.0) / GB
-    host = next((j for j in cluster.links if j.parts[0] == "chip" and j.kind == "pcie"), None)
-    own = next((j for j in cluster.links if j.parts[0] == "nic" and j.kind == "pcie"), None)
-    limits = [pcie_speed(host)] if host is not None else []
-    limits += [max(1.0, per_gpu) * pcie_speed(own)] if own is not None else []
-    return (min([speed, *limits]),) * count
+    speeds = [max(1.0, per_gpu) * (ports.total_bandwidth or 0.0) / GB]
+    for part, links in (("chip", 1.0), ("nic", max(1.0, per_gpu))):
+        pcie = next((j for j in cluster.links if j.parts[0] == part and j.kind == "pcie"), None)
+        if pcie is not None:
+            speeds.append(links * c.PCIE_SHARE * (pcie.total_bandwidth or 0.0) / GB)
+    return (min(speeds),) * count
 
 
-def far_nics(cluster: Cluster, capability: int) -> bool:
-    """Whether traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe."""
-    own = next((j for j in cluster.links if j.parts[0] == "nic" and j.parts[1] != "leaf"), None)
+def nics_behind_cpu(cluster: Cluster, capability: int) -> bool:
+    """Whether traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe.
+
+    From Hopper on, NCCL lets LL128 pass through a CPU that joins its GPU by NVLink-C2C.
+    """
+    nic = next((j for j in cluster.links if j.parts[0] == "nic" and j.parts[1] != "leaf"), None)
     coherent = any(j.kind == "c2c" for j in cluster.links) and capability >= c.HOPPER
-    return own is not None and own.parts[1] == "socket" and not coherent
+    return nic is not None and nic.parts[1] == "socket" and not coherent

@@ -14,7 +14,7 @@ from scaling.collectives.nccl.links import (
     NodeLinks,
     nic_speeds,
     node_links,
-    ring_over_pcie,
+    pcie_ring,
     socket_speed,
 )
 from scaling.meshes import catalog
@@ -121,8 +121,8 @@ def test_intel_sockets_by_the_rate_of_their_links(name, speed):
 
 def test_an_intel_cpu_costs_a_fifth_more_between_gpus_of_a_socket():
     cluster = catalog.load("rtx-pro-6000-4")  # PCIe Gen5 x16 each
-    assert ring_over_pcie(cluster, (0, 1)) == 48
-    assert ring_over_pcie(replace(cluster, cpu="intel"), (0, 1)) == 48 / 1.2
+    assert pcie_ring(cluster, (0, 1)) == 48
+    assert pcie_ring(replace(cluster, cpu="intel"), (0, 1)) == 48 / 1.2
 
 
 def test_a_ring_faster_than_one_link_of_a_pair_joins_several():
