@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from scaling.cli import main as scaling
 from scaling.cli.calibrate import calibrate_here
+from scaling.cli.main import main as scaling
 from scaling.meshes.errors import InputError
 from scaling.recipes import recipe
 from scaling.report.plots import plot_loss

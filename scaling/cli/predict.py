@@ -67,9 +67,11 @@ def predict_command(given: PredictArguments) -> int:
 
         print(page(prediction, _words(where, given), where.run))
     if given.explain:
+        from scaling.compare.audit import audit
         from scaling.report.explain import explanation
 
-        print("\n" + explanation(priced), file=sys.stderr if given.json else sys.stdout)
+        text = explanation(priced, audit(priced, where.run, where.shape))
+        print("\n" + text, file=sys.stderr if given.json else sys.stdout)
     return 0
 
 
@@ -136,7 +138,7 @@ def _json(line: str, where: str) -> Any:
 def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Prediction]:
     """Compile (or find) the program, price it, sum it up."""
     from scaling.cli.calibrate import calibrate_first
-    from scaling.compare.audit import audit
+    from scaling.compare.audit import audit, noticeable
     from scaling.simulate.step import price
 
     where = target(run, given.cluster, given.nodes, given.mesh, given.device_order, given.overrides)
@@ -150,7 +152,7 @@ def _predicted(run: Run, given: PredictArguments) -> tuple[Target, "Priced", Pre
         *cluster_doubts(where),
         *_without_effect(priced, where.cluster, profile, given.what_if),
     ]
-    doubts = [*asked, *doubts, *map(str, audit(priced, where.run, where.shape))]
+    doubts = [*asked, *doubts, *map(str, noticeable(audit(priced, where.run, where.shape), priced))]
     return where, priced, summarize(priced, where.run, given.causal_flops, doubts)
 
 

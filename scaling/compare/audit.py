@@ -42,6 +42,7 @@ from scaling.simulate.step import Priced, running_collectives, running_kernels
 
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
 PRODUCTS = "matrix products"
+NOTICED = 0.01  # share of the step time from which on a discrepancy is a warning
 
 Key = tuple[str, str]  # axes joined by +, kind
 
@@ -90,6 +91,12 @@ def audit(priced: Priced, run: Run, shape: MeshShape) -> list[Discrepancy]:
         *_products(priced, run, shape),
     ]
     return sorted(found, key=lambda surprise: -abs(surprise.seconds))
+
+
+def noticeable(discrepancies: Iterable[Discrepancy], priced: Priced) -> list[Discrepancy]:
+    """Those that change the step time by at least `NOTICED` of it; `--explain` prints the rest."""
+    least = NOTICED * float(np.max(priced.timeline.total))
+    return [d for d in discrepancies if abs(d.seconds) >= least]
 
 
 def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepancy]:

@@ -1,5 +1,5 @@
-"""Why a prediction is what it is: the dearest operations beside the compiler's own estimate, and
-what every figure rests on.
+"""Why a prediction is what it is: the longest operations beside the compiler's own estimate, the
+evidence of every figure, and what the compiled program moves otherwise than expected.
 
     operation            where               calls  a call   bound    rate         XLA's estimate
     matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s         1.41 ms
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from scaling.compare.audit import Discrepancy
 from scaling.meshes.units import format_rate
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, unattributed
@@ -21,9 +22,16 @@ from scaling.simulate.uncertainty import PricedShare, priced_shares
 MOST_LINES = 25
 
 
-def explanation(priced: Priced) -> str:
-    """The dearest operations, both estimates in all, and the evidence of the figures."""
-    parts = (_operations(priced), _agreement(priced), _origins(priced), _evidence(priced))
+def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> str:
+    """The longest operations, both estimates in all, the evidence, and all discrepancies.
+
+    Args:
+        priced: what is explained.
+        discrepancies: of its audit (`scaling.compare.audit`), those below 1 % of the step too.
+    """
+    parts = [_operations(priced), _agreement(priced), _origins(priced), _evidence(priced)]
+    if discrepancies:
+        parts.append("\n".join(["unlike the expected program", *(f"  {d}" for d in discrepancies)]))
     return "\n\n".join(parts)
 
 
@@ -95,7 +103,7 @@ def _seconds(some: Sequence[PricedShare]) -> float:
 
 def _words(some: Sequence[PricedShare], part: float) -> str:
     evidence = some[0].evidence
-    kinds = ", ".join(dict.fromkeys(share.step.kind for share in some))
+    kinds = ", ".join(dict.fromkeys(share.operation.kind for share in some))
     date = f" ({evidence.date})" if evidence.date else ""
     source = f"{some[0].grade}: {evidence.source}{date}{_error(evidence)}"
     return f"  {percent(part):>5}  {kinds}, {source}"

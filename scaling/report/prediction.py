@@ -1,10 +1,10 @@
-"""A prediction as a page of text: where the step goes, what is held, what binds, what to try.
+"""A prediction as a page of text: where the step goes, memory, bottleneck, what to try.
 
 llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datasheet figures
-step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2%, HFU 45.2%
+step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.report.advice import advice
+from scaling.report.advice import TryRun, advice
 from scaling.report.columns import columns
 from scaling.report.formatting import memory_words, percent, size_words, three_digits, time_words
 from scaling.run import Run
@@ -17,7 +17,7 @@ TIME_WORDS = {
     "bubble": "pipeline bubble",
     "host": "waiting for the host",
 }
-OWNERS = (
+MEMORY_PARTS = (
     "parameters",
     "gradients",
     "optimizer_state",
@@ -26,24 +26,32 @@ OWNERS = (
     "communication",
 )
 MOST_LINES = 12  # collectives that the table shows
+FULL = "full attention; --causal-flops halves its part"
+CAUSAL = "causal attention"
+ABOVE_HFU = (
+    "MFU is above HFU: model FLOPs count every attention score, the program skips masked ones"
+)
 
 
-def page(prediction: Prediction, where: str, run: Run | None = None) -> str:
-    """The whole page, of a prediction of one configuration.
+def page(
+    prediction: Prediction, where: str, run: Run | None = None, try_run: TryRun | None = None
+) -> str:
+    """The page of a prediction of one configuration.
 
     Args:
         prediction: what to show.
         where: mesh and cluster, in words.
         run: whose step it is, for the advice at the end.
+        try_run: prices a changed run; None: no advice (see `scaling.report.advice`).
     """
     parts = [
         _headline(prediction, where),
         _time(prediction),
-        _memory(prediction.memory),
+        _memory(prediction.memory, prediction.capacity_source),
         _collectives(prediction),
         f"bottleneck: {prediction.bottleneck}",
         *(f"warning: {text}" for text in prediction.warnings),
-        *(f"next: {text}" for text in advice(prediction, run)),
+        *(f"next: {text}" for text in advice(run, prediction, try_run)),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -53,11 +61,24 @@ def _headline(prediction: Prediction, where: str) -> str:
     figures = [f"step {time_words(prediction.step_time)} ({low} to {high})"]
     if prediction.tokens_per_second is not None:
         figures.append(f"{three_digits(prediction.tokens_per_second)} tokens/s")
-    for name, share in (("MFU", prediction.mfu), ("HFU", prediction.hfu)):
-        if share is not None:
-            figures.append(f"{name} {percent(share)}")
-    of = f"{prediction.source} program, {prediction.grade} figures"
-    return f"{prediction.name} on {where}, {of}\n" + ", ".join(figures)
+    if prediction.mfu is not None:
+        convention = CAUSAL if prediction.causal_flops else FULL
+        figures.append(f"MFU {percent(prediction.mfu)} ({convention})")
+    if prediction.hfu is not None:
+        figures.append(f"HFU {percent(prediction.hfu)}")
+    lines = [_title(prediction, where), ", ".join(figures)]
+    if prediction.mfu is not None and prediction.hfu is not None:
+        lines += [ABOVE_HFU] if prediction.mfu > prediction.hfu else []
+    return "\n".join(lines)
+
+
+def _title(prediction: Prediction, where: str) -> str:
+    memory = prediction.memory
+    source = f"{prediction.source} program, {prediction.grade} figures"
+    if memory.fits is False:
+        sizes = f"{memory_words(memory.peak)} of {memory_words(memory.capacity or 0.0)}"
+        return f"{prediction.name} on {where}: DOES NOT FIT, {sizes}; {source}"
+    return f"{prediction.name} on {where}, {source}"
 
 
 def _time(prediction: Prediction) -> str:
@@ -74,15 +95,18 @@ def _time(prediction: Prediction) -> str:
     return "\n".join(lines)
 
 
-def _memory(memory: MemoryParts) -> str:
-    held = [(name.replace("_", " "), getattr(memory, name)) for name in OWNERS]
-    rows = [(f"  {name}", memory_words(size)) for name, size in held if size > 0]
+def _memory(memory: MemoryParts, capacity_source: str) -> str:
+    parts = [(name.replace("_", " "), getattr(memory, name)) for name in MEMORY_PARTS]
+    rows = [(f"  {name}", memory_words(size)) for name, size in parts if size > 0]
     if memory.capacity is None:
         verdict = "on each device, capacity not known"
     else:
         state = "fits" if memory.fits else "DOES NOT FIT"
-        verdict = f"of {memory_words(memory.capacity)} usable: {state}"
-    return "\n".join([f"memory {memory_words(memory.peak)} {verdict}", *columns(rows)])
+        verdict = f"of {memory_words(memory.capacity)}: {state}"
+    lines = [f"memory {memory_words(memory.peak)} {verdict}", *columns(rows)]
+    if capacity_source:
+        lines.append(f"  (capacity: {capacity_source})")
+    return "\n".join(lines)
 
 
 def _collectives(prediction: Prediction) -> str:

@@ -27,7 +27,7 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
     """One sentence; of several configurations, about the largest figures of all."""
     if memory.fits is False:
         over = format_size(float(np.max(memory.peak)) - (memory.capacity or 0.0))
-        return f"memory: {over} more than one device has are needed at the peak"
+        return f"memory: the peak is {over} above the capacity of a device"
     found = time_shares(priced)
     most = max(found, key=lambda name: found[name])
     waiting = found["communication"]

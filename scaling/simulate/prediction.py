@@ -40,7 +40,7 @@ class MemoryParts:
     temporary: Number
     communication: Number
     pinned_host: Number
-    capacity: float | None  # what a framework can allocate; None: not known
+    capacity: float | None  # what a program can allocate; None: not known
     fits: bool | None
 
 
@@ -81,6 +81,8 @@ class Prediction:
     bottleneck: str
     grade: Grade
     warnings: tuple[str, ...]
+    capacity_source: str = ""  # how `memory.capacity` is made up
+    causal_flops: bool = False  # whether model FLOPs leave out masked attention scores
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:

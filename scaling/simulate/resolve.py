@@ -182,7 +182,21 @@ def found_again(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
     """
     if name == HOST:
         return target(run, HOST, nodes).cluster
+    if run.cluster is not None:
+        own = stated_cluster(run.cluster, nodes, gpus_per_node)
+        if own.name == name:
+            return own
     return catalog.load(name, nodes, {"gpus_per_node": float(gpus_per_node)})
+
+
+def stated_cluster(choice: ClusterChoice, nodes: int, gpus_per_node: int) -> Cluster:
+    """The cluster that a run states, with its overrides, of so many nodes and GPUs in a node.
+
+    Raises:
+        InputError: no such cluster, file or override.
+    """
+    sizes = {"gpus_per_node": float(gpus_per_node)}
+    return catalog.load(choice.file or choice.name or HOST, nodes, {**choice.overrides, **sizes})
 
 
 def _ordered(run: Run, device_order: str | None) -> Run:

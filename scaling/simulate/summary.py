@@ -16,6 +16,7 @@ from scaling.models.accounting import model_flops
 from scaling.program.ir import Collective, Number
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
+from scaling.simulate.capacity import capacity_of
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.prediction import (
     CollectiveLine,
@@ -25,7 +26,7 @@ from scaling.simulate.prediction import (
     axis_name,
 )
 from scaling.simulate.step import Priced, running_collectives, running_kernels
-from scaling.simulate.uncertainty import grade, uncertainty
+from scaling.simulate.uncertainty import grade, step_range
 
 ROUNDING = 1e-9  # of sums of float64, relative to the step: shorter times are none
 
@@ -43,8 +44,9 @@ def summarize(
     """
     total = priced.timeline.total
     devices = math.prod(priced.program.mesh.values())
-    spread = 1 + uncertainty(priced)
-    lines, memory = collective_lines(priced), _memory(priced)
+    low, high = step_range(priced)
+    capacity = capacity_of(priced.cluster, priced.program)
+    lines, memory = collective_lines(priced), _memory(priced, capacity.bytes)
     tokens = _ratio(run.batch.tokens, total) if run else None
     credited = _credited(run, causal) if run else None
     peak = _peak(priced, run)
@@ -54,8 +56,8 @@ def summarize(
         source=priced.program.source,
         devices=devices,
         step_time=total,
-        step_time_low=total / spread,
-        step_time_high=total * spread,
+        step_time_low=low,
+        step_time_high=high,
         tokens_per_second=tokens,
         tokens_per_second_per_device=None if tokens is None else tokens / devices,
         model_flops=credited,
@@ -67,6 +69,8 @@ def summarize(
         bottleneck=bottleneck(priced, lines, memory),
         grade=grade(priced),
         warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
+        capacity_source=capacity.source,
+        causal_flops=causal,
     )
 
 
@@ -140,8 +144,8 @@ def _main_dtype(priced: Priced) -> str:
     return max(flops, key=lambda name: flops[name])
 
 
-def _memory(priced: Priced) -> MemoryParts:
-    use, capacity = priced.memory, priced.cluster.accelerator.usable_memory
+def _memory(priced: Priced, capacity: float | None) -> MemoryParts:
+    use = priced.memory
     fits = None if capacity is None else bool(np.all(use.peak <= capacity))
     parts = {str(category): size for category, size in use.by_category.items()}
     return MemoryParts(use.peak, **parts, pinned_host=use.pinned_host, capacity=capacity, fits=fits)
@@ -150,7 +154,7 @@ def _memory(priced: Priced) -> MemoryParts:
 def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:
     if memory.fits is False:
         need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
-        yield f"does not fit: {need} needed at the peak, {have} usable on one device"
+        yield f"does not fit: {need} needed at the peak, {have} there on one device"
     if moved := _host_bytes(priced):
         yield (
             f"{format_size(moved)} move between host and device per step; their time over PCIe is "

@@ -1,15 +1,15 @@
 """How far a prediction can be trusted: its grade, and the range of its step time.
 
-Every second of the step is priced by some figure, which has evidence: measurements with an error,
-or a datasheet. Seconds that nothing waits for price nothing.
+A figure with evidence (measurements with an error, or a datasheet) prices each operation.
 
-    grade    the weakest of all that prices at least 5 % of the step
-    s        sum of seconds x half range of their evidence / sum of seconds
-    range    step time / (1 + s) to step time x (1 + s)
+    grade    lowest grade among the figures that account for at least 5 % of the step time
+    high     step time if each operation takes (1 + h) x its time, h the half range of its evidence
+    low      step time if each operation takes 1 / (1 + h) of its time
 
-Both sums leave out the host's seconds (calling the program, waiting for copies), which no evidence
-here is about: they are taken to be as uncertain as the others are on average. A collective that is
-priced by a line measured among other numbers of devices is extrapolated, as one of more bytes is.
+Both bounds run the whole schedule again, so communication that is only just hidden widens the
+range. Seconds of the host (dispatching the program) have no evidence: they are taken to be as
+uncertain as the others are on average. A collective priced by a line that was measured with another
+number of devices is extrapolated, as a call with more bytes than any measured one is.
 """
 
 from collections.abc import Iterator
@@ -22,6 +22,7 @@ from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
+from scaling.simulate.timeline import run_schedule
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
 FEWEST = 3  # measurements below which a line through them says nothing about its error
@@ -42,14 +43,14 @@ UNMEASURED = FACTOR * 0.15
 class PricedShare:
     """Seconds of the step that one kernel, or waiting for one collective, takes."""
 
-    step: Kernel | Collective
-    evidence: Evidence  # what they rest on
+    operation: Kernel | Collective
+    evidence: Evidence
     grade: Grade
     seconds: Number
 
 
 def grade(priced: Priced) -> Grade:
-    """That of the weakest evidence which prices a noticeable part of the step."""
+    """Lowest grade among the figures that price a noticeable part of the step."""
     seconds: dict[tuple[Evidence, Grade], Number] = {}
     for share in priced_shares(priced):
         key = share.evidence, share.grade
@@ -59,34 +60,48 @@ def grade(priced: Priced) -> Grade:
     return max(used, key=GRADES.index) if used else priced.profile.grade
 
 
-def uncertainty(priced: Priced) -> Number:
-    """Half the range of the step time, relative: the mean over all seconds that have evidence."""
-    total: Number = 0.0
-    weighted: Number = 0.0
-    for share in priced_shares(priced):
-        total = total + share.seconds
-        weighted = weighted + half_range(share.evidence, share.grade) * share.seconds
-    return weighted / total if np.all(total) else UNMEASURED
+def step_range(priced: Priced) -> tuple[Number, Number]:
+    """Seconds of the step at the low and at the high end of its range."""
+    times = {name: cost.time for name, cost in priced.kernels.items()}
+    times |= {name: cost.time for name, cost in priced.collectives.items()}
+    factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
+    total = run_schedule(priced.program, times).total
+    if not np.all(total):
+        return priced.timeline.total / (1 + UNMEASURED), priced.timeline.total * (1 + UNMEASURED)
+    shorter = {name: time / factors.get(name, 1.0) for name, time in times.items()}
+    longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
+    low, high = (run_schedule(priced.program, bound).total / total for bound in (shorter, longer))
+    return priced.timeline.total * low, priced.timeline.total * high
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:
-    """Every part of the step that has a price; the host's is given, and left out."""
-    timeline, largest = priced.timeline, _Largest(priced.profile)
+    """The parts of the step time that have evidence: kernels, and waits for collectives."""
+    timeline = priced.timeline
+    for operation, evidence, found in _graded(priced):
+        if isinstance(operation, Collective):
+            seconds = timeline.exposed_by_name.get(operation.name)
+        else:
+            seconds = None if operation.asynchronous else timeline.by_name[operation.name]
+        if seconds is not None:
+            yield PricedShare(operation, evidence, found, seconds)
+
+
+def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
+    """Each kernel and collective that runs, with its evidence and the grade for its size."""
+    largest = _Largest(priced.profile)
     for kernel, _ in running_kernels(priced):
-        if not kernel.asynchronous:
-            evidence = priced.kernels[kernel.name].evidence
-            found = _grade(evidence, largest.is_above_kernel(kernel))
-            yield PricedShare(kernel, evidence, found, timeline.by_name[kernel.name])
+        evidence = priced.kernels[kernel.name].evidence
+        yield kernel, evidence, _grade(evidence, largest.is_above_kernel(kernel))
     for collective, _ in running_collectives(priced):
         known = priced.collectives[collective.name].evidence
-        if known is not None and collective.name in timeline.exposed_by_name:
+        if known is not None:
             above = largest.is_above_collective(collective)
-            found = _grade(known, above or is_of_another_shape(collective, priced))
-            yield PricedShare(collective, known, found, timeline.exposed_by_name[collective.name])
+            shape = is_of_another_shape(collective, priced)
+            yield collective, known, _grade(known, above or shape)
 
 
 def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
-    """Whether it is priced by a measured line of another number of ranks, or of groups at once."""
+    """Whether a line measured with other numbers of ranks or concurrent groups prices it."""
     if priced.collectives[collective.name].algorithm != "measured":
         return False  # priced link by link, which says how many devices share each
     count, ranks = device_groups(collective, priced.program.mesh).shape
@@ -95,7 +110,7 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
 
 
 def half_range(evidence: Evidence, found: Grade) -> float:
-    """Of what rests on the evidence, relative."""
+    """Half range of a time with this evidence and grade, relative."""
     half = evidence.error_p90
     error = evidence.held_out_error
     if error is None and evidence.samples >= FEWEST:
@@ -125,9 +140,9 @@ class _Largest:
         self.collective = _maxima((p.kind, p.bytes) for p in samples.collective)
 
     def is_above_kernel(self, kernel: Kernel) -> bool:
-        """Whether a kernel is larger than all that were measured; False where that is not known.
+        """Whether a kernel is larger than all measured ones; False where that is not known.
 
-        Of products one of the batch counts: what repeats is priced by its number.
+        A batched product counts as one of its products: repetitions scale linearly.
         """
         if kernel.kind == "attention" and kernel.dims:
             _, _, _, keys, head_dim = kernel.dims

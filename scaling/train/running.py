@@ -19,7 +19,7 @@ from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.simulate.pipeline_bubble import mark_bubbles
-from scaling.simulate.resolve import HOST, profile_for, target
+from scaling.simulate.resolve import HOST, profile_for, stated_cluster, target
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import Prediction, summarize
 
@@ -40,15 +40,15 @@ def predict_compiled(
             of the mesh are not in ascending order.
         UnknownHlo: the program holds something that is not understood.
     """
-    cluster = cluster_of(mesh, run)
-    doubts: list[str] = []
+    cluster, warnings = cluster_of(mesh, run)
     if profile is None:
-        profile, doubts = profile_for(cluster, None)
+        profile, more = profile_for(cluster, None)
+        warnings += more
     program = program_of(step, mesh, run.name)
     if run.mesh is not None:
         program = mark_bubbles(program, ticks_of(run, run.mesh))
     priced = price(program, cluster, profile)
-    return priced, summarize(priced, run, warnings=doubts)
+    return priced, summarize(priced, run, warnings=warnings)
 
 
 def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
@@ -65,28 +65,45 @@ def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
     return read_program(text, dict(mesh.shape), name, planned_peak(step, mesh))
 
 
-def cluster_of(mesh: Mesh, run: Run) -> Cluster:
-    """The catalogue's description of the devices of a mesh.
+def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
+    """The cluster that the devices of a mesh belong to, and warnings about the choice.
+
+    The run's own cluster if it has these devices, else a cluster of the catalogue: the GPU maker's
+    before those of clouds, which have the same GPU behind other networks.
 
     Raises:
         InputError: a GPU that no cluster of the catalogue has.
     """
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
-        return target(run, HOST, 1).cluster
+        return target(run, HOST, 1).cluster, []
     hosts = len({d.process_index for d in mesh.devices.flat})
     each = -(-mesh.size // hosts)
-    clusters = sorted(map(catalog.load, catalog.names()), key=_sold_by_others)
-    for cluster in clusters:
-        if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each:
-            return catalog.load(cluster.name, hosts, {"gpus_per_node": each})
-    known = sorted({cluster.accelerator.title for cluster in clusters})
-    raise InputError(
-        f"no cluster of the catalogue has {each} {device.device_kind} in a host; there are "
-        f"{', '.join(known)}"
-    )
+    gpus = f"{each} {device.device_kind} in a host"
+    warnings = []
+    if run.cluster is not None:
+        own = stated_cluster(run.cluster, hosts, each)
+        if own.accelerator.title == device.device_kind:
+            return own, []
+        warnings.append(f"the run is meant for {own.name}, but there are {gpus}")
+    clusters = [catalog.load(name) for name in catalog.names()]
+    fitting = [
+        cluster
+        for cluster in sorted(clusters, key=_is_resold)
+        if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each
+    ]
+    if not fitting:
+        known = ", ".join(sorted({cluster.accelerator.title for cluster in clusters}))
+        raise InputError(f"no cluster of the catalogue has {gpus}; there are {known}")
+    if len(fitting) > 1 and hosts > 1:
+        names = ", ".join(cluster.name for cluster in fitting[1:])
+        warnings.append(
+            f"predicted for the network of {fitting[0].name}; {names} have {gpus} too: name the "
+            "one that this is in the run's cluster"
+        )
+    return catalog.load(fitting[0].name, hosts, {"gpus_per_node": each}), warnings
 
 
-def _sold_by_others(cluster: Cluster) -> bool:
-    """Whether a cloud or server maker sells it: of two that fit, the GPU maker's own is taken."""
+def _is_resold(cluster: Cluster) -> bool:
+    """Whether a cloud or server maker sells the cluster, not the maker of its chips."""
     return cluster.accelerator.vendor not in cluster.title

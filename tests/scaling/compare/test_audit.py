@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT, buffer_flops
 from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
-from scaling.compare.audit import PRODUCTS, audit
+from scaling.compare.audit import PRODUCTS, Discrepancy, audit, noticeable
 from scaling.compare.known_causes import JOINED, NO_MEMORY, NOT_EXPLAINED, ONCE, UNNAMED
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -342,3 +342,13 @@ def test_buffers_of_experts_cost_their_empty_rows_and_every_expert() -> None:
     padded = replace(run, model=replace(model, moe=exact))
     assert buffer_flops(padded, shape) == {BUFFERS: 0}
     assert buffer_flops(replace(run, model=replace(model, moe=None)), shape) == {}
+
+
+def test_only_what_changes_the_step_by_a_percent_is_noticeable() -> None:
+    step = priced([products(RUN, SHAPE)], SHAPE)
+    total = step.timeline.total
+    small, saving = (
+        Discrepancy("fsdp", "all-gather", 1.0, 2.0, 1, (), NOT_EXPLAINED, share * total)
+        for share in (0.0099, -0.011)
+    )
+    assert noticeable([small, saving], step) == [saving]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of
 from scaling.report.advice import advice
@@ -26,11 +27,13 @@ def run(toy):
     return replace(toy(), mesh=mesh, batch=Batch(global_batch=96, seq_len=16), remat="full")
 
 
-def needing(prediction, **owners):
+def needing(prediction, **parts):
     """The same where memory does not fit."""
     names = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
-    held = {name: owners.get(name, 0.0) for name in (*names, "communication")}
-    memory = replace(prediction.memory, peak=sum(held.values()), capacity=80e9, fits=False, **held)
+    sizes = {name: parts.get(name, 0.0) for name in (*names, "communication")}
+    memory = replace(
+        prediction.memory, peak=sum(sizes.values()), capacity=80e9, fits=False, **sizes
+    )
     return replace(prediction, memory=memory)
 
 
@@ -41,60 +44,93 @@ def waiting(prediction, **changes):
     return replace(prediction, step_time=10.0, time=time, collectives=(line,))
 
 
-def test_there_is_none_for_a_step_that_is_not_ours(prediction):
-    assert advice(prediction, None) == []
+class Trial:
+    """Prices every run alike, and keeps what it was asked to price."""
+
+    def __init__(self, prediction, **changes):
+        fits = replace(prediction.memory, fits=changes.pop("fits", True), peak=50e9)
+        self.prediction = replace(prediction, memory=fits, **changes)
+        self.runs = []
+
+    def __call__(self, run):
+        self.runs.append(run)
+        return self.prediction
 
 
-def test_state_that_alone_does_not_fit_has_to_be_sharded(prediction, run):
-    (found,) = advice(needing(prediction, parameters=30e9, optimizer_state=60e9), run)
-    assert found.startswith("shard parameters and optimizer state further")
+def test_there_is_none_without_a_second_pricing(prediction, run):
+    assert advice(None, prediction, Trial(prediction)) == []
+    assert advice(run, prediction, None) == []
+    assert advice(run, prediction, lambda changed: None) == []
+
+
+def test_what_the_second_pricing_does_not_confirm_is_not_said(prediction, run):
+    slower = Trial(prediction, step_time=0.99 * prediction.step_time)
+    assert advice(run, prediction, slower) == [] and len(slower.runs) == 1
+    assert advice(run, prediction, Trial(prediction, step_time=1e-9, fits=False)) == []
+
+
+def test_a_change_that_the_trainer_refuses_is_passed_over(prediction, run):
+    def refuse(changed):
+        raise InputError("no")
+
+    assert advice(run, prediction, refuse) == []
+
+
+def test_free_memory_lets_less_be_recomputed(prediction, run):
+    half = Trial(prediction, step_time=prediction.step_time / 2)
+    (found,) = advice(run, prediction, half)
+    assert found.startswith("--set remat=selective: ") and found.endswith(", 50 GB")
+    assert [tried.remat for tried in half.runs] == ["selective"]
+    assert advice(replace(run, remat="none"), prediction, half) == []
 
 
 def test_activations_that_do_not_fit_are_cut_into_enough_microbatches(prediction, run):
     """250 GB in 70 GB of room are 3.6 times too much; 4 divides the 12 sequences of a shard."""
     much = needing(prediction, parameters=10e9, activations=200e9, temporary=50e9)
-    assert advice(much, run) == [
-        "about 4 batch.microbatches (now 1): activations and temporaries are those of one"
-    ]
-    already = replace(run, batch=replace(run.batch, microbatches=2))
-    assert advice(much, already)[0].startswith("about 12 batch.microbatches (now 2)")
+    fitting = Trial(prediction)
+    (found,) = advice(run, much, fitting)
+    assert found.startswith("--set batch.microbatches=4: fits in 50 GB, ")
+    assert [tried.batch.microbatches for tried in fitting.runs] == [4]
 
 
-def test_recomputing_more_comes_first(prediction, run):
+def test_the_faster_of_two_ways_to_fit_is_named(prediction, run):
     much = needing(prediction, activations=100e9)
-    first, second = advice(much, replace(run, remat="none"))
-    assert first == "remat 'selective' keeps fewer activations"
-    assert second.startswith("about 2 batch.microbatches")
-    assert advice(much, replace(run, remat="selective"))[0].startswith("remat 'full'")
+    times = {2: 3.0, 1: 2.0}  # by microbatches; the second try recomputes more instead
+
+    def try_run(changed):
+        fits = Trial(prediction, step_time=times[changed.batch.microbatches])
+        return fits(changed)
+
+    (found,) = advice(replace(run, remat="none"), much, try_run)
+    assert found.startswith("--set remat=full: fits")
 
 
-def test_too_few_sequences_for_more_microbatches_want_a_smaller_batch(prediction, run):
-    (found,) = advice(needing(prediction, activations=2e12), run)
-    assert found.startswith("a smaller batch.global_batch or batch.seq_len")
+def test_state_that_alone_does_not_fit_is_sharded_further(prediction, run):
+    trial = Trial(prediction)
+    large = needing(prediction, parameters=30e9, optimizer_state=60e9)
+    (found,) = advice(run, large, trial)
+    assert found.startswith("--mesh fsdp=8: fits") and trial.runs[0].mesh == MeshShape(fsdp=8)
+    assert advice(replace(run, mesh=MeshShape(fsdp=8)), large, trial) == []
 
 
-def test_tensor_across_nodes_belongs_inside(prediction, run):
-    (found,) = advice(waiting(prediction, axis="tensor", level="leaf"), run)
-    assert found.startswith("keep tensor inside a node")
-    (found,) = advice(waiting(prediction, axis="tensor", level="node"), run)
-    assert found == "a smaller tensor axis, with more fsdp"
+@pytest.mark.parametrize(
+    ("mesh", "axis", "microbatches", "expected"),
+    [
+        (MeshShape(fsdp=4, tensor=2), "tensor", 1, "--mesh fsdp=8"),
+        (MeshShape(data=2, fsdp=4), "fsdp", 4, "--set batch.microbatches=2"),
+        (MeshShape(data=2, fsdp=4), "data+fsdp", 1, "--mesh data=4,fsdp=2"),
+    ],
+)
+def test_waiting_is_shortened_on_the_axis_that_it_is_for(
+    prediction, run, mesh, axis, microbatches, expected
+):
+    run = replace(run, mesh=mesh, batch=replace(run.batch, microbatches=microbatches), remat="none")
+    (found,) = advice(run, waiting(prediction, axis=axis), Trial(prediction, step_time=1.0))
+    assert found.startswith(f"{expected}: 1 s a step instead of 10 s")
 
 
-def test_weights_gathered_by_every_microbatch_want_fewer(prediction, run):
-    many = replace(run, batch=replace(run.batch, microbatches=4))
-    (found,) = advice(waiting(prediction, axis="fsdp"), many)
-    assert found.startswith("fewer batch.microbatches than 4")
-    (found,) = advice(waiting(prediction, axis="data+fsdp"), run)
-    assert found.startswith("more tokens on each device")
-
-
-def test_free_memory_lets_less_be_recomputed(prediction, run):
-    assert advice(prediction, run) == [
-        "remat 'selective' recomputes less; 86% of the memory is free"
-    ]
-    assert advice(prediction, replace(run, remat="none"))[0].startswith("--trace")
-
-
-def test_small_kernels_want_more_to_do(prediction, run):
-    slow = replace(prediction, bottleneck="overhead: starting kernels ...")
-    assert "larger batch.global_batch" in advice(slow, replace(run, remat="none"))[0]
+def test_a_bubble_wants_more_microbatches(prediction, run):
+    bubble = replace(prediction, step_time=10.0, time=replace(prediction.time, bubble=8.0))
+    run = replace(run, mesh=MeshShape(stage=8), remat="none")
+    (found,) = advice(run, bubble, Trial(prediction, step_time=1.0))
+    assert found.startswith("--set batch.microbatches=2: ")

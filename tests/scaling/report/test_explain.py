@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scaling.compare.audit import Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
@@ -86,3 +87,9 @@ def test_branches_that_are_not_taken_are_left_out(hand_step):
     branch = Branch("if", branches=((Kernel("long", bytes=1e9),), (Kernel("short", bytes=1.0),)))
     text = explanation(price(replace(hand_step, schedule=(branch,)), H100, PROFILE))
     assert "long" in text and "short" not in text
+
+
+def test_every_discrepancy_is_listed_however_small(priced):
+    small = Discrepancy("fsdp", "all-gather", 1e6, 2e6, 3, (), "not explained", 1e-9)
+    text = explanation(priced, [small])
+    assert text.split("\n")[-2:] == ["unlike the expected program", f"  {small}"]

@@ -59,15 +59,18 @@ def test_hidden_communication_is_only_mentioned_where_there_is_some(prediction):
 
 
 def test_owners_of_nothing_are_left_out(prediction):
-    rows = lines_of(page(prediction, ""), "memory 12 GB of 84.9 GB usable: fits")
+    rows = lines_of(page(prediction, ""), "memory 12 GB of 78.1 GB: fits")
     assert [row.split("  ")[0] for row in rows] == [
         "parameters", "optimizer state", "activations", "temporary",
+        "(capacity: 0.92 of the 84.9 GB that the driver reports, the share of XLA's pool)",
     ]  # fmt: skip
 
 
 def test_memory_that_does_not_fit_or_is_not_known_is_said(prediction):
     tight = replace(prediction.memory, fits=False)
-    assert "usable: DOES NOT FIT" in page(replace(prediction, memory=tight), "")
+    found = page(replace(prediction, memory=tight), "here").split("\n")
+    assert found[0].startswith("hand on here: DOES NOT FIT, 12 GB of 78.1 GB; compiled program")
+    assert "memory 12 GB of 78.1 GB: DOES NOT FIT" in found
     unknown = replace(prediction.memory, capacity=None, fits=None)
     assert "on each device, capacity not known" in page(replace(prediction, memory=unknown), "")
 
@@ -107,8 +110,20 @@ def test_a_step_that_is_not_ours_has_no_rate_and_no_advice(hand_step):
     assert "HFU" in found
 
 
+def test_mfu_stands_with_its_convention_and_never_above_hfu_without_a_word(prediction):
+    high = page(replace(prediction, mfu=0.927, hfu=0.81), "")
+    assert "MFU 92.7% (full attention; --causal-flops halves its part), HFU 81.0%" in high
+    assert "MFU is above HFU: " in high
+    causal = page(replace(prediction, mfu=0.547, hfu=0.81, causal_flops=True), "")
+    assert "MFU 54.7% (causal attention), HFU 81.0%" in causal and "above HFU" not in causal
+
+
 def test_advice_ends_the_page_of_a_run(prediction, toy):
-    assert page(prediction, "", toy()).split("\n")[-1].startswith("next: ")
+    run = replace(toy(mesh={"fsdp": 8}), remat="full")
+    faster = replace(prediction, step_time=1e-4)
+    last = page(prediction, "", run, lambda changed: faster).split("\n")[-1]
+    assert last.startswith("next: --set remat=selective: 100 us a step instead of ")
+    assert "next:" not in page(prediction, "", run)
 
 
 def test_a_step_in_which_nothing_happens_has_a_page(prediction):

@@ -101,7 +101,7 @@ def test_memory_parts_sum_to_the_peak_without_pinned_memory(owned):
     parts = sum(getattr(memory, name) for name in names) + memory.communication
     assert parts == memory.peak == sum(size for owner, size in owned if owner != "pinned_host")
     assert memory.pinned_host == sum(size for owner, size in owned if owner == "pinned_host")
-    assert memory.fits == (memory.peak <= H100.accelerator.usable_memory)
+    assert memory.fits == (memory.peak <= 0.92 * H100.accelerator.usable_memory)
 
 
 def test_identical_calls_are_one_line():
@@ -217,7 +217,7 @@ def test_a_step_that_does_not_fit_is_predicted_and_warned_about():
     )
     assert found.memory.fits is False
     assert found.warnings[0] == "doubt"
-    assert "does not fit: 100 GB needed at the peak, 84.9 GB usable" in found.warnings[-1]
+    assert "does not fit: 100 GB needed at the peak, 78.1 GB there" in found.warnings[-1]
     assert found.step_time > 0
 
 
