@@ -19,11 +19,12 @@ import jax
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
+from scaling.train.launch.supervisor import RESTARTED
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
-HELD = "is being written by another run"
-NEAR = 10.0  # s, for a process of this host to end once it is told to
-FAR = 120.0  # s, for a file server to forget a host that is gone (the lease of Linux's NFS: 90 s)
+IN_USE = "is being written by another run"
+SAME_HOST_WAIT = 10.0  # s, for a process that was sent a signal to end
+OTHER_HOST_WAIT = 120.0  # s, for a file server to release a lost host's lock (Linux's NFS: 90 s)
 POLL = 0.2  # s
 
 
@@ -60,7 +61,8 @@ def check_folder(options: Options) -> None:
             f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
             "--run-dir"
         )
-    if options.profile and saved is not None and options.profile[0] <= saved:
+    passed = options.profile and saved is not None and options.profile[0] <= saved
+    if options.profile and passed and RESTARTED not in os.environ:
         raise InputError(
             f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
             f"{saved}; choose later steps"
@@ -82,42 +84,43 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def lock_run_folder(folder: Path) -> Iterator[None]:
-    """Make the run folder and hold it for this job; a process that ends in any way lets go of it.
+    """Make the run folder and lock it for this job; the lock ends with its process, however.
 
     Raises:
         InputError: another job writes there and does not end soon. On all processes.
     """
     with ExitStack() as stack:
-        wrong = _lock(folder, stack) if jax.process_index() == 0 else ""
-        if not broadcast_from_first(not wrong):
-            raise InputError(f"{folder} {wrong or HELD}; choose another --run-dir")
+        problem = _lock(folder, stack) if jax.process_index() == 0 else ""
+        if not broadcast_from_first(not problem):
+            raise InputError(f"{folder} {problem or IN_USE}; choose another --run-dir")
         yield
 
 
 def _lock(folder: Path, stack: ExitStack) -> str:
-    """Lock the folder until the stack ends; what is in the way, if anything is."""
+    """Lock the folder until the stack ends; returns the problem, "" if there is none."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = stack.enter_context((folder / LOCK).open("a+"))
     except OSError as error:
         return f"cannot be written to ({error.strerror})"
-    holder = _locked(file)
+    holder = _try_lock(file)
     if holder:
         print(f"waiting for {holder}, which writes to {folder}", file=sys.stderr, flush=True)
-        deadline = time.monotonic() + (NEAR if _is_here(holder) else FAR)
-        while (holder := _locked(file)) and time.monotonic() < deadline:
+        same_host = holder.endswith(f" on {socket.gethostname()}")
+        deadline = time.monotonic() + (SAME_HOST_WAIT if same_host else OTHER_HOST_WAIT)
+        while (holder := _try_lock(file)) and time.monotonic() < deadline:
             time.sleep(POLL)
     if holder:
-        return f"{HELD}, {holder}: wait until it has ended, or delete {LOCK} if its host is gone"
-    with suppress(OSError):  # who holds it is a courtesy
+        return f"{IN_USE}, {holder}: wait until it has ended, or delete {LOCK} if its host is gone"
+    with suppress(OSError):  # the name of the holder is for people only
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
     return ""
 
 
-def _locked(file: TextIO) -> str:
-    """Who else has the lock; nobody where it is ours now, or cannot be had on this file system."""
+def _try_lock(file: TextIO) -> str:
+    """Take the lock; returns its holder, "" where it is ours or the file system has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -128,26 +131,12 @@ def _locked(file: TextIO) -> str:
     return ""
 
 
-def _is_here(holder: str) -> bool:
-    """Whether it is a process of this host that has not ended."""
-    _, number, _, host = (*holder.split(), "", "", "", "")[:4]
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 @contextmanager
 def explain_full_disk(folder: Path) -> Iterator[None]:
-    """Turns "no space left" from any file of the run into one message.
+    """Turn "no space left" from any file of the run into one message.
 
     Raises:
-        InputError: with the bytes that are free and what remains whole.
+        InputError: with the bytes that are free and the last checkpoint.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""What a run prints, where the reader may end before it: the run itself is more than its lines.
+"""Output to a pipe whose reader may end first: the run goes on.
 
-    scaling train big 2>&1 | tee log     tee dies; the steps, checkpoints and metrics go on
+    scaling train big 2>&1 | tee log     tee dies; steps, checkpoints and metrics go on
 
 A live line on a terminal needs none of this: a terminal that goes ends the run with SIGHUP.
 """
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Within it a pipe whose reader has gone takes what is printed, and nobody sees it."""
+    """Within it stdout and stderr go to /dev/null once their reader has gone."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_PipeTolerantStream(stream) for stream in before)
     try:
@@ -27,10 +27,10 @@ def ignore_broken_pipe() -> Iterator[None]:
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Have a stream whose reader has gone write to nowhere from now on."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Let everything that is written to `stream` from now on disappear."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
 
 
 class _PipeTolerantStream:
@@ -40,19 +40,16 @@ class _PipeTolerantStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, if anybody reads."""
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            redirect_to_devnull(self._stream)
-            return len(text)
+        return self._tolerate(self._stream.write, text) or len(text)
 
     def flush(self) -> None:
-        """Flush, if anybody reads."""
+        self._tolerate(self._stream.flush)
+
+    def _tolerate(self, operation: Any, *arguments: str) -> Any:
         try:
-            self._stream.flush()
+            return operation(*arguments)
         except BrokenPipeError:
-            redirect_to_devnull(self._stream)
+            return redirect_to_devnull(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -1,12 +1,12 @@
 """Jobs of several processes: when one of them is gone, the others end soon and say so.
 
-    a step fails   because the sockets of a peer have closed: say so and leave at once, since a
-                   proper end would wait for the others
-    a step hangs   the heartbeat of jax.distributed aborts the process: who says so then is the
-                   process beside it, see `scaling.train.launch.supervisor`
+    a step fails   because the sockets of a peer have closed: print it and exit at once, since an
+                   orderly end would wait for the others
+    a step hangs   the heartbeat of jax.distributed aborts the process, and its supervisor prints
+                   the message (`scaling.train.launch.supervisor`)
 
-A step needs every process. So there is nothing to save: the state of the step in flight is lost on
-all of them, and the last checkpoint is what there is.
+A step needs every process, so the state of the step in flight is lost on all of them, and the last
+checkpoint is what is left.
 """
 
 import os
@@ -31,10 +31,10 @@ REASON_CHARACTERS = 300  # of what XLA says
 
 @contextmanager
 def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[None]:
-    """Around the steps of one process among several: what stops it alone ends the process here.
+    """Around the steps of one process among several: an error of its own ends the process at once.
 
-    Whoever fails alone must not wait for the others: they wait in a collective for this process.
-    When it is gone they end too.
+    An orderly end would wait for the others, which wait in a collective for this process. When it
+    is gone they end too.
     """
     try:
         yield
@@ -44,24 +44,25 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[None]:
         if jax.process_count() == 1:
             raise
         checkpoints.finish(LAST_CHANCE)
-        leave(error, checkpoints.latest())
+        abort(error, checkpoints.latest())
 
 
-def leave(error: Exception, saved: int | None) -> None:
-    """Say why this process cannot go on, and end it at once."""
+def abort(error: Exception, saved: int | None) -> None:
+    """Print why this process cannot go on, and end it at once.
+
+    Args:
+        saved: step of the last checkpoint.
+    """
+    code = LOST
     if isinstance(error, InputError):
-        said, code = f"error: {error}", BAD_INPUT
+        message, code = f"error: {error}", BAD_INPUT
     elif is_lost_peer(error):
-        said, code = (
-            lost_peer_message(
-                process_name(), textwrap.shorten(str(error), REASON_CHARACTERS), saved
-            ),
-            LOST,
-        )
+        reason = textwrap.shorten(str(error), REASON_CHARACTERS)
+        message = lost_peer_message(process_name(), reason, saved)
     else:
-        said, code = f"{traceback.format_exc()}{process_name()} failed and ends", LOST
+        message = f"{traceback.format_exc()}{process_name()} failed and ends"
     sys.stdout.flush()
-    print(said, file=sys.stderr, flush=True)
+    print(message, file=sys.stderr, flush=True)
     os._exit(code)
 
 

@@ -1,13 +1,12 @@
-"""The process beside each training process: says how that ended, and with `--restarts N` starts it
-again.
+"""The supervisor of a training process: says how it ended, and with `--restarts N` starts it again.
 
-    this process ---- scaling train ...            ends with 134, say
-                 ---- scaling train ... --resume   from the last checkpoint
+    supervisor ---- scaling train ...            ends with 134, say
+               ---- scaling train ... --resume   from the last checkpoint
 
 Every process of a job of several has one. When one training process is gone, the others cannot go
 on: a step of theirs fails (`train.launch.lost_peer`), or jax aborts them in the middle of it, where
-no Python can say a word. Then all are started again, each by the process beside it. What is lost
-with its whole host stays lost: then the job is started anew, on the hosts that are left.
+no Python can print a word. Then all are started again, each by its supervisor. A host that is lost
+takes its supervisor along: then the job is started anew, on the hosts that are left.
 """
 
 import ctypes
@@ -36,8 +35,9 @@ SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
 ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
 SIGNALS = {number.value: number.name for number in signal.Signals}
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-BEGAN = "SCALING_TRAIN_BEGAN"  # environment variable: unix time at which the first attempt began
-RECORD = "--record-profile"  # FROM:TO
+# Environment variables of the training process.
+BEGAN = "SCALING_TRAIN_BEGAN"  # unix time at which the first attempt began
+RESTARTED = "SCALING_TRAIN_RESTARTED"  # set in every attempt but the first
 SETTLE = 2.0  # s until the others have seen that the coordinator is gone
 LONGEST_END = HEARTBEAT + 10.0  # s until the old processes of a job have ended
 POLL = 0.2  # s
@@ -65,45 +65,46 @@ def run_with_restarts(
     several, environment = job_kind(env) is not None, {**env, BEGAN: repr(time.time())}
     code = 0
     for attempt in range(restarts + 1):
-        known = _stops_on_nan(folder)
-        words = _continued(arguments, folder) if attempt else arguments
-        code, told_to_stop = _attempt(words, environment)
-        if several and code - SHELL_SIGNAL in SIGNALS and not told_to_stop:
-            message = _last_words(code, process_name(env), latest_step(folder / "checkpoints"))
+        nan_files = _nan_files(folder)
+        argv = _resumed(arguments, folder) if attempt else arguments
+        code, stopped = _attempt(argv, environment)
+        environment[RESTARTED] = "1"
+        if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
+            message = _crash_message(code, process_name(env), latest_step(folder / "checkpoints"))
             print(message, file=sys.stderr, flush=True)
             code = LOST
-        # What was good input once is so later: then a job of several could not come together.
+        # Input that was good once still is: then a job of several could not come together.
         bad_input = code == BAD_INPUT and not (several and attempt)
-        if code in (0, stopped_code) or bad_input or told_to_stop or attempt == restarts:
+        if code in (0, stopped_code) or bad_input or stopped or attempt == restarts:
             break
         if several:
-            _let_the_others_end(env)
-        if _stops_on_nan(folder) - known:
+            _wait_for_old_job(env)
+        if _nan_files(folder) != nan_files:
             break
         print(f"ended with {code}; restart {attempt + 1} of {restarts}", file=sys.stderr)
     return code
 
 
 def is_worker(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is the one that trains, with another beside it."""
+    """Whether this process has a supervisor."""
     return BEGAN in env
 
 
 def die_with_parent() -> None:
-    """Where the kernel can do it: when the process beside us is killed, we are too."""
+    """Have the kernel kill this process when its supervisor dies, where it can (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
-    """What happened to a process whose peers are gone, and what to do, for people.
+    """What happened to a process whose peers are gone, and what to do.
 
     Args:
-        who: which process.
-        reason: what was seen of it.
+        who: name of the process.
+        reason: the error that it met.
         saved: step of the last checkpoint.
     """
-    left = (
+    advice = (
         f"the checkpoint of step {saved} is the last: the same command with --resume goes on from "
         "it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
         if saved is not None
@@ -112,31 +113,30 @@ def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
     )
     return (
         f"stopped: {who} cannot go on, because another process of the job has ended or cannot be "
-        f"reached: {reason}\n{left}"
+        f"reached: {reason}\n{advice}"
     )
 
 
-def _last_words(code: int, who: str, saved: int | None) -> str:
-    """What to say about a training process that could not say it."""
+def _crash_message(code: int, who: str, saved: int | None) -> str:
+    """The message for a training process that a signal ended."""
     if code == ABORTED:
-        return lost_peer_message(
-            who, "jax names it above, as a task that crashed, if it is known", saved
-        )
+        reason = "jax names it above, as a task that crashed, if it is known"
+        return lost_peer_message(who, reason, saved)
     name = SIGNALS[code - SHELL_SIGNAL]
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 
 
-def _stops_on_nan(folder: Path) -> set[tuple[Path, int]]:
-    """Their files, with the times at which they were written: the same step may stop again."""
+def _nan_files(folder: Path) -> set[tuple[Path, int]]:
+    """Files of stops on NaN with their times: the same step may stop again."""
     return {(path, path.stat().st_mtime_ns) for path in folder.glob("nan_step_*.npz")}
 
 
-def _let_the_others_end(env: Mapping[str, str]) -> None:
-    """Wait until nobody of the old job answers, so that the new one does not join it."""
+def _wait_for_old_job(env: Mapping[str, str]) -> None:
+    """Wait until the coordinator of the old job is gone, so that the new one does not join it."""
     address, deadline = coordinator_of_others(env), time.monotonic() + LONGEST_END
     while address and _answers(address) and time.monotonic() < deadline:
         time.sleep(POLL)
-    if address is None and job_kind(env) != "explicit":  # only jax knows where to ask
+    if address is None and job_kind(env) != "explicit":  # only jax knows the address
         time.sleep(LONGEST_END)
     time.sleep(SETTLE)
 
@@ -150,44 +150,33 @@ def _answers(address: tuple[str, int]) -> bool:
 
 
 def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, bool]:
-    """Exit code of one child, and whether a signal asked it to stop."""
-    told: list[int] = []
+    """Exit code of one child, and whether a signal stopped it."""
+    received: list[int] = []
     child: subprocess.Popen | None = None
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
         if child is not None:
             child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in STOPPING}
     try:
-        words = [sys.executable, "-P", "-m", "scaling.cli.main", *arguments]
+        command = [sys.executable, "-P", "-m", "scaling.cli.main", *arguments]
         # In a session of its own: signals come from us alone.
-        child = subprocess.Popen(words, start_new_session=True, env=environment)
-        for number in told:  # that came before there was a child
+        child = subprocess.Popen(command, start_new_session=True, env=environment)
+        for number in received:  # before there was a child
             child.send_signal(number)
         code = child.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     ended_by_signal = -code in STOPPING
-    return (SHELL_SIGNAL - code if code < 0 else code), bool(told) or ended_by_signal
+    return (SHELL_SIGNAL - code if code < 0 else code), bool(received) or ended_by_signal
 
 
-def _continued(arguments: list[str], folder: Path) -> list[str]:
-    """The arguments of a restart; what a crash before the first checkpoint wrote is dropped."""
-    saved = latest_step(folder / "checkpoints")
-    if saved is None:
+def _resumed(arguments: list[str], folder: Path) -> list[str]:
+    """The arguments of a restart; metrics from before the first checkpoint are deleted."""
+    if latest_step(folder / "checkpoints") is None:
         (folder / "metrics.jsonl").unlink(missing_ok=True)
         return arguments
-    words = _still_to_record(arguments, saved)
-    return [*words, *(["--resume"] if "--resume" not in words else [])]
-
-
-def _still_to_record(arguments: list[str], saved: int) -> list[str]:
-    """The arguments without a profile whose first step is done."""
-    if RECORD not in arguments:
-        return arguments
-    place = arguments.index(RECORD)
-    first = int(arguments[place + 1].partition(":")[0])
-    return arguments if first > saved else arguments[:place] + arguments[place + 2 :]
+    return arguments if "--resume" in arguments else [*arguments, "--resume"]

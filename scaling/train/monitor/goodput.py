@@ -5,8 +5,8 @@
 
     goodput = seconds of steps that the run keeps / seconds since it began
 
-With `--restarts` a run began with its first attempt: what a crash has cost, the steps after the
-last checkpoint included, is in the wall time and not in the useful time.
+With `--restarts` a run began with its first attempt: what a crash costs, the steps after the last
+checkpoint included, is in the wall time and not in the useful time.
 """
 
 import os
@@ -25,7 +25,7 @@ PAUSES = ("checkpoints", "evaluation")
 
 
 def began(env: Mapping[str, str] = os.environ) -> float:
-    """Unix time at which this run began: now, or what the process that restarts us says."""
+    """Unix time at which this run began: now, or when its first attempt did."""
     return float(env.get(BEGAN, time.time()))
 
 
@@ -45,7 +45,7 @@ def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) 
 
 
 def _ended(line: Mapping[str, Any], since: float) -> bool:
-    """Whether a line tells of a step that ended after `since`, and how long it took."""
+    """Whether a line is of a step that ended after `since`, and has its step time."""
     figures = (line.get("time"), line.get("step_time"))
     return all(isinstance(x, float) for x in figures) and line["time"] >= since
 
@@ -59,20 +59,20 @@ class Clock:
     data: float = 0.0  # s that the host waited for batches; hidden while a step is in flight
     first: float = field(default_factory=time.time)  # unix time at which the loop began
     pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
-    told: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+    reported: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
 
     def start(self) -> None:
-        """The loop begins."""
+        """Mark the beginning of the loop."""
         self.first = time.time()
 
     def step(self, seconds: float, waited: float = 0.0) -> None:
-        """A step has ended, for whose batch the host has waited."""
+        """Add a step of `seconds`, for whose batch the host waited `waited` s."""
         self.useful += seconds
         self.data += waited
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
-        """Around what the loop stands still for, one of PAUSES."""
+        """Add the seconds within it to one of PAUSES."""
         started = time.perf_counter()
         try:
             yield
@@ -80,8 +80,8 @@ class Clock:
             self.pauses[what] += time.perf_counter() - started
 
     def since_last(self, what: str) -> float:
-        """Seconds of such pauses since this was asked last."""
-        before, self.told[what] = self.told[what], self.pauses[what]
+        """Seconds of such pauses since the last call for them."""
+        before, self.reported[what] = self.reported[what], self.pauses[what]
         return self.pauses[what] - before
 
     @property

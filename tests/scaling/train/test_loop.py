@@ -24,6 +24,7 @@ from scaling.train.checkpoint.checksums import find_damage
 from scaling.train.checkpoint.steps import saved_steps as steps_in
 from scaling.train.data.batches import training_batches
 from scaling.train.launch.stopping import NotFinite
+from scaling.train.launch.supervisor import RESTARTED
 from scaling.train.loop import RunResult, train
 from scaling.train.monitor.metrics import MetricsLog, read_metrics
 from scaling.train.run_folder import Options, check_folder, finished_step
@@ -384,6 +385,14 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="run-dir"):
             check_folder(Options(folder))
+
+
+def test_a_recording_of_steps_that_are_done_is_refused_but_not_of_a_restart(finished, monkeypatch):
+    options = Options(finished[0], resume=True, profile=(STEPS, STEPS + 2))
+    with pytest.raises(InputError, match=f"--record-profile begins at step {STEPS}"):
+        check_folder(options)
+    monkeypatch.setenv(RESTARTED, "1")
+    check_folder(options)
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(finished, prepare, tmp_path):

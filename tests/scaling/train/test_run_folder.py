@@ -1,7 +1,6 @@
 """One job at a time writes to a run folder."""
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -28,8 +27,8 @@ with lock_run_folder(Path(sys.argv[1])):
 @pytest.fixture
 def hasty(monkeypatch):
     """Nobody waits long for another to end."""
-    monkeypatch.setattr(module, "NEAR", 0.3)
-    monkeypatch.setattr(module, "FAR", 0.6)
+    monkeypatch.setattr(module, "SAME_HOST_WAIT", 0.3)
+    monkeypatch.setattr(module, "OTHER_HOST_WAIT", 0.6)
 
 
 def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
@@ -55,22 +54,6 @@ def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
         assert not wait([waiting], timeout=0.5).done
         first.close()
         assert waiting.result(timeout=5) == "wrote"
-
-
-@pytest.mark.parametrize(
-    ("holder", "here"),
-    [
-        ("process {ours} on {here}", True),
-        ("process 4194305 on {here}", False),  # one beyond Linux's largest, 2**22
-        ("process {ours} on another-host", False),
-        ("process x on {here}", False),
-        ("another process", False),
-        ("", False),
-    ],
-)
-def test_who_has_ended_or_is_elsewhere_is_known(holder, here):
-    named = holder.format(ours=os.getpid(), here=socket.gethostname())
-    assert module._is_here(named) is here
 
 
 def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):

@@ -275,15 +275,10 @@ def test_the_same_step_may_stop_on_nan_twice(child, tmp_path):
     assert len(calls()) == 1
 
 
-@pytest.mark.parametrize(("saved", "recorded"), [(19, True), (20, False), (100, False)])
-def test_a_profile_that_has_been_passed_does_not_stop_a_restart(child, tmp_path, saved, recorded):
-    calls = child("[ $n -ge 2 ] || exit 1")
-    save_a_checkpoint(tmp_path, saved)
-    words = ["train", "toy", "--record-profile", "20:22", "--steps", "200"]
-    assert run_with_restarts(words, 1, tmp_path) == 0
-    assert calls()[0].endswith(" ".join(words))
-    again = " --record-profile 20:22" if recorded else ""
-    assert calls()[1].endswith(f"train toy{again} --steps 200 --resume")
+def test_a_restarted_process_knows_that_it_is_one(child, tmp_path):
+    calls = child(f'echo "$SCALING_TRAIN_RESTARTED" >> {tmp_path}/seen; [ $n -ge 2 ] || exit 1')
+    assert run_with_restarts(["train", "toy"], 1, tmp_path) == 0
+    assert len(calls()) == 2 and (tmp_path / "seen").read_text() == "\n1\n"
 
 
 def test_a_stop_that_another_process_was_told_of_is_not_repeated(child, tmp_path):
