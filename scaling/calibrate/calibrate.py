@@ -24,7 +24,7 @@ from scaling.calibrate.fit import (
     fit_memory,
     fit_vector,
 )
-from scaling.calibrate.fit_sum import fit_dispatch, fit_program, fit_sum
+from scaling.calibrate.fit_host import fit_dispatch, fit_step, fit_sum
 from scaling.calibrate.kernels import matmul_cases, sizes_for
 from scaling.calibrate.memory import memory_cases
 from scaling.calibrate.steps import priced_alone, step_benches
@@ -33,7 +33,7 @@ from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of
-from scaling.profiles.machine import busy, core_cache, machine, versions
+from scaling.profiles.machine import busy, machine, versions
 from scaling.profiles.profile import (
     ANY,
     AttentionFit,
@@ -111,12 +111,11 @@ def with_steps(
     """The profile with what whole steps say of kernels in programs."""
     if not steps:
         return profile
-    cache = core_cache()
-    priced = priced_alone(steps, programs, profile, cache)
+    priced = priced_alone(steps, programs, profile)
     known = profile.memory.evidence
     evidence = Evidence(known.source, known.date, known.grade)
-    fit = fit_program(priced, cache, evidence)
-    return replace(profile, program=fit, samples=replace(profile.samples, step=tuple(priced)))
+    fit = fit_step(priced, evidence)
+    return replace(profile, step=fit, samples=replace(profile.samples, step=tuple(priced)))
 
 
 def all_cases(quick: bool) -> list[Case]:

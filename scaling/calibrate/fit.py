@@ -66,8 +66,7 @@ def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarra
     sizes = np.array([(p.batch, p.m, p.n, p.k) for p in samples], float)
     padded = sizes + (0.0, *fit.half_sizes)
     flop_rate = fit.efficiency * (fit.peak or 1.0)
-    across = np.array([p.strided for p in samples]) / (fit.strided or np.inf)
-    return fit.overhead + 2 * padded.prod(axis=1) / flop_rate + across
+    return fit.overhead + 2 * padded.prod(axis=1) / flop_rate
 
 
 def fit_memory(
@@ -157,27 +156,16 @@ def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) 
 
 
 def _matmul(samples: Sequence[MatmulSample], evidence: Evidence, peak: float | None) -> MatmulFit:
-    """The fit of products whose left operand lies well; others say what lying across costs."""
-    well = [p for p in samples if not p.strided] or samples
-    sizes = np.array([(p.m, p.n, p.k) for p in well], float)
-    batch = np.array([p.batch for p in well], float)
+    """Overhead and rate by regression for each triple of half sizes of the grid; the best one."""
+    sizes = np.array([(p.m, p.n, p.k) for p in samples], float)
+    batch = np.array([p.batch for p in samples], float)
     grid = np.array(list(itertools.product(HALF_SIZES, repeat=3)))
     work = 2 * batch * (sizes + grid[:, None, :]).prod(axis=-1)  # [candidates, samples]
-    a, b, loss = lines(work, typical(well))
+    a, b, loss = lines(work, typical(samples))
     best = int(np.argmin(loss))
     efficiency, peak = share_of(b[best], peak)
     halves = (float(grid[best, 0]), float(grid[best, 1]), float(grid[best, 2]))
-    fit = MatmulFit(samples[0].dtype, efficiency, evidence, float(a[best]), halves, None, peak)
-    across = [p for p in samples if p.strided and len(well) < len(samples)]
-    return replace(fit, strided=_across(fit, across)) if across else fit
-
-
-def _across(fit: MatmulFit, samples: Sequence[MatmulSample]) -> float:
-    """Bytes/s: what the samples take longer than products whose left operand lies well."""
-    more = (typical(samples) - matmul_seconds(fit, samples)) / np.array(
-        [p.strided for p in samples]
-    )
-    return rate(float(np.median(more)))
+    return MatmulFit(samples[0].dtype, efficiency, evidence, float(a[best]), halves, None, peak)
 
 
 def _memory(

@@ -1,7 +1,6 @@
 """Cases of matrix products: shapes of every kind, each on all devices at once.
 
-Cubes show how the rate grows with size; slabs, which of the three dimensions matters. Products
-whose left operand lies across are what gradients of weights are on a CPU.
+Cubes show how the rate grows with size; slabs, which of the three dimensions matters.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from jax.sharding import Mesh
 from scaling.calibrate.timing import Case
 from scaling.profiles.samples import MatmulSample
 
-FLOAT = 4  # bytes of fp32
 DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16": jnp.float16}
 Shape = tuple[int, int, int, int]  # batch, m, n, k
 
@@ -27,7 +25,6 @@ class Sizes:
     shapes: tuple[Shape, ...]
     elements: tuple[int, ...]  # of the tensors of memory operations
     other_dtypes: tuple[str, ...] = ()  # for cubes only
-    across: tuple[Shape, ...] = ()  # products whose left operand is given as [k, m]
 
 
 def cubes(*sizes: int) -> tuple[Shape, ...]:
@@ -49,7 +46,6 @@ HOST_QUICK = Sizes(
     dtypes=("fp32",),
     shapes=cubes(16, 32, 64, 128, 256, 512) + slabs(32, 256) + ((8, 64, 64, 16), (8, 64, 16, 64)),
     elements=(2**10, 2**13, 2**16, 2**18, 2**20),
-    across=((1, 64, 128, 128), (1, 256, 256, 512), (1, 512, 128, 256)),
 )
 HOST_FULL = Sizes(
     dtypes=("fp32",),
@@ -61,7 +57,6 @@ HOST_FULL = Sizes(
         (4, 512, 512, 64), (4, 512, 64, 512), (16, 32, 32, 8), (16, 32, 8, 32),
     ),
     elements=tuple(2**i for i in range(8, 21, 2)),
-    across=(*cubes(64, 128, 256, 512), *slabs(64, 512)),
     other_dtypes=("bf16",),
 )  # fmt: skip
 GPU_DTYPES = ("bf16", "fp16", "tf32", "fp32")
@@ -98,9 +93,6 @@ def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
                 sample = MatmulSample(dtype, batch, m, n, k, ())
                 shapes = ((batch, m, k), (batch, k, n)) if batch > 1 else ((m, k), (k, n))
                 yield Case(sample, mesh, _product(dtype), shapes, DTYPES[dtype])
-    for batch, m, n, k in sizes.across:
-        sample = MatmulSample("fp32", batch, m, n, k, (), strided=float(FLOAT * m * k))
-        yield Case(sample, mesh, _across, ((k, m), (n, k)))
 
 
 def _product(dtype: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
@@ -108,9 +100,3 @@ def _product(dtype: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
     highest = dtype == "fp32"
     precision = jax.lax.Precision.HIGHEST if highest else jax.lax.Precision.DEFAULT
     return lambda a, b: jnp.matmul(a, b, precision=precision)
-
-
-def _across(a: jax.Array, b: jax.Array) -> jax.Array:
-    """What is summed over comes first in one operand, last in the other."""
-    numbers = (((0,), (1,)), ((), ()))
-    return jax.lax.dot_general(a, b, numbers, precision=jax.lax.Precision.HIGHEST)

@@ -39,9 +39,8 @@ def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
             arrays = counted.read + counted.written
             edges = counted.rows * shape[0] + counted.columns * shape[1]
             moved = FLOAT * (arrays * elements + edges)
-            strided = float(FLOAT * elements) if kind == "transpose" else 0.0
             flops, special = counted.flops * elements, counted.transcendentals * elements
-            sample = MemorySample(kind, moved, (), float(flops), float(special), strided)
+            sample = MemorySample(kind, moved, (), float(flops), float(special))
             yield Case(sample, mesh, operation, (shape,) * counted.read)
 
 

@@ -23,9 +23,8 @@ from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.profile import Profile
 from scaling.profiles.samples import StepSample
-from scaling.program.ir import Program, kernels
+from scaling.program.ir import Program
 from scaling.run import Batch, Precision, Run, Train
-from scaling.simulate.kernels import crowded_bytes
 from scaling.simulate.resolve import HOST, target
 from scaling.simulate.step import price
 from scaling.train.execution import execution_for
@@ -40,10 +39,7 @@ from scaling.train.step import (
 
 
 def reference_runs(devices: int, quick: bool) -> Iterator[Run]:
-    """Small models on the meshes that so many devices can have.
-
-    Widths are powers of two and not, because the columns of powers of two crowd a cache.
-    """
+    """Small models on the meshes that so many devices can have."""
     two = 2 if devices % 2 == 0 else 1
     rest = devices // two
     yield _run(256, 2, 128, devices, MeshShape(fsdp=devices))
@@ -117,26 +113,21 @@ def step_benches(devices: int, quick: bool) -> Iterator[tuple[Bench, Program, Ru
         except InputError:  # so many devices do not divide this model
             continue
         jax.block_until_ready(steps())
-        yield Bench(StepSample(run.name, 0.0, 0.0, 0.0, ()), steps, 1), steps.program, run
+        yield Bench(StepSample(run.name, 0.0, 0.0, ()), steps, 1), steps.program, run
 
 
 def priced_alone(
     samples: Sequence[StepSample],
     programs: Sequence[tuple[Program, Run]],
     profile: Profile,
-    cache: float,
 ) -> list[StepSample]:
-    """The samples with what the profile, which knows kernels alone, makes of them.
-
-    `cache` is what a core has of its own, in bytes: columns of that size or more are crowded.
-    """
+    """The samples with the seconds that a profile of kernels alone gives them."""
     found = []
     for sample, (program, run) in zip(samples, programs, strict=True):
         line = price(program, target(run, HOST).cluster, profile).timeline
         alone = float(line.compute + line.optimizer)
-        crowded = float(sum(n * crowded_bytes(k, cache) for k, n in kernels(program)))
         rest = float(line.total - alone)
-        found.append(replace(sample, kernels=alone, crowded=crowded, rest=rest))
+        found.append(replace(sample, kernels=alone, rest=rest))
     return found
 
 

@@ -88,8 +88,8 @@ def report(profile: Profile) -> str:
     ]
     if profile.dispatch is not None:
         named.append(("calling a program", profile.dispatch.evidence))
-    if profile.program is not None:
-        named.append(("whole steps", profile.program.evidence))
+    if profile.step is not None:
+        named.append(("whole steps", profile.step.evidence))
     head = ("fit", "samples", "median error", "mean", "worst", "left out (mean)")
     lines = columns([head, *(_row(name, evidence) for name, evidence in named)])
     return "\n".join([f"{profile.machine}, {profile.date}", *lines])

@@ -17,7 +17,6 @@ from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, alone, called, fused
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
-from scaling.hlo.strided import column_span, strided_bytes
 from scaling.program.ir import KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
@@ -37,8 +36,6 @@ class Work:
     bytes: float = 0.0  # of device memory, read and written
     dtype: str = ""  # of the products' operands; else the float type of which most bytes move
     dims: tuple[int, ...] = ()  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
-    strided: float = 0.0  # bytes among those read that are read across the order they lie in
-    span: float = 0.0  # bytes of cache that one column of them takes up
     host_bytes: float = 0.0  # of the host's memory, read and written
 
 
@@ -90,8 +87,6 @@ def _total(computation: Computation, module: Module) -> Work | None:
         transcendentals=sum(work.transcendentals for work in found),
         bytes=sum(work.bytes for work in found),
         host_bytes=sum(work.host_bytes for work in found),
-        strided=sum(work.strided for work in found),
-        span=max(work.span for work in found),
     )
 
 
@@ -122,8 +117,6 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         transcendentals=transcendental + sum(p.transcendentals for p in products),
         bytes=sum(moved.values()),
         host_bytes=sum(sum(way.values()) for way in from_host),
-        strided=strided_bytes(inside.parts, sum(read.values())),
-        span=column_span(inside.parts, sum(read.values())),
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),
     )

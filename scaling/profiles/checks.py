@@ -17,8 +17,8 @@ from scaling.profiles.profile import Profile
 
 FRACTIONS = ("efficiency", "executed")
 RATES = (
-    "peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "strided", "flops",
-    "transcendentals", "crowded", "factor",
+    "peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "flops", "transcendentals",
+    "slowdown",
 )  # fmt: skip
 COUNTS = ("ranks", "groups", "tile")
 RANGES: dict[str, tuple[Callable[[float], bool], str]] = {

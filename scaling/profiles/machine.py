@@ -9,7 +9,6 @@ from pathlib import Path
 PACKAGES = ("jax", "jaxlib")
 CPU_INFO = Path("/proc/cpuinfo")  # of Linux
 STATISTICS = Path("/proc/stat")  # of Linux
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # of Linux
 LISTEN = 0.5  # s, fifty ticks of each processor
 MUCH = 0.2  # of the processor, from which on others disturb a measurement
 
@@ -44,19 +43,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def core_cache() -> float:
-    """Bytes of a core's second-level cache; 0 where the system does not say."""
-    second = [f.parent for f in CACHES.glob("index*/level") if f.read_text().strip() == "2"]
-    return max((_size(folder / "size") for folder in second), default=0.0)
-
-
-def _size(file: Path) -> float:
-    """`2048K` in bytes."""
-    text = file.read_text().strip()
-    unit = {"K": 2**10, "M": 2**20}.get(text[-1:], 1)
-    return float(text.rstrip("KM")) * unit
 
 
 def versions() -> dict[str, str]:

@@ -59,7 +59,6 @@ class MatmulFit:
     half_sizes: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of m, n, k
     tile: tuple[int, int] | None = None  # in m and n
     peak: float | None = None  # FLOP/s; None: the accelerator states it
-    strided: float | None = None  # bytes/s more for a left operand that lies across; None: no more
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,6 @@ class MemoryFit:
     bandwidth: float | None = None  # bytes/s; None: the accelerator states it
     cache: float = 0.0  # bytes
     cache_bandwidth: float | None = None  # bytes/s; None: no cache is modelled
-    strided: float | None = None  # bytes/s more for what is read across; None: no more
 
 
 @dataclass(frozen=True)
@@ -158,15 +156,10 @@ class DispatchFit:
 
 
 @dataclass(frozen=True)
-class ProgramFit:
-    """What kernels take in a program, beside what they take alone, with their operands at hand.
+class StepFit:
+    """Time of a kernel within a training step over its time alone, with its operands in cache."""
 
-    Bytes read across whose columns overflow a core's cache are fetched anew for every column.
-    """
-
-    factor: float  # times as long as alone
-    crowded: float  # bytes/s more for such bytes
-    cache: float  # bytes of a core's own cache
+    slowdown: float
     evidence: Evidence  # its errors are those of whole steps
 
 
@@ -188,7 +181,7 @@ class Profile:
     links: tuple[LinkFit, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
     dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
-    program: ProgramFit | None = None  # None: kernels were not measured in programs
+    step: StepFit | None = None  # None: no whole steps were measured
     overlap: bool = True  # the parts of a kernel run at once; False: one after another
     samples: Samples = Samples()
     versions: Mapping[str, str] = field(default_factory=dict)

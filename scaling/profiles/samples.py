@@ -18,7 +18,6 @@ class MatmulSample:
     n: int
     k: int
     seconds: tuple[float, ...]  # of one call, one for every repeat
-    strided: float = 0.0  # bytes of the left operand, where it is given as [batch, k, m]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ class MemorySample:
     seconds: tuple[float, ...]
     vector_flops: float = 0.0
     transcendentals: float = 0.0
-    strided: float = 0.0  # bytes among those read that are read across the order they lie in
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,6 @@ class StepSample:
 
     run: str
     kernels: float  # s, of its kernels by the fits to kernels alone
-    crowded: float  # bytes that are read across where a column overflows the cache
     rest: float  # s, of communication and of calling the program
     seconds: tuple[float, ...]
 

@@ -84,8 +84,6 @@ class Kernel(Operation):
     dims: tuple[Number, ...] = ()
     asynchronous: bool = False  # on a stream of its own, until the Wait that names it
     estimate: Number | None = None  # s, by the compiler's own cost model
-    strided: Number = 0.0  # bytes among those read that are read across the order they lie in
-    span: Number = 0.0  # bytes of cache that one column of them takes up
     host_bytes: Number = 0.0  # of the host's memory, read and written: their time is not priced
 
 

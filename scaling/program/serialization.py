@@ -26,7 +26,7 @@ from scaling.program.ir import (
     Wait,
 )
 
-FORMAT = 2  # raised whenever a program written before cannot be read any more
+FORMAT = 3  # raised whenever a program written before cannot be read any more
 STEPS: Mapping[str, type[Operation]] = {
     "kernel": Kernel,
     "collective": Collective,

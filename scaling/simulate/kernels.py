@@ -21,7 +21,7 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
-    ProgramFit,
+    StepFit,
     attention_fit,
     matmul_fit,
 )
@@ -67,10 +67,10 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> K
         time = np.maximum(compute, memory) + fit.overhead
         cost = KernelCost(time, compute, memory, fit.overhead, fit.evidence)
     else:
-        memory, across = _moving(kernel, accelerator, profile), _across(kernel, fit)
-        time = np.maximum(matrix, memory) + across + vector + fit.overhead
-        alone = KernelCost(time, matrix + vector, memory + across, fit.overhead, fit.evidence)
-        cost = _in_program(alone, kernel, profile.program)
+        memory = _moving(kernel, accelerator, profile)
+        time = np.maximum(matrix, memory) + vector + fit.overhead
+        alone = KernelCost(time, matrix + vector, memory, fit.overhead, fit.evidence)
+        cost = _in_step(alone, profile.step)
     parts = (
         (matrix, fit),
         (fit.overhead, fit),
@@ -88,18 +88,12 @@ def _moving(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Numbe
     return memory_time(kernel.bytes, accelerator, profile.memory)
 
 
-def _in_program(alone: KernelCost, kernel: Kernel, fit: ProgramFit | None) -> KernelCost:
-    """The cost with what other kernels do to the cache; with none where that was not measured."""
+def _in_step(alone: KernelCost, fit: StepFit | None) -> KernelCost:
+    """The cost among other kernels, which use the same cache; as alone where not measured."""
     if fit is None:
         return alone
-    crowding = crowded_bytes(kernel, fit.cache) / fit.crowded
-    return KernelCost(
-        fit.factor * alone.time + crowding,
-        fit.factor * alone.compute,
-        fit.factor * alone.memory + crowding,
-        fit.factor * alone.overhead,
-        alone.evidence,
-    )
+    names = ("time", "compute", "memory", "overhead")
+    return replace(alone, **{name: fit.slowdown * getattr(alone, name) for name in names})
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:
@@ -167,17 +161,6 @@ def _matrix(
     dims = kernel.dims if kernel.kind == "matmul" else ()
     share = matmul_efficiency(fit, dims, accelerator.cores)
     return kernel.flops / ((fit.peak or peak_rate(accelerator, kernel.dtype)) * share), fit
-
-
-def _across(kernel: Kernel, fit: AttentionFit | MatmulFit | MemoryFit) -> Number:
-    """Seconds more for what is read across the order it lies in."""
-    known = None if isinstance(fit, AttentionFit) else fit.strided
-    return kernel.strided / known if known else 0.0
-
-
-def crowded_bytes(kernel: Kernel, cache: float) -> Number:
-    """Bytes that are read across where a column takes up all of the cache, or more."""
-    return np.where(kernel.span >= cache, kernel.strided, 0.0) if cache else 0.0
 
 
 def _vector(kernel: Kernel, profile: Profile) -> Number:

@@ -64,14 +64,6 @@ def test_a_point_names_the_shape_that_is_multiplied(mesh, batch, m, n, k):
     assert case.shapes[1][-2] == k
 
 
-def test_products_across_say_how_many_bytes_lie_across(mesh):
-    sizes = kernels.Sizes(("fp32",), (), (), (), ((1, 3, 4, 5),))
-    (case,) = matmul_cases(mesh, sizes)
-    left, right = (np.random.default_rng(0).random(s, np.float32) for s in case.shapes)
-    assert np.asarray(case.operation(left, right)) == approx(left.T @ right.T, rel=1e-5)
-    assert case.sample.strided == left.nbytes
-
-
 def test_other_dtypes_are_measured_on_squares_only(mesh):
     sizes = kernels.Sizes(("fp32",), ((1, 8, 8, 8), (1, 8, 8, 16)), (), ("bf16",))
     samples = [case.sample for case in matmul_cases(mesh, sizes)]

@@ -166,18 +166,6 @@ def test_a_collective_may_have_a_knee():
     assert found.evidence.max_error < 0.01
 
 
-def test_a_left_operand_that_lies_across_costs_what_it_adds():
-    samples = [MatmulSample("fp32", *s, at(2 * np.prod(s) / 4e10)) for s in SHAPES]
-    across = [
-        replace(p, seconds=at(p.seconds[0] + 4 * p.m * p.k / 5e8), strided=4.0 * p.m * p.k)
-        for p in samples[::3]
-    ]
-    found = fits.fit_matmul([*samples, *across], HERE)
-    assert found.strided == pytest.approx(5e8, rel=1e-3)
-    assert found.evidence.max_error < 1e-3
-    assert fits.fit_matmul(samples, HERE).strided is None
-
-
 def test_one_point_is_no_fit():
     with pytest.raises(InputError, match="two samples or more, got 1"):
         fits.fit_memory([MemorySample("copy", 1.0, (1.0,))], HERE)

@@ -11,7 +11,7 @@ from scaling.calibrate.steps import Steps, priced_alone, reference_runs, step_be
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Evidence, MatmulFit, MemoryFit, Profile, VectorFit
 from scaling.profiles.samples import StepSample
-from scaling.program.ir import Kernel, Loop, Program, collectives, kernels
+from scaling.program.ir import Kernel, Program, collectives, kernels
 
 HERE = Evidence("a test", "2026-11", "calibrated")
 PROFILE = Profile(
@@ -67,17 +67,6 @@ def test_points_say_what_kernels_alone_would_take():
     kernel = Kernel("k", kind="matmul", flops=2e9, dtype="fp32", dims=(1, 1000, 1000, 1000))
     program = Program("p", "compiled", {"data": 8}, (kernel,), ())
     run = next(reference_runs(8, quick=True))
-    blank = StepSample("r", 0.0, 0.0, 0.0, (1.0,))
-    (sample,) = priced_alone([blank], [(program, run)], PROFILE, cache=1e6)
-    assert sample == StepSample("r", approx(0.2), 0.0, approx(0.0), (1.0,))
-
-
-@pytest.mark.parametrize(("cache", "crowded"), [(0.0, 0.0), (1e5, 3e6), (1e6, 0.0)])
-def test_points_say_how_many_bytes_are_crowded(cache, crowded):
-    kernel = Kernel("k", bytes=2e6, strided=1e6, span=2e5)
-    body = Loop("three times", body=(kernel,), trips=3)
-    program = Program("p", "compiled", {"data": 8}, (body,), ())
-    run = next(reference_runs(8, quick=True))
-    blank = StepSample("r", 0.0, 0.0, 0.0, (1.0,))
-    (sample,) = priced_alone([blank], [(program, run)], PROFILE, cache)
-    assert sample.crowded == crowded
+    blank = StepSample("r", 0.0, 0.0, (1.0,))
+    (sample,) = priced_alone([blank], [(program, run)], PROFILE)
+    assert sample == StepSample("r", approx(0.2), approx(0.0), (1.0,))

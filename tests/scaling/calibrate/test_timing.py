@@ -34,7 +34,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.samples import MatmulSample
 
 TIMES = 37  # iterations, a number that no compiler would choose
-SMALL = Sizes(("fp32",), ((1, 16, 24, 32), (4, 16, 8, 16)), (2**12,), (), ((1, 16, 24, 32),))
+SMALL = Sizes(("fp32",), ((1, 16, 24, 32), (4, 16, 8, 16)), (2**12,))
 OPCODES = {
     "dot": {"dot", "custom-call"},
     "transpose": {"transpose", "copy"},

@@ -158,7 +158,7 @@ def test_another_format_is_refused_with_its_number(found: object) -> None:
         ("", "is not JSON"),
         ('{"format": 1', "is not JSON"),
         ("[]", "is no program of this version .format 'list'"),
-        ('{"format": 2}', "is not a program: KeyError.'name'"),
+        ('{"format": 3}', "is not a program: KeyError.'name'"),
     ],
 )
 def test_what_is_no_program_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -16,7 +16,7 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
-    ProgramFit,
+    StepFit,
     VectorFit,
 )
 from scaling.program.ir import Kernel, Origin
@@ -290,8 +290,7 @@ def test_a_chip_without_units_for_a_format_multiplies_in_a_wider_one():
 
 
 def summing(**changes):
-    memory = replace(host_profile().memory, strided=2e9)
-    return replace(host_profile(), overlap=False, memory=memory, **changes)
+    return replace(host_profile(), overlap=False, **changes)
 
 
 def host_time(kernel, profile):
@@ -299,9 +298,9 @@ def host_time(kernel, profile):
 
 
 def test_the_parts_of_a_kernel_add_up_on_a_cpu():
-    kernel = Kernel("f", bytes=1e6, vector_flops=1e6, transcendentals=1e5, strided=4e5)
+    kernel = Kernel("f", bytes=1e6, vector_flops=1e6, transcendentals=1e5)
     cost = host_time(kernel, summing())
-    assert cost.memory == pytest.approx(1e6 / 4e10 + 4e5 / 2e9)
+    assert cost.memory == pytest.approx(1e6 / 4e10)
     assert cost.compute == pytest.approx(1e6 / 1e10 + 1e5 / 1e9)
     assert cost.time == pytest.approx(cost.memory + cost.compute + 1e-6)
 
@@ -315,16 +314,6 @@ def test_the_traffic_of_a_product_is_in_its_rate_unless_it_alone_takes_longer():
     assert cost.time >= memory_time(thin.bytes, catalog.accelerator("cpu"), summing().memory)
 
 
-def test_a_left_operand_that_lies_across_costs_more():
-    product = matmul(1, 512, 512, 512, "fp32")
-    fit = replace(host_profile().matmul[0], strided=1e9)
-    times = [
-        host_time(replace(product, strided=amount), summing(matmul=(fit,))).time
-        for amount in (0.0, 1e6)
-    ]
-    assert times[1] - times[0] == pytest.approx(1e-3)
-
-
 def test_what_is_only_copied_lies_far():
     copy, same = (Kernel("k", kind=kind, bytes=5e5) for kind in ("copy", "fusion"))
     assert host_time(copy, summing()).memory == pytest.approx(5e5 / 1e10)
@@ -334,24 +323,15 @@ def test_what_is_only_copied_lies_far():
 def test_kernels_take_longer_in_programs_than_alone():
     kernel = Kernel("f", bytes=1e6, vector_flops=1e6)
     alone = host_time(kernel, summing())
-    inside = host_time(kernel, summing(program=ProgramFit(1.25, 1e9, 2e6, HERE)))
+    inside = host_time(kernel, summing(step=StepFit(1.25, HERE)))
     for name in ("time", "compute", "memory", "overhead"):
         assert getattr(inside, name) == pytest.approx(1.25 * getattr(alone, name))
 
 
-@pytest.mark.parametrize(("span", "cache", "more"), [(1e6, 2e6, 0), (2e6, 2e6, 1e-3), (2e6, 0, 0)])
-def test_columns_that_overflow_the_cache_are_fetched_again_and_again(span, cache, more):
-    kernel = Kernel("f", bytes=2e6, strided=1e6, span=span)
-    alone = host_time(kernel, summing())
-    inside = host_time(kernel, summing(program=ProgramFit(1.0, 1e9, cache, HERE)))
-    assert inside.time - alone.time == pytest.approx(more)
-    assert inside.memory - alone.memory == pytest.approx(more)
-
-
-@given(*[st.floats(0, 1e12)] * 4, st.floats(1, 10))
-def test_more_of_anything_never_takes_less_time_on_a_cpu(moved, flops, special, strided, more):
-    small = Kernel("k", bytes=moved, vector_flops=flops, transcendentals=special, strided=strided)
-    for name in ("bytes", "vector_flops", "transcendentals", "strided"):
+@given(*[st.floats(0, 1e12)] * 3, st.floats(1, 10))
+def test_more_of_anything_never_takes_less_time_on_a_cpu(moved, flops, special, more):
+    small = Kernel("k", bytes=moved, vector_flops=flops, transcendentals=special)
+    for name in ("bytes", "vector_flops", "transcendentals"):
         large = replace(small, **{name: more * getattr(small, name)})
         assert host_time(large, summing()).time >= host_time(small, summing()).time
 

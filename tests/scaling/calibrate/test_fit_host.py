@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.calibrate.fit_sum import (
+from scaling.calibrate.fit_host import (
     SumFit,
     dispatch_seconds,
     fit_dispatch,
-    fit_program,
+    fit_step,
     fit_sum,
     step_seconds,
     sum_seconds,
 )
-from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, ProgramFit, VectorFit
+from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, StepFit, VectorFit
 from scaling.profiles.samples import DispatchSample, MemorySample, StepSample
 
 HERE = Evidence("a test", "2026-11", "measured")
-MEMORY = MemoryFit(1.0, HERE, 1e-6, 5e9, 2.0**20, 4e10, 3e9)
+MEMORY = MemoryFit(1.0, HERE, 1e-6, 5e9, 2.0**20, 4e10)
 VECTOR = VectorFit(2e10, 8e8, HERE)
 KEPT = 32 * 2.0**20
 
@@ -35,7 +35,6 @@ def blank():
     for bytes_ in 2.0 ** np.arange(10, 26, 2):
         found += [
             MemorySample("copy", bytes_, ()),
-            MemorySample("transpose", bytes_, (), strided=bytes_ / 2),
             MemorySample("elementwise", bytes_, (), bytes_),
             MemorySample("transcendental", bytes_, (), bytes_ / 8, bytes_ / 8),
         ]
@@ -45,7 +44,7 @@ def blank():
 def test_all_rates_are_found_together():
     samples = timed(blank(), sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
     memory, vector = fit_sum(samples, HERE)
-    for name in ("overhead", "bandwidth", "cache", "cache_bandwidth", "strided"):
+    for name in ("overhead", "bandwidth", "cache", "cache_bandwidth"):
         assert getattr(memory, name) == pytest.approx(getattr(MEMORY, name), rel=1e-4)
     assert (vector.flops, vector.transcendentals) == pytest.approx((2e10, 8e8), rel=1e-4)
     assert memory.evidence == vector.evidence
@@ -58,7 +57,7 @@ def test_far_memory_is_never_faster_than_near(seed):
     samples = timed(blank(), noise * sum_seconds(SumFit(MEMORY, VECTOR, HERE), blank()))
     memory, vector = fit_sum(samples, HERE)
     assert memory.bandwidth <= memory.cache_bandwidth
-    assert min(memory.strided, vector.flops, vector.transcendentals) > 0
+    assert min(vector.flops, vector.transcendentals) > 0
     assert memory.overhead >= 0
 
 
@@ -82,20 +81,16 @@ def test_a_system_that_hands_out_memory_for_nothing_has_a_rate_that_a_file_holds
     assert 0 < fit_dispatch(samples, MEMORY, KEPT, HERE).fresh_bandwidth <= 1e18
 
 
-def test_what_kernels_take_longer_in_programs_is_told_apart_from_crowding():
-    samples = [
-        StepSample("a", 0.1, 0.0, 0.02, (0.15,)),
-        StepSample("b", 0.2, 1e7, 0.0, (0.27, 0.27, 9.0)),
-    ]
-    found = fit_program(samples, KEPT, HERE)
-    assert (found.factor, found.cache) == (pytest.approx(1.3), KEPT)
-    assert found.crowded == pytest.approx(1e9)
-    assert step_seconds(found, samples) == pytest.approx([0.15, 0.27])
+def test_kernels_take_longer_in_steps_than_alone():
+    samples = [StepSample("a", 0.1, 0.02, (0.15,)), StepSample("b", 0.2, 0.0, (0.26, 0.26, 9.0))]
+    found = fit_step(samples, HERE)
+    assert found.slowdown == pytest.approx(1.3)
+    assert step_seconds(found, samples) == pytest.approx([0.15, 0.26])
     assert found.evidence.max_error < 1e-9
 
 
-def test_kernels_do_not_run_faster_in_a_program_than_alone():
-    samples = [StepSample(name, 0.2, 1e6, 0.0, (0.1,)) for name in "ab"]
-    found = fit_program(samples, KEPT, HERE)
-    assert found == ProgramFit(pytest.approx(1.0), pytest.approx(1e18), KEPT, found.evidence)
+def test_kernels_do_not_run_faster_in_a_step_than_alone():
+    samples = [StepSample(name, 0.2, 0.0, (0.1,)) for name in "ab"]
+    found = fit_step(samples, HERE)
+    assert found == StepFit(pytest.approx(1.0), found.evidence)
     assert found.evidence.max_error == pytest.approx(1.0)

@@ -1,6 +1,6 @@
 """The fits of a machine whose kernels take the sum of their parts: a CPU.
 
-    seconds = overhead + near bytes / near rate + far bytes / far rate + bytes read across / rate
+    seconds = overhead + near bytes / near rate + far bytes / far rate
             + vector FLOPs / rate + transcendentals / rate
 
 One regression over all samples. The first `cache` bytes of a call are near; `cache` is searched
@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.calibrate.fit import typical, with_errors
 from scaling.calibrate.regression import CACHES, parts, rate
-from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, ProgramFit, VectorFit
+from scaling.profiles.profile import DispatchFit, Evidence, MemoryFit, StepFit, VectorFit
 from scaling.profiles.samples import DispatchSample, MemorySample, StepSample
 
 
@@ -38,9 +38,9 @@ def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[Memory
 def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
     """What the fit says of each sample."""
     memory, vector = fit.memory, fit.vector
-    assert memory.bandwidth and memory.cache_bandwidth and memory.strided
+    assert memory.bandwidth and memory.cache_bandwidth
     each = [1 / memory.cache_bandwidth, 1 / memory.bandwidth - 1 / memory.cache_bandwidth]
-    each += [1 / memory.strided, 1 / vector.flops, 1 / vector.transcendentals]
+    each += [1 / vector.flops, 1 / vector.transcendentals]
     return _work(samples, memory.cache) @ np.array([memory.overhead, *each])
 
 
@@ -48,7 +48,7 @@ def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
     seconds = typical(samples)
     solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
     cache, each, _ = min(solved, key=lambda found: found[-1])
-    overhead, near, beyond, strided, flops, special = map(float, each)
+    overhead, near, beyond, flops, special = map(float, each)
     memory = MemoryFit(
         efficiency=1.0,
         evidence=evidence,
@@ -56,16 +56,14 @@ def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
         bandwidth=rate(near + beyond),
         cache=cache,
         cache_bandwidth=rate(near),
-        strided=rate(strided),
     )
     return SumFit(memory, VectorFit(rate(flops), rate(special), evidence), evidence)
 
 
 def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
-    """[samples, kinds]: calls, bytes, bytes beyond the cache, strided, FLOPs, transcendentals."""
+    """[samples, kinds]: calls, bytes, bytes beyond the cache, FLOPs, transcendentals."""
     rows = [
-        (1, p.bytes, max(0.0, p.bytes - cache), p.strided, p.vector_flops, p.transcendentals)
-        for p in samples
+        (1, p.bytes, max(0.0, p.bytes - cache), p.vector_flops, p.transcendentals) for p in samples
     ]
     return np.array(rows, float)
 
@@ -82,7 +80,7 @@ def fit_dispatch(
         evidence: source, date and grade; the errors are filled in.
     """
     seconds = lambda fit, some: dispatch_seconds(fit, some, memory)
-    return with_errors(lambda some: _call(some, memory, kept, evidence), seconds, samples)
+    return with_errors(lambda some: _dispatch(some, memory, kept, evidence), seconds, samples)
 
 
 def dispatch_seconds(
@@ -95,30 +93,28 @@ def dispatch_seconds(
     )
 
 
-def fit_program(samples: Sequence[StepSample], cache: float, evidence: Evidence) -> ProgramFit:
-    """How much longer kernels take in whole steps than alone.
+def fit_step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
+    """How many times longer kernels take in whole steps than alone; at least 1.
 
     Args:
-        samples: of steps with and without crowded bytes, so that the two can be told apart.
-        cache: bytes of a core's own cache; 0: not known, and nothing counts as crowded.
+        samples: two steps or more.
         evidence: source, date and grade; the errors are filled in.
     """
-    return with_errors(lambda some: _program(some, cache, evidence), step_seconds, samples)
+    return with_errors(lambda some: _step(some, evidence), step_seconds, samples)
 
 
-def step_seconds(fit: ProgramFit, samples: Sequence[StepSample]) -> np.ndarray:
-    """What the fit says of each sample."""
-    return np.array([fit.factor * p.kernels + p.crowded / fit.crowded + p.rest for p in samples])
+def step_seconds(fit: StepFit, samples: Sequence[StepSample]) -> np.ndarray:
+    """Seconds of each sample by the fit."""
+    return np.array([fit.slowdown * p.kernels + p.rest for p in samples])
 
 
-def _program(samples: Sequence[StepSample], cache: float, evidence: Evidence) -> ProgramFit:
-    kernels, crowded, rest = np.array([(p.kernels, p.crowded, p.rest) for p in samples]).T
-    work = np.stack([kernels, crowded], axis=1)
-    (more, each), _ = parts(work, typical(samples), known=kernels + rest)
-    return ProgramFit(1.0 + float(more), rate(each), cache, evidence)
+def _step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
+    kernels, rest = np.array([(p.kernels, p.rest) for p in samples]).T
+    (more,), _ = parts(kernels[:, None], typical(samples), known=kernels + rest)
+    return StepFit(1.0 + float(more), evidence)
 
 
-def _call(
+def _dispatch(
     samples: Sequence[DispatchSample], memory: MemoryFit, kept: float, evidence: Evidence
 ) -> DispatchFit:
     rest = np.maximum(typical(samples) - _touching(samples, memory), 0.0)
