@@ -268,6 +268,7 @@ def _nic_levels(
         LinkLabels(unit, devices, everywhere, unit),
         own_hops=False,
         transport=fabric.transport,
+        can_reduce=fabric.has_sharp,
     )
     if cluster.nics >= cluster.devices_per_node:
         return [chip]

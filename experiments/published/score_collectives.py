@@ -26,7 +26,7 @@ from experiments.published.fit_links import Series, series_of
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import ANY, Profile
 from scaling.report.columns import columns
-from scaling.simulate.collective import ask
+from scaling.simulate.collective import collective_prices
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB
 
@@ -75,7 +75,8 @@ def _measured(series: Series) -> Measured:
 def in_range(series: Series, profile: Profile) -> np.ndarray:
     """Whether each measured time lies between the low and the high end of its prediction."""
     sizes = series.bytes.astype(int).tolist()
-    prices = ask(series.kind, sizes, series.groups, series.cluster, profile, series.algorithm)
+    where = (series.groups, series.cluster, profile, series.algorithm)
+    prices = collective_prices(series.kind, sizes, *where)
     low, high = np.array([(a.time_low, a.time_high) for a in prices]).T
     return (low <= series.time) & (series.time <= high)
 

@@ -5,17 +5,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaling.collectives.algorithms import ALGORITHMS
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import AXES, parse_mesh
 from scaling.meshes.units import parse_sizes, parse_sweep
 from scaling.profiles.io import ideal
-from scaling.profiles.profile import ALGORITHMS, Profile
+from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.report import algorithm_choice as report_choice
+from scaling.report.algorithm_choice import choice_lines
 from scaling.report.collective import heading, table
-from scaling.simulate.collective import answer_dict, ask, groups_of
+from scaling.simulate.collective import collective_prices, groups_of
 from scaling.simulate.resolve import parsed_overrides, profile_for
 
 DEFAULT_SIZE = "1GiB"
@@ -65,18 +66,18 @@ def collective_command(given: CollectiveArguments) -> int:
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
     profile = _profile(given, cluster)
-    answers = ask(given.kind, sizes, groups, cluster, profile, given.algorithm, given.skew)  # type: ignore[arg-type]
+    answers = collective_prices(given.kind, sizes, groups, cluster, profile, given.algorithm, given.skew)  # type: ignore[arg-type]
     if given.plot is not None:
         from scaling.report.plots import plot_bandwidth
 
         plot_bandwidth(answers, heading(answers, cluster, given.dtype), given.plot)
     if given.json:
-        documents = [answer_dict(answer) for answer in answers]
+        documents = [answer.to_dict() for answer in answers]
         several = given.sweep is not None or "," in (given.bytes or "")
         print(json.dumps(documents if several else documents[0]))
     else:
         lines = [heading(answers, cluster, given.dtype), *table(answers)]
-        print("\n".join([*lines, *report_choice.lines(answers)]))
+        print("\n".join([*lines, *choice_lines(answers)]))
     return 0
 
 

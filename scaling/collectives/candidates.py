@@ -1,193 +1,188 @@
-"""Every way a collective can run on a cluster: algorithms and their protocols, with their costs.
+"""The candidates for a collective: algorithms under their protocols, with their costs.
 
-seconds = latency + max(filling, per_byte x bytes)
+seconds = latency + max(torus latency, per_byte x bytes)
 
-latency     alpha + hops that wait for one another x what a hop takes
-per_byte    of the busiest uplink: what all groups put on it, over what a fit says it achieves
-filling     on a torus: the latency of the links, which overlaps with the bytes
+latency        alpha + hops that wait for one another x what a hop takes, over all levels
+per_byte       of the busiest level: share of its links' load over the bandwidth that a fit says
+               they achieve, x (1 + fill_drain / serial steps)
+torus latency  of the links of a torus, which overlaps with the bytes
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.collectives.algorithms import KINDS, hops, is_chosen, refusal
-from scaling.collectives.loads import Loads, Placed, loads_of, placed
-from scaling.collectives.traffic import Load
+from scaling.collectives.algorithms import ALGORITHMS, CollectiveAlgorithm, algorithms_of
+from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, link_loads
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_size
 from scaling.profiles.link_fits import algorithms, has_figures, link_fit, protocols
-from scaling.profiles.profile import ALGORITHMS, Algorithm, Evidence, LinkFit, Profile
+from scaling.profiles.profile import Evidence, LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
 
-CLOSE = 1e-9  # relative: of uplinks so close to the busiest, the first is named
-ON_TORUS = ("ring", "hierarchical", "pairwise")
-WIRED = ("chip", "node", "domain")  # levels below the network
-BETWEEN_NODES: tuple[Algorithm, ...] = ("tree", "pat")  # of NCCL, beside its rings
+CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
+INSIDE_A_NODE = ("chip", "node", "domain")  # levels below the network
+BETWEEN_NODES = ("tree", "pat")  # of NCCL and RCCL, beside their rings
 
 
 @dataclass(frozen=True)
-class Way:
-    """An algorithm under one protocol: seconds = latency + max(filling, per_byte x bytes)."""
+class Candidate:
+    """An algorithm under one protocol: seconds = latency + max(torus latency, per_byte x bytes)."""
 
-    algorithm: Algorithm
+    algorithm: str
     protocol: str
-    latency: float
-    per_byte: float
-    uplink: NetworkLevel
-    load: Load
-    evidence: Evidence
-    filling: float = 0.0  # s, of hops on a torus: bytes flow meanwhile
+    latency: float  # s
+    per_byte: float  # s per byte of the call
+    level: NetworkLevel  # the busiest
+    load: LinkLoad  # of that level
+    evidence: Evidence  # of that level's fit
+    torus_latency: float = 0.0  # s, overlapped with the bytes
 
     def seconds(self, bytes: Number) -> Number:
-        """Of one call."""
-        return self.latency + np.maximum(self.filling, self.per_byte * bytes)
+        """Seconds of one call of so many bytes."""
+        return self.latency + np.maximum(self.torus_latency, self.per_byte * bytes)
 
 
-def ways(
-    kind: CollectiveKind,
-    groups: np.ndarray,
-    cluster: Cluster,
-    profile: Profile,
-    asked: str,
-    skew: float = 1.0,
-) -> list[Way]:
-    """All ways that are open: what was asked for, or else every algorithm that can run."""
-    return ways_of(kind, placed(groups, cluster), profile, asked, skew)
+def candidates(
+    kind: CollectiveKind, placement: PlacedGroups, profile: Profile, algorithm: str
+) -> list[Candidate]:
+    """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
 
-
-def ways_of(
-    kind: CollectiveKind, where: Placed, profile: Profile, asked: str, skew: float = 1.0
-) -> list[Way]:
-    """The same, of groups that are placed."""
-    found: list[Way] = []
-    cluster = where.cluster
-    for algorithm in _candidates(kind, profile, asked, where):
-        carried = loads_of(kind, where, algorithm, skew)
-        units = _units(carried)
-        reason = refusal(algorithm, kind, units, cluster.has_nvls)
-        if not reason and cluster.torus is not None and algorithm not in ON_TORUS:
-            reason = f"{algorithm} does not run on a torus; what does: {', '.join(ON_TORUS)}"
-        if reason and asked != "auto":
-            raise InputError(f"{cluster.name}: {reason}")
-        if not reason and (asked != "auto" or is_chosen(algorithm, units)):
-            counts = _hops(kind, algorithm, carried, units)
-            like = _like(algorithm, kind, profile)
-            for protocol in protocols(profile, algorithm):
-                way = _way(kind, algorithm, carried, counts, profile, protocol, like)
-                found += [way] if way is not None else []
+    Raises:
+        InputError: an algorithm that is unknown or cannot run there, or links without a fit.
+    """
+    found: list[Candidate] = []
+    for name in _names(kind, profile, algorithm, placement):
+        reason = _cluster_refusal(name, kind, placement.cluster)
+        loads = () if reason else link_loads(kind, placement, name)
+        units = _units(loads)
+        reason = reason or ALGORITHMS[name].refusal(units)
+        if reason and algorithm != "auto":
+            raise InputError(f"{placement.cluster.name}: {reason}")
+        if not reason and (algorithm != "auto" or ALGORITHMS[name].is_considered(units)):
+            every = (_candidate(kind, name, loads, profile, p) for p in protocols(profile, name))
+            found += [candidate for candidate in every if candidate is not None]
     if not found:
-        links = ", ".join(dict.fromkeys(u.link for u, load in carried if load.share > 0))
+        links = ", ".join(level.link for level in placement.levels)
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
     return found
 
 
-def _candidates(
-    kind: CollectiveKind, profile: Profile, asked: str, where: Placed
-) -> Iterable[Algorithm]:
-    """Those with figures of their own; between nodes, where none has any, those of NCCL as well."""
-    if asked != "auto":
-        check_keys([asked], ALGORITHMS, "algorithm")
-        return [a for a in ALGORITHMS if a == asked]
-    own = [a for a in algorithms(profile, kind) if kind in KINDS[a]]
-    if own and where.level not in WIRED and not has_figures(profile, kind, "network"):
-        own += [a for a in BETWEEN_NODES if kind in KINDS[a] and a not in own]
-    return own or (["pairwise"] if kind == "all-to-all" else ["ring", "hierarchical"])
+def _cluster_refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:
+    """Why an algorithm cannot run a kind of collective on a cluster; "" if it can."""
+    algorithm = ALGORITHMS[name]
+    if kind not in algorithm.kinds:
+        return f"{name} does not do {kind}; what does: {', '.join(algorithms_of(kind))}"
+    if cluster.torus is not None and not algorithm.on_torus:
+        able = ", ".join(a.name for a in ALGORITHMS.values() if a.on_torus)
+        return f"{name} does not run on a torus; what does: {able}"
+    if algorithm.in_switch and not cluster.has_nvls:
+        return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
+    return ""
 
 
-def _like(algorithm: Algorithm, kind: CollectiveKind, profile: Profile) -> Algorithm:
-    """Whose figures an algorithm takes: a tree without its own is a ring's chain inside a node."""
-    own = algorithm in algorithms(profile, kind)
-    return "ring" if algorithm == "tree" and not own else algorithm
+def _names(
+    kind: CollectiveKind, profile: Profile, algorithm: str, placement: PlacedGroups
+) -> list[str]:
+    """Names of the algorithms to try.
+
+    "auto" tries those with figures of their own in the profile, and between nodes, where none has
+    any, also NCCL's trees and PAT; without any figures only what every library has.
+    """
+    if algorithm != "auto":
+        check_keys([algorithm], ALGORITHMS, "algorithm")
+        return [algorithm]
+    own = algorithms(profile, kind)
+    check_keys(own, ALGORITHMS, f"profile {profile.name}: algorithm")
+    names = [name for name in ALGORITHMS if name in own and kind in ALGORITHMS[name].kinds]
+    if names and placement.crossed_level not in INSIDE_A_NODE:
+        if not has_figures(profile, kind, "network"):
+            names += [n for n in BETWEEN_NODES if kind in ALGORITHMS[n].kinds and n not in names]
+    return names or ["pairwise" if kind == "all-to-all" else "ring"]
 
 
 @dataclass(frozen=True)
 class _Use:
-    """An uplink that an algorithm loads, and what a fit says of that."""
+    """A level that an algorithm loads, with the fit of its links."""
 
-    uplink: NetworkLevel
-    load: Load
+    level: NetworkLevel
+    load: LinkLoad
     hops: float  # that wait for one another
     fit: LinkFit
 
     @property
     def per_byte(self) -> float:
         """Seconds per byte of the call."""
-        pieces = self.load.transfers
-        stall = 1 + self.fit.fill_drain / pieces if pieces else 1.0
-        rate = self.uplink.bandwidth * self.fit.efficiency
-        return self.load.share / rate * stall
+        steps = self.load.serial_steps
+        fill_drain = 1 + self.fit.fill_drain / steps if steps else 1.0
+        return self.load.share / (self.level.bandwidth * self.fit.efficiency) * fill_drain
 
     @property
-    def waiting(self) -> float:
-        """Seconds of all hops, those that bytes hide left out."""
-        if self.load.hops is not None:
-            return self.load.hops * self.fit.hop_overhead
-        hops = self.hops * self.load.legs
-        return hops * (self.fit.latency_factor * self.uplink.hop_latency + self.fit.hop_overhead)
+    def latency(self) -> float:
+        """Seconds of all hops, without those that overlap with bytes."""
+        if self.load.torus_hops is not None:
+            return self.load.torus_hops * self.fit.hop_overhead
+        hop = self.fit.latency_factor * self.level.hop_latency + self.fit.hop_overhead
+        return self.hops * self.load.hops_per_message * hop
 
     @property
-    def filling(self) -> float:
-        """Seconds of hops on a torus, while bytes flow already."""
-        return (self.load.hops or 0.0) * self.fit.latency_factor * self.uplink.hop_latency
+    def torus_latency(self) -> float:
+        """Seconds of the links of a torus, while bytes flow already."""
+        return (self.load.torus_hops or 0.0) * self.fit.latency_factor * self.level.hop_latency
 
 
-def _way(
-    kind: CollectiveKind,
-    algorithm: Algorithm,
-    loads: Loads,
-    counts: list[float],
-    profile: Profile,
-    protocol: str,
-    like: Algorithm,
-) -> Way | None:
-    """The cost under one protocol by the figures of `like`, or None where there are none.
-
-    Args:
-        counts: hops over each uplink.
-    """
-    uses = []
-    for (uplink, carried), count in zip(loads, counts, strict=True):
-        if carried.share > 0:
-            fit = link_fit(profile, like, kind, uplink.link, protocol, uplink.transport)
+def _candidate(
+    kind: CollectiveKind, name: str, loads: Loads, profile: Profile, protocol: str
+) -> Candidate | None:
+    """The cost under one protocol, or None if the profile has no fit of one of the links."""
+    uses, figures = [], _figures_of(name, kind, profile)
+    for (level, load), hops in zip(loads, _hops(kind, ALGORITHMS[name], loads), strict=True):
+        if load.share > 0:
+            fit = link_fit(profile, figures, kind, level.link, protocol, level.transport)
             if fit is None:
                 return None
-            uses.append(_Use(uplink, carried, count, fit))
+            uses.append(_Use(level, load, hops, fit))
     per_byte = [use.per_byte for use in uses]
-    most = max(per_byte)
-    busiest = next(k for k, one in enumerate(per_byte) if one >= most * (1 - CLOSE))
+    busiest = uses[int(np.argmax(np.array(per_byte) >= max(per_byte) * (1 - CLOSE)))]
     total = max if kind == "permute" else sum  # of a permute the one longest hop counts
-    latency = max(use.fit.alpha for use in uses) + total(use.waiting for use in uses)
-    filling = total(use.filling for use in uses)
-    use = uses[busiest]
-    return Way(
-        *(algorithm, protocol, latency, most, use.uplink, use.load, use.fit.evidence, filling)
+    return Candidate(
+        name,
+        protocol,
+        max(use.fit.alpha for use in uses) + total(use.latency for use in uses),
+        max(per_byte),
+        busiest.level,
+        busiest.load,
+        busiest.fit.evidence,
+        total(use.torus_latency for use in uses),
     )
 
 
+def _figures_of(name: str, kind: CollectiveKind, profile: Profile) -> str:
+    """The algorithm whose figures count: a tree without its own is a ring's chain inside a node."""
+    own = name in algorithms(profile, kind)
+    return "ring" if name == "tree" and not own else name
+
+
 def _units(loads: Loads) -> list[int]:
-    """Units that one group joins in each level, inside out; 1 where it has one member in each."""
-    return [carried.neighbours for uplink, carried in loads if uplink.own_hops] or [1]
+    """Units that one group joins in each level with hops of its own, from the chip outwards."""
+    return [load.units for level, load in loads if level.own_hops] or [1]
 
 
-def _hops(
-    kind: CollectiveKind, algorithm: Algorithm, loads: Loads, units: list[int]
-) -> list[float]:
-    """Hops over each uplink that wait for one another; those without latency have none."""
-    counts = iter(hops(algorithm, kind, units))
-    return [next(counts) if uplink.own_hops else 0.0 for uplink, _ in loads]
+def _hops(kind: CollectiveKind, algorithm: CollectiveAlgorithm, loads: Loads) -> list[float]:
+    """Hops over each level that wait for one another; 0 where they count with another level's."""
+    counts = iter(algorithm.hops(kind, _units(loads)))
+    return [next(counts) if level.own_hops else 0.0 for level, _ in loads]
 
 
-def bottleneck(way: Way, bytes: float) -> str:
-    """`NICs of a node: 8 groups x 117 MB over 400 GB/s`, or that latency is more than that."""
-    uplink, carried = way.uplink, way.load
-    each = format_size(bytes * carried.share / carried.groups)
-    groups = f"{carried.groups} groups x " if carried.groups > 1 else ""
-    words = f"{uplink.name}: {groups}{each} over {format_rate(uplink.bandwidth)}"
-    if uplink.staged:
-        words += ", through host memory"
-    waiting = max(way.latency, way.filling)
-    return f"latency, then {words}" if waiting > way.per_byte * bytes else words
+def bottleneck(candidate: Candidate, bytes: float) -> str:
+    """`NICs of a node: 8 groups x 117 MB over 400 GB/s`; prefixed if latency takes longer."""
+    level, load = candidate.level, candidate.load
+    each = format_size(bytes * load.share / load.groups)
+    groups = f"{load.groups} groups x " if load.groups > 1 else ""
+    text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
+    if level.staged:
+        text += ", through host memory"
+    latency = max(candidate.latency, candidate.torus_latency)
+    return f"latency, then {text}" if latency > candidate.per_byte * bytes else text

@@ -1,54 +1,155 @@
-"""Who crosses an uplink, folded: what is alike is counted once and stands for all of it.
+"""Per-link contention: bytes that all groups of a collective put on the busiest links of a level.
 
-    devices  0 1 2 3 | 4 5 6 7 ..    one group of 16 on nodes of 4
-    parts    4 of 16 | 4 of 16 ..    members of one group in one unit and pool
-    classes  4 of 16                 parts with as many members in the unit and in the region
-    pools    4 x that, x 4 nodes     side by side and alike: one row
+    devices   0 1 2 3 | 4 5 6 7 ..    one group of 16 on nodes of 4
+    runs      4 of 16 | 4 of 16 ..    members of one group in one unit and pool
+    pattern   4 inside, 16 within     members in the unit, and in the region that its links serve
+    pools     4 x that, x 4 nodes     side by side and alike: one row
 
-Each algorithm is then a sum over a few classes, whether the groups have 16 devices or 16,384. All
-parts are found in passes over arrays, without sorting: labels do not fall from device to device.
+Identical (group, link) patterns are counted once and weighted, so that groups of 16 devices and of
+16,384 cost the same. Everything is found in passes over arrays, without sorting, since labels do
+not fall from device to device (`scaling.meshes.levels`). Bytes are counted as in "How to Scale Your
+Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
-from scaling.meshes.levels import LinkLabels
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.algorithms.base import Boundary
+from scaling.collectives.torus import torus_load, torus_permute_load
+from scaling.meshes.cluster import Cluster, Level, level_nodes
+from scaling.meshes.levels import NetworkLevel, levels
+from scaling.meshes.link_figures import link_of
 from scaling.meshes.rings import Links, ring_count
+from scaling.program.ir import CollectiveKind
 
-LinkCount = Callable[[Links, tuple[int, ...]], float]  # of some chips of a node
+POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
+
+
+@dataclass(frozen=True)
+class LinkLoad:
+    """What a collective puts on the busiest pool of links of a level."""
+
+    share: float  # bytes over it per byte of the call
+    groups: int = 0  # groups that use that pool at once
+    units: int = 1  # units that one group joins within a parent, at most
+    serial_steps: int = 0  # pieces that a member sends one after another; 0: all at once
+    min_share: float | None = None  # the share that no order of steps gets below; None: `share`
+    torus_hops: float | None = None  # on a torus, overlapped with the bytes; None: the algorithm's
+    hops_per_message: int = 1  # links in a row of each of the algorithm's hops
+
+
+Loads = tuple[tuple[NetworkLevel, LinkLoad], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The members of one group in one unit and pool, for all groups: int arrays [parts]."""
+class PlacedGroups:
+    """Groups of devices, int array [groups, ranks], on a cluster."""
 
-    group: np.ndarray
-    pool: np.ndarray
-    count: np.ndarray  # members
-    inside: np.ndarray  # members of the group in the unit
-    within: np.ndarray  # in the region
-    rings: np.ndarray  # that share what a member sends: 1, but with links between pairs of chips
-    neighbours: int  # units that one group has within one parent, at most
+    groups: np.ndarray
+    cluster: Cluster
 
-    @property
-    def crosses(self) -> np.ndarray:
-        """Whether there are others of the group in the region; bool [parts]."""
-        return self.inside < self.within
+    @cached_property
+    def crossed_level(self) -> Level:
+        """The highest level that any group crosses; "chip": every group has one member."""
+        return crossed_level(self.groups, self.cluster)
+
+    @cached_property
+    def levels(self) -> tuple[NetworkLevel, ...]:
+        """The network levels that the groups can use, from the chip outwards."""
+        return levels_for(self.groups, self.cluster)
+
+    @cached_property
+    def patterns(self) -> tuple["Patterns | None", ...]:
+        """How the groups lie at each level; None for a torus, where every chip forwards."""
+        ordered = in_order(self.groups)
+        return tuple(None if level.grid else patterns(ordered, level) for level in self.levels)
 
 
-@dataclass(frozen=True, eq=False)
-class Crossing:
-    """The parts that cross, as classes of them and runs of pools that carry the same."""
+def place_groups(groups: np.ndarray, cluster: Cluster) -> PlacedGroups:
+    """Groups (of type int) on a cluster; cached by their device ids."""
+    return _place_groups(groups.tobytes(), groups.shape, cluster)
 
-    inside: np.ndarray  # int [classes]
-    within: np.ndarray
-    rings: np.ndarray
-    counts: np.ndarray  # members of each class in one pool; float [runs of pools, classes]
-    users: np.ndarray  # groups that use one pool; int [runs of pools]
-    neighbours: int
-    members: int  # of a group
+
+@lru_cache(maxsize=1024)
+def _place_groups(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> PlacedGroups:
+    return PlacedGroups(np.frombuffer(ids, int).reshape(shape), cluster)
+
+
+@lru_cache(maxsize=4096)
+def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) -> Loads:
+    """Every level with the load of a collective in all groups at once."""
+    return tuple(
+        (level, _load(kind, placement.groups, level, found, algorithm))
+        for level, found in zip(placement.levels, placement.patterns, strict=True)
+    )
+
+
+def load(
+    kind: CollectiveKind, groups: np.ndarray, level: NetworkLevel, algorithm: str = "hierarchical"
+) -> LinkLoad:
+    """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
+    found = None if level.grid else patterns(in_order(groups), level)
+    return _load(kind, groups, level, found, algorithm)
+
+
+def _load(
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    level: NetworkLevel,
+    found: "Patterns | None",
+    algorithm: str,
+) -> LinkLoad:
+    if level.grid is not None:
+        on_torus = (
+            torus_permute_load(*pairs_of(groups), level.grid)
+            if kind == "permute"
+            else torus_load(kind, groups, level.grid)
+        )
+        share, least, users, members, hops = on_torus
+        return LinkLoad(share, users, members, min_share=least, torus_hops=hops)
+    assert found is not None
+    if kind == "permute":
+        permuted = _pair_permute if level.pair_links else _permute
+        return permuted(groups, level, found)
+    return _pattern_load(kind, found, level, algorithm)
+
+
+def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
+    """The highest level that any of the groups crosses: units hold consecutive devices."""
+    first, last = groups.min(axis=1), groups.max(axis=1)
+    if bool((first == last).all()):
+        return "chip"
+    for level, size in level_nodes(cluster).items():
+        unit = size * cluster.devices_per_node
+        if bool((first // unit == last // unit).all()):
+            return level
+    raise AssertionError("the highest level holds every device")
+
+
+def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:
+    """The levels that groups use: rings over links between pairs of chips, or else PCIe."""
+    every = levels(cluster)
+    links = next((level.pair_links for level in every if level.pair_links), ())
+    if not links:
+        return every
+    if have_rings(groups, links):
+        return tuple(level for level in every if not level.without_rings)
+    if not any(level.without_rings for level in every):
+        link_of(cluster, "chip", "pcie")  # raises: there is none
+    return tuple(level for level in every if not level.pair_links)
+
+
+def have_rings(groups: np.ndarray, links: Links) -> bool:
+    """Whether links between pairs of chips hold a ring of every group's members in each node."""
+    flat, node = in_order(groups).ravel(), in_order(groups).ravel() // len(links)
+    new = _changes(node)
+    new[:: groups.shape[1]] = True
+    sets, _ = chip_sets(flat % len(links), np.flatnonzero(new))
+    counts = [ring_count(links, chips) for chips in sets if len(chips) > 1]
+    return bool(counts) and all(counts)
 
 
 def in_order(groups: np.ndarray) -> np.ndarray:
@@ -58,57 +159,131 @@ def in_order(groups: np.ndarray) -> np.ndarray:
     return np.sort(groups, axis=1)
 
 
-def parts_of(
-    groups: np.ndarray, places: LinkLabels, paired: Links = (), count: LinkCount = ring_count
-) -> Parts:
-    """The parts of all groups.
-
-    Args:
-        groups: device ids [groups, members], `in_order`.
-        places: of the uplink.
-        paired: links between the chips of a node, where the uplink is made of them.
-        count: of these, what shares the bytes of so many chips: rings, or links of each.
-    """
-    flat, members = groups.ravel(), groups.shape[1]
-    unit, pool = places.unit[flat], places.pool[flat]
-    new = changes(unit) if places.pool is places.unit else changes(unit, pool)
-    new[::members] = True
-    starts = np.flatnonzero(new)
-    group, first, here = starts // members, flat[starts], lengths(starts, flat.size)
-    unit, region, parent = unit[starts], places.region[first], places.parent[first]
-    regions = np.flatnonzero(changes(group, region))
-    sets = (flat, starts[regions], paired, count)
-    rings = _ring_counts(*sets) if paired else np.ones(len(regions), int)
-    units = changes(group, unit)
-    return Parts(
-        group,
-        pool[starts],
-        here,
-        _spread(np.add.reduceat(here, np.flatnonzero(units)), np.flatnonzero(units), len(here)),
-        _spread(np.add.reduceat(here, regions), regions, len(here)),
-        _spread(rings, regions, len(here)),
-        int(np.add.reduceat(units, np.flatnonzero(changes(group, parent)), dtype=int).max()),
-    )
+def pairs_of(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sources and targets of a permute: a row of two is a pair, a longer one a ring."""
+    if groups.shape[1] == 2:
+        return groups[:, 0], groups[:, 1]
+    return groups.ravel(), np.roll(groups, -1, axis=1).ravel()
 
 
-def crossing(
-    groups: np.ndarray, places: LinkLabels, paired: Links = (), count: LinkCount = ring_count
-) -> Crossing:
-    """What crosses, folded; arguments as of `parts_of`."""
-    parts = parts_of(groups, places, paired, count)
-    crosses = np.flatnonzero(parts.crosses)
-    pool, group = parts.pool[crosses], parts.group[crosses]
-    traits = np.stack([parts.inside, parts.within, parts.rings])[:, crosses]
-    kind, examples = classes(traits)
+# How groups lie at a level
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Members that leave their unit, as classes of alike ones; pools with the same load once."""
+
+    at: Boundary
+    rings: np.ndarray  # rings over links between pairs that share a member's bytes, or 1; [classes]
+    counts: np.ndarray  # members of each class in one pool; float [distinct pools, classes]
+    users: np.ndarray  # groups that use one pool; int [distinct pools]
+    units: int  # units that one group has within one parent, at most
+
+
+def patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
+    """The patterns of all groups (device ids [groups, ranks], `in_order`) at one level."""
+    flat, ranks, labels = groups.ravel(), groups.shape[1], level.labels
+    new = _changes(labels.unit[flat], labels.pool[flat])
+    new[::ranks] = True
+    starts = np.flatnonzero(new)  # of runs: members of one group in one unit and pool
+    group, first, members = starts // ranks, flat[starts], _lengths(starts, flat.size)
+    unit, pool, region = labels.unit[first], labels.pool[first], labels.region[first]
+    new_unit, new_region = _changes(group, unit), _changes(group, region)
+    inside, within = _run_sums(members, new_unit), _run_sums(members, new_region)
+    units = _run_sums(new_unit.astype(int), new_region)
+    rings = _ring_counts(flat, starts, new_region, level.pair_links)
+    neighbours = _run_sums(new_unit.astype(int), _changes(group, labels.parent[first]))
+    crosses = np.flatnonzero(inside < within)
+    traits = np.stack([inside, within, units, rings])[:, crosses]
+    kind, examples = _classes(traits)
+    group, pool = group[crosses], pool[crosses]
     pools, kinds = int(pool.max(initial=0)) + 1, len(examples)
-    cells = pools * kinds
-    counts = np.bincount(pool * kinds + kind, parts.count[crosses], cells).reshape(pools, kinds)
-    users = np.bincount(pool[changes(group, pool)], minlength=pools)
-    runs = np.flatnonzero(changes(users, *counts.T))
-    inside, within, rings = traits[:, examples]
-    return Crossing(
-        *(inside, within, rings, counts[runs], users[runs], parts.neighbours, groups.shape[1])
+    counts = np.bincount(pool * kinds + kind, members[crosses], pools * kinds)
+    counts = counts.reshape(pools, kinds)
+    users = np.bincount(pool[_changes(group, pool)], minlength=pools)
+    distinct = np.flatnonzero(_changes(users, *counts.T))
+    inside, within, units, rings = traits[:, examples]
+    boundary = Boundary(inside, within, units, ranks, level.innermost)
+    return Patterns(boundary, rings, counts[distinct], users[distinct], int(neighbours.max()))
+
+
+def _pattern_load(
+    kind: CollectiveKind, found: Patterns, level: NetworkLevel, algorithm: str
+) -> LinkLoad:
+    """The load of a collective, other than a permute."""
+    chosen, at = ALGORITHMS[algorithm], found.at
+    steps = chosen.serial_steps(kind, at.ranks)
+    if not found.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
+        return LinkLoad(0.0, 0, found.units, steps)
+    on_rings = kind == "all-to-all" and bool(level.pair_links)
+    sent = _around_rings(at) if on_rings else chosen.bytes_out(kind, at)
+    sent = sent / found.rings
+    if level.peers:  # only the links to members of the group carry anything
+        sent = sent * level.peers / (at.within - at.inside)
+    totals = found.counts @ sent
+    busiest = int(np.argmax(totals))
+    least = None
+    if on_rings:
+        least = float(((at.within - 1) / at.ranks).max()) / _most_links(level)
+    return LinkLoad(
+        float(totals[busiest]), int(found.users[busiest]), found.units, steps, min_share=least
     )
+
+
+def _around_rings(at: Boundary) -> np.ndarray:
+    """Bytes over each link of an all-to-all whose messages go the shorter way round a ring.
+
+    The distances of n chips from one of them sum to floor(n^2 / 4), over the links of both ways
+    round. A bound that can be reached: no measurement tells how libraries route them.
+    """
+    return (at.within**2 // 4) / at.ranks
+
+
+def _permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
+    """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
+    labels = level.labels
+    source, target = pairs_of(groups)
+    crosses = labels.unit[source] != labels.unit[target]
+    crosses &= labels.region[source] == labels.region[target]
+    if not crosses.any():
+        return LinkLoad(0.0)
+    source, target = source[crosses], target[crosses]
+    if level.peers:
+        most = int(np.unique(source * len(labels.unit) + target, return_counts=True)[1].max())
+        return LinkLoad(float(most) * level.peers, most, 2)
+    busiest = max(int(np.bincount(labels.pool[ends]).max()) for ends in (source, target))
+    return LinkLoad(float(busiest), busiest, 2)
+
+
+def _pair_permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
+    """Over links between pairs: each pair's own links, or all of them round the groups' rings.
+
+    Of n chips that each send to one other the shorter way round a ring, at most n/2 pass one link
+    in one direction, and half of the rings go that way.
+    """
+    links = np.array(level.pair_links)
+    source, target = pairs_of(groups)
+    node = source // len(links)
+    near = (node == target // len(links)) & (source != target)
+    if not near.any():
+        return LinkLoad(0.0)
+    source, target = source[near], target[near]
+    own = links[source % len(links), target % len(links)]
+    if own.all():
+        _, first, count = np.unique(
+            source * len(level.labels.unit) + target, return_index=True, return_counts=True
+        )
+        share, hops = float((count / own[first]).max()), 1
+    else:
+        share = float((found.at.within / found.rings).max())
+        hops = int(found.at.within.max()) // 2
+    least = 1 / _most_links(level)
+    return LinkLoad(share, 1, 2, min_share=least, hops_per_message=hops)
+
+
+def _most_links(level: NetworkLevel) -> int:
+    """The most links that one chip has to others of its node."""
+    return max(map(sum, level.pair_links))
 
 
 def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
@@ -119,40 +294,42 @@ def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ..
         starts: where each run begins.
     """
     masks = np.bitwise_or.reduceat(np.left_shift(1, chips), starts)
-    number, examples = classes(masks[None])
+    number, examples = _classes(masks[None])
     sets = [tuple(i for i in range(62) if mask >> i & 1) for mask in masks[examples].tolist()]
     return sets, number
 
 
 def _ring_counts(
-    flat: np.ndarray,
-    starts: np.ndarray,
-    paired: Links,
-    count: LinkCount,
+    flat: np.ndarray, starts: np.ndarray, new_region: np.ndarray, links: Links
 ) -> np.ndarray:
-    """Rings (or links) through the chips of each run of devices; 1 where there are none."""
-    sets, number = chip_sets(flat % len(paired), starts)
-    counts = [count(paired, chips) if len(chips) > 1 else 1 for chips in sets]
-    return np.maximum(1, np.array(counts))[number]
+    """For each run, the rings through the chips of its group in its region; 1 where none are."""
+    if not links:
+        return np.ones(len(starts), int)
+    sets, number = chip_sets(flat % len(links), starts[new_region])
+    counts = [ring_count(links, chips) if len(chips) > 1 else 1 for chips in sets]
+    return np.maximum(1, np.array(counts))[number][np.cumsum(new_region) - 1]
 
 
-def classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that are equal: the number of each one's class, and an example of every class.
+# Arrays of runs
+
+
+def _classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Classes of equal columns: the number of each column's class, and an example of each class.
 
     Args:
-        traits: not negative; int [traits, columns].
+        traits: int [traits, columns].
     """
     if traits.shape[1] == 0 or bool((traits == traits[:, :1]).all()):
         return np.zeros(traits.shape[1], int), np.arange(min(1, traits.shape[1]))
     order = np.lexsort(traits)
-    new = changes(*traits[:, order])
+    new = _changes(*traits[:, order])
     number = np.empty(len(order), int)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
 
 
-def changes(*labels: np.ndarray) -> np.ndarray:
-    """Where any of the labels differs from the one before it; the first always does."""
+def _changes(*labels: np.ndarray) -> np.ndarray:
+    """Where any of the labels differs from the one before it; True at the first."""
     new = np.ones(len(labels[0]), bool)
     np.not_equal(labels[0][1:], labels[0][:-1], out=new[1:])
     for other in labels[1:]:
@@ -160,13 +337,12 @@ def changes(*labels: np.ndarray) -> np.ndarray:
     return new
 
 
-def lengths(starts: np.ndarray, size: int) -> np.ndarray:
-    """Of runs that begin at `starts` and cover `size` places."""
-    ends = np.empty_like(starts)
-    ends[:-1], ends[-1] = starts[1:], size
-    return ends - starts
+def _lengths(starts: np.ndarray, size: int) -> np.ndarray:
+    """Lengths of runs that begin at `starts` and cover `size` places."""
+    return np.diff(starts, append=size)
 
 
-def _spread(values: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
-    """The value of each run for every place in it."""
-    return np.repeat(values, lengths(starts, size))
+def _run_sums(values: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The sum over the run that each value belongs to; runs begin where `new` is True."""
+    starts = np.flatnonzero(new)
+    return np.repeat(np.add.reduceat(values, starts), _lengths(starts, len(values)))

@@ -1,26 +1,24 @@
-"""Seconds of one collective: the busiest link of any level, and the hops of its algorithm.
+"""Seconds of one collective: the busiest links of any level, and the hops of its algorithm.
 
-    time = alpha + hops x latency + max over levels of  bytes over the uplink / its bandwidth
+    time = alpha + hops x latency + max over levels of  bytes over its links / their bandwidth
 
 Each algorithm puts its own bytes and hops on the levels (`collectives.algorithms`); all groups
-that run at once share the uplinks (`collectives.traffic`). On a torus the latency of the links
-overlaps with the bytes, and the longer of the two counts. Of the algorithms that can run, and of
-their protocols, the fastest is taken. Inside a node whose collectives were measured (`scaling
-calibrate`), the measured line is taken instead.
+that run at once share the links (`collectives.contention`). The fastest of the candidates is taken
+(`collectives.candidates`). Inside a node whose collectives were measured (`scaling calibrate`),
+the measured line is taken instead (`collectives.measured`).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.collectives.candidates import Way, bottleneck, ways_of
-from scaling.collectives.loads import Placed, loads_of, placed
-from scaling.collectives.measured import fitted_time, nearest_fit
-from scaling.collectives.skew import check_skew
+from scaling.collectives.candidates import Candidate, bottleneck, candidates
+from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
+from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
-from scaling.profiles.profile import CollectiveFit, Evidence, Profile
+from scaling.profiles.profile import Evidence, Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind, Number
 
 
@@ -30,12 +28,13 @@ class CollectiveCost:
 
     time: Number
     lower_bound: Number  # no latency, every link at its full bandwidth
-    level: Level  # the highest that the groups cross; "chip": nobody else takes part
+    level: Level  # the highest that the groups cross; "chip": every group has one member
     bottleneck: str  # in words, at the largest of the sizes
     algorithm: str  # one of ALGORITHMS, "measured", or "none" for a group of one
     protocol: str = ""
     evidence: Evidence | None = None  # of the figure that most of the time comes from
-    ways: tuple[Way, ...] = ()  # all that were open, the one taken among them or not
+    candidates: tuple[Candidate, ...] = ()  # all that could run, with the one taken
+    extrapolated: bool = False  # by a line that was measured of other ranks, or of another kind
 
 
 def collective_time(
@@ -59,8 +58,9 @@ def collective_time(
         cluster: where the devices are.
         profile: what its links achieve.
         algorithm: one of ALGORITHMS, or "auto": all that can run.
-        skew: of an all-to-all, what the busiest receiver of each group gets over the mean; where
-            these are, is the worst case (`scaling.collectives.skew`).
+        skew: of an all-to-all, bytes that the busiest receiver of each group gets over the mean.
+            Every message is priced as large as the largest: an upper bound. `lower_bound` is that
+            of the even all-to-all.
 
     Raises:
         InputError: device ids that the cluster lacks, an algorithm that cannot run there, a
@@ -69,58 +69,77 @@ def collective_time(
     groups = _checked(kind, groups, cluster)
     if skew != 1:
         check_skew(kind, skew, groups.shape[1])
-    where = placed(groups, cluster)
-    level = where.level
+    placement = place_groups(groups, cluster)
+    level = placement.crossed_level
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
     if level == "node" and profile.collectives and algorithm == "auto":
-        return _measured(kind, bytes, where, profile, skew)
-    usable = ways_of(kind, where, profile, algorithm, skew)
+        return _measured(kind, bytes, placement, profile, skew)
+    usable = candidates(kind, placement, profile, algorithm)
     largest = float(np.max(bytes))
-    time = np.min(np.array([r.seconds(bytes) for r in usable]), axis=0)
-    best = min(usable, key=lambda r: r.seconds(largest))
-    words, bound = bottleneck(best, largest), bytes * _least(kind, where, skew)
-    names = (best.algorithm, best.protocol)
-    return CollectiveCost(_number(time), bound, level, words, *names, best.evidence, tuple(usable))
+    time = np.min([candidate.seconds(skew * bytes) for candidate in usable], axis=0)
+    best = min(usable, key=lambda candidate: float(candidate.seconds(skew * largest)))
+    return CollectiveCost(
+        time if np.ndim(time) else float(time),
+        bytes * _least_per_byte(kind, placement),
+        level,
+        bottleneck(best, skew * largest),
+        best.algorithm,
+        best.protocol,
+        best.evidence,
+        tuple(usable),
+    )
 
 
-def _least(kind: CollectiveKind, where: Placed, skew: float = 1.0) -> float:
-    """Seconds per byte below which no algorithm gets: what the others lack, over each uplink.
+def check_skew(kind: CollectiveKind, skew: float, ranks: int) -> None:
+    """Raise InputError unless an all-to-all of so many ranks can be skewed like that."""
+    if kind != "all-to-all":
+        raise InputError(
+            f"skew {skew:g} is for all-to-all, where some may receive more than others; "
+            f"{kind} gives every member the same: leave it out"
+        )
+    if not 1 <= skew <= ranks:
+        raise InputError(
+            f"skew {skew:g}: the busiest of {ranks} members receives from 1 (as much as the "
+            f"others) to {ranks} times (everything) the mean; use a skew between them"
+        )
+
+
+def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
+    """Seconds per byte that no algorithm gets below: what the others lack, over each level.
 
     Where switches can add, each byte of an all-reduce has to pass only once, as in a broadcast.
     """
-    per_byte = []
-    once = loads_of("broadcast", where, "hierarchical") if kind == "all-reduce" else ()
-    for i, (uplink, carried) in enumerate(loads_of(kind, where, "hierarchical", skew)):
-        if once and uplink.can_reduce:
-            carried = once[i][1]
-        share = carried.share if carried.least is None else carried.least
-        per_byte.append(share / uplink.bandwidth)
-    return max(per_byte)
+    loads = link_loads(kind, placement, "hierarchical")
+    if kind == "all-reduce":
+        once = link_loads("broadcast", placement, "hierarchical")
+        pairs = zip(loads, once, strict=True)
+        loads = tuple(least if full[0].can_reduce else full for full, least in pairs)
+    return max(
+        (load.share if load.min_share is None else load.min_share) / level.bandwidth
+        for level, load in loads
+    )
 
 
 def _measured(
-    kind: CollectiveKind, bytes: Number, where: Placed, profile: Profile, skew: float
+    kind: CollectiveKind, bytes: Number, placement: PlacedGroups, profile: Profile, skew: float
 ) -> CollectiveCost:
-    """The line that was measured in the node, never below what its links allow.
-
-    All-to-alls are measured without skew: a skewed one takes as long as one in which everybody
-    receives what its busiest receiver does.
-    """
-    fit = nearest_fit(kind, where.groups, profile)
-    bound = _measured_bound(kind, bytes, where, fit, skew)
+    """The line that was measured in the node, never below what its links allow."""
+    line = measured_line(kind, placement.groups, profile)
+    virtual = placement.cluster.virtual_devices  # whose links have no figures of their own
+    bound = line.least(bytes) if virtual else bytes * _least_per_byte(kind, placement)
+    time = np.maximum(line.seconds(skew * bytes), bound)
+    fit = line.fit
     words = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
-    time = np.maximum(fitted_time(fit, skew * bytes), bound)
-    return CollectiveCost(_number(time), bound, "node", words, "measured", evidence=fit.evidence)
-
-
-def _measured_bound(
-    kind: CollectiveKind, bytes: Number, where: Placed, fit: CollectiveFit, skew: float
-) -> Number:
-    """From the links, or without alpha where the links have no figures of their own."""
-    if where.cluster.virtual_devices:
-        return bytes / max(fit.bandwidth, fit.cache_bandwidth or 0.0)
-    return bytes * _least(kind, where, skew)
+    return CollectiveCost(
+        time if np.ndim(time) else float(time),
+        bound,
+        "node",
+        words + line.note,
+        "measured",
+        evidence=fit.evidence,
+        extrapolated=bool(line.note),
+    )
 
 
 def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.ndarray:
@@ -136,7 +155,3 @@ def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.n
             f"({cluster.nodes} nodes x {cluster.devices_per_node}), counted from 0"
         )
     return groups.astype(int, copy=False)
-
-
-def _number(time: np.ndarray) -> Number:
-    return time if np.ndim(time) else float(time)

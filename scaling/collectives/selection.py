@@ -1,11 +1,11 @@
-"""Why a collective runs by the algorithm and protocol that it does, beside what else could run.
+"""Why a collective runs by the algorithm and protocol that it does, and what else could run.
 
-The algorithm and protocol that take least by the fitted figures are chosen. Where the machine has
-NCCL, its own table says what NCCL would choose by itself.
+The candidate with the least time by the fitted figures is taken. Where the machine has NCCL, its
+own table says what NCCL would take by itself.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from scaling.collectives.cost import CollectiveCost
 from scaling.collectives.nccl.ranking import NcclChoice
@@ -15,7 +15,7 @@ FITTED = {"calibrated": "fitted"}  # what times by figures of a grade are called
 
 @dataclass(frozen=True)
 class Alternative:
-    """A way that was open and not taken."""
+    """A candidate that was not taken."""
 
     algorithm: str
     protocol: str
@@ -23,40 +23,36 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """How the way of one size was chosen."""
+class AlgorithmChoice:
+    """How the algorithm and protocol of one call were selected."""
 
-    by: Literal["fastest", "measured", "none"]  # none: nobody else takes part
+    by: Literal["fastest", "measured", "none"]  # none: a group of one
     why: str  # in words
     alternatives: tuple[Alternative, ...]  # fastest first
     nccl: NcclChoice | None = None  # None: no NCCL there, or it does not rank such a collective
 
 
-def chosen(cost: CollectiveCost, size: int, grade: str, pick: NcclChoice | None) -> Chosen:
-    """What `cost` of one size says of its choice.
+def algorithm_choice(
+    cost: CollectiveCost, size: int, grade: str, nccl: NcclChoice | None
+) -> AlgorithmChoice:
+    """The choice behind a cost.
 
     Args:
-        cost: of that size alone.
+        cost: of one size.
         size: bytes.
         grade: of the figures.
-        pick: NCCL's own.
+        nccl: NCCL's own choice.
     """
-    if not cost.ways:
-        measured = cost.algorithm == "measured"
-        return Chosen("measured" if measured else "none", cost.bottleneck, (), pick)
-    taken = (cost.algorithm, cost.protocol)
+    if not cost.candidates:
+        by: Literal["measured", "none"] = "measured" if cost.algorithm == "measured" else "none"
+        return AlgorithmChoice(by, cost.bottleneck, (), nccl)
     others = [
-        Alternative(way.algorithm, way.protocol, float(way.seconds(float(size))))
-        for way in cost.ways
-        if (way.algorithm, way.protocol) != taken
+        Alternative(other.algorithm, other.protocol, float(other.seconds(float(size))))
+        for other in cost.candidates
+        if (other.algorithm, other.protocol) != (cost.algorithm, cost.protocol)
     ]
-    fastest = f"fastest of {len(others) + 1} by {FITTED.get(grade, grade)} time"
+    why = f"fastest of {len(others) + 1} by {FITTED.get(grade, grade)} time"
     if not others:
-        fastest = "the only way that there are figures of"
+        why = "the only candidate that there are figures of"
     ordered = tuple(sorted(others, key=lambda other: other.time))
-    return Chosen("fastest", fastest, ordered, pick)
-
-
-def chosen_dict(document: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: without NCCL where there is none."""
-    return {key: value for key, value in document.items() if key != "nccl" or value is not None}
+    return AlgorithmChoice("fastest", why, ordered, nccl)

@@ -5,7 +5,7 @@ profile_of(accelerator)                            # of your own: the efficienci
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -29,11 +29,16 @@ from scaling.profiles.profile import (
     VectorFit,
 )
 from scaling.profiles.samples import Samples
+from scaling.program.ir import CollectiveKind
 
 FOLDER, LINK_FOLDER = "data/chips", "data/links"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
+# What "How to Scale Your Model" prices level by level (gpus.md, 2026-06), and no GPU library runs.
+LEVEL_BY_LEVEL: tuple[CollectiveKind, ...] = (
+    *("all-reduce", "all-gather", "reduce-scatter", "broadcast"),
+)
 # An all-gather over 16 TPU v5e reaches 42.3 of 45 GB/s of a link (read from a figure, within 1 %);
 # a small one over 4 takes about 8 us, 3 of them its hops of 1 us. Hops and bytes add up in what was
 # measured: the larger of the two alone would be 12 % too fast at 4 MiB. Assumed of all TPUs.
@@ -188,8 +193,18 @@ def ideal() -> Profile:
         matmul=(MatmulFit(ANY, 1.0, IDEAL),),
         memory=MemoryFit(1.0, IDEAL),
         vector=VectorFit(float("inf"), float("inf"), IDEAL),
-        links=tuple(LinkFit("any", link, 1.0, IDEAL, latency_factor=0.0) for link in LINKS),
+        links=tuple(_ideal_links()),
     )
+
+
+def _ideal_links() -> Iterator[LinkFit]:
+    """Links at full bandwidth, of any algorithm; the book's level by level among them."""
+    for link in LINKS:
+        fit = LinkFit("any", link, 1.0, IDEAL, latency_factor=0.0)
+        yield fit
+        yield replace(fit, algorithm="ring")
+        for kind in LEVEL_BY_LEVEL:
+            yield replace(fit, algorithm="hierarchical", kind=kind)
 
 
 def _assumed(accelerator: Accelerator) -> Profile:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from scaling.profiles.profile import Algorithm, LinkFit, Profile
+from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind
 
 Names = ParamSpec("Names")
@@ -36,7 +36,7 @@ def _kept(
 
 
 @_kept
-def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[Algorithm, ...]:
+def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
     """Those that the profile has figures of for this kind; none: only what holds for any."""
     named = (f.algorithm for f in profile.links if f.kind in (kind, "any"))
     return tuple(dict.fromkeys(name for name in named if name != "any"))
@@ -51,7 +51,7 @@ def has_figures(profile: Profile, kind: CollectiveKind, link: str) -> bool:
 
 
 @_kept
-def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
+def protocols(profile: Profile, algorithm: str) -> tuple[str, ...]:
     """Protocols that an algorithm can run under, in the order of the profile."""
     own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links
     return tuple(dict.fromkeys(fit.protocol for fit in own))
@@ -60,7 +60,7 @@ def protocols(profile: Profile, algorithm: Algorithm) -> tuple[str, ...]:
 @_kept
 def link_fit(
     profile: Profile,
-    algorithm: Algorithm,
+    algorithm: str,
     kind: CollectiveKind,
     link: str,
     protocol: str,

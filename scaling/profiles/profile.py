@@ -12,7 +12,7 @@ are shipped, from published measurements. Pricing reads the fits only.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from scaling.meshes.errors import InputError
 from scaling.profiles.samples import Direction, Samples
@@ -23,8 +23,6 @@ ANY = "any"  # stands for every dtype, or every kind of collective, that has no 
 
 Grade = Literal["measured", "calibrated", "datasheet"]
 GRADES: tuple[Grade, ...] = ("measured", "calibrated", "datasheet")  # best first
-Algorithm = Literal["ring", "tree", "nvls", "nvls-tree", "sharp", "hierarchical", "pairwise", "pat"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 LinkKind = Literal["nvlink", "xgmi", "ici", "pcie", "network"]
 
 
@@ -118,7 +116,7 @@ class LinkFit:
     alpha: float = 0.0  # s, one call
     hop_overhead: float = 0.0  # s, one hop, beyond the latency of its links
     latency_factor: float = 1.0  # latency of a hop over that of its links; 0: ideal
-    algorithm: Algorithm | Literal["any"] = "any"
+    algorithm: str = "any"  # a name in scaling.collectives.algorithms.ALGORITHMS
     fill_drain: float = 0.0  # transfers
     transport: str = "any"  # of a network: one of scaling.meshes.cluster.TRANSPORTS
 

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
 from scaling.report.columns import columns
-from scaling.simulate.collective import Answer
+from scaling.simulate.collective import CollectivePrice
 
 GB = 1e9
 HEAD = ("size", "time", "from", "to", "algbw GB/s", "busbw GB/s", "algorithm", "at least")
 
 
-def heading(answers: Sequence[Answer], cluster: Cluster, dtype: str | None) -> str:
-    """What was asked, in one line."""
-    first = answers[0]
+def heading(prices: Sequence[CollectivePrice], cluster: Cluster, dtype: str | None) -> str:
+    """Kind, ranks, cluster and grade in one line."""
+    first = prices[0]
     groups = f"{first.groups} groups of " if first.groups > 1 else ""
     nodes = f"{cluster.nodes} x " if cluster.nodes > 1 else ""
     kind = f"{first.kind} {dtype}" if dtype else first.kind
@@ -26,19 +26,19 @@ def heading(answers: Sequence[Answer], cluster: Cluster, dtype: str | None) -> s
     return f"{kind}, {groups}{first.ranks} ranks on {nodes}{cluster.name}, {first.grade} figures"
 
 
-def table(answers: Sequence[Answer]) -> list[str]:
-    """A line per size, and what binds at the largest."""
-    rows = [HEAD, *map(_row, answers)]
-    return [*columns(rows, left=(6,)), f"bottleneck: {answers[-1].bottleneck}"]
+def table(prices: Sequence[CollectivePrice]) -> list[str]:
+    """A line per size, and the bottleneck of the largest."""
+    rows = [HEAD, *map(_row, prices)]
+    return [*columns(rows, left=(6,)), f"bottleneck: {prices[-1].bottleneck}"]
 
 
-def _row(a: Answer) -> tuple[str, ...]:
-    times = (a.time, a.time_low, a.time_high)
-    rates = (a.algorithm_bandwidth / GB, a.bus_bandwidth / GB)
+def _row(price: CollectivePrice) -> tuple[str, ...]:
+    times = (price.time, price.time_low, price.time_high)
+    rates = (price.algorithm_bandwidth / GB, price.bus_bandwidth / GB)
     return (
-        format_size(a.bytes),
+        format_size(price.bytes),
         *map(format_time, times),
         *(f"{rate:.4g}" for rate in rates),
-        f"{a.algorithm} {a.protocol}".strip(),
-        format_time(a.lower_bound),
+        f"{price.algorithm} {price.protocol}".strip(),
+        format_time(price.lower_bound),
     )

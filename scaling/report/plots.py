@@ -36,7 +36,7 @@ def plot_bandwidth(answers: Sequence[Any], title: str, path: Path) -> None:
     """Bus bandwidth of a collective against its size, and the bound.
 
     Args:
-        answers: `scaling.simulate.collective.Answer`s of one collective, by size.
+        answers: `scaling.simulate.collective.CollectivePrice`s of one collective, by size.
         title: above the picture.
         path: of the picture; its suffix says the format.
 

@@ -1,4 +1,4 @@
-"""One collective on one cluster, priced at several sizes: what `scaling collective` answers.
+"""One collective on one cluster, priced at several sizes: what `scaling collective` prints.
 
     algorithm bandwidth = bytes / time
     bus bandwidth       = algorithm bandwidth x factor      (nccl-tests, doc/PERFORMANCE.md)
@@ -8,27 +8,27 @@ For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from scaling.collectives.cost import CollectiveCost, collective_time
+from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
-from scaling.collectives.selection import Chosen, chosen, chosen_dict
-from scaling.collectives.skew import check_skew
+from scaling.collectives.selection import AlgorithmChoice, algorithm_choice
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.placement import groups_on
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
+from scaling.simulate.prediction import Grade
 from scaling.simulate.uncertainty import half_range
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One size. Bytes, seconds, bytes/s."""
+class CollectivePrice:
+    """One collective of one size, in bytes, seconds and bytes/s; the keys of its JSON."""
 
     kind: str
     bytes: int  # as nccl-tests counts them
@@ -44,8 +44,16 @@ class Answer:
     bottleneck: str
     lower_bound: float
     grade: str
-    choice: Chosen  # of the algorithm and the protocol
-    skew: float | None = None  # of an all-to-all, where one was asked for
+    choice: AlgorithmChoice  # of the algorithm and the protocol
+    skew: float | None = None  # of an all-to-all that is skewed
+
+    def to_dict(self) -> dict[str, Any]:
+        """The price as JSON has it: without a skew or an NCCL choice where there is none."""
+        document = asdict(self)
+        for part, key in ((document, "skew"), (document["choice"], "nccl")):
+            if part[key] is None:
+                del part[key]
+        return document
 
 
 def groups_of(
@@ -71,7 +79,7 @@ def groups_of(
     return groups_on(mesh, axes or [axis for axis, n in mesh.sizes.items() if n > 1], cluster)
 
 
-def ask(
+def collective_prices(
     kind: CollectiveKind,
     sizes: Sequence[int],
     groups: np.ndarray,
@@ -79,13 +87,13 @@ def ask(
     profile: Profile,
     algorithm: str = "auto",
     skew: float | None = None,
-) -> list[Answer]:
-    """Price every size by itself, so that each says its own algorithm and bottleneck.
+) -> list[CollectivePrice]:
+    """The price of every size by itself, so that each has its own algorithm and bottleneck.
 
     Args:
         kind, groups, cluster, profile, algorithm: as for `collective_time`.
         sizes: bytes.
-        skew: of an all-to-all, what its busiest receivers get over the mean; None: as the others.
+        skew: of an all-to-all, what its busiest receivers get over the mean; None: it is even.
 
     Raises:
         InputError: no such kind or algorithm, one that cannot run there, or a skew of a
@@ -94,14 +102,13 @@ def ask(
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     if skew is not None:
         check_skew(kind, skew, groups.shape[1])
-    picks: Sequence[NcclChoice | None] = nccl_choices(kind, sizes, groups, cluster) or [None] * len(
-        sizes
-    )
-    answers = []
-    for size, pick in zip(sizes, picks, strict=True):
+    ranked = nccl_choices(kind, sizes, groups, cluster)
+    choices: Sequence[NcclChoice | None] = ranked or [None] * len(sizes)
+    prices = []
+    for size, choice in zip(sizes, choices, strict=True):
         cost = collective_time(kind, float(size), groups, cluster, profile, algorithm, skew or 1.0)
-        answers.append(replace(_answer(kind, size, groups, cost, pick), skew=skew))
-    return answers
+        prices.append(_price(kind, size, groups, cost, choice, skew))
+    return prices
 
 
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:
@@ -110,27 +117,22 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
     return {"all-reduce": 2 * lacking, "permute": 1.0, "broadcast": 1.0}.get(kind, lacking)
 
 
-def answer_dict(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON has it: without a skew where none was asked for."""
-    document = asdict(answer)
-    if answer.skew is None:
-        del document["skew"]
-    return {**document, "choice": chosen_dict(document["choice"])}
-
-
-def _answer(
+def _price(
     kind: CollectiveKind,
     size: int,
     groups: np.ndarray,
     cost: CollectiveCost,
-    pick: NcclChoice | None,
-) -> Answer:
+    nccl: NcclChoice | None,
+    skew: float | None,
+) -> CollectivePrice:
     time, bound = float(cost.time), float(cost.lower_bound)
-    grade = cost.evidence.grade if cost.evidence else "datasheet"
+    grade: Grade = cost.evidence.grade if cost.evidence else "datasheet"
+    if cost.extrapolated:
+        grade = "extrapolated"
     spread = 1 + (half_range(cost.evidence, grade) if cost.evidence else 0.0)
     bandwidth = size / time if time else 0.0
     ranks = int(groups.shape[1])
-    return Answer(
+    return CollectivePrice(
         kind=kind,
         bytes=size,
         ranks=ranks,
@@ -145,5 +147,6 @@ def _answer(
         bottleneck=cost.bottleneck,
         lower_bound=bound,
         grade=grade,
-        choice=chosen(cost, size, grade, pick),
+        choice=algorithm_choice(cost, size, grade, nccl),
+        skew=skew,
     )

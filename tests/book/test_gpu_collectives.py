@@ -13,7 +13,7 @@ from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
-from scaling.simulate.collective import ask, groups_of
+from scaling.simulate.collective import collective_prices, groups_of
 from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
@@ -88,7 +88,7 @@ def test_quiz_2_q3_the_time_is_about_v_over_w_and_not_v_over_n_w():
 
 def test_text_150_gb_per_second_of_an_all_reduce_compare_with_257_and_not_with_450():
     """Algorithm bandwidth, of which a ring of 8 reaches 450 x 8/14; only bus bandwidth has 450."""
-    (answer,) = ask("all-reduce", [58_720_256], np.arange(8)[None], h100(), IDEAL, "ring")
+    (answer,) = collective_prices("all-reduce", [58_720_256], np.arange(8)[None], h100(), IDEAL, "ring")
     assert answer.algorithm_bandwidth == pytest.approx(257e9, rel=1e-3)
     assert answer.bus_bandwidth == pytest.approx(450e9)
 

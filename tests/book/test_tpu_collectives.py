@@ -15,7 +15,7 @@ from scaling.meshes import catalog
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import Kernel
-from scaling.simulate.collective import ask
+from scaling.simulate.collective import collective_prices
 from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
@@ -106,7 +106,7 @@ def test_text_measured_all_gathers_over_16_v5e(size, rate):
     """bytes/s of a link in the book's figure; the profile was made of the largest size alone."""
     pod = catalog.load("tpu-v5e", 32)
     groups, profile = groups_along(grid_of(pod), [0]), profile_of(pod.accelerator)
-    (answer,) = ask("all-gather", [size], groups, pod, profile)
+    (answer,) = collective_prices("all-gather", [size], groups, pod, profile)
     assert answer.algorithm_bandwidth / 2 == pytest.approx(rate, rel=0.15)
     assert answer.grade == "datasheet"
 

@@ -143,7 +143,7 @@ def test_an_override_in_another_unit_is_warned_of_on_standard_error(capsys):
 def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
     code, out, _ = run(capsys, *COMMON, "--bytes", "1GiB")
     chosen, nccl = out.splitlines()[-2:]
-    assert code == 0 and chosen.startswith("chosen: nvls Simple, fastest of 4 by fitted time (")
+    assert code == 0 and chosen.startswith("selected: nvls Simple, fastest of 4 by fitted time (")
     assert nccl.startswith("NCCL 2.30.7 itself would take nvls Simple by its own table (est. ")
 
 

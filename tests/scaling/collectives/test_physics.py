@@ -125,7 +125,7 @@ def clusters(draw, names=NAMES):
     )
     count = len(base.links)
     wide = draw(factors(count, (1.0, 0.5, 2.0, 3.0)))
-    far = draw(factors(count + 1, (1.0, 0.5, 2.0, 3.0)))
+    far = draw(factors(count + 1, (1.0, 0.0, 0.5, 2.0, 3.0)))
     return scaled(changed, wide, far)
 
 

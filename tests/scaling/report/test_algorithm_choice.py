@@ -4,32 +4,32 @@ import numpy as np
 
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal, profile_of
-from scaling.report.algorithm_choice import lines
-from scaling.simulate.collective import ask
+from scaling.report.algorithm_choice import choice_lines
+from scaling.simulate.collective import collective_prices
 
 
 def told(name, sizes, kind="all-reduce", profile=None, **options):
     cluster = catalog.load(name)
     groups = np.arange(cluster.devices)[None]
     profile = profile or profile_of(cluster.accelerator)
-    return lines(ask(kind, sizes, groups, cluster, profile, **options))
+    return choice_lines(collective_prices(kind, sizes, groups, cluster, profile, **options))
 
 
 def test_one_size_is_told_in_two_lines():
     chosen, nccl = told("dgx-h100", [2**30])
-    assert chosen.startswith("chosen: nvls Simple, fastest of 4 by fitted time (ring Simple ")
+    assert chosen.startswith("selected: nvls Simple, fastest of 4 by fitted time (ring Simple ")
     assert nccl.startswith("NCCL 2.30.7 itself would take nvls Simple by its own table (est. ")
 
 
 def test_sizes_that_agree_are_told_together():
     found = told("dgx-h100", [2**16, 2**17, 2**29, 2**30])
-    assert found[0].startswith("64 KiB to 128 KiB: chosen: ring LL, ")
-    assert found[1].startswith("512 MiB to 1 GiB: chosen: nvls Simple, ")
+    assert found[0].startswith("64 KiB to 128 KiB: selected: ring LL, ")
+    assert found[1].startswith("512 MiB to 1 GiB: selected: nvls Simple, ")
     assert [line.split(": ")[0] for line in found[2:]] == ["64 KiB to 128 KiB", "512 MiB to 1 GiB"]
 
 
 def test_a_run_of_one_size_is_named_once():
-    assert told("dgx-h100", [2**16, 2**30])[0].startswith("64 KiB: chosen: ring LL")
+    assert told("dgx-h100", [2**16, 2**30])[0].startswith("64 KiB: selected: ring LL")
 
 
 def test_only_the_nearest_alternatives_are_named():
@@ -41,9 +41,9 @@ def test_only_the_nearest_alternatives_are_named():
 
 def test_without_nccl_there_is_one_line():
     (line,) = told("tpu-v4", [2**30])
-    assert line.startswith("chosen: ring, fastest of 2 by datasheet time (hierarchical ")
+    assert line.startswith("selected: ring, the only candidate that there are figures of")
 
 
 def test_the_only_way_is_said_to_be_the_only_one():
     (line,) = told("dgx-h100", [2**30], kind="all-to-all")
-    assert line == "chosen: pairwise Simple, the only way that there are figures of"
+    assert line == "selected: pairwise Simple, the only candidate that there are figures of"

@@ -10,7 +10,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.simulate.collective import answer_dict, ask, bus_factor, groups_of
+from scaling.simulate.collective import bus_factor, collective_prices, groups_of
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
@@ -23,17 +23,17 @@ KEYS = {
 
 def one(kind, size=2**30, cluster=H100, profile=PROFILE, mesh=None, axes=(), **options):
     groups = groups_of(cluster, parse_mesh(mesh) if mesh else None, axes)
-    return ask(kind, [size], groups, cluster, profile, **options)[0]
+    return collective_prices(kind, [size], groups, cluster, profile, **options)[0]
 
 
 def test_the_answer_has_the_keys_of_the_contract():
-    assert set(answer_dict(one("all-reduce"))) == KEYS
+    assert set(one("all-reduce").to_dict()) == KEYS
 
 
 def test_a_skew_is_in_the_answer_only_where_it_was_asked_for():
-    asked = answer_dict(one("all-to-all", skew=1.0))
+    asked = one("all-to-all", skew=1.0).to_dict()
     assert set(asked) == {*KEYS, "skew"}
-    dense = answer_dict(one("all-to-all"))
+    dense = one("all-to-all").to_dict()
     assert set(dense) == KEYS and dense == {key: asked[key] for key in KEYS}
 
 
@@ -103,7 +103,7 @@ def test_the_choice_says_what_else_could_run_and_what_nccl_would_take():
     assert len(others) == len(set(others)) > 0
     times = [a.time for a in answer.choice.alternatives]
     assert times == sorted(times) and times[0] >= answer.time
-    document = answer_dict(answer)["choice"]
+    document = answer.to_dict()["choice"]
     assert set(document) == {"by", "why", "alternatives", "nccl"}
     assert set(document["alternatives"][0]) == {"algorithm", "protocol", "time"}
     assert set(document["nccl"]) == {"version", "algorithm", "protocol", "estimate"}
@@ -116,7 +116,7 @@ def test_the_choice_says_what_else_could_run_and_what_nccl_would_take():
 def test_where_nccl_has_no_say_nothing_is_said_of_it(name, kind):
     cluster = catalog.load(name)
     answer = one(kind, cluster=cluster, profile=profile_of(cluster.accelerator))
-    assert answer.choice.nccl is None and set(answer_dict(answer)["choice"]) == {
+    assert answer.choice.nccl is None and set(answer.to_dict()["choice"]) == {
         *("by", "why", "alternatives"),
     }
 
@@ -124,4 +124,4 @@ def test_where_nccl_has_no_say_nothing_is_said_of_it(name, kind):
 def test_a_group_of_one_has_no_choice():
     answer = one("all-reduce", mesh="data=1", axes=("data",))
     assert (answer.choice.by, answer.choice.alternatives) == ("none", ())
-    assert "nccl" not in answer_dict(answer)["choice"]
+    assert "nccl" not in answer.to_dict()["choice"]

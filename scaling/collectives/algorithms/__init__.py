@@ -1,0 +1,38 @@
+"""The collective algorithms, one class each. A new one is a file, a line here, and its test.
+
+bytes out of a unit that holds s of the N members, per byte of the call
+  ring           r (N-1)/N                    r = 2 rounds of an all-reduce, else 1
+  hierarchical   r (1 - s/N)                  in every level only what the others lack
+  tree           1 between two units, else 2  double binary: inner in one, leaf in the other
+  nvls           1 + 1/N of an all-reduce     the switch adds and repeats; else 1 - 1/N
+  nvls-tree      nvls inside, tree outside    sharp: nvls inside, 1 outside
+  pairwise       s (N-s)/N                    every member to every other
+  pat            1 - s/N                      hierarchical bytes in log2 steps
+
+hops that wait for one another, over levels of U1, U2 .. units (N = U1 U2 ..)
+  ring           r (N - N/U1), r (N/U1 - N/(U1 U2)) ..     of all, most stay inside
+  hierarchical   r (U-1) in each                tree       2 (U1 - 1), 2 log2 U2 ..
+  nvls           1 inside                       pat        log2 U in each
+"""
+
+from scaling.collectives.algorithms.base import CollectiveAlgorithm
+from scaling.collectives.algorithms.hierarchical import Hierarchical
+from scaling.collectives.algorithms.nvls import Nvls, NvlsTree, Sharp
+from scaling.collectives.algorithms.pairwise import Pairwise
+from scaling.collectives.algorithms.pat import Pat
+from scaling.collectives.algorithms.ring import Ring
+from scaling.collectives.algorithms.tree import Tree
+from scaling.program.ir import CollectiveKind
+
+ALGORITHMS: dict[str, CollectiveAlgorithm] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        *(Ring(), Tree(), Nvls(), NvlsTree()),
+        *(Sharp(), Hierarchical(), Pairwise(), Pat()),
+    )
+}
+
+
+def algorithms_of(kind: CollectiveKind) -> tuple[str, ...]:
+    """Names of the algorithms that can run a kind of collective."""
+    return tuple(name for name, algorithm in ALGORITHMS.items() if kind in algorithm.kinds)

@@ -1,0 +1,96 @@
+"""The interface of a collective algorithm, and the formulas that several of them share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from scaling.program.ir import CollectiveKind
+
+REDUCTIONS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-scatter")
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """How members of groups lie on both sides of the links of a level: int arrays [classes]."""
+
+    inside: np.ndarray  # members of the group in the member's unit
+    within: np.ndarray  # members of the group in the region that the links serve
+    units: np.ndarray  # units of the group in that region
+    ranks: int  # members of a group
+    innermost: bool = False  # the links of one chip, to chips that a switch may add for
+
+
+class CollectiveAlgorithm(ABC):
+    """The bytes an algorithm puts on each level, and how many of its hops wait for one another.
+
+    Subclasses have no state: `scaling.collectives.algorithms.ALGORITHMS` holds one of each.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[tuple[CollectiveKind, ...]]
+    in_switch: ClassVar[bool] = False  # needs switches that add up (NVLink SHARP)
+    on_torus: ClassVar[bool] = False  # the links of a torus can run it
+
+    def bytes_out(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """Bytes per byte of the call that each member sends out of its unit; float [classes]."""
+        if kind == "all-to-all":
+            return (at.within - at.inside) / at.ranks
+        if kind == "broadcast":
+            return 1 / at.inside
+        return self.reduction_bytes(kind, at)
+
+    @abstractmethod
+    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """`bytes_out` of an all-reduce, all-gather or reduce-scatter."""
+
+    @abstractmethod
+    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+        """Hops in each level that wait for one another.
+
+        Args:
+            kind: one of `kinds`.
+            units: units that one group joins in each level, from the chip outwards: [8, 4] for
+                eight chips of each of four nodes.
+        """
+
+    def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
+        """Pieces that a member sends one after another; 0: all at once."""
+        return 0
+
+    def refusal(self, units: Sequence[int]) -> str:
+        """Why groups that join so many units cannot run it; "" if they can."""
+        return ""
+
+    def is_considered(self, units: Sequence[int]) -> bool:
+        """Whether `auto` considers it for groups that join so many units in each level."""
+        return True
+
+
+def rounds(kind: CollectiveKind) -> int:
+    """How often the data goes around: an all-reduce is a reduce-scatter and an all-gather."""
+    return 2 if kind == "all-reduce" else 1
+
+
+def missing_bytes(kind: CollectiveKind, at: Boundary) -> np.ndarray:
+    """Bytes that each member sends if a unit sends only what the others lack, in every round."""
+    return rounds(kind) * (1 - at.inside / at.within) / at.inside
+
+
+def ring_hops(kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    """Hops in each level of walks through all members; of a permute one hop in each level."""
+    if kind == "permute":
+        return [float(n > 1) for n in units]
+    left, hops = float(prod(units)), []
+    for n in units:
+        hops.append(rounds(kind) * (left - left / n))
+        left /= n
+    return hops
+
+
+def nodes_joined(units: Sequence[int]) -> int:
+    """The most units that a group joins in any level above the innermost; 1: it stays inside."""
+    return max(units[1:], default=1)

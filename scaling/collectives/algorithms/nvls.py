@@ -1,0 +1,112 @@
+"""Algorithms whose switches add up: NVLink SHARP inside an NVLink domain, SHARP between nodes.
+
+A GPU sends its data up once and takes 1/N of the sum to pass on: (1 + 1/N) of an all-reduce.
+Restated from NVIDIA/nccl 2.30.7, src/graph/tuning.cc (2026-06).
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import log2
+
+import numpy as np
+
+from scaling.collectives.algorithms.base import (
+    REDUCTIONS,
+    Boundary,
+    CollectiveAlgorithm,
+    missing_bytes,
+    nodes_joined,
+)
+from scaling.collectives.algorithms.tree import tree_bytes
+from scaling.program.ir import CollectiveKind
+
+# NCCL's choice on H200 takes as long as its ring with 4 GPUs of a node, and less from 5 on
+# (stas00/ml-engineering, network/benchmarks, NVLS sweep); on GB200 the same shows in XLA's table.
+MIN_GPUS = 5
+
+
+class InSwitch(CollectiveAlgorithm):
+    """NVLS inside each NVLink domain; subclasses say what runs between domains."""
+
+    in_switch = True
+    hops_per_doubling = 2.0  # between nodes: up and down a tree
+
+    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """(1 + 1/N) of an all-reduce inside the domain."""
+        if kind == "all-reduce" and at.innermost:
+            return (1 + at.inside / at.within) / at.inside
+        return self.outside_bytes(kind, at)
+
+    @abstractmethod
+    def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """Bytes between nodes, and of an all-gather or reduce-scatter anywhere."""
+
+    @abstractmethod
+    def outside_refusal(self, nodes: int) -> str:
+        """Why groups that join `nodes` nodes cannot run it; "" if they can."""
+
+    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+        """One hop to the switch and back, and the height of the tree outside."""
+        return [float(units[0] > 1), *(self.hops_per_doubling * log2(n) for n in units[1:])]
+
+    def refusal(self, units: Sequence[int]) -> str:
+        """Needs several GPUs of a group in one NVLink domain."""
+        if units[0] == 1:
+            return f"{self.name} needs several GPUs of a group in a node; here there is 1"
+        return self.outside_refusal(nodes_joined(units))
+
+    def is_considered(self, units: Sequence[int]) -> bool:
+        """From `MIN_GPUS` GPUs in a domain on."""
+        return units[0] >= MIN_GPUS
+
+
+class Nvls(InSwitch):
+    """Reductions in the NVSwitches of one NVLink domain."""
+
+    name = "nvls"
+    kinds = REDUCTIONS
+
+    def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """What the others lack."""
+        return missing_bytes(kind, at)
+
+    def outside_refusal(self, nodes: int) -> str:
+        """Stays in one domain."""
+        if nodes == 1:
+            return ""
+        return "nvls stays inside one NVLink domain; nvls-tree or sharp go further"
+
+
+class NvlsTree(InSwitch):
+    """NVLS inside each NVLink domain, double binary trees between them."""
+
+    name = "nvls-tree"
+    kinds = ("all-reduce",)
+
+    def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """As `tree_bytes`."""
+        return tree_bytes(at)
+
+    def outside_refusal(self, nodes: int) -> str:
+        """Needs several nodes."""
+        return _several_nodes(self.name, nodes)
+
+
+class Sharp(InSwitch):
+    """NVLS inside each NVLink domain; the network's switches add up between them."""
+
+    name = "sharp"
+    kinds = REDUCTIONS
+    hops_per_doubling = 1.0  # the switches answer at once
+
+    def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """Each byte of an all-reduce once."""
+        return 1 / at.inside if kind == "all-reduce" else missing_bytes(kind, at)
+
+    def outside_refusal(self, nodes: int) -> str:
+        """Needs several nodes."""
+        return _several_nodes(self.name, nodes)
+
+
+def _several_nodes(name: str, nodes: int) -> str:
+    return f"{name} joins several nodes; inside one it is nvls" if nodes == 1 else ""
