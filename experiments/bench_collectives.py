@@ -16,12 +16,13 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from experiments.ratios import Ratio, Timer, compare, python, table
-from scaling.collectives.batch import Axes, Call, collective_times
 from scaling.collectives.cost import CollectiveCost
 from scaling.collectives.cost import collective_time as price
 from scaling.meshes import catalog
@@ -29,7 +30,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
-from scaling.program.ir import COLLECTIVE_KINDS
+from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from scaling.simulate.collective import groups_of
 
 NAME, GPUS = "dgx-h100", 8  # of a node
@@ -39,6 +40,23 @@ SAMPLE = 10  # of so many calls one is priced by itself
 SIZES = (1e3, 1e10)  # bytes, drawn evenly by their logarithm
 COMMAND = ("collective", "all-reduce", "--cluster", NAME, "--json")
 WORDS = {"data": "data axis of", "all": "all of"}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Groups along axes of a mesh on the first devices of a cluster."""
+
+    mesh: MeshShape
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a collective in all its groups."""
+
+    kind: CollectiveKind
+    bytes: float
+    groups: Axes
 
 
 def collective_time(rounds: int) -> Iterator[Ratio]:
@@ -71,6 +89,18 @@ def mixed_calls(cluster: Cluster, count: int) -> list[Call]:
     ]
 
 
+def price_at_once(calls: Sequence[Call], cluster: Cluster, profile: Profile) -> np.ndarray:
+    """Seconds of every call; calls of one kind over the same axes are one array of sizes."""
+    places: dict[tuple[CollectiveKind, Axes], list[int]] = defaultdict(list)
+    for place, call in enumerate(calls):
+        places[call.kind, call.groups].append(place)
+    seconds = np.zeros(len(calls))
+    for (kind, axes), same in places.items():
+        sizes, groups = np.array([calls[k].bytes for k in same]), axes.mesh.groups(axes.names)
+        seconds[same] = price(kind, sizes, groups, cluster, profile).time
+    return seconds
+
+
 def mesh_axes(devices: int) -> Iterator[Axes]:
     """One or two axes of every mesh of so many devices over four axes."""
     divisors = [n for n in range(1, devices + 1) if devices % n == 0]
@@ -95,7 +125,7 @@ def price_seconds(which: str, nodes: int, before: bool = False) -> float:
     cluster, profile = _place(nodes)
     if which == "batch":
         calls = mixed_calls(cluster, BATCH)
-        return _cpu(lambda: collective_times(calls, cluster, profile))
+        return _cpu(lambda: price_at_once(calls, cluster, profile))
     if which == "singly":
         some = mixed_calls(cluster, BATCH)[::SAMPLE]
         return SAMPLE * _cpu(lambda: [_single(call, cluster, profile) for call in some])
@@ -135,7 +165,6 @@ def _again(which: str, nodes: int) -> Timer:
 
 
 def _single(call: Call, cluster: Cluster, profile: Profile) -> CollectiveCost:
-    assert isinstance(call.groups, Axes)
     groups = call.groups.mesh.groups(call.groups.names)
     return price(call.kind, call.bytes, groups, cluster, profile)
 

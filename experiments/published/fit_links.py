@@ -16,8 +16,8 @@ from scipy.optimize import minimize
 from experiments.published.collectives import Case
 from experiments.published.families import SCOPES, Family, Scope, is_efficiency
 from experiments.published.parameters import Parameters, transport_parameter
+from scaling.collectives.contention import crossed_level
 from scaling.collectives.cost import collective_time
-from scaling.collectives.loads import crossed_level
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.profiles.io import ideal

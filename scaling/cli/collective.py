@@ -66,18 +66,19 @@ def collective_command(given: CollectiveArguments) -> int:
     axes = _words(given.axis)
     groups = groups_of(cluster, mesh, axes)
     profile = _profile(given, cluster)
-    answers = collective_prices(given.kind, sizes, groups, cluster, profile, given.algorithm, given.skew)  # type: ignore[arg-type]
+    how = (given.algorithm, given.skew)
+    prices = collective_prices(given.kind, sizes, groups, cluster, profile, *how)  # type: ignore[arg-type]
     if given.plot is not None:
         from scaling.report.plots import plot_bandwidth
 
-        plot_bandwidth(answers, heading(answers, cluster, given.dtype), given.plot)
+        plot_bandwidth(prices, heading(prices, cluster, given.dtype), given.plot)
     if given.json:
-        documents = [answer.to_dict() for answer in answers]
+        documents = [price.to_dict() for price in prices]
         several = given.sweep is not None or "," in (given.bytes or "")
         print(json.dumps(documents if several else documents[0]))
     else:
-        lines = [heading(answers, cluster, given.dtype), *table(answers)]
-        print("\n".join([*lines, *choice_lines(answers)]))
+        lines = [heading(prices, cluster, given.dtype), *table(prices)]
+        print("\n".join([*lines, *choice_lines(prices)]))
     return 0
 
 

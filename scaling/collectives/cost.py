@@ -77,8 +77,8 @@ def collective_time(
         return _measured(kind, bytes, placement, profile, skew)
     usable = candidates(kind, placement, profile, algorithm)
     largest = float(np.max(bytes))
-    time = np.min([candidate.seconds(skew * bytes) for candidate in usable], axis=0)
-    best = min(usable, key=lambda candidate: float(candidate.seconds(skew * largest)))
+    time = np.min(np.array([each.seconds(skew * bytes) for each in usable]), axis=0)
+    best = min(usable, key=lambda each: float(each.seconds(skew * largest)))
     return CollectiveCost(
         time if np.ndim(time) else float(time),
         bytes * _least_per_byte(kind, placement),

@@ -57,4 +57,6 @@ def _estimate(price: CollectivePrice) -> str:
     choice = price.choice.nccl
     assert choice is not None
     estimate = format_time(choice.estimate)
-    return f"NCCL {choice.version} itself would take {_nccl(price)} by its own table (est. {estimate})"
+    return (
+        f"NCCL {choice.version} itself would take {_nccl(price)} by its own table (est. {estimate})"
+    )

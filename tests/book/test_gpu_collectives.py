@@ -88,7 +88,8 @@ def test_quiz_2_q3_the_time_is_about_v_over_w_and_not_v_over_n_w():
 
 def test_text_150_gb_per_second_of_an_all_reduce_compare_with_257_and_not_with_450():
     """Algorithm bandwidth, of which a ring of 8 reaches 450 x 8/14; only bus bandwidth has 450."""
-    (answer,) = collective_prices("all-reduce", [58_720_256], np.arange(8)[None], h100(), IDEAL, "ring")
+    place = (np.arange(8)[None], h100(), IDEAL)
+    (answer,) = collective_prices("all-reduce", [58_720_256], *place, "ring")
     assert answer.algorithm_bandwidth == pytest.approx(257e9, rel=1e-3)
     assert answer.bus_bandwidth == pytest.approx(450e9)
 

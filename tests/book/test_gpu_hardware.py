@@ -7,8 +7,8 @@ by its question; where the book is in error, both figures stand here with the re
 import numpy as np
 import pytest
 
+from scaling.collectives.contention import load
 from scaling.collectives.cost import collective_time
-from scaling.collectives.traffic import load
 from scaling.meshes import catalog
 from scaling.meshes.cluster import level_nodes
 from scaling.meshes.levels import levels

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from scaling.collectives.cost import collective_time
-from scaling.collectives.torus import grid_of, grid_share, groups_along
+from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import Kernel
 from scaling.simulate.collective import collective_prices
 from scaling.simulate.kernels import kernel_time
+from tests.tori import grid_of, groups_along
 
 IDEAL = ideal()
 # hops at the latency of the catalogue, 1 us; otherwise as ideal
@@ -80,8 +81,8 @@ def test_q10_an_all_to_all_is_four_times_cheaper_than_an_all_gather_on_a_two_way
     size = 1024
     ring = TorusGrid(np.arange(size)[:, None], np.zeros(size, int), (size,), (True,))
     everyone = np.arange(size)[None]
-    gather = grid_share("all-gather", everyone, ring).share
-    exchange = grid_share("all-to-all", everyone, ring).share / size  # of all that is sent
+    gather = torus_load("all-gather", everyone, ring).share
+    exchange = torus_load("all-to-all", everyone, ring).share / size  # of all that is sent
     assert gather == 1 / 2
     assert exchange == 1 / 8
     assert gather / exchange == printed("4")

@@ -5,8 +5,14 @@ import math
 import pytest
 
 from experiments import bench, bench_collectives
-from experiments.bench_collectives import BATCH, SHAPES, mesh_axes, mixed_calls, price_seconds
-from scaling.collectives.batch import collective_times
+from experiments.bench_collectives import (
+    BATCH,
+    SHAPES,
+    mesh_axes,
+    mixed_calls,
+    price_at_once,
+    price_seconds,
+)
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal
 from scaling.program.ir import COLLECTIVE_KINDS
@@ -29,7 +35,7 @@ def test_calls_are_mixed_and_always_the_same():
     ]
     assert {call.kind for call in calls} == set(COLLECTIVE_KINDS)
     assert len({call.bytes for call in calls}) == len(calls)
-    assert bool((collective_times(calls, SMALL, ideal()).time > 0).all())
+    assert bool((price_at_once(calls, SMALL, ideal()) > 0).all())
 
 
 def test_the_batch_has_ten_thousand_calls_on_three_hundred_shapes():

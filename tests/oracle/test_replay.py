@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scaling.collectives.contention import load
 from scaling.collectives.cost import collective_time
-from scaling.collectives.traffic import load
 from scaling.meshes import catalog
 from scaling.meshes.levels import levels
 from scaling.meshes.shape import parse_mesh

@@ -7,26 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import (
-    ALGORITHMS,
-    KINDS,
-    NVLS_LEAST,
-    hops,
-    is_chosen,
-    refusal,
-    rounds,
-    shares,
-    transfers,
-)
+from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
+from scaling.collectives.algorithms.base import Boundary, rounds
+from scaling.collectives.algorithms.nvls import MIN_GPUS
+from scaling.collectives.cost import collective_time
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import ideal
 
+NAMES = st.sampled_from(list(ALGORITHMS))
 NODES, CHIPS = 4, 8
 RANKS = NODES * CHIPS
 
 
-def out_of_unit(algorithm, kind, inside, within=RANKS, members=RANKS, innermost=False):
+def out_of_unit(algorithm, kind, inside, within=RANKS, ranks=RANKS, innermost=False):
     """Bytes out of a unit that holds `inside` members of the group, per byte of the call."""
-    one = shares(algorithm, kind, np.array(inside), np.array(within), members, innermost=innermost)
-    return inside * float(one)
+    inside, within = np.array(inside), np.array(within)
+    at = Boundary(inside, within, within // inside, ranks, innermost)
+    return int(inside) * float(ALGORITHMS[algorithm].bytes_out(kind, at))
+
+
+def hops(algorithm, kind, units):
+    return ALGORITHMS[algorithm].hops(kind, units)
 
 
 def test_a_ring_crosses_the_edge_of_a_node_once():
@@ -64,9 +66,9 @@ def test_everyone_sends_to_everyone_outside():
     assert out_of_unit("pairwise", "all-to-all", CHIPS) == pytest.approx(8 * 24 / 32)
 
 
-@given(st.sampled_from(ALGORITHMS), st.sampled_from([2, 4, 8]), st.sampled_from([2, 4, 16]))
+@given(NAMES, st.sampled_from([2, 4, 8]), st.sampled_from([2, 4, 16]))
 def test_no_all_reduce_leaves_a_node_with_less_than_its_own_bytes(algorithm, chips, nodes):
-    if "all-reduce" in KINDS[algorithm] and algorithm != "nvls":
+    if "all-reduce" in ALGORITHMS[algorithm].kinds and algorithm != "nvls":
         found = out_of_unit(algorithm, "all-reduce", chips, chips * nodes, chips * nodes)
         assert found >= 1 - 1e-12
 
@@ -88,14 +90,14 @@ def test_trees_grow_with_the_logarithm_of_the_nodes():
 
 
 @given(
-    st.sampled_from(ALGORITHMS),
+    NAMES,
     st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3),
     st.integers(0, 2),
 )
 def test_more_units_never_take_fewer_hops(algorithm, units, level):
     level = min(level, len(units) - 1)
     more = [n * (2 if i == level else 1) for i, n in enumerate(units)]
-    kind = KINDS[algorithm][0]
+    kind = ALGORITHMS[algorithm].kinds[0]
     assert sum(hops(algorithm, kind, more)) >= sum(hops(algorithm, kind, units))
 
 
@@ -107,43 +109,60 @@ def test_a_tree_never_waits_longer_than_a_ring(units):
 
 def test_an_all_reduce_goes_around_twice():
     assert [rounds(kind) for kind in ("all-reduce", "all-gather", "broadcast")] == [2, 1, 1]
-    assert transfers("ring", "all-reduce", 8) == 14
-    assert transfers("tree", "all-reduce", 8) == 0
+    assert ALGORITHMS["ring"].serial_steps("all-reduce", 8) == 14
+    assert ALGORITHMS["tree"].serial_steps("all-reduce", 8) == 0
+
+
+def test_the_registry_names_every_algorithm_once():
+    assert all(name == algorithm.name for name, algorithm in ALGORITHMS.items())
+    assert algorithms_of("all-to-all") == ("hierarchical", "pairwise")
+    with pytest.raises(TypeError, match="abstract"):
+        type("Nothing", (type(ALGORITHMS["ring"]).__mro__[1],), {})()
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kind", "units", "switch", "words"),
+    ("algorithm", "units", "words"),
     [
-        ("tree", "all-gather", [8], True, "tree does not do all-gather; what does: ring, nvls"),
-        ("nvls", "all-reduce", [8], False, "needs NVSwitches that can add"),
-        ("nvls", "all-reduce", [1, 4], True, "needs several GPUs of a group in a node"),
-        ("nvls", "all-reduce", [8, 2], True, "nvls-tree or sharp go further"),
-        ("nvls-tree", "all-reduce", [8], True, "inside one it is nvls"),
-        ("pat", "all-gather", [8, 4], True, "here there are 8"),
+        ("nvls", [1, 4], "needs several GPUs of a group in a node"),
+        ("nvls", [8, 2], "nvls-tree or sharp go further"),
+        ("nvls-tree", [8], "inside one it is nvls"),
+        ("sharp", [8, 1], "inside one it is nvls"),
+        ("pat", [8, 4], "here there are 8"),
     ],
 )
-def test_an_algorithm_that_cannot_run_says_why(algorithm, kind, units, switch, words):
-    assert words in refusal(algorithm, kind, units, switch)
+def test_groups_that_cannot_run_an_algorithm_are_told_why(algorithm, units, words):
+    assert words in ALGORITHMS[algorithm].refusal(units)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "kind", "units"),
+    ("algorithm", "units"),
+    [("ring", [8, 4]), ("nvls", [8]), ("nvls-tree", [8, 2]), ("pat", [1, 16])],
+)
+def test_groups_that_can_run_an_algorithm_are_not_refused(algorithm, units):
+    assert ALGORITHMS[algorithm].refusal(units) == ""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "algorithm", "words"),
     [
-        ("ring", "all-reduce", [8, 4]),
-        ("nvls", "all-reduce", [8]),
-        ("nvls-tree", "all-reduce", [8, 2]),
-        ("pat", "reduce-scatter", [1, 16]),
-        ("pairwise", "all-to-all", [8, 4]),
+        ("dgx-h100", "all-gather", "tree", "tree does not do all-gather; what does: ring, nvls"),
+        ("dgx-a100", "all-reduce", "nvls", "needs NVSwitches that can add"),
+        ("tpu-v5e", "all-reduce", "tree", "tree does not run on a torus; what does: ring"),
+        ("dgx-h100", "all-reduce", "thing", "thing"),
     ],
 )
-def test_what_can_run_is_not_refused(algorithm, kind, units):
-    assert refusal(algorithm, kind, units, switch=True) == ""
+def test_a_cluster_that_cannot_run_an_algorithm_says_why(cluster, kind, algorithm, words):
+    place = catalog.load(cluster)
+    with pytest.raises(InputError, match=words):
+        collective_time(kind, 1.0, np.arange(place.devices)[None], place, ideal(), algorithm)
 
 
-def test_sums_in_the_switch_are_not_chosen_for_few_chips():
-    assert not is_chosen("nvls", [NVLS_LEAST - 1])
-    assert is_chosen("nvls", [NVLS_LEAST]) and is_chosen("ring", [2])
+def test_sums_in_the_switch_are_not_considered_for_few_chips():
+    nvls = ALGORITHMS["nvls"]
+    assert not nvls.is_considered([MIN_GPUS - 1]) and nvls.is_considered([MIN_GPUS])
+    assert ALGORITHMS["ring"].is_considered([2])
 
 
 def test_trees_are_for_several_nodes():
-    assert is_chosen("tree", [8, 2]) and not is_chosen("tree", [8])
+    tree = ALGORITHMS["tree"]
+    assert tree.is_considered([8, 2]) and not tree.is_considered([8])

@@ -1,39 +1,107 @@
-"""Folded counts of what crosses: equal to counts of every member of every group, however uneven."""
+"""Loads of links: the counts by classes against counts member by member and byte by byte."""
 
-from dataclasses import replace
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import KINDS, shares, transfers
-from scaling.collectives.contention import chip_sets, crossing, in_order, parts_of
-from scaling.collectives.loads import have_rings, levels_for
-from scaling.collectives.traffic import STRAIGHT, Load, load
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.algorithms.base import Boundary
+from scaling.collectives.contention import (
+    POINT_TO_POINT,
+    LinkLoad,
+    chip_sets,
+    have_rings,
+    in_order,
+    levels_for,
+    load,
+    pairs_of,
+    patterns,
+)
 from scaling.meshes import catalog
-from scaling.meshes.detours import straight_links
-from scaling.meshes.levels import LinkLabels, levels
+from scaling.meshes.levels import LinkLabels, NetworkLevel, levels
 from scaling.meshes.rings import FAST, direct_links, ring_count
 from scaling.meshes.shape import groups_along
-from scaling.profiles.profile import ALGORITHMS
+from tests.scaling.collectives.test_physics import NAMES, clusters
 
-# A switch in the node and in a domain, links to each other, in a cube, bridges; PCIe, two ways
-NAMES = ("dgx-h100", "gb200-nvl72", "mi300x-8", "dgx-v100", "rtx3090-10-nvlink", "h100-pcie-8")
-PAIRED = ("dgx-v100", "rtx3090-10-nvlink")
-USES = [(a, kind) for a in ALGORITHMS for kind in KINDS[a] if kind != "permute"]
-
-
-def cluster_of(name, nodes, leaf):
-    """Of the catalogue, with so many nodes under one group of leaf switches."""
-    cluster = catalog.load(name, nodes)
-    size = replace(cluster.fabric.leaf_nodes, value=leaf)
-    return replace(cluster, fabric=replace(cluster.fabric, leaf_nodes=size))
+USES = [(a.name, k) for a in ALGORITHMS.values() for k in a.kinds if k != "permute"]
+DEVICES = 16
+UNIT = 4  # devices per unit; two units per region of 8
 
 
-def clusters(names):
-    nodes, leaf = st.sampled_from([1, 2, 3, 5, 20]), st.sampled_from([2, 32])
-    return st.builds(cluster_of, st.sampled_from(names), nodes, leaf)
+def level(region=DEVICES):
+    devices = np.arange(DEVICES)
+    unit = devices // UNIT
+    labels = LinkLabels(unit, unit, devices // region, devices // region)
+    return NetworkLevel("links", "network", 1.0, 1.0, labels)
+
+
+@st.composite
+def group_arrays(draw):
+    """Disjoint groups of equal size, in any order."""
+    members = draw(st.sampled_from([1, 2, 3, 4, 5, 8, 16]))
+    order = draw(st.permutations(range(DEVICES)))
+    count = draw(st.integers(1, DEVICES // members))
+    return np.array(order[: members * count]).reshape(count, members)
+
+
+def counted(kind, groups, region):
+    """Bytes into the busiest unit per byte of the call, with sets and loops."""
+    totals = Counter()
+    for group in groups.tolist():
+        for unit in range(DEVICES // UNIT):
+            near = [d for d in group if d // region == unit * UNIT // region]
+            inside = [d for d in near if d // UNIT == unit]
+            outside = len(near) - len(inside)
+            if not inside or not outside:
+                continue
+            totals[unit] += {
+                "all-gather": outside / len(near),
+                "reduce-scatter": outside / len(near),
+                "all-reduce": 2 * outside / len(near),
+                "all-to-all": len(inside) * outside / len(group),
+                "broadcast": 1.0,
+            }[kind]
+    return max(totals.values(), default=0.0)
+
+
+@given(
+    st.sampled_from(["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "broadcast"]),
+    group_arrays(),
+    st.sampled_from([8, DEVICES]),
+)
+def test_the_load_is_that_of_following_every_group(kind, groups, region):
+    found = load(kind, groups, level(region))
+    assert found.share == pytest.approx(counted(kind, groups, region))
+    assert bool(found.groups) == bool(found.share)
+
+
+@given(group_arrays(), st.sampled_from([8, DEVICES]))
+def test_a_permute_loads_what_its_pairs_cross(groups, region):
+    out, into = Counter(), Counter()
+    source, target = pairs_of(groups)
+    for a, b in zip(source.tolist(), target.tolist(), strict=True):
+        if a // UNIT != b // UNIT and a // region == b // region:
+            out[a // UNIT] += 1
+            into[b // UNIT] += 1
+    most = max([*out.values(), *into.values()], default=0)
+    assert load("permute", groups, level(region)).share == most
+
+
+def test_rows_of_two_are_pairs_and_longer_rows_are_rings():
+    assert np.transpose(pairs_of(np.array([[0, 1], [2, 3]]))).tolist() == [[0, 1], [2, 3]]
+    assert np.transpose(pairs_of(np.array([[0, 1, 2]]))).tolist() == [[0, 1], [1, 2], [2, 0]]
+
+
+@given(group_arrays())
+def test_units_are_those_that_one_group_joins(groups):
+    expected = max(len({d // UNIT for d in group}) for group in groups.tolist())
+    assert load("all-gather", groups, level()).units == expected
+
+
+# Levels of catalogue clusters
 
 
 @st.composite
@@ -52,74 +120,78 @@ def groups_on(draw, cluster):
 
 @st.composite
 def cases(draw, names=(*NAMES, "rtx3090-10")):
-    """A cluster with its uplinks, and groups."""
+    """A cluster, groups on it, and the levels that they use."""
     cluster = draw(clusters(names))
     groups = draw(groups_on(cluster))
     return cluster, groups, levels_for(groups, cluster)
 
 
 def alike(labels):
-    """Of every member, how many of its group have the same label."""
+    """For every member, how many of its group have the same label."""
     return (labels[:, :, None] == labels[:, None, :]).sum(axis=2)
 
 
-def rings_of(kind, groups, uplink):
-    """Of every member, the rings through those of its group in its node; straight, its links."""
-    count = straight_links if kind == "all-to-all" else ring_count
-    chips, found = groups % len(uplink.pair_links), np.ones(groups.shape)
-    homes = uplink.labels.region[groups]
+def units_of(units, regions):
+    """For every member, the units of its group in its region."""
+    counts = [
+        [len({u for u, r in zip(*row, strict=True) if r == region}) for region in row[1]]
+        for row in zip(units.tolist(), regions.tolist(), strict=True)
+    ]
+    return np.array(counts)
+
+
+def rings_of(groups, level):
+    """For every member, the rings through those of its group in its node."""
+    chips, rings = groups % len(level.pair_links), np.ones(groups.shape)
+    regions = level.labels.region[groups]
     for row in range(len(groups)):
-        for column, home in enumerate(homes[row]):
-            inside = tuple(sorted(set(chips[row][homes[row] == home].tolist())))
+        for column, region in enumerate(regions[row]):
+            inside = tuple(sorted(set(chips[row][regions[row] == region].tolist())))
             if len(inside) > 1:
-                found[row, column] = max(1, count(uplink.pair_links, inside))
-    return found
+                rings[row, column] = max(1, ring_count(level.pair_links, inside))
+    return rings
 
 
-def unfolded(kind, groups, uplink, algorithm):
-    """Bytes over every pool, and its groups, member by member; neighbours group by group."""
-    places, members = uplink.labels, groups.shape[1]
-    inside, within = alike(places.unit[groups]), alike(places.region[groups])
-    each = shares(algorithm, kind, inside, within, members, uplink.innermost)
-    if uplink.peers:
-        each = each * uplink.peers / np.maximum(within - inside, 1)
-    if uplink.pair_links:
-        each = each / rings_of(kind, groups, uplink)
-    pools, crosses = places.pool[groups], inside < within
+def member_by_member(kind, groups, level, algorithm):
+    """Bytes over every pool, and its groups, without classes."""
+    labels, ranks = level.labels, groups.shape[1]
+    inside, within = alike(labels.unit[groups]), alike(labels.region[groups])
+    units = units_of(labels.unit[groups], labels.region[groups])
+    at = Boundary(inside, within, units, ranks, level.innermost)
+    each = ALGORITHMS[algorithm].bytes_out(kind, at)
+    if level.peers:
+        each = each * level.peers / np.maximum(within - inside, 1)
+    if level.pair_links:
+        each = within**2 // 4 / ranks if kind == "all-to-all" else each
+        each = each / rings_of(groups, level)
+    pools, crosses = labels.pool[groups], inside < within
     totals = np.bincount(pools.ravel(), np.where(crosses, each, 0.0).ravel())
     users = [int((crosses & (pools == pool)).any(axis=1).sum()) for pool in range(len(totals))]
-    joined = max(
-        len({u for u, p in zip(units, parents, strict=True) if p == parent})
-        for units, parents in zip(
-            places.unit[groups].tolist(), places.parent[groups].tolist(), strict=True
-        )
-        for parent in parents
-    )
+    joined = units_of(labels.unit[groups], labels.parent[groups]).max()
     return totals, np.array(users), joined
 
 
 @given(cases(), st.sampled_from(USES))
-def test_folded_loads_are_those_of_every_member(case, use):
-    _, groups, links = case
+def test_loads_by_classes_are_those_of_every_member(case, use):
+    _, groups, every = case
     algorithm, kind = use
-    for uplink in links:
-        if uplink.point_to_point and kind not in STRAIGHT:
+    for level in every:
+        if level.point_to_point and kind not in POINT_TO_POINT:
             continue
-        totals, users, joined = unfolded(kind, groups, uplink, algorithm)
-        found = load(kind, groups, uplink, algorithm)
-        assert found.share == pytest.approx(totals.max(), rel=1e-12), uplink.name
+        totals, users, joined = member_by_member(kind, groups, level, algorithm)
+        found = load(kind, groups, level, algorithm)
+        assert found.share == pytest.approx(totals.max(), rel=1e-12), level.name
         busiest = np.isclose(totals, totals.max(), rtol=1e-12, atol=0)
         assert found.groups in users[busiest]
-        assert (found.neighbours, found.transfers) == (
-            joined,
-            transfers(algorithm, kind, groups.shape[1]),
-        )
+        assert found.units == joined
+        assert found.serial_steps == ALGORITHMS[algorithm].serial_steps(kind, groups.shape[1])
 
 
-@given(cases(names=PAIRED))
-def test_a_node_has_rings_for_its_groups_where_each_of_them_has_one(case):
+@given(cases(("dgx-v100", "mi250x-8", "rtx3090-10-nvlink")))
+def test_rings_are_used_where_every_group_has_one_in_every_node(case):
     cluster, groups, _ = case
-    links, n = direct_links(cluster, FAST), cluster.devices_per_node
+    n = cluster.devices_per_node
+    links = tuple(row[:n] for row in direct_links(cluster, FAST)[:n])
     parts = [
         tuple(sorted({d % n for d in row if d // n == node}))
         for row in groups.tolist()
@@ -127,46 +199,29 @@ def test_a_node_has_rings_for_its_groups_where_each_of_them_has_one(case):
     ]
     needed = [part for part in parts if len(part) > 1]
     expected = bool(needed) and all(ring_count(links, part) for part in needed)
-    assert have_rings(groups, tuple(row[:n] for row in links[:n])) == expected
-
-
-@given(cases())
-def test_every_member_is_in_one_part(case):
-    _, groups, links = case
-    for uplink in links:
-        parts = parts_of(in_order(groups), uplink.labels, uplink.pair_links)
-        assert parts.count.sum() == groups.size
-        assert np.bincount(parts.group, parts.count).tolist() == [groups.shape[1]] * len(groups)
-        assert np.all(parts.count <= groups.shape[1])
-        assert np.all((parts.inside <= parts.within) & (parts.within <= groups.shape[1]))
+    assert have_rings(groups, links) == expected
 
 
 @pytest.mark.parametrize("axis", ["data", "fsdp", "tensor"])
 def test_groups_that_are_alike_are_one_class_in_one_pool(axis):
     cluster = catalog.load("dgx-h100", 128)
     groups = groups_along({"data": 16, "fsdp": 8, "tensor": 8}, [axis])
-    for uplink in levels(cluster):
-        found = crossing(groups, uplink.labels)
-        assert found.counts.shape in ((1, 1), (1, 0)), uplink.name
+    for level in levels(cluster):
+        assert patterns(groups, level).counts.shape in ((1, 1), (1, 0)), level.name
 
 
 def test_pools_that_differ_are_kept_apart():
     """Three of four in the first unit of 4: as many bytes in and out, by 3 members and by 1."""
     labels = np.arange(8) // 4
-    places = LinkLabels(labels, labels, np.zeros(8, int), np.zeros(8, int))
-    found = crossing(np.array([[0, 1, 2, 4]]), places)
-    assert (found.inside.tolist(), found.within.tolist()) == ([1, 3], [4, 4])
+    zeros = np.zeros(8, int)
+    of = NetworkLevel("links", "network", 1.0, 1.0, LinkLabels(labels, labels, zeros, zeros))
+    found = patterns(np.array([[0, 1, 2, 4]]), of)
+    assert (found.at.inside.tolist(), found.at.within.tolist()) == ([1, 3], [4, 4])
     assert found.counts.tolist() == [[0, 3], [1, 0]]
-    assert (found.users.tolist(), found.neighbours) == ([1, 1], 2)
+    assert (found.users.tolist(), found.units) == ([1, 1], 2)
 
 
-def test_what_crosses_nothing_has_no_classes():
-    everyone = np.arange(8)
-    places = LinkLabels(everyone, everyone, everyone, everyone)
-    assert crossing(np.array([[0, 1], [2, 3]]), places).counts.size == 0
-
-
-@given(st.lists(st.sets(st.integers(0, 61), min_size=1), min_size=1, max_size=8))
+@given(st.lists(st.sets(st.integers(0, 61), min_size=1), min_size=1, max_size=20))
 def test_sets_of_chips_are_found_once_each(sets):
     runs = [sorted(chips) for chips in sets]
     starts = np.cumsum([0, *map(len, runs[:-1])])
@@ -175,6 +230,68 @@ def test_sets_of_chips_are_found_once_each(sets):
     assert len(found) == len(set(found))
 
 
-def test_a_load_of_nothing_is_nothing():
-    uplink = levels(catalog.load("dgx-h100", 2))[0]
-    assert load("all-reduce", np.array([[0], [9]]), uplink, "ring") == Load(0.0, 0, 1)
+def test_groups_of_one_load_nothing():
+    level = levels(catalog.load("dgx-h100", 2))[0]
+    assert load("all-reduce", np.array([[0], [9]]), level, "ring") == LinkLoad(0.0, 0, 1)
+
+
+def test_members_are_put_in_the_order_of_the_devices():
+    assert in_order(np.array([[2, 0, 1], [3, 5, 4]])).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_tree_over_two_uneven_nodes_sends_its_bytes_once():
+    """Seven chips of one node and one of another are two units, as 4 and 4 are."""
+    nodes = levels(catalog.load("dgx-h100", 2))[1]
+    uneven = load("all-reduce", np.array([[0, 1, 2, 3, 4, 5, 6, 8]]), nodes, "tree")
+    even = load("all-reduce", np.array([[0, 1, 2, 3, 8, 9, 10, 11]]), nodes, "tree")
+    assert uneven.share == even.share == 1
+
+
+# From chip to chip
+
+
+def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
+    """Eight MI300X have 64 GB/s to each of seven others, not 448 GB/s to any one of them."""
+    xgmi = levels(catalog.load("mi300x-8"))[0]
+    one = load("permute", np.array([[0, 4]]), xgmi)
+    assert one.share / xgmi.bandwidth == pytest.approx(1 / 64e9)
+    apart = load("permute", np.array([[0, 4], [1, 5], [0, 5]]), xgmi)
+    assert apart.share == one.share
+    twice = load("permute", np.array([[0, 4], [0, 4]]), xgmi)
+    assert twice.share == 2 * one.share
+
+
+def test_cards_behind_two_sockets_share_the_links_between_them():
+    cluster = catalog.load("h100-pcie-8", 2)
+    sockets = levels(cluster)[2]
+    assert (sockets.name, sockets.bandwidth) == ("links between sockets", 128e9)
+    assert np.bincount(sockets.labels.unit).tolist() == [4, 4, 4, 4]
+    assert load("permute", np.array([[0, 4], [1, 5], [4, 0]]), sockets).share == 2
+    assert load("permute", np.array([[0, 8], [0, 1]]), sockets).share == 0
+
+
+V100 = levels(catalog.load("dgx-v100"))[0]  # one or two links to each of four others; six in all
+
+
+def test_pairs_of_chips_with_links_of_their_own_use_these():
+    single, double = load("permute", np.array([[0, 1]]), V100), np.array(V100.pair_links)
+    assert single.share == 1 / double[0, 1] and single.hops_per_message == 1
+    two = load("permute", np.array([[0, 1], [1, 0]]), V100)
+    assert two.share == single.share  # both ways at once
+
+
+def test_a_permute_without_links_of_its_own_goes_round_the_rings():
+    """Eight chips of six rings (three both ways round): 4 of 8 pass a link, 3 rings share them."""
+    ring = load("permute", np.arange(8)[None], V100)
+    assert not np.array(V100.pair_links)[7, 0]
+    assert (ring.share, ring.hops_per_message) == (8 / 6, 4)
+    assert ring.min_share == 1 / 6
+
+
+def test_an_all_to_all_over_links_between_pairs_goes_round_the_rings():
+    """To chips at 1, 2, 3, 4, 3, 2 and 1 hops: 16 in all, an eighth of the bytes each, 6 rings."""
+    found = load("all-to-all", np.arange(8)[None], V100, "pairwise")
+    assert found.share == pytest.approx(16 / 8 / 6)
+    assert found.min_share == pytest.approx(7 / 8 / 6)
+    pair = load("all-to-all", np.array([[0, 1]]), V100, "pairwise")
+    assert pair.share == pytest.approx(1 / 2 / V100.pair_links[0][1])

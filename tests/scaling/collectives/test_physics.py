@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
 
-from scaling.collectives.algorithms import KINDS, REDUCTIONS
+from scaling.collectives.algorithms import algorithms_of
+from scaling.collectives.algorithms.base import REDUCTIONS
+from scaling.collectives.contention import POINT_TO_POINT, pairs_of
 from scaling.collectives.cost import collective_time
-from scaling.collectives.traffic import STRAIGHT, pairs_of
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -26,7 +27,6 @@ from scaling.meshes.graph import chip_name, expand
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import groups_along
 from scaling.profiles.io import ideal, profile_of
-from scaling.profiles.profile import ALGORITHMS
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from tests.oracle.channels import nvlink_domains
 from tests.oracle.replay import Call, replay
@@ -234,10 +234,9 @@ def halves(cluster):
 def runnable(case, profile=IDEAL):
     """Prices by every algorithm that can run here, and by the one that is chosen."""
     found = {"auto": price(case, profile)}
-    for algorithm in ALGORITHMS:
-        if case.kind in KINDS[algorithm]:
-            with suppress(InputError):  # no NVSwitch that adds, several chips of a node, ..
-                found[algorithm] = price(case, profile, algorithm)
+    for algorithm in algorithms_of(case.kind):
+        with suppress(InputError):  # no NVSwitch that adds, several chips of a node, ..
+            found[algorithm] = price(case, profile, algorithm)
     return found
 
 
@@ -386,7 +385,7 @@ def test_chips_of_a_node_that_are_alike_can_change_places(case, profile, data):
     """The same exchange in every node, so that rails stay rails. Chips that share a NIC are alike
     as long as nothing goes from one chip to another through it."""
     n = case.cluster.devices_per_node
-    assume(case.kind not in STRAIGHT or case.cluster.nics == n or case.cluster.nodes == 1)
+    assume(case.kind not in POINT_TO_POINT or case.cluster.nics == n or case.cluster.nodes == 1)
     order = np.array(data.draw(st.permutations(range(n))))
     again = replace(case, groups=case.groups // n * n + order[case.groups % n])
     assert price(again, profile) == pytest.approx(price(case, profile), rel=1e-12)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import permutations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
-from scaling.collectives.skew import fractions
-from scaling.collectives.torus import grid_of, grid_share, groups_along
-from scaling.collectives.torus_permutes import pair_share
+from scaling.collectives.torus import torus_load, torus_permute_load
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
+from tests.tori import grid_of, groups_along
 
 IDEAL = ideal()
 LINK = 45e9  # bytes/s of a TPU v4 or v5e, one link, one direction
@@ -79,9 +78,9 @@ def counted(pairs, g, bytes_to=None):
 def test_shares_of_a_whole_slice(shape, closed, gather, all_to_all):
     g = grid(shape, closed)
     everyone = np.arange(np.prod(shape))[None]
-    assert grid_share("all-gather", everyone, g).share == pytest.approx(gather)
-    assert grid_share("all-reduce", everyone, g).share == pytest.approx(2 * gather)
-    assert grid_share("all-to-all", everyone, g).share == pytest.approx(all_to_all)
+    assert torus_load("all-gather", everyone, g).share == pytest.approx(gather)
+    assert torus_load("all-reduce", everyone, g).share == pytest.approx(2 * gather)
+    assert torus_load("all-to-all", everyone, g).share == pytest.approx(all_to_all)
 
 
 @given(spans())
@@ -90,43 +89,7 @@ def test_an_all_to_all_loads_the_links_as_counted_pair_by_pair(span):
     groups = groups_along(g, dims)
     pairs = [(a, b) for group in groups.tolist() for a in group for b in group if a != b]
     expected = counted(pairs, g) / groups.shape[1]
-    assert grid_share("all-to-all", groups, g).share == pytest.approx(expected)
-
-
-@given(st.integers(2, 9), st.booleans(), st.floats(0, 1))
-def test_a_skewed_all_to_all_loads_a_ring_or_line_as_counted_pair_by_pair(chips, closed, part):
-    """Of all places of the busiest receiver the worst."""
-    g, everyone = grid((chips,), closed and chips > 2), np.arange(chips)[None]
-    skew = 1 + part * (chips - 1)
-    busiest, others = fractions(skew, chips)
-    pairs = list(permutations(range(chips), 2))
-    placements = np.full((chips, chips), others) + np.eye(chips) * (busiest - others)
-    expected = max(counted(pairs, g, bytes_to) for bytes_to in placements)
-    found = grid_share("all-to-all", everyone, g, skew)
-    assert found.share == pytest.approx(expected)
-    assert found.least <= found.share * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("shape", "closed", "share"),
-    [((4, 4, 4), True, 63 / 6), ((4, 4), False, 15 / 2), ((8, 16), (False, True), 127 / 3)],
-)
-def test_everything_to_one_chip_comes_in_over_all_its_links(shape, closed, share):
-    g, chips = grid(shape, closed), int(np.prod(shape))
-    found = grid_share("all-to-all", np.arange(chips)[None], g, float(chips))
-    assert found.share == found.least == pytest.approx(share)
-
-
-@given(spans(), st.floats(0, 1), st.floats(0, 1))
-def test_more_skew_loads_more_and_none_is_dense(span, part, more):
-    g, dims = span
-    groups = groups_along(g, dims)
-    low, high = (
-        grid_share("all-to-all", groups, g, 1 + p * (groups.shape[1] - 1))
-        for p in sorted((part, more))
-    )
-    assert low.share <= high.share * (1 + 1e-12) and low.least <= high.least * (1 + 1e-12)
-    assert low.least <= low.share * (1 + 1e-12)
+    assert torus_load("all-to-all", groups, g).share == pytest.approx(expected)
 
 
 @given(st.data())
@@ -134,7 +97,7 @@ def test_a_permute_loads_the_links_as_counted_pair_by_pair(data):
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 3, 5]), min_size=1, max_size=3)))
     g = grid(shape, tuple(data.draw(st.booleans()) and size > 2 for size in shape))
     target = data.draw(st.permutations(range(len(g.positions))))
-    found = pair_share(np.arange(len(target)), np.array(target), g)
+    found = torus_permute_load(np.arange(len(target)), np.array(target), g)
     assert found.share == counted(enumerate(target), g)
 
 
@@ -142,12 +105,12 @@ def test_a_permute_loads_the_links_as_counted_pair_by_pair(data):
 def test_every_chip_takes_in_what_it_lacks_over_the_links_of_its_dimensions(kind, span):
     g, dims = span
     groups = groups_along(g, dims)
-    found, members = grid_share(kind, groups, g), groups.shape[1]
+    found, members = torus_load(kind, groups, g), groups.shape[1]
     ends = sum(2 if g.closed[dim] else 1 for dim in dims if g.shape[dim] > 1)  # of a corner
     rounds = 2 if kind == "all-reduce" else 1
-    assert found.least * ends == pytest.approx(rounds * (1 - 1 / members) if ends else 0)
-    assert found.share >= found.least
-    assert found.share <= found.least * members / max(1, members - 1) + 1e-12
+    assert found.min_share * ends == pytest.approx(rounds * (1 - 1 / members) if ends else 0)
+    assert found.share >= found.min_share
+    assert found.share <= found.min_share * members / max(1, members - 1) + 1e-12
 
 
 @given(spans(), st.sampled_from(("all-gather", "all-to-all", "broadcast")))
@@ -155,9 +118,9 @@ def test_wraparound_links_never_hurt(span, kind):
     g, dims = span
     opened = replace(g, closed=(False,) * len(g.shape))
     groups = groups_along(g, dims)
-    ring, line = (grid_share(kind, groups, x) for x in (g, opened))
+    ring, line = (torus_load(kind, groups, x) for x in (g, opened))
     # a ring passes shards on unsplit: 1 where a line of n has (n - 1)/n
-    assert ring.least <= line.share and ring.hops <= line.hops
+    assert ring.min_share <= line.share and ring.hops <= line.hops
 
 
 @given(spans(), st.sampled_from(KINDS[:-1]), st.randoms(use_true_random=False))
@@ -168,158 +131,46 @@ def test_neither_the_order_of_the_members_nor_of_the_groups_matters(span, kind, 
     random.shuffle(mixed)
     for group in mixed:
         random.shuffle(group)
-    assert grid_share(kind, np.array(mixed), g) == grid_share(kind, groups, g)
+    assert torus_load(kind, np.array(mixed), g) == torus_load(kind, groups, g)
 
 
 @given(spans(), st.sampled_from(KINDS[:-1]))
 def test_groups_of_whole_dimensions_have_their_links_to_themselves(span, kind):
     g, dims = span
     groups = groups_along(g, dims)
-    assert grid_share(kind, groups[:1], g) == grid_share(kind, groups, g)
+    assert torus_load(kind, groups[:1], g) == torus_load(kind, groups, g)
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "all-to-all", "broadcast"])
 def test_every_second_chip_of_a_ring_shares_it_with_the_others(kind):
     g, apart = grid((8,)), np.array([[0, 2, 4, 6], [1, 3, 5, 7]])
-    alone, both = grid_share(kind, apart[:1], g), grid_share(kind, apart, g)
+    alone, both = torus_load(kind, apart[:1], g), torus_load(kind, apart, g)
     assert both.share == 2 * alone.share
-    assert alone.share == grid_share(kind, np.arange(4)[None], grid((4,))).share
+    assert alone.share == torus_load(kind, np.arange(4)[None], grid((4,))).share
     assert (alone.groups, both.groups) == (1, 2)
 
 
 def test_part_of_a_ring_is_a_line():
     halves = np.arange(16).reshape(2, 8)
-    assert grid_share("all-gather", halves, grid((16,))).share == pytest.approx(7 / 8)
-    assert grid_share("all-gather", halves, grid((16,))).hops == 7
-
-
-@pytest.mark.parametrize(
-    ("group", "shape", "gather", "all_to_all", "hops"),
-    [
-        ([0, 1, 4], (4, 4), 1 / 3, 1 / 2, 2),  # an L: 2 x 2
-        ([0, 2, 8], (4, 4), 1 / 3, 2 / 3, 4),  # a wider one: 3 x 3
-        ([0, 1, 4], (5,), 2 / 3, 6 / 5, 4),  # unevenly spaced: all five
-    ],
-)
-def test_a_group_of_another_form_counts_as_the_box_around_it(
-    group, shape, gather, all_to_all, hops
-):
-    g, groups = grid(shape, closed=False), np.array([group])
-    assert grid_share("all-gather", groups, g).share == pytest.approx(gather)
-    assert grid_share("all-gather", groups, g).hops == hops
-    assert grid_share("all-to-all", groups, g).share == pytest.approx(all_to_all)
-
-
-@st.composite
-def scattered(draw):
-    """Groups of any chips of a torus, all chips in one of them, and the torus."""
-    shape = tuple(draw(st.lists(st.sampled_from([2, 3, 4]), min_size=1, max_size=3)))
-    g = grid(shape, tuple(draw(st.booleans()) and size > 2 for size in shape))
-    chips = len(g.positions)
-    members = draw(st.sampled_from([n for n in range(2, chips + 1) if chips % n == 0]))
-    return g, np.array(draw(st.permutations(range(chips)))).reshape(-1, members)
-
-
-@given(scattered(), st.sampled_from(KINDS[:-1]))
-def test_scattered_groups_take_no_less_than_they_must(drawn, kind):
-    """Each chip takes in what it lacks over its own links; all links together carry every byte."""
-    g, groups = drawn
-    found, n = grid_share(kind, groups, g), groups.shape[1]
-    rounds = {"all-reduce": 2, "broadcast": 0}.get(kind, 1)
-    assert found.share >= rounds * (1 - 1 / n) / (2 * len(g.shape)) - 1e-12
-    assert found.least <= found.share + 1e-12
-
-
-def box_of(places, g):
-    """(first, step, count) of one group along each dimension, and whether that is a ring."""
-    axes = [sorted(set(column)) for column in zip(*places, strict=True)]
-    steps = [max(1, (a[-1] - a[0]) // max(1, len(a) - 1)) for a in axes]
-    if sorted(places) == sorted(product(*axes)) and all(
-        a == list(range(a[0], a[-1] + 1, step)) for a, step in zip(axes, steps, strict=True)
-    ):
-        box = [(a[0], step, len(a)) for a, step in zip(axes, steps, strict=True)]
-    else:
-        spans = [(a[0], 1, a[-1] - a[0] + 1) for a in axes]
-        around = [
-            c and 2 * span[2] > n for c, span, n in zip(g.closed, spans, g.shape, strict=True)
-        ]
-        whole = [(0, 1, n) for n in g.shape]
-        box = [w if a else s for a, w, s in zip(around, whole, spans, strict=True)]
-    return box, [c and k * m == n for c, (_, k, m), n in zip(g.closed, box, g.shape, strict=True)]
-
-
-def broadcast_share(groups, g):
-    """Group by group and link by link."""
-    boxes, used = [], Counter()
-    for group in groups.tolist():
-        box, rings = box_of([tuple(g.positions[d].tolist()) for d in group], g)
-        filled = len(group) / np.prod([count for *_, count in box])
-        needed = filled ** (1 - 1 / sum(count > 1 for *_, count in box))
-        boxes.append((box, rings))
-        chips = [range(low, low + step * count, step) for low, step, count in box]
-        for dim, (low, step, count) in enumerate(box):
-            links = range(g.shape[dim]) if rings[dim] else range(low, low + step * (count - 1))
-            for place in product(*chips[:dim], links, *chips[dim + 1 :]):
-                used[(dim, place)] += needed
-    dims = range(len(g.shape))
-    most = [max([1.0, *(n for (d, _), n in used.items() if d == dim)]) for dim in dims]
-    widths = [
-        sum((2 if rings[dim] else 1) / most[dim] for dim in dims if box[dim][2] > 1)
-        for box, rings in boxes
-    ]
-    return 1 / min(widths)
-
-
-@given(scattered())
-def test_boxes_that_are_alike_load_what_each_of_them_would(drawn):
-    g, groups = drawn
-    found = grid_share("broadcast", groups, g).share
-    assert found == pytest.approx(broadcast_share(groups, g), rel=1e-12)
-
-
-def test_scattered_groups_share_the_links_of_their_boxes():
-    """32 groups of 32 over a torus of 1024: an all-to-all goes as far as one among all of them."""
-    g, rng = grid((32, 32)), np.random.default_rng(0)
-    groups = rng.permutation(1024).reshape(32, 32)
-    everyone = grid_share("all-to-all", np.arange(1024)[None], g)
-    assert grid_share("all-to-all", groups, g).share == pytest.approx(everyone.share, rel=0.15)
-    gather = grid_share("all-gather", groups, g).share
-    alone = grid_share("all-gather", groups[:1], g).share
-    assert alone == 1 / 4
-    assert gather == pytest.approx(32 * (32 / 1024) ** 0.5 / 4, rel=0.15)
+    assert torus_load("all-gather", halves, grid((16,))).share == pytest.approx(7 / 8)
+    assert torus_load("all-gather", halves, grid((16,))).hops == 7
 
 
 def test_hops_go_half_around_a_ring_and_twice_in_an_all_reduce():
     g, apart = grid((8,)), np.array([[0, 2, 4, 6]])
-    assert grid_share("all-gather", np.arange(8)[None], g).hops == 4
-    assert grid_share("all-gather", apart, g).hops == 4
-    assert grid_share("all-reduce", apart, g).hops == 8
-
-
-def test_a_ring_uses_the_link_from_the_last_chip_to_the_first():
-    opposite, short = [0, 4], [5, 7]
-    found = grid_share("all-gather", np.array([opposite, short]), grid((8,)))
-    assert found.groups == 2
+    assert torus_load("all-gather", np.arange(8)[None], g).hops == 4
+    assert torus_load("all-gather", apart, g).hops == 4
+    assert torus_load("all-reduce", apart, g).hops == 8
 
 
 def test_only_what_stays_in_a_slice_goes_over_its_links():
     one, two = grid((4, 4)), grid((4, 4), slices=2)
-    whole = grid_share("all-to-all", np.arange(16)[None], one)
-    assert grid_share("all-to-all", np.arange(32)[None], two).share == whole.share / 2
-    gather = grid_share("all-gather", np.arange(32)[None], two)
-    assert gather == grid_share("all-gather", np.arange(16)[None], one)
-    assert pair_share(np.arange(16), 16 + np.roll(np.arange(16), 1), two).share == 0
-    assert pair_share(np.array([0, 0]), np.array([1, 16]), two).share == 1
-
-
-@given(spans())
-def test_groups_along_dimensions_hold_every_chip_once(span):
-    g, dims = span
-    groups = groups_along(g, dims)
-    assert sorted(groups.ravel().tolist()) == list(range(len(g.positions)))
-    places = g.positions[groups]
-    for dim in range(len(g.shape)):
-        assert dim in dims or bool((places[:, :, dim] == places[:, :1, dim]).all())
+    whole = torus_load("all-to-all", np.arange(16)[None], one)
+    assert torus_load("all-to-all", np.arange(32)[None], two).share == whole.share / 2
+    gather = torus_load("all-gather", np.arange(32)[None], two)
+    assert gather == torus_load("all-gather", np.arange(16)[None], one)
+    assert torus_permute_load(np.arange(16), 16 + np.roll(np.arange(16), 1), two).share == 0
+    assert torus_permute_load(np.array([0, 0]), np.array([1, 16]), two).share == 1
 
 
 # Seconds
@@ -376,3 +227,17 @@ def test_what_gpus_run_is_refused_by_name():
     with pytest.raises(InputError, match="tpu-v5e: tree does not run on a torus; what does: ring"):
         everyone = np.arange(32)[None]
         collective_time("all-reduce", 1.0, everyone, cluster, IDEAL, algorithm="tree")
+
+
+@pytest.mark.parametrize(
+    ("groups", "what"),
+    [
+        ([[0, 1, 4]], "a group that is no box"),  # an L
+        ([[0, 1, 4, 5], [2, 3, 8, 9]], "groups of different forms"),
+        ([[0, 1, 3, 4]], "a group that is no box"),
+        ([[0, 1, 2, 16]], "not as many chips of a group in every slice"),
+    ],
+)
+def test_groups_that_are_no_boxes_are_refused(groups, what):
+    with pytest.raises(InputError, match=f"{what}.*slice of 4x4 chips.*divide the dimensions"):
+        torus_load("all-gather", np.array(groups), grid((4, 4), slices=2))

@@ -5,9 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.collectives.algorithms import ALGORITHMS
 from scaling.profiles.io import LINKS, shipped, shipped_names
 from scaling.profiles.link_fits import algorithms, link_fit, protocols
-from scaling.profiles.profile import ALGORITHMS, Evidence, LinkFit
+from scaling.profiles.profile import Evidence, LinkFit
 from scaling.program.ir import COLLECTIVE_KINDS
 
 HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
@@ -48,7 +49,7 @@ def test_a_fit_about_a_transport_counts_before_those_of_any():
 
 @given(
     st.sampled_from(shipped_names()),
-    st.sampled_from(ALGORITHMS),
+    st.sampled_from(list(ALGORITHMS)),
     st.sampled_from(COLLECTIVE_KINDS),
     st.sampled_from(LINKS),
 )

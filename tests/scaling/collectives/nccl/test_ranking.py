@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.candidates import ways
+from scaling.collectives.candidates import candidates
+from scaling.collectives.contention import place_groups
 from scaling.collectives.nccl.communicator import communicator
 from scaling.collectives.nccl.constants import VERSION
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
@@ -45,10 +46,10 @@ def test_the_choice_has_the_lowest_estimate(call):
 
 @given(calls())
 def test_only_algorithms_that_can_run_are_ranked(call):
-    """`ways` refuses an algorithm that the cluster does not support."""
+    """`candidates` refuses an algorithm that the cluster does not support."""
     kind, groups, cluster = call
     for algorithm, _ in estimates(kind, SIZES, communicator(groups, cluster)):
-        assert ways(kind, groups, cluster, IDEAL, algorithm)
+        assert candidates(kind, place_groups(groups, cluster), IDEAL, algorithm)
 
 
 def test_a_forced_algorithm_is_kept_and_nccl_chooses_its_protocol():
