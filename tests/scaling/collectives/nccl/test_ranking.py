@@ -9,8 +9,7 @@ from scaling.collectives.candidates import candidates
 from scaling.collectives.contention import place_groups
 from scaling.collectives.nccl.communicator import communicator
 from scaling.collectives.nccl.constants import VERSION
-from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
-from scaling.collectives.nccl.tuning import KINDS, estimates
+from scaling.collectives.nccl.ranking import KINDS, NcclChoice, estimates, nccl_choices
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal
 

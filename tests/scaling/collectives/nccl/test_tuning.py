@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.published.collectives import cases
 from experiments.published.fit_links import series_of
-from scaling.collectives.nccl.channels import Channels
-from scaling.collectives.nccl.communicator import Communicator, communicator
+from scaling.collectives.nccl.communicator import Channels, Communicator, communicator
 from scaling.collectives.nccl.constants import (
     BASE,
     LL_MOST,
@@ -28,7 +27,7 @@ from scaling.collectives.nccl.constants import (
     cap_of,
     correction,
 )
-from scaling.collectives.nccl.tuning import KINDS, bandwidths, estimates, latency
+from scaling.collectives.nccl.ranking import KINDS, bandwidths, estimates, latency
 from scaling.meshes import catalog
 
 LEAST, MOST = 2**20, 2**30

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.nccl.channels import Channels, most_bandwidth
-from scaling.collectives.nccl.communicator import communicator
+from scaling.collectives.nccl.communicator import Channels, communicator, most_bandwidth
 from scaling.collectives.nccl.constants import MOST_CHANNELS
 from scaling.collectives.nccl.links import (
     NodeLinks,
