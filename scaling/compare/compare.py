@@ -5,17 +5,27 @@
 Step time and memory come from what the trainer measured in every step; terms and collectives from
 a recorded profile of some steps, joined with the program by the names of its instructions. What was
 not measured is None.
+
+Devices of a CPU share its cores: while one waits in a collective, the others compute faster than
+they were priced to. Terms, single kernels and single collectives have no error there; the step
+time, sums of seconds over all kernels and collectives, and bytes do.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scaling.compare.documents import MeasuredFile, PredictedFile
 from scaling.compare.terms import TERMS, Recording
-from scaling.program.ir import Collective, Kernel, Program, collectives, kernels
+from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.resolve import HOST
+
+SHARED_CORES = (
+    "the devices share the cores of one machine: while one waits in a collective, the others "
+    "compute faster than priced, so terms, single kernels and single collectives cannot be "
+    "compared; the step time, the sums of seconds and the bytes can"
+)
 
 
 @dataclass(frozen=True)
@@ -24,11 +34,12 @@ class Pair:
 
     predicted: float | None
     measured: float | None
+    comparable: bool = True
 
     @property
     def error(self) -> float | None:
-        """predicted / measured - 1; None where either is missing or nothing was measured."""
-        if self.predicted is None or not self.measured:
+        """predicted / measured - 1; None where either is missing, zero or not comparable."""
+        if self.predicted is None or not self.measured or not self.comparable:
             return None
         return self.predicted / self.measured - 1
 
@@ -41,6 +52,7 @@ class CollectivePair:
     axis: str
     bytes: float  # of one call
     seconds: Pair
+    step_bytes: Pair  # of all calls in one step; measured: the recorded calls
 
 
 @dataclass(frozen=True)
@@ -67,16 +79,24 @@ class Comparison:
     """One run, predicted and measured."""
 
     name: str
+    setting: str  # model, mesh and batch, in words
     machine: str
     versions: Mapping[str, str]
     step_time: StepPair
+    step_range: tuple[float, float]  # s, as predicted
     time: Mapping[str, Pair]
+    sums: Mapping[str, Pair]  # s per step over all devices, of kernels and of all instructions
     collectives: tuple[CollectivePair, ...]
     kernels: tuple[KernelPair, ...]
     memory: Pair
     compiled_memory: float | None  # bytes, as the compiler planned them for one device
     grade: str
-    virtual: bool = False  # whether the devices share the cores of this machine
+    warnings: tuple[str, ...] = ()  # what cannot be compared, and why
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether the devices share the cores of one machine."""
+        return SHARED_CORES in self.warnings
 
 
 def compare(
@@ -96,19 +116,24 @@ def compare(
         recording: of the same program; None: terms and collectives stay unmeasured.
     """
     terms, seconds = recording.terms if recording else {}, predicted_seconds or {}
-    found, memory = measured.step_time, measured.memory
+    step, memory, is_host = measured.step_time, measured.memory, prediction.cluster.name == HOST
+    pairs = _instructions(seconds, recording, comparable=not is_host)
+    time = {t: Pair(getattr(prediction.time, t), terms.get(t), not is_host) for t in TERMS}
     return Comparison(
         name=prediction.name,
+        setting=prediction.setting,
         machine=measured.machine,
         versions=measured.versions,
-        step_time=StepPair(Pair(prediction.step_time, found.measured), found.spread, found.steps),
-        time={term: Pair(getattr(prediction.time, term), terms.get(term)) for term in TERMS},
-        collectives=_collectives(program, seconds, recording),
-        kernels=_kernels(program, seconds, recording),
+        step_time=StepPair(Pair(prediction.step_time, step.measured), step.spread, step.steps),
+        step_range=(prediction.step_time_low, prediction.step_time_high),
+        time=time,
+        sums=_sums(program, pairs, recording),
+        collectives=_collectives(program, pairs, recording),
+        kernels=_kernels(program, pairs, recording),
         memory=Pair(prediction.memory.peak, memory.measured),
         compiled_memory=memory.compiled,
         grade=prediction.grade,
-        virtual=prediction.cluster.name == HOST,
+        warnings=(SHARED_CORES,) if is_host and recording else (),
     )
 
 
@@ -121,8 +146,11 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
         "versions": dict(comparison.versions),
         "step_time": _pair(step.seconds) | {"spread": step.spread, "steps": step.steps},
         "time": {term: _pair(pair) for term, pair in comparison.time.items()},
+        "sums": {name: _pair(pair) for name, pair in comparison.sums.items()},
         "collectives": [
-            {"kind": c.kind, "axis": c.axis, "bytes": c.bytes} | _pair(c.seconds)
+            {"kind": c.kind, "axis": c.axis, "bytes": c.bytes}
+            | _pair(c.seconds)
+            | {"step_bytes": _pair(c.step_bytes)}
             for c in comparison.collectives
         ],
         "kernels": [
@@ -131,47 +159,72 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
         ],
         "memory": _pair(comparison.memory) | {"compiled": comparison.compiled_memory},
         "grade": comparison.grade,
+        "warnings": list(comparison.warnings),
     }
 
 
+def _instructions(
+    predicted: Mapping[str, float], recording: Recording | None, comparable: bool
+) -> dict[str, Pair]:
+    """Seconds of one step and device by the name of the instruction."""
+    seen = recording.instructions if recording else {}
+    measured = {name: instruction.seconds for name, instruction in seen.items()}
+    names = dict.fromkeys((*predicted, *measured))
+    return {n: Pair(predicted.get(n), measured.get(n), comparable) for n in names}
+
+
+def _sums(
+    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
+) -> dict[str, Pair]:
+    """Seconds of one step over all devices: of all kernels, and of all instructions."""
+    if program is None or recording is None:
+        return {}
+    names = {kernel.name for kernel, _ in kernels(program)}
+    computing = _total(pair for name, pair in pairs.items() if name in names)
+    everything = replace(_total(pairs.values()), comparable=True)
+    sums = {"kernels": computing, "kernels and collectives": everything}
+    return {name: _times(pair, recording.devices) for name, pair in sums.items()}
+
+
 def _collectives(
-    program: Program | None, predicted: Mapping[str, float], recording: Recording | None
+    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
 ) -> tuple[CollectivePair, ...]:
-    """Identical collectives as one, the dearest first."""
+    """Identical collectives as one, the longest first."""
     if program is None:
         return ()
-    merged: dict[tuple[str, str, float], list[Pair]] = {}
-    for name, collective in _each_collective(program).items():
-        key = (collective.kind, axis_name(collective), float(collective.bytes))
-        seen = recording.instructions.get(name) if recording else None
-        pair = Pair(predicted.get(name), seen.seconds if seen else None)
-        merged.setdefault(key, []).append(pair)
-    pairs = [
-        CollectivePair(*key, Pair(_sum(p.predicted for p in all_), _sum(p.measured for p in all_)))
-        for key, all_ in merged.items()
+    merged: dict[tuple[str, str, float], list[tuple[Pair, Pair]]] = {}
+    for collective, calls in collectives(program):
+        if collective.axes or collective.groups:
+            key = (collective.kind, axis_name(collective), float(collective.bytes))
+            seconds = pairs.get(collective.name, Pair(None, None))
+            moved = _bytes(collective, calls, recording)
+            merged.setdefault(key, []).append((seconds, moved))
+    found = [
+        CollectivePair(*key, _total(s for s, _ in same), _total(b for _, b in same))
+        for key, same in merged.items()
     ]
-    return tuple(sorted(pairs, key=lambda c: -(c.seconds.predicted or 0.0)))
+    return tuple(sorted(found, key=lambda c: -(c.seconds.predicted or 0.0)))
 
 
-def _each_collective(program: Program) -> dict[str, Collective]:
-    return {c.name: c for c, _ in collectives(program) if c.axes or c.groups}
+def _bytes(collective: Collective, calls: Number, recording: Recording | None) -> Pair:
+    """Bytes of all calls in one step: calls of the program, and calls that were recorded."""
+    size = float(collective.bytes)
+    seen = recording.instructions.get(collective.name) if recording else None
+    return Pair(size * float(calls), size * seen.calls if seen else None)
 
 
 def _kernels(
-    program: Program | None, predicted: Mapping[str, float], recording: Recording | None
+    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
 ) -> tuple[KernelPair, ...]:
     """Every kernel that was recorded, the largest difference first."""
     if program is None or recording is None:
         return ()
     each: dict[str, Kernel] = {kernel.name: kernel for kernel, _ in kernels(program)}
-    found = []
-    for name, kernel in each.items():
-        seen = recording.instructions.get(name)
-        if seen is not None:
-            origin = f"{kernel.origin.phase} {kernel.origin.layer}".strip()
-            found.append(
-                KernelPair(name, origin, seen.calls, Pair(predicted.get(name), seen.seconds))
-            )
+    found = [
+        KernelPair(name, f"{k.origin.phase} {k.origin.layer}".strip(), seen.calls, pairs[name])
+        for name, k in each.items()
+        if (seen := recording.instructions.get(name)) is not None
+    ]
     return tuple(sorted(found, key=lambda kernel: -_difference(kernel.seconds)))
 
 
@@ -179,11 +232,22 @@ def _difference(pair: Pair) -> float:
     return abs((pair.predicted or 0.0) - (pair.measured or 0.0))
 
 
-def _sum(values: Any) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _total(pairs: Iterable[Pair]) -> Pair:
+    """The sum of what is known on either side."""
+    each = list(pairs)
+    predicted = [pair.predicted for pair in each if pair.predicted is not None]
+    measured = [pair.measured for pair in each if pair.measured is not None]
+    return Pair(
+        sum(predicted) if predicted else None,
+        sum(measured) if measured else None,
+        all(pair.comparable for pair in each),
+    )
+
+
+def _times(pair: Pair, count: int) -> Pair:
+    predicted, measured = (n and count * n for n in (pair.predicted, pair.measured))
+    return Pair(predicted, measured, pair.comparable)
 
 
 def _pair(pair: Pair) -> dict[str, float | None]:
-    return asdict(pair) | {"error": pair.error}
+    return {"predicted": pair.predicted, "measured": pair.measured, "error": pair.error}

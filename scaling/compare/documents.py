@@ -63,15 +63,26 @@ class PredictedFile:
 
     name: str
     step_time: float  # s
+    step_time_low: float
+    step_time_high: float
     time: Terms
     memory: PredictedMemory
     grade: Grade
     cluster: PricedCluster
     mesh: Mapping[str, int]  # axis sizes, outermost first
     batch: Batch
+    model: str = ""  # in words
 
     def __post_init__(self) -> None:
         check_range("step_time", self.step_time, 0)
+
+    @property
+    def setting(self) -> str:
+        """Model, mesh and batch: `2 layers, d_model 64; mesh fsdp=8; 16 x 512 tokens`."""
+        axes = ",".join(f"{axis}={n}" for axis, n in self.mesh.items() if n > 1) or "one device"
+        batch = f"{self.batch.global_batch:,} x {self.batch.seq_len:,} tokens a step"
+        pieces = f" in {n} microbatches" if (n := self.batch.microbatches) > 1 else ""
+        return "; ".join(filter(None, (self.model, f"mesh {axes}", batch + pieces)))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from typing import Any
 
 from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
 from scaling.meshes.errors import InputError
+from scaling.models.accounting import count_parameters
+from scaling.models.config import ModelConfig, with_positions
 from scaling.profiles.io import read_profile, write_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -68,11 +70,18 @@ def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Predict
         "cluster": described(priced.cluster),
         "mesh": dict(priced.program.mesh),
         "batch": asdict(run.batch),
+        "model": _model_words(run.model, run.batch.seq_len),
     }
     text = json.dumps(document, indent=1) + "\n"
     (folder / PREDICTED).write_text(text, encoding="utf-8")
     save_program(priced.program, folder / PROGRAM)
     write_profile(priced.profile, folder / CALIBRATION)
+
+
+def _model_words(model: ModelConfig, seq_len: int) -> str:
+    """`12 layers, d_model 768, 124,475,904 parameters`."""
+    total = count_parameters(with_positions(model, seq_len)).total
+    return f"{model.n_layers} layers, d_model {model.d_model}, {total:,} parameters"
 
 
 def remove_prediction(folder: Path) -> None:

@@ -29,8 +29,6 @@ class Measured:
 
     calls: float  # executions; on GPUs kernels, of which an instruction may need several
     seconds: float  # sum over the calls
-    least: float  # the same with each call as short as on the quickest device: who comes last to
-    # a collective waits for nobody
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,13 @@ def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[Recorded
     return kept
 
 
-def per_step(events: Iterable[RecordedEvent], steps: int) -> dict[str, Measured]:
-    """Instruction name -> calls and seconds in one step, of events of `steps` whole steps."""
-    calls: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    devices = _by_device(events)
-    for device, device_events in devices.items():
-        for event in device_events:
-            calls[event.name][device].append(event.duration)
-    return {name: _measured(list(c.values()), len(devices), steps) for name, c in calls.items()}
+def per_step(events: Sequence[RecordedEvent], steps: int) -> dict[str, Measured]:
+    """Instruction name -> calls and seconds in one step, of events of `steps` complete steps."""
+    durations: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        durations[event.name].append(event.duration)
+    count = steps * len({event.device for event in events})
+    return {name: Measured(len(d) / count, sum(d) / count) for name, d in durations.items()}
 
 
 def totals(events: Iterable[RecordedEvent], steps: int, communicating: Collection[str]) -> Totals:
@@ -149,17 +146,6 @@ def _after_the_first_end(events: list[RecordedEvent], steps: int) -> list[Record
 def _check_enough(found: int, steps: int) -> None:
     if found < steps:
         raise InputError(f"the profile holds {found} steps of the program, not {steps}")
-
-
-def _measured(by_device: list[list[float]], devices: int, steps: int) -> Measured:
-    """Of the durations of one instruction's calls on each device that runs it, in order."""
-    calls = sum(map(len, by_device)) / devices / steps
-    seconds = sum(map(sum, by_device)) / devices / steps
-    if len({len(durations) for durations in by_device}) > 1:
-        least = min(float(np.mean(durations)) for durations in by_device) * calls
-    else:
-        least = float(np.min(by_device, axis=0).sum()) / steps * len(by_device) / devices
-    return Measured(calls, seconds, least)
 
 
 def _sum(events: Iterable[RecordedEvent]) -> float:

@@ -34,6 +34,7 @@ class Recording:
 
     instructions: Mapping[str, Measured]
     terms: Mapping[str, float]  # seconds, as in TERMS
+    devices: int = 1  # that were recorded
 
 
 def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
@@ -63,7 +64,7 @@ def read_recording(events: Sequence[RecordedEvent], program: Program, count: int
         "host": sums.span - sums.busy,
         "hidden_communication": sums.communication - sums.exposed_communication,
     }
-    return Recording(per_step(events, count), terms)
+    return Recording(per_step(events, count), terms, len({event.device for event in events}))
 
 
 def _idle(

@@ -1,64 +1,92 @@
-"""A comparison as one self-contained HTML page with its plot, and the plot as files beside it."""
+"""A comparison as one self-contained HTML page, and its plot as files beside it.
+
+The page follows the reader's light or dark theme and needs no more width than a phone has.
+"""
 
 import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.compare.compare import Comparison
+from scaling.compare.compare import Comparison, Pair
+from scaling.meshes.units import format_time
 from scaling.report.comparison import HEAD, head_lines, sections
 from scaling.report.plots import figure_with_axes
 
 COLORS = ("#4c72b0", "#dd8452")  # predicted, measured; matplotlib's "deep" pair, safe for most eyes
-WITHOUT_LINKS = {"Creator": None, "Date": None, "Format": None, "Type": None}  # SVG's metadata
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; margin: 1rem 0 }
-td, th { padding: .2rem .8rem; text-align: right }
-td:first-child, th:first-child { text-align: left }
-tr:nth-child(even) { background: #f4f4f4 }
-svg { max-width: 100%; height: auto }
+STYLE = f"""
+:root {{ color-scheme: light dark; --predicted: {COLORS[0]}; --measured: {COLORS[1]} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --predicted: #7c9fd8; --measured: #e9a97f }} }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem }}
+h1 {{ font-size: 1.4rem }}
+table {{ border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: .9rem }}
+td, th {{ padding: .2rem .3rem; text-align: right; border-bottom: 1px solid #8885 }}
+td:first-child, th:first-child {{ text-align: left; overflow-wrap: anywhere }}
+.bar {{ height: .7rem; min-width: 1px }}
+.predicted {{ background: var(--predicted) }}
+.measured {{ background: var(--measured) }}
 """
 
 
 def write_page(comparison: Comparison, stem: Path) -> Path:
     """Write STEM.html, STEM.svg and STEM.png; returns the page's path."""
     figure = bars(comparison)
-    svg = io.StringIO()
-    figure.savefig(svg, format="svg", metadata=WITHOUT_LINKS)
-    stem.with_suffix(".svg").write_text(svg.getvalue(), encoding="utf-8")
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(stem.with_suffix(".png"), dpi=150)
     page = stem.with_suffix(".html")
-    page.write_text(html_of(comparison, svg.getvalue()), encoding="utf-8")
+    page.write_text(html_of(comparison), encoding="utf-8")
     return page
 
 
-def html_of(comparison: Comparison, svg: str) -> str:
-    """The page's text; `svg` is the drawing, an XML document."""
+def html_of(comparison: Comparison) -> str:
+    """The page's text."""
     title = html.escape(f"{comparison.name}: predicted and measured")
     versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
     parts = [
         f"<h1>{title}</h1>",
         *(f"<p>{html.escape(line)}</p>" for line in (*head_lines(comparison), versions)),
-        svg[svg.index("<svg") :],
+        _html_bars(_shown(comparison)),
         *(_table(name, rows) for name, rows in sections(comparison).items()),
     ]
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{STYLE}</style>"
+    )
     body = "".join(parts)
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
+def _shown(comparison: Comparison) -> dict[str, Pair]:
+    """Step time and every term that is more than nothing, by name."""
+    pairs = {"step": comparison.step_time.seconds, **comparison.time}
+    return {n.replace("_", " "): p for n, p in pairs.items() if p.predicted or p.measured}
+
+
+def _html_bars(pairs: dict[str, Pair]) -> str:
+    """One block per term: its name, and a bar for each of the two figures."""
+    longest = max((max(p.predicted or 0.0, p.measured or 0.0) for p in pairs.values()), default=1.0)
+    blocks = []
+    for name, pair in pairs.items():
+        values = {"predicted": pair.predicted, "measured": pair.measured}
+        known = {kind: value for kind, value in values.items() if value is not None}
+        label = ", ".join(f"{format_time(value)} {kind}" for kind, value in known.items())
+        rows = "".join(
+            f'<div class="bar {kind}" style="width:{100 * value / longest:.1f}%"></div>'
+            for kind, value in known.items()
+        )
+        blocks.append(f"<div>{html.escape(name)}: {label}{rows}</div>")
+    return "".join(blocks)
+
+
 def bars(comparison: Comparison) -> Any:
     """Step time and every term, predicted beside measured: a matplotlib figure."""
-    pairs = {"step": comparison.step_time.seconds, **comparison.time}
-    shown = {name: pair for name, pair in pairs.items() if pair.predicted or pair.measured}
+    shown = _shown(comparison)
     figure, axes = figure_with_axes(width=8, height=1 + 0.5 * len(shown))
     places = range(len(shown))
     for offset, color, name in ((-0.2, COLORS[0], "predicted"), (0.2, COLORS[1], "measured")):
         values = [1e3 * (getattr(pair, name) or 0.0) for pair in shown.values()]
         axes.barh([p + offset for p in places], values, 0.38, color=color, label=name)
-    axes.set_yticks(list(places), [name.replace("_", " ") for name in shown])
+    axes.set_yticks(list(places), list(shown))
     axes.invert_yaxis()
     axes.set_xlabel("ms per step")
     axes.legend(frameon=False)

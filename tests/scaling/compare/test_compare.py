@@ -32,11 +32,12 @@ TIMES = {
 }  # fmt: skip
 RECORDING = Recording(
     {
-        "dot.1": Measured(3, 5e-4, 5e-4),
-        "gather.1": Measured(3, 6e-4, 4e-4),
-        "adam.1": Measured(1, 4e-4, 4e-4),
+        "dot.1": Measured(3, 5e-4),
+        "gather.1": Measured(3, 6e-4),
+        "adam.1": Measured(1, 4e-4),
     },
     TIMES,
+    devices=8,
 )
 
 
@@ -67,10 +68,34 @@ def test_the_error_is_predicted_over_measured_less_one():
     assert Pair(None, 2.0).error is Pair(1.0, None).error is Pair(1.0, 0.0).error is None
 
 
-@pytest.mark.parametrize(("name", "virtual"), [("host", True), ("dgx-h100", False)])
-def test_devices_of_this_machines_cpu_are_virtual(prediction, name, virtual):
-    cluster = prediction["cluster"] | {"name": name}
-    assert held(prediction | {"cluster": cluster}).virtual is virtual
+def test_on_devices_that_share_cores_only_sums_and_bytes_have_an_error(prediction, priced):
+    """The others are kept as measured, without an error and with the reason."""
+    host = prediction | {"cluster": prediction["cluster"] | {"name": "host"}}
+    found = held(host, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
+    document = comparison_dict(found)
+    (reason,) = document["warnings"]
+    assert "share the cores of one machine" in reason and found.shares_cores
+    assert {term["error"] for term in document["time"].values()} == {None}
+    assert document["time"]["compute"]["measured"] == 1e-3
+    assert {c["error"] for c in document["collectives"]} == {None}
+    assert document["sums"]["kernels"]["error"] is None
+    assert document["sums"]["kernels and collectives"]["error"] is not None
+    assert document["collectives"][0]["step_bytes"]["error"] == 0.0
+    assert document["step_time"]["error"] is not None
+
+
+def test_without_a_recording_there_is_nothing_to_excuse(prediction):
+    host = prediction | {"cluster": prediction["cluster"] | {"name": "host"}}
+    assert held(host).warnings == () and held(prediction).warnings == ()
+
+
+def test_sums_are_over_all_devices(prediction, priced):
+    found = held(prediction, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
+    assert found.sums["kernels"].measured == pytest.approx(8 * 9e-4)
+    assert found.sums["kernels and collectives"].measured == pytest.approx(8 * 1.5e-3)
+    seconds = 8 * sum(priced.timeline.by_name.values())
+    assert found.sums["kernels and collectives"].predicted == pytest.approx(seconds)
+    assert found.sums["kernels"].error is not None
 
 
 def test_the_document_has_the_keys_of_the_contract(prediction, priced):
@@ -90,7 +115,8 @@ def test_the_document_has_the_keys_of_the_contract(prediction, priced):
     assert set(document["time"]) == set(TERMS)
     pair = {"predicted", "measured", "error"}
     assert all(set(term) == pair for term in document["time"].values())
-    assert all(set(c) == {"kind", "axis", "bytes"} | pair for c in document["collectives"])
+    keys = {"kind", "axis", "bytes", "step_bytes"} | pair
+    assert all(set(c) == keys for c in document["collectives"])
     assert pair <= set(document["memory"])
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
@@ -125,7 +151,7 @@ def test_identical_collectives_are_one(prediction, priced):
     twin = replace(priced.program.schedule[1], name="sum.2")
     program = replace(priced.program, schedule=(*priced.program.schedule, twin))
     seconds = {"sum.1": 1.0, "sum.2": 2.0, "gather.1": 9.0}
-    seen = {name: Measured(1, 10.0, 10.0) for name in ("sum.1", "sum.2")}
+    seen = {name: Measured(1, 10.0) for name in ("sum.1", "sum.2")}
     found = held(prediction, MEASURED, program, seconds, Recording(seen, TIMES))
     assert [c.seconds for c in found.collectives] == [Pair(9.0, None), Pair(3.0, 20.0)]
 

@@ -65,7 +65,7 @@ def test_the_written_prediction_is_the_printed_one_with_cluster_mesh_and_batch(f
     written = json.loads((folder / "predicted.json").read_text())
     printed = prediction_dict(summarize(priced))
     assert {k: written[k] for k in printed} == json.loads(json.dumps(printed))
-    assert set(written) - set(printed) == {"cluster", "mesh", "batch"}
+    assert set(written) - set(printed) == {"cluster", "mesh", "batch", "model"}
 
 
 def change(file, key, value):

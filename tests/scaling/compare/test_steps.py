@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,21 +67,6 @@ def test_seconds_of_an_instruction_add_up_over_calls_and_are_the_mean_over_devic
     assert per_step(events, 2)["dot"].calls == 2
     assert per_step(events, 2)["dot"].seconds == 6
     assert per_step(slow, 2)["dot"].seconds == 12
-
-
-def test_the_least_time_of_a_collective_is_that_of_the_device_that_came_last():
-    waits = [(5, 1), (1, 4)]  # device 0 waits in the first call, device 1 in the second
-    events = [event("ar", 10 * k, d[i], device=i) for k, d in enumerate(waits) for i in (0, 1)]
-    found = per_step(events, 1)["ar"]
-    assert (found.seconds, found.least) == (5.5, 2)
-
-
-@given(st.lists(st.lists(st.floats(0, 9), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_the_least_time_is_never_above_the_mean(durations):
-    events = [event("x", 10 * k, d, i) for i, ds in enumerate(durations) for k, d in enumerate(ds)]
-    found = per_step(events, 1)["x"]
-    assert found.least <= found.seconds * (1 + 1e-12)
-    assert found.calls == approx(np.mean([len(ds) for ds in durations]))
 
 
 def test_numbered_executions_keep_the_last_ones():
