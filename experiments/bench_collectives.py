@@ -70,7 +70,7 @@ def collective_time(rounds: int) -> Iterator[Ratio]:
     at_once, singly = (_own_process(how, BATCH_NODES) for how in ("batch", "singly"))
     yield compare(f"collective {BATCH:,} at once", what, at_once, singly, rounds)
     what = f"scaling {' '.join(COMMAND)} / python -c pass"
-    command = python("-m", "scaling.cli.main", *COMMAND)
+    command = python("-m", "scaling", *COMMAND)
     yield compare("collective command", what, command, python("-c", "pass"), rounds)
 
 

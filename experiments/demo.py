@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from scaling.cli.calibrate import calibrate_here
+from scaling.api.calibrate import calibrate_to_file
+from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.meshes.errors import InputError
-from scaling.recipes import recipe
 from scaling.report.plots import plot_loss
 from scaling.simulate.resolve import HOST, profile_for, target
 from scaling.train.launch.gpu import avoid_absent_gpus
@@ -68,7 +68,7 @@ def _announce(title: str, words: list[str]) -> None:
 def _predict_elsewhere() -> None:
     """In a process of its own: jax compiles for absent GPUs only where it uses no present ones."""
     _announce("the same step on eight H100, which are not here", ON_H100)
-    if subprocess.run([sys.executable, "-m", "scaling.cli.main", *ON_H100]).returncode:
+    if subprocess.run([sys.executable, "-m", "scaling", *ON_H100]).returncode:
         print("left out: this machine cannot compile for them, as said above", flush=True)
 
 
@@ -79,12 +79,12 @@ def _calibrate_once() -> None:
     if jax.default_backend() != "cpu":
         return
     try:
-        _, doubts = profile_for(target(recipe("demo"), HOST, mesh=f"fsdp={HOST_DEVICES}").cluster)
+        _, doubts = profile_for(target(load_run("demo", mesh=f"fsdp={HOST_DEVICES}"), HOST).cluster)
     except InputError as error:
         doubts = [str(error)]
     if doubts:
         print(f"== measuring this machine, once: {doubts[0]}\n", flush=True)
-        calibrate_here(None, quick=True, devices=HOST_DEVICES)
+        calibrate_to_file(None, quick=True, devices=HOST_DEVICES)
 
 
 def _make_room(folder: Path) -> None:

@@ -14,13 +14,9 @@ import numpy as np
 
 from scaling.meshes.errors import InputError, check_keys, is_count
 
-AXES = ("data", "fsdp", "stage", "expert", "context", "tensor")
-STAGES_OUTERMOST = ("stage", "data", "fsdp", "expert", "context", "tensor")
-
-
-def default_order(software: str) -> tuple[str, ...]:
-    """Device order a framework uses: Megatron, DeepSpeed and NeMo put pipeline stages outermost."""
-    return STAGES_OUTERMOST if software in ("megatron", "deepspeed", "nemo") else AXES
+# The default device order, outermost first: a pipeline stage sends least, so stages lie farthest
+# apart; tensor sends most, so it has neighbours. Megatron-LM orders its groups alike.
+AXES = ("stage", "data", "fsdp", "expert", "context", "tensor")
 
 
 @dataclass(frozen=True)
@@ -119,6 +115,19 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
     if not sizes:
         raise InputError("--mesh is empty; write for example data=2,fsdp=4")
     return MeshShape(**sizes, device_order=order)
+
+
+def parse_order(axes: Iterable[str]) -> tuple[str, ...]:
+    """Return a whole device order: `axes` outermost, the others behind them in default order.
+
+    Raises:
+        InputError: an unknown axis, or one named twice.
+    """
+    named = tuple(axes)
+    check_keys(named, AXES, "--device-order", "axis")
+    if len(set(named)) < len(named):
+        raise InputError(f"--device-order {','.join(named)}: an axis is named twice")
+    return named + tuple(axis for axis in AXES if axis not in named)
 
 
 def check_devices(mesh: MeshShape, devices: int) -> None:

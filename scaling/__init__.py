@@ -1,0 +1,103 @@
+"""One mesh definition that trains a sharded JAX transformer and prices the same step.
+
+    import scaling as sc
+
+    p = sc.predict("llama3-8b", cluster="dgx-h100", nodes=8)
+    p.step_time, p.memory.peak, p.mfu          # seconds, bytes, a ratio
+    print(p)                                   # the page of `scaling predict`
+
+The names of `__all__` are loaded when they are first used: `import scaling` imports no JAX.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaling.api.calibrate import calibrate
+    from scaling.api.collective import price_collective
+    from scaling.api.compare import compare
+    from scaling.api.inputs import load_cluster, load_run
+    from scaling.api.predict import make_mesh, predict, predict_hlo, predict_step
+    from scaling.api.train import train
+    from scaling.meshes.cluster import Cluster
+    from scaling.meshes.errors import InputError
+    from scaling.meshes.shape import MeshShape
+    from scaling.run import Batch, Run
+    from scaling.simulate.prediction import Prediction
+
+__all__ = [
+    "Batch",
+    "Cluster",
+    "InputError",
+    "MeshShape",
+    "Prediction",
+    "Run",
+    "calibrate",
+    "compare",
+    "load_cluster",
+    "load_run",
+    "make_mesh",
+    "predict",
+    "predict_hlo",
+    "predict_step",
+    "price_collective",
+    "train",
+]
+
+_MODULES = {  # module that defines each name
+    "Batch": "scaling.run",
+    "Cluster": "scaling.meshes.cluster",
+    "InputError": "scaling.meshes.errors",
+    "MeshShape": "scaling.meshes.shape",
+    "Prediction": "scaling.simulate.prediction",
+    "Run": "scaling.run",
+    "calibrate": "scaling.api.calibrate",
+    "compare": "scaling.api.compare",
+    "load_cluster": "scaling.api.inputs",
+    "load_run": "scaling.api.inputs",
+    "make_mesh": "scaling.api.predict",
+    "predict": "scaling.api.predict",
+    "predict_hlo": "scaling.api.predict",
+    "predict_step": "scaling.api.predict",
+    "price_collective": "scaling.api.collective",
+    "train": "scaling.api.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("scaling")
+    if name not in _MODULES:
+        import difflib
+
+        close = difflib.get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise AttributeError(f"module 'scaling' has no attribute {name!r}{hint}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
+
+class _CallableModule(ModuleType):
+    """A sub-package with the name of a function: `scaling.train(...)` calls the function."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return __getattr__(self.__name__.rpartition(".")[2])(*arguments, **options)
+
+
+class _Package(ModuleType):
+    """Makes the sub-packages `train`, `compare` and `calibrate` callable when Python binds them."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _MODULES and isinstance(value, ModuleType):
+            value.__class__ = _CallableModule
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

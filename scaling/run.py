@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.reading import read, without_repeats
-from scaling.meshes.shape import AXES, MeshShape, default_order
+from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.presets import model_dict, model_from
 
@@ -140,11 +140,11 @@ class Run:
     train: Train = Train()
     cluster: ClusterChoice | None = None
     software: str = "jax"
-    device_order: tuple[str, ...] = ()  # outermost axis first; (): the mesh's, or the software's
+    device_order: tuple[str, ...] = ()  # outermost axis first; (): the mesh's, or `AXES`
 
     def __post_init__(self) -> None:
         check_range("dropout", self.dropout, 0, 1)
-        order = self.device_order or default_order(self.software)
+        order = self.device_order or AXES
         order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order
         object.__setattr__(self, "device_order", order)
 
@@ -218,7 +218,7 @@ def _model(data: Any, batch: Batch, where: str) -> ModelConfig:
 
 
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
-    order = data.get("device_order", default_order(data.get("software", "jax")))
+    order = data.get("device_order", AXES)
     if "mesh" not in data or data["mesh"] is None:
         return None
     if not isinstance(data["mesh"], dict):

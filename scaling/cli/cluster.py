@@ -3,16 +3,20 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
+from tyro.conf import Positional, arg
+
+import scaling as sc
+from scaling.cli.options import File, KeyValues, Switch, Text
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError
 from scaling.report.cluster import addresses, as_json, sources, tree
 from scaling.report.levels import level_table
-from scaling.simulate.resolve import parsed_overrides
 
 TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
 Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.
@@ -22,44 +26,68 @@ For more than one host add a link with parts = ["nic", "leaf"], kind = "network"
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
 
 
-def cluster_command(
-    action: str,
-    target: str | None,
-    nodes: int,
-    overrides: Sequence[str],
-    wants_json: bool,
-    topology: Path | None = None,
-    accelerator: str | None = None,
-    wants_toml: bool = False,
-) -> int:
-    """List, show or check; returns the exit code."""
-    if wants_toml and (action != "show" or wants_json):
-        raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
-    if topology is not None or accelerator is not None:
-        return _from_topology(action, target, topology, accelerator, wants_json)
-    if action == "list":
-        if target is not None:
-            raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
-        return _list(wants_json)
-    if target is None:
-        what = "FILE.toml" if action == "check" else "NAME"
-        raise InputError(f"scaling cluster {action} needs {what}")
-    if action == "check":
-        if os.path.exists(target) and not target.endswith(".toml"):
-            raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
-        return _check(target, wants_json)
-    if wants_toml:
-        print(cluster_toml(catalog.one_host(target), TO_EDIT), end="")
+@dataclass(frozen=True)
+class ClusterCommand:
+    """List the catalogue of clusters, show one as a tree with its sources, or check a file.
+
+    Example: scaling cluster show dgx-h100
+    """
+
+    action: Annotated[Positional[Literal["list", "show", "check"]], arg(metavar="ACTION")]
+    """list, show NAME, or check FILE.toml."""
+    target: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
+    """Catalogue name or TOML file."""
+    nodes: Annotated[int, arg(metavar="N")] = 1
+    """Number of hosts to show."""
+    override: KeyValues = ()
+    """A figure on top of the catalogue's, such as network_bandwidth=50GB/s."""
+    topology: File = None
+    """Output of nvidia-smi topo -m; check writes the machine as a cluster file."""
+    accelerator: Text = None
+    """The GPUs of that machine, a catalogue name or TOML file."""
+    toml: Switch = False
+    """Show NAME as a complete cluster file, to start one of your own from."""
+    json: Switch = False
+    """Print one JSON document."""
+
+    @property
+    def subject(self) -> str:
+        """The cluster, or what is done."""
+        return self.target or self.action
+
+    def execute(self) -> int:
+        """List, show or check."""
+        target = self.target
+        if self.toml and (self.action != "show" or self.json):
+            raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
+        if self.topology is not None or self.accelerator is not None:
+            return _from_topology(self.action, target, self.topology, self.accelerator, self.json)
+        if self.action == "list":
+            if target is not None:
+                raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
+            return _list(self.json)
+        if target is None:
+            what = "FILE.toml" if self.action == "check" else "NAME"
+            raise InputError(f"scaling cluster {self.action} needs {what}")
+        if self.action == "check":
+            if os.path.exists(target) and not target.endswith(".toml"):
+                raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
+            return _check(target, self.json)
+        if self.toml:
+            print(cluster_toml(catalog.one_host(target), TO_EDIT), end="")
+            return 0
+        return self._show(target)
+
+    def _show(self, target: str) -> int:
+        cluster = sc.load_cluster(target, self.nodes, overrides=self.override)
+        for warning in catalog.warnings_of(target, cluster):
+            print(f"warning: {warning}", file=sys.stderr)
+        if self.json:
+            print(json.dumps(as_json(cluster)))
+        else:
+            parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
+            print("\n\n".join(filter(None, parts)))
         return 0
-    cluster = catalog.load(target, nodes, parsed_overrides(overrides))
-    for doubt in catalog.warnings_of(target, cluster):
-        print(f"warning: {doubt}", file=sys.stderr)
-    if wants_json:
-        print(json.dumps(as_json(cluster)))
-    else:
-        parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
-        print("\n\n".join(filter(None, parts)))
-    return 0
 
 
 def _list(wants_json: bool) -> int:

@@ -1,107 +1,119 @@
-"""`scaling collective`: what one collective takes on a cluster."""
+"""`scaling collective`: the time of one collective on a cluster."""
 
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated, Literal
 
-from scaling.collectives.algorithms import ALGORITHMS
-from scaling.meshes import catalog
-from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.shape import AXES, parse_mesh
-from scaling.meshes.units import parse_sizes, parse_sweep
-from scaling.profiles.io import ideal
-from scaling.profiles.profile import Profile
-from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.report.algorithm_choice import choice_lines
-from scaling.report.collective import heading, table
-from scaling.simulate.collective import collective_prices, groups_of
-from scaling.simulate.resolve import parsed_overrides, profile_for
+from tyro.conf import Positional, arg
+
+import scaling as sc
+from scaling.cli.options import File, KeyValues, Real, Switch, Text
+from scaling.meshes.errors import InputError
 
 DEFAULT_SIZE = "1GiB"
 
 
 @dataclass(frozen=True)
-class CollectiveArguments:
-    """What the command line says."""
+class CollectiveCommand:
+    """Print the time of one collective on a cluster, as nccl-tests would.
 
-    kind: str
-    cluster: str
-    bytes: str | None = None
-    nodes: int = 1
-    mesh: str | None = None
-    axis: str | None = None
-    device_order: str | None = None
-    algorithm: str = "auto"
-    dtype: str | None = None
-    sweep: str | None = None
-    overrides: tuple[str, ...] = ()
-    calibration: Path | None = None
-    ideal: bool = False
-    software: str = "any"
-    plot: Path | None = None
-    json: bool = False
-    skew: float | None = None
+    Example: scaling collective all-reduce --bytes 1GiB --cluster dgx-h100 --nodes 4
+    """
 
+    kind: Annotated[Positional[str], arg(metavar="KIND")]
+    """all-reduce, all-gather, reduce-scatter, all-to-all, permute or broadcast."""
+    cluster: Annotated[str, arg(metavar="TEXT")]
+    """Catalogue name or TOML file."""
+    bytes: Text = None
+    """Size as nccl-tests counts it, or several: 65536,1MiB,1GiB (default: 1GiB)."""
+    nodes: Annotated[int, arg(metavar="N")] = 1
+    """Number of hosts."""
+    mesh: Text = None
+    """Axis sizes on the first devices; without it, one group of all devices."""
+    axis: Text = None
+    """Axes of the mesh that the collective runs over, joined by commas (default: all)."""
+    device_order: Text = None
+    """Axes joined by commas, outermost first."""
+    algorithm: Annotated[str, arg(metavar="NAME")] = "auto"
+    """auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise or pat."""
+    dtype: Text = None
+    """Format of the numbers; sizes are in bytes, so it only stands in the heading."""
+    sweep: Text = None
+    """FIRST:LAST, every power of two between: 1KiB:8GiB."""
+    override: KeyValues = ()
+    """A figure of the cluster, such as network_bandwidth=50GB/s."""
+    calibration: File = None
+    """File of scaling calibrate to price with."""
+    ideal: Switch = False
+    """No latency, every link at its full bandwidth: the textbook's rule."""
+    software: Literal["any", "jax"] = "any"
+    """Whose measurements to price with; jax: XLA's own tables, where it has one."""
+    plot: File = None
+    """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
+    json: Switch = False
+    """Print one JSON document (a list for several sizes)."""
+    skew: Real = None
+    """Of an all-to-all: what the busiest member of each group receives over the mean, 1 to the
+    number of members."""
 
-def collective_command(given: CollectiveArguments) -> int:
-    """Price, print; returns the exit code."""
-    if given.bytes is not None and given.sweep is not None:
-        raise InputError(f"--bytes {given.bytes} and --sweep {given.sweep}: give one of them")
-    check_keys([given.kind], COLLECTIVE_KINDS, "collective")
-    check_keys([given.algorithm], ("auto", *ALGORITHMS), "algorithm")
-    sizes = _sizes(given)
-    cluster = catalog.load(given.cluster, given.nodes, parsed_overrides(given.overrides))
-    for line in catalog.check(given.cluster) if given.cluster.endswith(".toml") else ():
-        print(line, file=sys.stderr)
-    for doubt in catalog.warnings_of(given.cluster, cluster):
-        print(f"warning: {doubt}", file=sys.stderr)
-    order = _words(given.device_order) or AXES
-    if given.device_order and not given.mesh:
-        raise InputError(
-            f"--device-order {given.device_order} orders the axes of a mesh: add --mesh"
+    @property
+    def subject(self) -> str:
+        """The kind of collective."""
+        return self.kind
+
+    def execute(self) -> int:
+        """Price every size, print and plot."""
+        from scaling.api.collective import check_names, collective_profile, price_sizes
+        from scaling.meshes import catalog
+
+        sizes = self._sizes()
+        check_names(self.kind, self.algorithm)
+        cluster = sc.load_cluster(self.cluster, self.nodes, overrides=self.override)
+        findings = catalog.check(self.cluster) if self.cluster.endswith(".toml") else ()
+        warnings = catalog.warnings_of(self.cluster, cluster)
+        _to_stderr([*findings, *(f"warning: {text}" for text in warnings)])
+        profile, warnings = collective_profile(cluster, self.calibration, self.ideal, self.software)
+        _to_stderr([f"warning: {text}" for text in warnings])
+        prices = price_sizes(
+            *(self.kind, sizes, cluster, profile, self.mesh, self.axis, self.algorithm),
+            *(self.device_order, self.skew),
         )
-    mesh = parse_mesh(given.mesh, order) if given.mesh else None
-    axes = _words(given.axis)
-    groups = groups_of(cluster, mesh, axes)
-    profile = _profile(given, cluster)
-    how = (given.algorithm, given.skew)
-    prices = collective_prices(given.kind, sizes, groups, cluster, profile, *how)  # type: ignore[arg-type]
-    if given.plot is not None:
+        self._plot(prices, cluster)
+        if self.json:
+            documents = [price.to_dict() for price in prices]
+            several = self.sweep is not None or "," in (self.bytes or "")
+            print(json.dumps(documents if several else documents[0]))
+        else:
+            self._print_table(prices, cluster)
+        return 0
+
+    def _sizes(self) -> list[int]:
+        """Return the sizes in bytes."""
+        from scaling.meshes.units import parse_sizes, parse_sweep
+
+        if self.bytes is not None and self.sweep is not None:
+            raise InputError(f"--bytes {self.bytes} and --sweep {self.sweep}: give one of them")
+        if self.sweep is not None:
+            return parse_sweep(self.sweep)
+        return parse_sizes(DEFAULT_SIZE if self.bytes is None else self.bytes)
+
+    def _print_table(self, prices: list, cluster: "sc.Cluster") -> None:
+        from scaling.report.algorithm_choice import choice_lines
+        from scaling.report.collective import heading, table
+
+        lines = [heading(prices, cluster, self.dtype), *table(prices)]
+        print("\n".join([*lines, *choice_lines(prices)]))
+
+    def _plot(self, prices: list, cluster: "sc.Cluster") -> None:
+        if self.plot is None:
+            return
+        from scaling.report.collective import heading
         from scaling.report.plots import plot_bandwidth
 
-        plot_bandwidth(prices, heading(prices, cluster, given.dtype), given.plot)
-    if given.json:
-        documents = [price.to_dict() for price in prices]
-        several = given.sweep is not None or "," in (given.bytes or "")
-        print(json.dumps(documents if several else documents[0]))
-    else:
-        lines = [heading(prices, cluster, given.dtype), *table(prices)]
-        print("\n".join([*lines, *choice_lines(prices)]))
-    return 0
+        plot_bandwidth(prices, heading(prices, cluster, self.dtype), self.plot)
 
 
-def _sizes(given: CollectiveArguments) -> list[int]:
-    """Bytes of the calls; InputError where there are none."""
-    if given.sweep is not None:
-        return parse_sweep(given.sweep)
-    return parse_sizes(DEFAULT_SIZE if given.bytes is None else given.bytes)
-
-
-def _words(text: str | None) -> tuple[str, ...]:
-    """Axes joined by commas."""
-    return tuple(word.strip() for word in text.split(",")) if text else ()
-
-
-def _profile(given: CollectiveArguments, cluster: Cluster) -> Profile:
-    if given.ideal:
-        return ideal()
-    if cluster.virtual_devices:
-        from scaling.cli.calibrate import calibrate_first
-
-        calibrate_first(cluster, given.calibration)
-    profile, doubts = profile_for(cluster, given.calibration, given.software)
-    for doubt in doubts:
-        print(f"warning: {doubt}", file=sys.stderr)
-    return profile
+def _to_stderr(lines: list[str]) -> None:
+    if lines:
+        print("\n".join(lines), file=sys.stderr)

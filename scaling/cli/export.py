@@ -1,37 +1,56 @@
 """`scaling export`: a checkpoint as safetensors files."""
 
-import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from scaling.models.huggingface.export import family_of
+from tyro.conf import arg
+
+from scaling.cli.options import RunFolder
 
 if TYPE_CHECKING:
     import jax
 
 
-def export_command(run_dir: Path, output: Path, dtype: str) -> int:
-    """Write the newest checkpoint of a run folder; returns the exit code.
+@dataclass(frozen=True)
+class ExportCommand:
+    """Write a checkpoint as safetensors in Hugging Face's names, with its config.json.
 
-    It goes through the host's memory, which is larger than an accelerator's.
+    Example: scaling export runs/demo --output demo-weights
     """
-    from scaling.train.trained_model import newest_model, run_of_folder
-    from scaling.weights.exported import export_weights
 
-    run = run_of_folder(run_dir)
-    family = family_of(run.model)  # refused before anything is read
-    files = export_weights(newest_model(run, run_dir, _host()), output, run.batch.seq_len, dtype)
-    size = sum(file.stat().st_size for file in files)
-    print(
-        f"wrote {output}: config.json ({family}) and {len(files)} file(s) of weights, "
-        f"{size:,} bytes in {dtype}",
-        file=sys.stdout,
-    )
-    return 0
+    run_dir: RunFolder
+    """Folder of a run."""
+    output: Annotated[Path, arg(metavar="PATH")]
+    """Folder to write; must be empty or new."""
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    """fp32 keeps every bit, bf16 rounds to nearest."""
+
+    @property
+    def subject(self) -> str:
+        """The run folder."""
+        return str(self.run_dir)
+
+    def execute(self) -> int:
+        """Export through the host's memory, which is larger than an accelerator's."""
+        from scaling.models.huggingface.export import family_of
+        from scaling.train.trained_model import newest_model, run_of_folder
+        from scaling.weights.exported import export_weights
+
+        run = run_of_folder(self.run_dir)
+        family = family_of(run.model)  # refused before anything is read
+        model = newest_model(run, self.run_dir, _host())
+        files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
+        size = sum(file.stat().st_size for file in files)
+        print(
+            f"wrote {self.output}: config.json ({family}) and {len(files)} file(s) of weights, "
+            f"{size:,} bytes in {self.dtype}"
+        )
+        return 0
 
 
 def _host() -> "jax.Device | None":
-    """The CPU as a device; None where JAX_PLATFORMS leaves it out."""
+    """Return the CPU as a device; None where JAX_PLATFORMS leaves it out."""
     import jax
 
     try:

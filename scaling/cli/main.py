@@ -1,68 +1,67 @@
-"""The command line: finds the verb (`scaling.verbs`), runs it, turns errors into exit codes.
+"""The command line: finds the command, executes it, turns errors into exit codes.
 
 Exit codes: 0 fine; 2 bad input, one message on stderr (with --json also {"name", "error"} on
 stdout); 130 stopped by Ctrl-C before there was anything to save; 1 anything else, a stop on NaN
 included.
 """
 
+import importlib
+import io
 import json
 import os
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
+from dataclasses import fields
 from types import FrameType
 from typing import NoReturn
 
 import tyro
 
-from scaling.cli.verbs_machines import cluster, collective, testbed
-from scaling.cli.verbs_pricing import calibrate, compare, predict
-from scaling.cli.verbs_training import export, sample, sharding, train
+from scaling.cli.options import Command
 from scaling.meshes.errors import InputError, nearest
 from scaling.train.launch.broken_pipe import redirect_to_devnull
 from scaling.train.launch.gpu import avoid_absent_gpus
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
-VERBS: dict[str, Callable[..., int]] = {
-    "train": train,
-    "predict": predict,
-    "collective": collective,
-    "compare": compare,
-    "calibrate": calibrate,
-    "sample": sample,
-    "export": export,
-    "sharding": sharding,
-    "cluster": cluster,
-    "testbed": testbed,
+DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
+COMMANDS = {  # name -> class in scaling/cli/NAME.py
+    "train": "TrainCommand",
+    "predict": "PredictCommand",
+    "collective": "CollectiveCommand",
+    "compare": "CompareCommand",
+    "calibrate": "CalibrateCommand",
+    "sample": "SampleCommand",
+    "export": "ExportCommand",
+    "sharding": "ShardingCommand",
+    "config": "ConfigCommand",
+    "cluster": "ClusterCommand",
+    "testbed": "TestbedCommand",
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb; returns its exit code."""
+    """Execute one command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     avoid_absent_gpus()
+    subject = ""
     try:
-        _check_verb(arguments)
-        code = tyro.extras.subcommand_cli_from_dict(
-            VERBS, prog="scaling", description=DESCRIPTION, args=arguments
-        )
+        command = parse(arguments)
+        if command is None:
+            return 0
+        subject = command.subject
+        code = command.execute()
         sys.stdout.flush()  # here, where a reader that has gone is no error
         return code
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         if "--json" in arguments:
-            print(json.dumps({"name": getattr(error, "about", ""), "error": str(error)}))
+            print(json.dumps({"name": subject, "error": str(error)}))
         return 2
-    except SystemExit as stop:  # by tyro, which has said on stderr what is wrong
-        if stop.code and "--json" in arguments:
-            print(json.dumps({"name": "", "error": "the arguments are not understood: see stderr"}))
-        raise
-    except (
-        KeyboardInterrupt
-    ):  # Ctrl-C where nothing has to be saved: the first step is still to come
+    except KeyboardInterrupt:  # Ctrl-C where nothing has to be saved
         print(STOPPED, file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
@@ -70,8 +69,94 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
 
 
+def parse(arguments: list[str]) -> Command | None:
+    """Return the command that the arguments name; None where they only want help, now printed.
+
+    Raises:
+        InputError: an unknown command or option, or a value that cannot be read.
+    """
+    name, *rest = arguments or ["--help"]
+    if name == "--version":
+        import scaling
+
+        print(f"scaling {scaling.__version__}")
+        return None
+    if name in ("-h", "--help"):
+        print(_help())
+        return None
+    if name not in COMMANDS:
+        what = "option" if name.startswith("-") else "command"
+        raise InputError(f"scaling has no {what} {name!r}; {nearest(name, COMMANDS)}")
+    return _parse_options(name, rest)
+
+
+def _parse_options(name: str, arguments: list[str]) -> Command | None:
+    """Read the options of one command; tyro's box becomes one line."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            command: Command = tyro.cli(
+                _class(name),
+                prog=f"scaling {name}",
+                args=arguments,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+            return command
+    except SystemExit as stop:
+        if not stop.code:
+            return None
+        raise InputError(_one_line(said.getvalue(), name, arguments)) from None
+
+
+def _class(name: str) -> type:
+    return getattr(importlib.import_module(f"scaling.cli.{name}"), COMMANDS[name])
+
+
+def _one_line(box: str, name: str, arguments: list[str]) -> str:
+    """Return tyro's message without its frame and without the help that it repeats.
+
+    A box has the title in its frame; plain text has it above the first line of dashes.
+    """
+    lines = [line.strip("│ ") for line in box.splitlines()]
+    inner = [line for line in lines if line[:1] not in ("╭", "╰")]  # without colours: all lines
+    parts = re.split(r"\n[─-]{5,}\n", "\n".join(inner))
+    message = " ".join(parts[len(inner) == len(lines)].split())
+    where = f"see scaling {name} --help"
+    if wrong := re.match(r"Error parsing (--[\w-]+): .* from \[(.*?)\]", message):
+        found = f"{wrong[1]} {wrong[2]} cannot be read"
+        if reason := re.search(r"invalid literal for int|could not convert", message):
+            found += ": a whole number is needed" if "int" in reason[0] else ": a number is needed"
+        return f"{found}; {where}"
+    if unknown := re.match(r"Unrecognized (?:options|arguments): (.*)", message):
+        word = unknown[1].split(",")[0]
+        options = [f"--{field.name.replace('_', '-')}" for field in fields(_class(name))]
+        return f"scaling {name} has no option {word}; {nearest(word, options)}"
+    return f"{message}; {where}"
+
+
+def _help() -> str:
+    """Return the list of commands with their first lines."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {_first_line(name)}" for name in COMMANDS]
+    return "\n".join(
+        [
+            "usage: scaling COMMAND ...",
+            "",
+            DESCRIPTION,
+            "",
+            *lines,
+            "",
+            "scaling COMMAND --help shows its options; scaling --version the version.",
+        ]
+    )
+
+
+def _first_line(name: str) -> str:
+    return (_class(name).__doc__ or "").splitlines()[0]
+
+
 def command() -> NoReturn:
-    """The process of one verb: ends with its exit code.
+    """The process of one command: ends with its exit code.
 
     Ctrl-C ends it at once, except where the trainer has something to save. An exception instead
     would pass through compilers and garbage collectors that lose it, or crash.
@@ -86,7 +171,7 @@ def command() -> NoReturn:
 
 
 def _warn(message: Warning | str, *where: object, **more: object) -> None:
-    """For a user: without the line of source that found it."""
+    """Print a warning without the line of source that found it."""
     print(f"warning: {message}", file=sys.stderr, flush=True)
 
 
@@ -100,13 +185,6 @@ def _end() -> NoReturn:
     """Without taking jax apart, which would crash while it compiles."""
     os._exit(INTERRUPTED)
 
-
-def _check_verb(arguments: list[str]) -> None:
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in VERBS:
-        raise InputError(f"scaling has no command {arguments[0]!r}; {nearest(arguments[0], VERBS)}")
-
-
-DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
 
 if __name__ == "__main__":
     command()

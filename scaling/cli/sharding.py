@@ -1,54 +1,81 @@
 """`scaling sharding`: every parameter, and the optimiser's state, on a mesh that need not exist."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
+import scaling as sc
+from scaling.cli.options import KeyValues, Number, RunName, Switch, Text
 from scaling.meshes.errors import InputError
-from scaling.optimizers import optimizer_of
-from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.rules import notes, resolved_mesh, rules_for, with_mesh
-from scaling.parallelism.sequence import sequence_cut
-from scaling.recipes import resolve
 
 
-def sharding_command(text: str, mesh: str | None, devices: int | None, as_json: bool) -> int:
-    """Print the sharding table of a run; returns the exit code."""
-    if devices is not None and devices < 1:
-        raise InputError(f"--devices {devices} must be a positive whole number")
-    run = with_mesh(resolve(text), mesh)
-    shape = resolved_mesh(run, devices)
-    check_trainable(run, shape)
-    rules, cut = rules_for(run, shape), sequence_cut(run, shape)
+@dataclass(frozen=True)
+class ShardingCommand:
+    """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
 
-    import jax
+    Example: scaling sharding llama3-70b --mesh fsdp=64,tensor=8
+    """
 
-    from scaling.meshes.devices import abstract_mesh
-    from scaling.report.shardings import (
-        held_bytes,
-        held_line,
-        rows,
-        state_bytes,
-        state_line,
-        table,
-        warnings,
-    )
-    from scaling.train.execution import execution_for
-    from scaling.train.step import abstract_state
+    run: RunName
+    """Recipe name, file.py:function, run.json, its folder, or a Hugging Face config.json."""
+    mesh: Text = None
+    """Axis sizes; replaces the run's mesh. Without either, all devices are fsdp."""
+    device_order: Text = None
+    """Axes joined by commas, outermost first; axes that are not named follow in default order."""
+    set: KeyValues = ()
+    """Any value of run.json by dotted key, such as optimizer=muon."""
+    devices: Number = None
+    """Number of devices; must be the mesh's, where one is given (default: 1)."""
+    json: Switch = False
+    """Print one JSON document instead of a table."""
 
-    with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
-        execution = execution_for(run, rules, "cpu")
-        state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-        held = held_bytes(state.params, execution, run.batch.microbatches)
-    all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
-    notices = notes(run, rules) + warnings(all_rows)
-    if as_json:
-        document = {"name": run.name, "mesh": str(shape), "devices": shape.devices}
-        document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
-        document |= {"held": held} if held else {}
-        document |= {"warnings": notices, **({"sequence": asdict(cut)} if cut else {})}
-        print(json.dumps(document))
-    else:
-        lines = [table(all_rows), state_line(kept, optimizer_of(run))]
-        lines += [*([held_line(held)] if held else []), *([str(cut)] if cut else [])]
-        print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
-    return 0
+    @property
+    def subject(self) -> str:
+        """The run."""
+        return self.run
+
+    def execute(self) -> int:
+        """Print the sharding table."""
+        from scaling.optimizers import optimizer_of
+        from scaling.parallelism.checks import check_trainable
+        from scaling.parallelism.rules import notes, resolved_mesh, rules_for
+        from scaling.parallelism.sequence import sequence_cut
+
+        if self.devices is not None and self.devices < 1:
+            raise InputError(f"--devices {self.devices} must be a positive whole number")
+        run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
+        mesh = resolved_mesh(run, self.devices)
+        check_trainable(run, mesh)
+        rules, split = rules_for(run, mesh), sequence_cut(run, mesh)
+
+        import jax
+
+        from scaling.meshes.devices import abstract_mesh
+        from scaling.report.shardings import (
+            held_bytes,
+            held_line,
+            rows,
+            state_bytes,
+            state_line,
+            table,
+            warnings,
+        )
+        from scaling.train.execution import execution_for
+        from scaling.train.step import abstract_state
+
+        with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
+            execution = execution_for(run, rules, "cpu")
+            state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+            held = held_bytes(state.params, execution, run.batch.microbatches)
+        all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
+        notices = notes(run, rules) + warnings(all_rows)
+        if self.json:
+            document = {"name": run.name, "mesh": str(mesh), "devices": mesh.devices}
+            document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
+            document |= {"held": held} if held else {}
+            document |= {"warnings": notices, **({"sequence": asdict(split)} if split else {})}
+            print(json.dumps(document))
+        else:
+            lines = [table(all_rows), state_line(kept, optimizer_of(run))]
+            lines += [*([held_line(held)] if held else []), *([str(split)] if split else [])]
+            print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
+        return 0

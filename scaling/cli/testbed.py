@@ -2,7 +2,11 @@
 
 import os
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from tyro.conf import Positional, arg
+
+from scaling.cli.options import Number, Text
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import Interrupted, down, missing, up
 from scaling.testbed.job import run_job
@@ -15,35 +19,57 @@ SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
 
 
 @dataclass(frozen=True)
-class BedArguments:
-    """What the user typed after `scaling testbed ACTION`."""
+class TestbedCommand:
+    """Make a real cluster inside this Linux machine, run a command on all its hosts, remove it.
 
-    command: tuple[str, ...] = ()
-    name: str = "default"
-    hosts: int | None = None
-    devices: int | None = None
-    bandwidth: str | None = None
-    latency: str | None = None
+    Hosts are network namespaces, joined by links of a known rate; needs root and iproute2.
+
+    Example: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit
+    then: scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2
+    and at last: scaling testbed down
+    """
+
+    action: Annotated[Positional[Literal["up", "run", "down", "status"]], arg(metavar="ACTION")]
+    """up makes it, run starts a command in every host, down removes it, status lists."""
+    command: Annotated[
+        Positional[tuple[str, ...]], arg(metavar="COMMAND", help_behavior_hint="")
+    ] = ()
+    """For run, after --: what to start, once in every host."""
+    name: Annotated[str, arg(metavar="TEXT")] = "default"
+    """Name of the testbed; there may be several."""
+    hosts: Number = None
+    """For up: number of hosts (default: 2)."""
+    devices: Number = None
+    """For up: fake CPU devices of each host (default: 2)."""
+    bandwidth: Text = None
+    """For up: rate of each host's link, in each direction (default: 1Gbit)."""
+    latency: Text = None
+    """For up: added from host to host, such as 1ms; needs the kernel's netem."""
+
+    @property
+    def subject(self) -> str:
+        """The testbed."""
+        return self.name
+
+    def execute(self) -> int:
+        """Do one action."""
+        _check(self)
+        if self.action == "up":
+            return _up(self)
+        if self.action == "status":
+            return _status()
+        bed = read_state(self.name, state_folder())
+        if self.action == "run":
+            return _run(bed, self.command)
+        for line in down(bed, present_machine(), state_folder()):
+            print(f"removed {line}")
+        print(f"testbed {bed.name} is gone")
+        return 0
 
 
-def testbed_command(action: str, given: BedArguments) -> int:
-    """Do one action; returns the exit code."""
-    _check(action, given)
-    if action == "up":
-        return _up(given)
-    if action == "status":
-        return _status()
-    bed = read_state(given.name, state_folder())
-    if action == "run":
-        return _run(bed, given.command)
-    for line in down(bed, present_machine(), state_folder()):
-        print(f"removed {line}")
-    print(f"testbed {bed.name} is gone")
-    return 0
-
-
-def _check(action: str, given: BedArguments) -> None:
-    """Options and words of another action are a mistake, not to be passed over."""
+def _check(given: TestbedCommand) -> None:
+    """Refuse options and words of another action."""
+    action = given.action
     if action != "run" and given.command:
         raise InputError(f"scaling testbed {action} takes no command: {' '.join(given.command)}")
     if action == "run" and not given.command:
@@ -53,7 +79,7 @@ def _check(action: str, given: BedArguments) -> None:
             raise InputError(f"--{option} belongs to scaling testbed up, not to {action}")
 
 
-def _up(given: BedArguments) -> int:
+def _up(given: TestbedCommand) -> int:
     bed = new_bed(
         given.name,
         HOSTS if given.hosts is None else given.hosts,

@@ -3,11 +3,9 @@
 Imports no jax: planning and the simulator use the same rules.
 """
 
-from dataclasses import replace
-
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, check_divisible, make_rules
-from scaling.meshes.shape import MeshShape, check_devices, parse_mesh
+from scaling.meshes.shape import MeshShape, check_devices
 from scaling.models.accounting.matrices import expert_width, n_dense_layers
 from scaling.parallelism.pipeline import check_stages
 from scaling.parallelism.sequence import check_chunks
@@ -28,11 +26,6 @@ def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
     if devices is not None:
         check_devices(run.mesh, devices)
     return run.mesh
-
-
-def with_mesh(run: Run, text: str | None) -> Run:
-    """The run on the mesh that `text` (data=2,fsdp=4) names; None: unchanged."""
-    return run if text is None else replace(run, mesh=parse_mesh(text, run.device_order))
 
 
 def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:

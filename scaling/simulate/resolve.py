@@ -4,7 +4,7 @@ What the command line says comes first, then what the run says, then this machin
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
-from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
 from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.rules import resolved_mesh, rules_for, with_mesh
+from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, profile_of, read_profile
 from scaling.profiles.machine import host, versions
@@ -46,26 +46,21 @@ class Target:
 
 def target(
     run: Run,
-    cluster: str | None = None,
+    cluster: Cluster | str | Path | None = None,
     nodes: int | None = None,
-    mesh: str | None = None,
-    device_order: str | None = None,
-    overrides: Sequence[str] = (),
+    overrides: Mapping[str, float] | None = None,
 ) -> Target:
     """Put a run on a cluster.
 
     Args:
-        run: what to price.
-        cluster: catalogue name or TOML file; None: the run's, else this machine.
+        run: what to price; without a mesh, all devices of the cluster are fsdp.
+        cluster: a Cluster, catalogue name or TOML file; None: the run's, else this machine.
         nodes: hosts; None: the run's, else 1.
-        mesh: replaces the run's mesh; without either, all devices are fsdp.
-        device_order: axes, outermost first, joined by commas.
-        overrides: key=value on top of the cluster's figures.
+        overrides: figures on top of the cluster's.
 
     Raises:
-        InputError: an unknown cluster, axis or key; a mesh that does not fit.
+        InputError: an unknown cluster or key; a mesh that does not fit.
     """
-    run = with_mesh(_ordered(run, device_order), mesh)
     place, doubts = _cluster(run, cluster, nodes, overrides)
     if place.virtual_devices:
         place = _sized(place, run)
@@ -199,27 +194,26 @@ def stated_cluster(choice: ClusterChoice, nodes: int, gpus_per_node: int) -> Clu
     return catalog.load(choice.file or choice.name or HOST, nodes, {**choice.overrides, **sizes})
 
 
-def _ordered(run: Run, device_order: str | None) -> Run:
-    if device_order is None:
-        return run
-    order = tuple(axis.strip() for axis in device_order.split(","))
-    if sorted(order) != sorted(AXES):
-        raise InputError(
-            f"--device-order {device_order}: name each of {', '.join(AXES)} once, outermost first"
-        )
-    mesh = replace(run.mesh, device_order=order) if run.mesh else None
-    return replace(run, device_order=order, mesh=mesh)
-
-
 def _cluster(
-    run: Run, name: str | None, nodes: int | None, overrides: Sequence[str]
+    run: Run,
+    cluster: Cluster | str | Path | None,
+    nodes: int | None,
+    overrides: Mapping[str, float] | None,
 ) -> tuple[Cluster, list[str]]:
-    stated = run.cluster if name is None else None
-    choice = stated or ClusterChoice(name=name or HOST)
+    """Return the cluster, and warnings about it."""
+    if isinstance(cluster, Cluster):
+        if overrides or nodes not in (None, cluster.nodes):
+            raise InputError(
+                f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
+                "nodes and overrides to load_cluster"
+            )
+        return cluster, []
+    stated = run.cluster if cluster is None else None
+    choice = stated or ClusterChoice(name=str(cluster or HOST))
     count = nodes if nodes is not None else choice.nodes
-    given = {**choice.overrides, **parsed_overrides(overrides)}
-    found = catalog.load(choice.file or choice.name or HOST, count, given)
-    return found, catalog.warnings_of(choice.file or choice.name or HOST, found)
+    name = choice.file or choice.name or HOST
+    loaded = catalog.load(name, count, {**choice.overrides, **(overrides or {})})
+    return loaded, catalog.warnings_of(name, loaded)
 
 
 def _sized(cluster: Cluster, run: Run) -> Cluster:

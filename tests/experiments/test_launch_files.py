@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaling.cli import main as cli
-from scaling.cli import train as train_command
+from scaling.api.inputs import load_run
+from scaling.cli.main import parse
 from scaling.meshes.shape import parse_mesh
-from scaling.parallelism.rules import rules_for, with_mesh
-from scaling.recipes import resolve
+from scaling.parallelism.rules import rules_for
 from scaling.train.launch.distributed import job_kind
 
 LAUNCH = Path(__file__).resolve().parents[2] / "experiments" / "launch"
@@ -47,17 +46,14 @@ def launched(tmp_path):
 
 
 @pytest.fixture
-def understood(monkeypatch):
+def understood():
     """What our own command line makes of words, without training."""
-    found = []
-    note = lambda given: found.append(given) or 0
-    monkeypatch.setattr(train_command, "train_command", note)
 
-    def parse(words):
-        assert words[0] == "scaling" and cli.main(words[1:]) == 0
-        return found.pop()
+    def understand(words):
+        assert words[0] == "scaling"
+        return parse(words[1:])
 
-    return parse
+    return understand
 
 
 def after_launcher(words):
@@ -233,7 +229,7 @@ def test_every_volume_that_is_mounted_is_there(objects):
 def test_the_run_of_every_file_fits_its_mesh(file, mesh):
     text = (LAUNCH / file).read_text()
     assert "llama3-8b" in text and mesh in text
-    run = with_mesh(resolve("llama3-8b"), mesh)
+    run = load_run("llama3-8b", mesh=mesh)
     assert run.batch.global_batch % (run.mesh.batch_shards * run.batch.microbatches) == 0
     rules_for(run, run.mesh)
 

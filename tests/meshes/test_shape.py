@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import (
     AXES,
-    STAGES_OUTERMOST,
     MeshShape,
     check_devices,
-    default_order,
     parse_mesh,
+    parse_order,
 )
 
 sizes = st.dictionaries(st.sampled_from(AXES), st.integers(1, 4))
@@ -72,20 +71,25 @@ def test_groups_by_hand() -> None:
 
 
 def test_stages_outermost_leave_the_first_devices_to_the_first_stage() -> None:
-    shape = MeshShape(data=4, stage=2, device_order=STAGES_OUTERMOST)
+    shape = MeshShape(data=4, stage=2)
     assert [shape.coordinates(d)["stage"] for d in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [replace(shape, device_order=AXES).coordinates(d)["stage"] for d in range(4)] == [
-        0,
-        1,
-        0,
-        1,
-    ]
+    inside = replace(shape, device_order=parse_order(["data", "stage"]))
+    assert [inside.coordinates(d)["stage"] for d in range(4)] == [0, 1, 0, 1]
 
 
-def test_frameworks_lay_devices_out_as_their_manuals_say() -> None:
-    assert default_order("jax") == AXES
-    for software in ("megatron", "deepspeed", "nemo"):
-        assert default_order(software)[0] == "stage"
+def test_a_partial_order_puts_the_named_axes_outermost() -> None:
+    assert parse_order(["tensor", "data"]) == (
+        *("tensor", "data", "stage", "fsdp", "expert", "context"),
+    )
+    assert parse_order([]) == AXES and AXES[0] == "stage"
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"), [(["tensr"], "'tensor'"), (["data", "data"], "named twice")]
+)
+def test_a_bad_order_is_refused(axes: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_order(axes)
 
 
 @given(shapes)
@@ -144,7 +148,7 @@ def test_an_order_names_every_axis_once() -> None:
     with pytest.raises(InputError, match="'pipe'"):
         MeshShape(device_order=("pipe", *AXES[1:]))
     for order in (AXES[1:], (*AXES, "data")):
-        with pytest.raises(InputError, match="must name each of data, fsdp, .* once"):
+        with pytest.raises(InputError, match="must name each of stage, data, .* once"):
             MeshShape(device_order=order)
 
 

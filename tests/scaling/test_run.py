@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.shape import AXES, STAGES_OUTERMOST
+from scaling.meshes.shape import AXES
 from scaling.models.presets import preset_names
 from scaling.run import Run, load_run, read_run, run_dict, save_run
 
@@ -55,7 +55,7 @@ CONTRACT = {
     },
     "batch": {"microbatches": 1},
     "mesh": dict.fromkeys(AXES, 1),
-    "device_order": ["data", "fsdp", "stage", "expert", "context", "tensor"],
+    "device_order": ["stage", "data", "fsdp", "expert", "context", "tensor"],
     "sharding": {"zero_stage": 3, "sequence_parallel": None},  # None: see tests of layouts
     "pipeline": {"schedule": "1f1b", "virtual_stages": 1},
     "context": {"method": "ring"},
@@ -177,14 +177,13 @@ def test_without_a_mesh_none_is_assumed():
     assert "mesh" not in run_dict(read_run(MINIMAL))
 
 
-@pytest.mark.parametrize("software", ["jax", "pytorch-fsdp", "megatron", "deepspeed", "nemo"])
-def test_pipeline_stages_are_outermost_for_the_systems_that_put_them_there(software):
+@pytest.mark.parametrize("software", ["jax", "pytorch-fsdp", "megatron"])
+def test_pipeline_stages_are_outermost_for_all_software(software):
     run = read_run({**MINIMAL, "mesh": {"stage": 2, "tensor": 4}, "software": software})
-    outermost = software in ("megatron", "deepspeed", "nemo")
-    assert run.mesh.device_order == (STAGES_OUTERMOST if outermost else AXES)
+    assert run.mesh.device_order == AXES and AXES[0] == "stage"
 
 
-def test_a_given_device_order_wins_over_the_software_s():
+def test_a_given_device_order_wins_over_the_default():
     order = list(AXES[::-1])
     run = read_run({**MINIMAL, "mesh": {}, "device_order": order, "software": "megatron"})
     assert run.mesh.device_order == AXES[::-1]
@@ -222,7 +221,7 @@ def test_a_sequence_beyond_the_learned_positions_says_both_numbers():
         ("model/rope_scaling/facter", "factor"),
         ("batch/microbatch", "microbatches"),
         ("mesh/tensr", "tensor"),
-        ("mesh/device_order", "known: data"),
+        ("mesh/device_order", "known: stage"),
         ("sharding/zero", "zero_stage"),
         ("pipeline/schedul", "schedule"),
         ("context/metod", "method"),

@@ -161,7 +161,7 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
 
     before = {number: signal.signal(number, pass_on) for number in STOPPING}
     try:
-        command = [sys.executable, "-P", "-m", "scaling.cli.main", *arguments]
+        command = [sys.executable, "-P", "-m", "scaling", *arguments]
         # In a session of its own: signals come from us alone.
         child = subprocess.Popen(command, start_new_session=True, env=environment)
         for number in received:  # before there was a child

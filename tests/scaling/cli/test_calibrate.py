@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from scaling.calibrate import calibrate as measuring
-from scaling.cli.calibrate import report
 from scaling.cli.main import main
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
@@ -18,6 +17,7 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
+from scaling.report.calibration import table
 
 HERE = Evidence("here", "2026-11-21", "calibrated", 9, 0.01, 0.02, 0.3, None)
 PROFILE = Profile(
@@ -80,7 +80,7 @@ def test_no_devices_cannot_be_measured(cli, devices):
 
 
 def test_the_report_has_a_line_for_every_fit():
-    head, titles, *lines = report(PROFILE).split("\n")
+    head, titles, *lines = table(PROFILE).split("\n")
     assert head == f"{host(8)}, 2026-11-21"
     assert titles.split() == [
         "fit",

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from scaling.cli import calibrate
+from scaling.api import calibrate
 from scaling.cli.main import main
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
@@ -188,7 +188,7 @@ def test_a_machine_that_was_never_measured_is_measured_first_but_not_for_bad_inp
 ):
     asked = []
     monkeypatch.setattr(calibrate, "host_calibration", lambda devices: None)
-    monkeypatch.setattr(calibrate, "calibrate_apart", asked.append)
+    monkeypatch.setattr(calibrate, "calibrate_in_subprocess", asked.append)
     here = ("collective", "all-reduce", "--cluster", "host", "--override", "gpus_per_node=3")
     code, _, err = run(capsys, *here, "--algorithm", "rign")
     assert code == 2 and "did you mean 'ring'" in err and not asked

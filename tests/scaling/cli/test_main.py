@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import sys
 import jax
 import pytest
 
-from scaling.cli.main import VERBS, _warn, main
+from scaling.cli.main import COMMANDS, _warn, main
 from scaling.compile import options
 from scaling.train import prepare
 from scaling.train.launch import supervisor as restarts
@@ -226,20 +227,37 @@ def test_with_json_the_error_is_also_a_document_on_stdout(cli, words, name):
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "said"),
     [
-        [],
-        ["trian"],
-        ["train"],
-        ["train", "tiny", "--stepz", "3"],
-        ["train", "tiny", "--steps", "many"],
-        ["cluster", "shw"],
+        (["trian"], ["no command 'trian'", "'train'"]),
+        (["train"], ["Missing", "RUN"]),
+        (["train", "tiny", "--stepz", "3"], ["no option --stepz", "'--steps'"]),
+        (["train", "tiny", "--steps", "many"], ["--steps 'many'", "whole number"]),
+        (["predict", "tiny", "--nodes", "1.5"], ["--nodes '1.5'", "whole number"]),
+        (["collective", "all-reduce", "--cluster", "p5", "--skew", "x"], ["--skew 'x'", "number"]),
+        (["cluster", "shw"], ["shw", "show"]),
     ],
 )
-def test_words_that_are_no_command_are_explained_on_stderr(cli, words):
-    code, out, err = cli(*words)
-    assert (code, out) == (2, "")
-    assert "Traceback" not in err and "scaling" in err
+def test_arguments_that_cannot_be_read_are_one_line_on_stderr(cli, words, said):
+    check_refused(cli(*words), *said)
+
+
+def test_bare_scaling_prints_the_help(cli):
+    code, out, err = cli()
+    assert (code, err) == (0, "") and out.startswith("usage: scaling COMMAND")
+    assert cli("--help") == (0, out, "")
+
+
+def test_the_version_is_printed(cli):
+    code, out, err = cli("--version")
+    assert (code, err) == (0, "") and re.fullmatch(r"scaling \d+\.\d+.*\n", out)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_names_its_options_without_none(cli, name):
+    code, out, err = cli(name, "--help")
+    assert (code, err) == (0, "")
+    assert "None" not in out and "Example: scaling" in out
 
 
 def test_with_json_words_that_are_no_command_are_a_document_too(cli):
@@ -412,7 +430,7 @@ def test_help_loads_no_jax_and_names_every_verb():
     )
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (0, "")
-    assert all(verb in done.stdout for verb in VERBS)
+    assert all(verb in done.stdout for verb in COMMANDS)
 
 
 def test_the_process_ends_with_the_code_and_the_message():
@@ -437,7 +455,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(cli, monkeypatch, words):
         raise KeyboardInterrupt
 
     module = importlib.import_module(f"scaling.cli.{words[0]}")
-    monkeypatch.setattr(module, f"{words[0]}_command", interrupted)
+    monkeypatch.setattr(getattr(module, COMMANDS[words[0]]), "execute", interrupted)
     assert cli(*words) == (130, "", "stopped by SIGINT\n")
 
 

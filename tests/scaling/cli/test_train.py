@@ -4,14 +4,17 @@ import dataclasses
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from scaling.cli import main as cli
-from scaling.cli import train
-from scaling.cli.train import TrainArguments
+from scaling.api import train
+from scaling.cli import main
+from scaling.cli.main import parse
+from scaling.cli.options import KeyValues, Switch, Text, command_line
+from scaling.cli.train import TrainCommand
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
@@ -20,6 +23,7 @@ from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.train.monitor import predicted
+from scaling.train.run_folder import Options
 
 H100 = catalog.load("dgx-h100")
 
@@ -35,11 +39,11 @@ def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
 ):
     plan = SimpleNamespace(run=toy())
     monkeypatch.setattr(predicted, "try_to_predict", lambda *_: made)
-    assert train._predict(plan, None, tmp_path) == made[1].step_time
+    assert train.predict_first(plan, None, tmp_path) == made[1].step_time
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"predicted.json", "program.json", "calibration.json"}
     monkeypatch.setattr(predicted, "try_to_predict", lambda *_: "no prediction: never measured")
-    assert train._predict(plan, None, tmp_path) is None
+    assert train.predict_first(plan, None, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     assert "no prediction: never measured" in capsys.readouterr().err
 
@@ -54,7 +58,7 @@ def unnamed(toy):
 
 
 def resumed(run, folder, devices, resume=True):
-    return train._continued(run, TrainArguments("toy", resume=resume), folder, devices)
+    return train.continued(run, Options(folder, resume), devices)
 
 
 def test_a_resumed_run_keeps_the_mesh_of_its_folder_and_its_order(tmp_path, unnamed):
@@ -93,55 +97,52 @@ def test_devices_that_the_run_cannot_use_are_refused_before_they_are_made(
 ):
     run = replace(unnamed, mesh=mesh and parse_mesh(mesh))
     with pytest.raises(InputError, match=f"--devices {devices}: .*{words}"):
-        train._check_asked(run, TrainArguments("toy", devices=devices), tmp_path)
+        train.check_device_count(run, Options(tmp_path), devices)
 
 
 def test_several_processes_have_more_devices_than_each_is_told(tmp_path, unnamed, monkeypatch):
     run = replace(unnamed, mesh=parse_mesh("fsdp=4"))
-    given = TrainArguments("toy", devices=2)
     with pytest.raises(InputError, match="needs 4"):
-        train._check_asked(run, given, tmp_path)
+        train.check_device_count(run, Options(tmp_path), 2)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
-    train._check_asked(run, given, tmp_path)
+    train.check_device_count(run, Options(tmp_path), 2)
 
 
 # The command line of the process that trains, where another is beside it
 
 NAMES = st.text("abc/=:", min_size=1, max_size=6).map("x".__add__)
-GIVEN = st.builds(
-    TrainArguments,
-    run=NAMES,
-    mesh=st.none() | NAMES,
-    steps=st.none() | st.integers(0, 9**9),
-    run_dir=st.none() | NAMES.map(Path),
-    resume=st.booleans(),
-    devices=st.none() | st.integers(-1, 99),
-    record_profile=st.none() | NAMES,
-    restarts=st.just(0),
-    sinks=st.sampled_from([(), ("tensorboard",), ("wandb",), ("tensorboard", "wandb")]),
-    stopped_code=st.integers(0, 125),
-    init=st.none() | NAMES.map(Path),
-)
+VALUES = {  # type of an option -> values that are not its default
+    str | None: NAMES,
+    int | None: st.integers(-1, 99),
+    int: st.integers(1, 125),
+    Path | None: NAMES.map(Path),
+    bool: st.just(True),
+    tuple[str, ...]: st.lists(NAMES, min_size=1, max_size=2).map(tuple),
+}
 
 
-def read_back(given):
-    """What the command line makes of the words of another."""
-    found = []
+def options_of(command):
+    """Strategy of the command with any of its options."""
+    hints = get_type_hints(command)
+    options = [field for field in dataclasses.fields(command) if field.name != "run"]
+    values = {f.name: st.just(f.default) | VALUES[hints[f.name]] for f in options}
+    return st.builds(command, run=NAMES, **values)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithNewOptions(TrainCommand):
+    """The command with options that a later version may have."""
+
+    new_text: Text = None
+    new_switch: Switch = False
+    new_list: KeyValues = ()
+
+
+@pytest.mark.parametrize("command", [TrainCommand, WithNewOptions])
+@hypothesis.given(data=st.data())
+def test_a_restarted_run_gets_every_option(command, data):
+    given = data.draw(options_of(command))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "train_command", lambda again: found.append(again) or 0)
-        assert cli.main(train._words(given)) == 0
-    return found[0]
-
-
-@hypothesis.given(GIVEN)
-def test_the_process_that_trains_is_given_all_that_the_user_typed(given):
-    assert read_back(given) == given
-
-
-def test_every_option_is_tried_above():
-    fields = {field.name for field in dataclasses.fields(TrainArguments)}
-    tried = TrainArguments("x", *["a", 1, Path("a"), True, 2, "1:2", 0, ("wandb",), 3, Path("b")])
-    default = TrainArguments("y")
-    assert {f for f in fields if getattr(tried, f) != getattr(default, f)} == fields - {"restarts"}
-    assert read_back(tried) == tried
-    assert read_back(dataclasses.replace(tried, restarts=5)) == tried  # for the one beside it
+        patch.setattr(main, "_class", lambda name: command)
+        again = parse(["train", *command_line(given, "restarts")])
+    assert again == dataclasses.replace(given, restarts=0)

@@ -304,7 +304,7 @@ def test_the_command_line_shows_one_message_and_no_traceback(monkeypatch, capsys
         read("  ROOT %r = f32[8,4] all-frobnicate(%x)")
         return 0
 
-    monkeypatch.setattr(scaling.cli.cluster, "cluster_command", fail)
+    monkeypatch.setattr(scaling.cli.cluster, "_list", fail)
     assert main(["cluster", "list"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1

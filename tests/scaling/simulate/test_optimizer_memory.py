@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.cli.sharding import sharding_command
+from scaling.cli.sharding import ShardingCommand
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting.optimizer_state import optimizer_numbers
@@ -27,7 +27,7 @@ def run_of(name: str, state: str) -> Run:
 def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
     """What `scaling sharding --json` says of the state."""
     save_run(run, tmp_path / "run.json")
-    assert sharding_command(str(tmp_path / "run.json"), mesh, None, True) == 0
+    assert ShardingCommand(str(tmp_path / "run.json"), mesh, json=True).execute() == 0
     return json.loads(capsys.readouterr().out)["optimizer_state"]
 
 
@@ -61,5 +61,5 @@ def test_the_whole_state_is_the_count_times_the_format(name, state, size, tmp_pa
 
 def test_the_table_ends_with_the_state_in_words(tmp_path, capsys):
     save_run(run_of("lion", "bf16"), tmp_path / "run.json")
-    assert sharding_command(str(tmp_path / "run.json"), "fsdp=8", None, False) == 0
+    assert ShardingCommand(str(tmp_path / "run.json"), "fsdp=8").execute() == 0
     assert "\noptimizer state (lion, bf16): " in capsys.readouterr().out

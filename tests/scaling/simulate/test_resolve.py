@@ -6,6 +6,7 @@ from importlib.resources import files
 
 import pytest
 
+from scaling.api.inputs import as_overrides, load_run
 from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
@@ -26,10 +27,18 @@ from scaling.simulate.resolve import (
     found_again,
     machine_of,
     profile_for,
-    target,
 )
+from scaling.simulate.resolve import target as target_of
 
 HERE = Evidence("here", "", "measured")
+
+
+def target(run, cluster=None, nodes=None, mesh=None, device_order=None, overrides=None):
+    """The run with another mesh, on a cluster."""
+    run = load_run(run, mesh=mesh, device_order=device_order)
+    return target_of(run, cluster, nodes, as_overrides(overrides))
+
+
 ORDER = "tensor,data,stage,expert,context,fsdp"
 
 
@@ -116,7 +125,7 @@ def test_a_cluster_of_the_users_own_may_be_a_file(run, tmp_path):
         ({"cluster": "dgx-h100", "overrides": ["memroy=1GB"]}, "did you mean 'memory'"),
         ({"cluster": "dgx-h100", "mesh": "fsdp=16"}, "needs 16 devices.*use --nodes 2"),
         ({"cluster": "dgx-h100", "mesh": "fdsp=8"}, "unknown axis 'fdsp'; did you mean 'fsdp'"),
-        ({"cluster": "dgx-h100", "device_order": "fsdp,data"}, "name each of data, fsdp"),
+        ({"cluster": "dgx-h100", "device_order": "fsdp,dta"}, "unknown axis 'dta'"),
     ],
 )
 def test_bad_targets_say_what_is_wrong(run, arguments, words):

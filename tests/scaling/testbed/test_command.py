@@ -3,7 +3,6 @@
 import pytest
 
 from scaling.cli import testbed as commands
-from scaling.cli.testbed import BedArguments
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import up
 from scaling.testbed.state import complete_state, write_state
@@ -23,22 +22,22 @@ def cut_short(system, bed, monkeypatch):
 
 
 def test_no_job_runs_on_it(cut_short, system):
-    job = BedArguments(("true",), name="lab")
+    job = commands.TestbedCommand("run", ("true",), name="lab")
     with pytest.raises(InputError, match="testbed lab is not complete.*scaling testbed down"):
-        commands.testbed_command("run", job)
+        job.execute()
     complete_state(cut_short, system.states)
-    assert commands.testbed_command("run", job) == 7
+    assert job.execute() == 7
 
 
 def test_status_says_so(cut_short, system, capsys):
-    commands.testbed_command("status", BedArguments())
+    commands.TestbedCommand("status").execute()
     assert capsys.readouterr().out.splitlines()[0].endswith("links: not complete")
     complete_state(cut_short, system.states)
-    commands.testbed_command("status", BedArguments())
+    commands.TestbedCommand("status").execute()
     assert capsys.readouterr().out.splitlines()[0].endswith("links: up")
 
 
 def test_down_removes_it(cut_short, system, capsys):
-    assert commands.testbed_command("down", BedArguments(name="lab")) == 0
+    assert commands.TestbedCommand("down", name="lab").execute() == 0
     assert "testbed lab is gone" in capsys.readouterr().out
     assert system.files() == {"cache": None, "netns": None}

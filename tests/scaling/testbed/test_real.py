@@ -156,7 +156,7 @@ def test_two_hosts_train_over_their_link(make, machine, tmp_path, monkeypatch, c
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     words = ["train", "tiny", "--mesh", "data=2,fsdp=2", "--steps", "4"]
-    command = [sys.executable, "-m", "scaling.cli.main", *words, "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "scaling", *words, "--run-dir", str(tmp_path / "run")]
     assert run_job(bed, machine, command, os.environ) == 0, capfd.readouterr().err
     out = capfd.readouterr().out
     assert "host0: trained to step 4" in out and "host1: trained" not in out

@@ -48,7 +48,7 @@ def command(toy, tmp_path):
         file = tmp_path / "run.json"
         save_run(toy(steps=STEPS, checkpoint_every=SAVED), file)
         where = ["--run-dir", str(tmp_path / "run"), "--mesh", mesh]
-        return [sys.executable, "-m", "scaling.cli.main", "train", str(file), *where, *more]
+        return [sys.executable, "-m", "scaling", "train", str(file), *where, *more]
 
     return words
 
@@ -82,7 +82,7 @@ def wait_until_done(folder, step):
 def training_process(bed, machine, host):
     """The one that trains, not the one beside it."""
     for pid in processes(machine, bed.host_namespaces[host]):
-        if b"-P\0-m\0scaling.cli" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"-P\0-m\0scaling" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     raise AssertionError(f"nothing trains in host {host}")
 

@@ -17,7 +17,7 @@ import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.meshes.devices import host_mesh
-from scaling.meshes.shape import AXES, STAGES_OUTERMOST, MeshShape
+from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
@@ -36,7 +36,7 @@ ATOL_OF_LARGEST = 1e-5  # for entries that cancel out: of the largest of the sam
 SEQUENCES, SEQ_LEN = 16, 16
 SINGLE = MeshShape()
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program: 1 s less
-ORDERS = {"default": AXES, "stages": STAGES_OUTERMOST, "reversed": AXES[::-1]}
+ORDERS = {"default": AXES, "reversed": AXES[::-1]}
 
 _toy = functools.partial(ModelConfig, vocab_size=64, d_model=32, n_layers=2, head_dim=4, d_ff=64)
 _llama = functools.partial(_toy, n_heads=16, n_kv_heads=8)  # 8: also for tensor=8

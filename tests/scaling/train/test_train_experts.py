@@ -59,7 +59,7 @@ def test_a_dense_model_logs_nothing_of_experts(toy, prepare, tmp_path: Path) -> 
 def test_the_command_line_trains_experts_and_the_loss_falls(mesh: str, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("alpha beta gamma delta " * 2000)
-    command = [sys.executable, "-m", "scaling.cli.main", "train", "run.json", "--mesh", mesh]
+    command = [sys.executable, "-m", "scaling", "train", "run.json", "--mesh", mesh]
     run = {
         "model": {"preset": "tiny-moe"},
         "batch": {"global_batch": 8, "seq_len": 32},

@@ -19,7 +19,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from scaling.analytic.communication.experts import EVERY_EXPERT
 from scaling.analytic.communication.table import expected_bytes
-from scaling.cli.sharding import sharding_command
+from scaling.cli.sharding import ShardingCommand
 from scaling.compare.audit import audit
 from scaling.compare.known_causes import ONCE
 from scaling.compile.options import compiler_options
@@ -318,7 +318,7 @@ def test_each_stage_stores_the_same_and_needs_less_at_the_fullest_moment() -> No
 def shown(case: Case, tmp_path, capsys, as_json: bool = True) -> str:
     """What `scaling sharding` prints."""
     save_run(replace(case.run, precision=Precision("bf16")), tmp_path / "run.json")
-    assert sharding_command(str(tmp_path / "run.json"), case.mesh, None, as_json) == 0
+    assert ShardingCommand(str(tmp_path / "run.json"), case.mesh, json=as_json).execute() == 0
     return capsys.readouterr().out
 
 

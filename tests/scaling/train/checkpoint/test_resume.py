@@ -343,7 +343,7 @@ def start(run_file: Path, folder: Path, *words: str) -> subprocess.Popen:
     command = [
         sys.executable,
         "-m",
-        "scaling.cli.main",
+        "scaling",
         "train",
         f"{run_file}:run",
         "--devices",

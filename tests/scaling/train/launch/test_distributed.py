@@ -219,7 +219,7 @@ def test_a_crash_is_restarted_from_the_last_checkpoint(child, tmp_path, capfd):
     save_a_checkpoint(tmp_path)
     assert run_with_restarts(["train", "toy", "--steps", "9"], 5, tmp_path) == 0
     first, *rest = calls()
-    assert first.endswith("-m scaling.cli.main train toy --steps 9")
+    assert first.endswith("-m scaling train toy --steps 9")
     assert [line.removeprefix(first) for line in rest] == [" --resume"] * 2
     assert "ended with 77; restart 2 of 5" in capfd.readouterr().err
 
@@ -327,7 +327,7 @@ def scaling(words, environment, **options):
     """`scaling WORDS` as a process of its own, on CPU devices, with a cache of the test."""
     inherited = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
     return subprocess.Popen(
-        [sys.executable, "-m", "scaling.cli.main", *map(str, words)],
+        [sys.executable, "-m", "scaling", *map(str, words)],
         env={**inherited, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.cli.output_paths import check_outputs
+from scaling.api.output_paths import check_outputs
 from scaling.meshes.errors import InputError
 
 

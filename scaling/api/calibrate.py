@@ -1,0 +1,96 @@
+"""Measuring this machine, and measuring it first where a prediction needs that."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.profiles.calibrations import calibration_folder, calibration_path, host_calibration
+from scaling.profiles.profile import Profile
+
+HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
+STDERR = 2  # file descriptor
+
+
+def calibrate(
+    out: Path | str | None = None, quick: bool = False, devices: int | None = None
+) -> Profile:
+    """Measure this machine, write the calibration file and return the profile.
+
+    Predictions for `host`, and for one node of the same GPUs, use the file from then on.
+
+    >>> import scaling as sc
+    >>> profile = sc.calibrate(quick=True, devices=2)    # doctest: +SKIP
+    >>> profile.matmul[0].dtype                          # doctest: +SKIP
+    'fp32'
+
+    Args:
+        out: file to write; None: in ~/.cache/scaling/calibrations.
+        quick: fewer sizes, under a minute.
+        devices: number of fake host devices, where no accelerator is present (default: 8).
+
+    Raises:
+        InputError: the file cannot be written; found before anything is measured.
+    """
+    return calibrate_to_file(out, quick, devices)[1]
+
+
+def calibrate_to_file(
+    out: Path | str | None, quick: bool, devices: int | None
+) -> tuple[Path, Profile]:
+    """As `calibrate`, with the path of the file."""
+    from scaling.meshes.devices import use_host_devices
+    from scaling.profiles.io import write_profile
+
+    _check_writable(Path(out) if out else calibration_folder() / "new.json")
+    use_host_devices(HOST_DEVICES if devices is None else devices)
+
+    from scaling.calibrate.calibrate import calibrate as measure
+
+    profile = measure(quick, lambda text: print(text, file=sys.stderr, flush=True))
+    path = Path(out) if out else calibration_path(profile.machine)
+    write_profile(profile, path)
+    return path, profile
+
+
+def calibrate_if_missing(cluster: Cluster, calibration: Path | None) -> None:
+    """Measure this machine quickly if it is what is priced and has no figures of its own.
+
+    Args:
+        cluster: where something is priced.
+        calibration: file that the user named; it is used as it is.
+    """
+    devices = cluster.devices
+    if calibration is None and cluster.virtual_devices and host_calibration(devices) is None:
+        count = f"{devices} device{'s' * (devices > 1)}"
+        print(f"this machine is measured first, quickly, with {count}", file=sys.stderr)
+        calibrate_in_subprocess(devices)
+
+
+def calibrate_in_subprocess(devices: int) -> None:
+    """Measure this machine's CPU with that many fake devices, quickly, in another process.
+
+    A process cannot change how many devices jax has.
+
+    Raises:
+        InputError: it failed; the reason is on stderr.
+    """
+    arguments = ["calibrate", "--quick", "--devices", str(devices)]
+    command = [sys.executable, "-P", "-m", "scaling", *arguments]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    if subprocess.run(command, stdout=STDERR, env=environment).returncode:
+        raise InputError(
+            f"this machine could not be measured: scaling {' '.join(arguments)} failed"
+        )
+
+
+def _check_writable(path: Path) -> None:
+    from scaling.api.output_paths import check_outputs
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
+    check_outputs({"--out": path})

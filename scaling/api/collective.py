@@ -1,0 +1,113 @@
+"""Price of one collective on a cluster."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scaling.api.calibrate import calibrate_if_missing
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.shape import parse_order
+from scaling.meshes.units import parse_size
+from scaling.profiles.io import ideal as ideal_profile
+from scaling.profiles.profile import Profile
+from scaling.program.ir import COLLECTIVE_KINDS
+from scaling.simulate.collective import CollectivePrice, collective_prices, groups_of
+from scaling.simulate.resolve import profile_for
+
+
+def price_collective(
+    kind: str,
+    bytes: int | str,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    axis: str | Iterable[str] | None = None,
+    algorithm: str = "auto",
+    *,
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    ideal: bool = False,
+    software: str = "any",
+    skew: float | None = None,
+) -> CollectivePrice:
+    """Price one collective: seconds, bandwidths, algorithm, lower bound.
+
+    >>> import scaling as sc
+    >>> price = sc.price_collective("all-gather", "56MiB", cluster="dgx-h100", nodes=16,
+    ...     mesh="fsdp=16,tensor=8", axis="fsdp")
+    >>> price.ranks, price.groups
+    (16, 8)
+    >>> price.time > price.lower_bound
+    True
+
+    Args:
+        kind: all-reduce, all-gather, reduce-scatter, all-to-all, permute or broadcast.
+        bytes: size as nccl-tests counts it, a number or a text such as "56MiB".
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: 1.
+        mesh: axis sizes on the first devices; None: one group of all devices.
+        axis: axes of the mesh that the collective runs over; None: all.
+        algorithm: auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise or pat.
+        device_order: axes of the mesh, outermost first.
+        overrides: figures of the cluster by key.
+        calibration: a Profile, or a file of `scaling calibrate`.
+        ideal: no latency, every link at its full bandwidth.
+        software: "any", or "jax" for XLA's own tables, where it has one.
+        skew: of an all-to-all, what the busiest member of each group receives over the mean.
+
+    Raises:
+        InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
+    """
+    size = parse_size(bytes) if isinstance(bytes, str) else bytes
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    profile, _ = collective_profile(place, calibration, ideal, software)
+    return price_sizes(kind, [size], place, profile, mesh, axis, algorithm, device_order, skew)[0]
+
+
+def price_sizes(
+    kind: str,
+    sizes: Sequence[int],
+    cluster: Cluster,
+    profile: Profile,
+    mesh: MeshLike | None = None,
+    axis: str | Iterable[str] | None = None,
+    algorithm: str = "auto",
+    device_order: str | Iterable[str] | None = None,
+    skew: float | None = None,
+) -> list[CollectivePrice]:
+    """As `price_collective`, at several sizes in bytes, with the cluster and profile loaded."""
+    check_names(kind, algorithm)
+    if device_order and mesh is None:
+        raise InputError(
+            f"--device-order {','.join(as_axes(device_order))} orders the axes of a mesh: "
+            "add --mesh"
+        )
+    order = parse_order(as_axes(device_order))
+    shape = None if mesh is None else as_mesh(mesh, order)
+    groups = groups_of(cluster, shape, as_axes(axis))
+    return collective_prices(kind, sizes, groups, cluster, profile, algorithm, skew)  # type: ignore[arg-type]
+
+
+def check_names(kind: str, algorithm: str) -> None:
+    """Raise InputError for a collective or an algorithm that does not exist."""
+    check_keys([kind], COLLECTIVE_KINDS, "collective")
+    check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
+
+
+def collective_profile(
+    cluster: Cluster,
+    calibration: Path | str | Profile | None = None,
+    ideal: bool = False,
+    software: str = "any",
+) -> tuple[Profile, list[str]]:
+    """Return the efficiencies to price collectives with, and warnings about them."""
+    if ideal:
+        return ideal_profile(), []
+    if isinstance(calibration, Profile):
+        return calibration, []
+    path = None if calibration is None else Path(calibration)
+    calibrate_if_missing(cluster, path)
+    return profile_for(cluster, path, software)

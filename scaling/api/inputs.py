@@ -1,0 +1,150 @@
+"""Names, paths and objects that the API accepts, as runs, meshes and clusters.
+
+run       recipe name | file.py:function | run.json | its folder | mapping | Run
+cluster   catalogue name | TOML file | Cluster
+mesh      "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from scaling.api.settings import Settings, apply_settings
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape, parse_mesh, parse_order
+from scaling.recipes import resolve
+from scaling.run import Run, read_run
+from scaling.simulate.resolve import parsed_overrides
+
+RunLike = Run | str | Path | Mapping[str, Any]
+ClusterLike = Cluster | str | Path
+MeshLike = MeshShape | str | Mapping[str, int]
+Overrides = Mapping[str, float | str] | Iterable[str]
+OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reports_missing_packages(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: an import of JAX or its relatives that fails becomes an InputError."""
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*arguments, **options)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in OPTIONAL:
+                raise
+            raise InputError(
+                f"{function.__name__} needs the package {package}, which is not installed: "
+                f"pip install {'orbax-checkpoint' if package == 'orbax' else package}"
+            ) from error
+
+    return checked
+
+
+def keep_devices_free() -> None:
+    """Set JAX_PLATFORMS=cpu unless jax is imported: compiling for absent GPUs uses none."""
+    if "jax" not in sys.modules:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+
+
+def load_run(
+    run: RunLike,
+    *,
+    mesh: MeshLike | None = None,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+) -> Run:
+    """Return the run that a name, a path or a mapping describes, with some values replaced.
+
+    >>> import scaling as sc
+    >>> sc.load_run("tiny", set={"batch.seq_len": 16}).batch.tokens
+    128
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, a mapping as in run.json.
+        mesh: replaces the run's whole mesh.
+        device_order: mesh axes, outermost first; axes that are not named follow in default order.
+        set: values by dotted key of run.json, as a mapping or as "key=value" texts.
+
+    Raises:
+        InputError: unknown name, key or axis (the nearest one is named), or a value of the wrong
+            type.
+    """
+    if isinstance(run, Mapping):
+        run = read_run(dict(run))
+    elif not isinstance(run, Run):
+        run = resolve(str(run))
+    run = apply_settings(run, set or ())
+    if device_order is not None:
+        run = _with_order(run, device_order)
+    return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
+
+
+def load_cluster(
+    cluster: ClusterLike, nodes: int | None = None, *, overrides: Overrides | None = None
+) -> Cluster:
+    """Return a cluster of `nodes` hosts from the catalogue or from a TOML file.
+
+    >>> import scaling as sc
+    >>> sc.load_cluster("dgx-h100", nodes=4).devices
+    32
+
+    Args:
+        cluster: catalogue name (`scaling cluster list`), path of a TOML file, or a Cluster.
+        nodes: number of hosts; None: 1, or those of the Cluster.
+        overrides: figures that replace the file's, such as {"network_bandwidth": "50GB/s"}.
+
+    Raises:
+        InputError: unknown name or key (the nearest one is named), a file that cannot be read.
+    """
+    if isinstance(cluster, Cluster):
+        if overrides or nodes not in (None, cluster.nodes):
+            raise InputError(
+                f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
+                "nodes and overrides to load_cluster"
+            )
+        return cluster
+    return catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
+
+
+def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
+    """Return the mesh; sizes given as text or as a mapping take the device order `order`."""
+    if isinstance(mesh, MeshShape):
+        return mesh
+    if not isinstance(mesh, str):
+        mesh = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+    return parse_mesh(mesh, order)
+
+
+def as_overrides(overrides: Overrides | None) -> dict[str, float]:
+    """Return overrides as numbers in SI units, from a mapping or from "key=value" texts."""
+    if overrides is None:
+        return {}
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    if isinstance(overrides, Mapping):
+        overrides = [f"{key}={value}" for key, value in overrides.items()]
+    return parsed_overrides(list(overrides))
+
+
+def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return axis names from "data,fsdp" or from a sequence."""
+    if isinstance(axes, str):
+        axes = [axis.strip() for axis in axes.split(",")]
+    return tuple(axes or ())
+
+
+def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:
+    order = parse_order(as_axes(device_order))
+    mesh = replace(run.mesh, device_order=order) if run.mesh else None
+    return replace(run, device_order=order, mesh=mesh)

@@ -1,0 +1,310 @@
+"""Step time, memory and collectives of a run, of any jitted step, or of a dumped HLO text."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.api.calibrate import calibrate_if_missing
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    RunLike,
+    as_overrides,
+    keep_devices_free,
+    load_cluster,
+    load_run,
+    reports_missing_packages,
+)
+from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.api.settings import Settings
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, check_keys, is_count
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Program
+from scaling.simulate.resolve import check_compilable, cluster_doubts, profile_for, target
+from scaling.simulate.what_if import changed, check_changes
+
+if TYPE_CHECKING:
+    import jax
+
+SOURCES = ("auto", "analytic", "compiled")
+
+
+@reports_missing_packages
+def predict(
+    run: RunLike,
+    cluster: ClusterLike | None = None,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+    overrides: Overrides | None = None,
+    source: str = "auto",
+    calibration: Path | str | Profile | None = None,
+    what_if: Iterable[str] = (),
+    causal_flops: bool = False,
+    estimates: bool = False,
+    dump_hlo: Path | str | None = None,
+) -> PredictionResult:
+    """Predict step time, memory and collectives of a run on a cluster that need not exist.
+
+    The trainer's own step is compiled for the cluster, without its devices, and kept on disk. If
+    JAX is not imported yet, it is set to the CPU (JAX_PLATFORMS=cpu), so that devices stay free.
+
+    >>> import scaling as sc
+    >>> p = sc.predict("tiny", cluster="dgx-h100", mesh="fsdp=8")
+    >>> p.devices, p.memory.fits, p.collectives[0].axis
+    (8, True, 'fsdp')
+    >>> faster = p.what_if("nvlink x2")
+    >>> faster.step_time <= p.step_time
+    True
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run.
+        cluster: catalogue name, TOML file or Cluster; None: the run's, else "host", this machine.
+        nodes: number of hosts; None: the run's, else 1.
+        mesh: replaces the run's mesh; without either, all devices are `fsdp`.
+        device_order: axes, outermost first; see `load_run`.
+        set: values of the run by dotted key; see `load_run`.
+        overrides: figures of the cluster by key, such as {"network_bandwidth": "50GB/s"}.
+        source: "auto" and "compiled" compile the trainer's step.
+        calibration: a Profile, or a file of `scaling calibrate`, to price with.
+        what_if: figures to multiply, such as "network x2".
+        causal_flops: count half of attention in the model FLOPs.
+        estimates: also keep XLA's own estimate of every operation, for `explain`.
+        dump_hlo: file to which the compiled program's text is written.
+
+    Raises:
+        InputError: unknown names, a mesh that does not fit, a run that the trainer cannot run, or
+            a chip that cannot be compiled for.
+    """
+    _check_source(source)
+    changes = tuple(what_if)
+    check_changes(changes)
+    keep_devices_free()
+    resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    place = target(resolved, cluster, nodes, as_overrides(overrides))
+    check_compilable(place)
+    profile, warnings = _profile(place.cluster, calibration)
+    changed(place.cluster, profile, changes)  # raises before anything is compiled
+    from scaling.train.program import program_of_run
+
+    program, text = program_of_run(place.run, place.shape, place.cluster, estimates)
+    _write_text(dump_hlo, text)
+    return priced_result(
+        Pricing(
+            program,
+            place.cluster,
+            profile,
+            run=place.run,
+            changes=changes,
+            causal_flops=causal_flops,
+            warnings=(*cluster_doubts(place), *warnings),
+        )
+    )
+
+
+@reports_missing_packages
+def predict_step(
+    step: Any,
+    *arguments: Any,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    name: str = "step",
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    what_if: Iterable[str] = (),
+    estimates: bool = False,
+    dump_hlo: Path | str | None = None,
+) -> PredictionResult:
+    """Predict one call of any jitted function on a cluster that need not exist.
+
+    >>> import jax, jax.numpy as jnp, scaling as sc
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = sc.make_mesh("data=4,model=2", cluster="dgx-h100")
+    >>> array = lambda shape, *spec: jax.ShapeDtypeStruct(
+    ...     shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*spec)))
+    >>> step = jax.jit(lambda x, w: x @ w)
+    >>> p = sc.predict_step(step, array((512, 256), "data", "model"), array((256, 64), "model"),
+    ...     cluster="dgx-h100")
+    >>> [(c.kind, c.axis) for c in p.collectives]
+    [('all-reduce', 'model')]
+
+    Args:
+        step: `jax.jit(...)`, donations included; its call is one training step.
+        arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
+            that are present or made by `make_mesh`.
+        cluster: catalogue name, TOML file or Cluster of the mesh's devices.
+        nodes: number of hosts; None: as many as the mesh needs.
+        name: of the prediction.
+        overrides, calibration, what_if, estimates, dump_hlo: as for `predict`.
+
+    Raises:
+        InputError: not a jitted function, arguments without a mesh, a mesh of another cluster.
+    """
+    keep_devices_free()
+    from scaling.compile.jitted import program_and_text
+    from scaling.compile.lower import mesh_of
+
+    devices = mesh_of(arguments).size
+    place = _cluster_for(devices, cluster, nodes, overrides)
+    profile, warnings = _profile(place, calibration)
+    program, text = program_and_text(step, arguments, place, name, estimates)
+    _write_text(dump_hlo, text)
+    return priced_result(
+        Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))
+    )
+
+
+def predict_hlo(
+    text: Path | str,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    name: str = "",
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    what_if: Iterable[str] = (),
+) -> PredictionResult:
+    """Predict the program of a scheduled HLO text, such as XLA dumps; needs no JAX.
+
+    >>> import scaling as sc
+    >>> text = '''HloModule step, is_scheduled=true, num_partitions=8
+    ... ENTRY main (x: f32[1024]) -> f32[1024] {
+    ...   x = f32[1024]{0} parameter(0)
+    ...   ROOT double = f32[1024]{0} add(x, x)
+    ... }'''
+    >>> sc.predict_hlo(text, cluster="dgx-h100", mesh="data=8").devices
+    8
+
+    Args:
+        text: the text, or the path of a file with it ("after optimizations", scheduled).
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: as many as the mesh needs.
+        mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: one axis
+            `data` over all devices of the cluster.
+        name: of the prediction; "": the file's name.
+        overrides, calibration, what_if: as for `predict`.
+
+    Raises:
+        InputError: no such file, a mesh larger than the cluster, a text that is not scheduled HLO.
+    """
+    from scaling.hlo.parse import UnknownHlo
+    from scaling.hlo.reader import read_program
+
+    body, title = _hlo_text(text)
+    axes = _axis_sizes(mesh) if mesh is not None else None
+    devices = _product(axes) if axes else load_cluster(cluster, nodes, overrides=overrides).devices
+    place = _cluster_for(devices, cluster, nodes, overrides)
+    profile, warnings = _profile(place, calibration)
+    try:
+        program: Program = read_program(body, axes or {"data": devices}, name or title)
+    except UnknownHlo as error:
+        raise InputError(f"{title}: {error}") from None
+    return priced_result(
+        Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))
+    )
+
+
+@reports_missing_packages
+def make_mesh(
+    mesh: MeshLike, cluster: ClusterLike, nodes: int | None = None
+) -> "jax.sharding.Mesh":
+    """Return a jax mesh over the devices of a cluster that need not exist.
+
+    >>> import scaling as sc
+    >>> dict(sc.make_mesh("data=2,model=8", cluster="dgx-h100", nodes=2).shape)
+    {'data': 2, 'model': 8}
+
+    Args:
+        mesh: axes of any names and their sizes, outermost first.
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: as many as the mesh needs.
+
+    Raises:
+        InputError: more devices than the cluster has, or no compiler for its chip.
+    """
+    keep_devices_free()
+    from scaling.compile import jitted
+
+    axes = _axis_sizes(mesh)
+    return jitted.mesh(axes, _cluster_for(_product(axes), cluster, nodes, None))
+
+
+def _check_source(source: str) -> None:
+    check_keys([source], SOURCES, "--source", "source")
+    if source == "analytic":
+        raise InputError(
+            "--source analytic: there is no closed-form program yet; use --source compiled, which "
+            "compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or newer, "
+            "and for host)"
+        )
+
+
+def _profile(
+    cluster: Cluster, calibration: Path | str | Profile | None
+) -> tuple[Profile, list[str]]:
+    """Return the efficiencies to price with, and warnings about them."""
+    if isinstance(calibration, Profile):
+        return calibration, []
+    path = None if calibration is None else Path(calibration)
+    calibrate_if_missing(cluster, path)
+    return profile_for(cluster, path)
+
+
+def _cluster_for(
+    devices: int, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
+) -> Cluster:
+    """Return the cluster with at least `devices` devices; None nodes: as few as that needs."""
+    if nodes is None and not isinstance(cluster, Cluster):
+        each = load_cluster(cluster, overrides=overrides)
+        nodes = 1 if each.virtual_devices else -(-devices // each.devices_per_node)
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    if devices > place.devices and not place.virtual_devices:
+        raise InputError(
+            f"the mesh has {devices} devices, {place.name} with {place.nodes} node(s) has "
+            f"{place.devices}: use --nodes {-(-devices // place.devices_per_node)}"
+        )
+    return place
+
+
+def _axis_sizes(mesh: MeshLike) -> dict[str, int]:
+    """Return axis -> size, outermost first, for axes of any names."""
+    if isinstance(mesh, str):
+        pairs = [part.partition("=") for part in mesh.split(",")]
+        wrong = [f"{axis}{sign}{size}" for axis, sign, size in pairs if not is_count(size.strip())]
+        if wrong:
+            raise InputError(f"--mesh: expected axis=size such as data=8,model=8, got {wrong[0]!r}")
+        if len({axis.strip() for axis, _, _ in pairs}) < len(pairs):
+            raise InputError(f"--mesh {mesh}: an axis is given twice")
+        return {axis.strip(): int(size) for axis, _, size in pairs}
+    return dict(mesh) if isinstance(mesh, Mapping) else dict(mesh.sizes)
+
+
+def _product(axes: Mapping[str, int]) -> int:
+    import math
+
+    return math.prod(axes.values())
+
+
+def _hlo_text(text: Path | str) -> tuple[str, str]:
+    """Return the HLO text and a name for it."""
+    if isinstance(text, str) and "\n" in text:
+        return text, "hlo"
+    path = Path(text)
+    try:
+        return path.read_text(encoding="utf-8"), path.stem
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+
+
+def _write_text(path: Path | str | None, text: str) -> None:
+    if path is None:
+        return
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,174 @@
+"""The result of a prediction, with everything that it was computed from.
+
+    Pricing (program, cluster, profile, changes) -> price, sum up -> PredictionResult
+
+A result keeps its Pricing, so that it can be priced again: with a figure changed (`what_if`), or
+with its timeline recorded (`trace`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from scaling.compare.audit import Discrepancy, audit, noticeable
+from scaling.meshes.cluster import Cluster
+from scaling.profiles.io import LINKS
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Program
+from scaling.run import Run
+from scaling.simulate.prediction import Prediction, prediction_dict
+from scaling.simulate.step import Priced, price
+from scaling.simulate.summary import summarize
+from scaling.simulate.what_if import changed, check_changes
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A program and where it is priced."""
+
+    program: Program
+    cluster: Cluster
+    profile: Profile
+    run: Run | None = None  # with its mesh; None: a step that is not ours
+    changes: tuple[str, ...] = ()  # as `what_if` takes them
+    causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
+    warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
+
+    @property
+    def mesh(self) -> str:
+        """Axes with more than one device, in device order: `fsdp=64,tensor=8`."""
+        sizes = self.program.mesh
+        return ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1) or "data=1"
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PredictionResult(Prediction):
+    """A prediction that prints as the page of `scaling predict`; see `Prediction` for the figures.
+
+    Results pickle, and are equal if their documents are.
+    """
+
+    pricing: Pricing
+
+    @property
+    def mesh(self) -> str:
+        """Axes with more than one device, in device order."""
+        return self.pricing.mesh
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, before the changes of `what_if`."""
+        return self.pricing.cluster
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling predict --json` prints."""
+        own = Prediction(**{f.name: getattr(self, f.name) for f in fields(Prediction)})
+        run = self.pricing.run
+        return prediction_dict(own) | {
+            "mesh": self.mesh,
+            "cluster": self.cluster.name,
+            "nodes": self.cluster.nodes,
+            "batch": asdict(run.batch) if run else None,
+        }
+
+    def what_if(self, *changes: str) -> "PredictionResult":
+        """Return the prediction with figures multiplied, such as "network x2" or "latency x0".
+
+        Raises:
+            InputError: an unknown figure, one that the cluster lacks, a factor below zero.
+        """
+        return priced_result(
+            replace(self.pricing, changes=(*self.pricing.changes, *changes)),
+        )
+
+    def trace(self, path: str | Path) -> None:
+        """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format)."""
+        from scaling.report.trace import trace_events, write_trace
+
+        priced = price_program(self.pricing, record=True)
+        write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
+
+    def explain(self) -> str:
+        """Return the longest operations, XLA's estimates of them, and the evidence of all figures.
+
+        XLA's estimates are there if the program was compiled with `estimates=True`.
+        """
+        from scaling.report.explain import explanation
+
+        priced = price_program(self.pricing)
+        return explanation(priced, _discrepancies(self.pricing, priced))
+
+    def advice(self) -> list[str]:
+        """Return changes of the run that take less time or fit, each priced; compiles a few steps.
+
+        Sentences such as `--set remat=selective: 5.9 s a step instead of 6.6 s, 52.2 GB`.
+        """
+        from scaling.report.advice import advice
+
+        return advice(self.pricing.run, self, self._try_run)
+
+    def _try_run(self, run: Run) -> Prediction | None:
+        """Return the prediction of a changed run on the same cluster."""
+        from scaling.train.program import program_of_run
+
+        if run.mesh is None:
+            return None
+        program, _ = program_of_run(run, run.mesh, self.cluster)
+        return priced_result(replace(self.pricing, program=program, run=run))
+
+    def __str__(self) -> str:
+        from scaling.report.prediction import page
+
+        count = f"{self.devices} device{'s' * (self.devices > 1)}"
+        where = [f"{self.mesh} of {self.cluster.name}, {count}"]
+        where += [f"what if {change}" for change in self.pricing.changes]
+        return page(self, ", ".join(where), self.pricing.run)
+
+    def __repr__(self) -> str:
+        where = f"{self.mesh} of {self.cluster.name}"
+        return f"<prediction of {self.name} on {where}: {float(self.step_time):.4g} s>"
+
+    def _repr_html_(self) -> str:
+        from scaling.report.notebook import html
+
+        return html(self, f"{self.mesh} of {self.cluster.name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PredictionResult) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.mesh, self.cluster.name, float(self.step_time)))
+
+
+def price_program(pricing: Pricing, record: bool = False) -> Priced:
+    """Return the program with its costs; `record` keeps every event of the timeline."""
+    cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
+    return price(pricing.program, cluster, profile, record=record)
+
+
+def priced_result(pricing: Pricing) -> PredictionResult:
+    """Price a program and sum it up."""
+    check_changes(pricing.changes)
+    priced = price_program(pricing)
+    run = pricing.run
+    warnings = [*pricing.warnings, *_changes_without_effect(pricing, priced)]
+    warnings += map(str, noticeable(_discrepancies(pricing, priced), priced))
+    prediction = summarize(priced, run, pricing.causal_flops, warnings)
+    return PredictionResult(**vars(prediction), pricing=pricing)
+
+
+def _discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
+    """Return what the program does otherwise than the analytic count expects."""
+    run = pricing.run
+    return audit(priced, run, run.mesh) if run is not None and run.mesh is not None else []
+
+
+def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:
+    """Yield a warning for each change of links that the step does not wait for."""
+    for i, change in enumerate(pricing.changes):
+        if change.split()[0] in LINKS:
+            others = (*pricing.changes[:i], *pricing.changes[i + 1 :])
+            without = price_program(replace(pricing, changes=others))
+            if without.timeline.by_name == priced.timeline.by_name:
+                yield f"--what-if {change!r} changed nothing: such links hold up no collective"

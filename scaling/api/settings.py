@@ -1,0 +1,160 @@
+"""`--set key=value`: values of run.json replaced by dotted key.
+
+batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.preset=llama3-1b
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import without_repeats
+from scaling.models.presets import preset
+from scaling.recipes import file_of
+from scaling.run import Batch, Run, read_json, read_run, run_dict
+
+Settings = Mapping[str, Any] | Iterable[str]
+WHERE = "--set"  # how messages call the place of the mistake
+REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json without a default
+
+
+def apply_settings(run: Run, settings: Settings) -> Run:
+    """Return the run with some values replaced.
+
+    Args:
+        run: what is changed.
+        settings: dotted key of run.json -> value, or texts "key=value" whose values are JSON, else
+            plain strings.
+
+    Raises:
+        InputError: an unknown key (the nearest one is named), a value of the wrong type, or a key
+            that is given twice.
+    """
+    values = parse_settings(settings)
+    if not values:
+        return run
+    document = run_dict(run)
+    for key in sorted(values, key=lambda key: key != "model.preset"):
+        _replace(document, key, values[key])
+    return read_run(document, WHERE)
+
+
+def parse_settings(settings: Settings) -> dict[str, Any]:
+    """Return key -> value; see `apply_settings`."""
+    if isinstance(settings, str):
+        settings = [settings]
+    if isinstance(settings, Mapping):
+        return dict(settings)
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            raise InputError(f"{WHERE} {text}: write key=value, such as batch.global_batch=256")
+        if key in values:
+            raise InputError(f"{WHERE}: key {key!r} is given twice")
+        values[key] = _value(value.strip(), f"{WHERE} {key}")
+    return values
+
+
+def origins(
+    document: Mapping[str, Any], name: str, settings: Settings, options: Iterable[str] = ()
+) -> list[tuple[str, str, str]]:
+    """Return (dotted key, JSON value, origin) for every value of a resolved run.json.
+
+    Args:
+        document: of the resolved run.
+        name: recipe or file that the run was read from.
+        settings: as given to `apply_settings`.
+        options: keys that an option of their own replaced, such as mesh.
+    """
+    stated, source = _stated(name)
+    changed = set(parse_settings(settings))
+    rows = []
+    for key, value in _leaves(document):
+        tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
+        option = next((k for k in options if k in tables), None)
+        if option:
+            origin = f"--{option.replace('_', '-')}"
+        elif found := tables & changed:
+            origin = f"--set {max(found, key=len)}"
+        elif key.startswith("model.") and "model.preset" in changed:
+            origin = "--set model.preset"
+        else:
+            origin = _origin(key, value, tables, stated, source)
+        rows.append((key, json.dumps(value), origin))
+    return rows
+
+
+def _origin(
+    key: str, value: Any, tables: set[str], stated: Mapping[str, Any] | None, source: str
+) -> str:
+    """Return where a value that no option changed comes from."""
+    if stated is None:  # a recipe or a function: what differs from the default was chosen there
+        if key.startswith("model."):
+            return "preset"
+        return "default" if value == _defaults().get(key, "") else source
+    if tables & set(dict(_leaves(stated))):
+        return source
+    return (
+        "preset" if key.startswith("model.") and "preset" in _table(stated, "model") else "default"
+    )
+
+
+def _stated(name: str) -> tuple[Mapping[str, Any] | None, str]:
+    """Return what a run.json states, and how to call the place; None for recipes and functions."""
+    path = file_of(name)
+    if path is None or path.suffix != ".json":
+        return None, f"recipe {name}" if path is None else name
+    data = read_json(path)
+    return data if isinstance(data, dict) else {}, str(path)
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    """Return the default of every value of run.json that has one, by dotted key."""
+    values = dict(_leaves(run_dict(Run("", preset("tiny"), Batch(1, 1)))))
+    return {key: value for key, value in values.items() if key not in REQUIRED}
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every value that is not a table."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return data[key] if isinstance(data.get(key), Mapping) else {}
+
+
+def _value(text: str, where: str) -> Any:
+    """Return the JSON value of a text, or the text itself where it is not JSON."""
+    try:
+        return json.loads(text, object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (ValueError, RecursionError):
+        return text
+
+
+def _replace(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set one value of a run.json document; `model.preset` replaces the whole model."""
+    if key == "model.preset":
+        document["model"] = {"preset": value}
+        return
+    *path, last = key.split(".")
+    table = document
+    for depth, name in enumerate(path):
+        inner = table.setdefault(name, {})
+        if inner is None:  # an optional table that the run does not have, such as model.moe
+            inner = table[name] = {}
+        if not isinstance(inner, dict):
+            raise InputError(
+                f"{WHERE} {key}: {'.'.join(path[: depth + 1])} is a value, not a table"
+            )
+        table = inner
+    table[last] = value

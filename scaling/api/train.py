@@ -1,0 +1,265 @@
+"""Train a run: checks, devices, compilation, the prediction that stands beside it, the loop."""
+
+import math
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from scaling.api.inputs import MeshLike, RunLike, load_run, reports_missing_packages
+from scaling.api.settings import Settings
+from scaling.meshes.errors import InputError
+from scaling.parallelism.pipeline import pipeline_line
+from scaling.parallelism.rules import resolved_mesh, rules_for
+from scaling.parallelism.sequence import sequence_cut
+from scaling.recipes import with_steps
+from scaling.report.formatting import memory_words, time_words
+from scaling.run import Run
+from scaling.run import load_run as load_run_file
+
+if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    from scaling.train.loop import RunResult
+    from scaling.train.prepare import Plan, Programs
+    from scaling.train.run_folder import Options
+
+
+@reports_missing_packages
+def train(
+    run: RunLike,
+    mesh: MeshLike | None = None,
+    *,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+    steps: int | None = None,
+    run_dir: Path | str | None = None,
+    resume: bool = False,
+    devices: int | None = None,
+    record_profile: str | None = None,
+    init: Path | str | None = None,
+    tensorboard: bool = False,
+    wandb: bool = False,
+) -> "RunResult":
+    """Train a run on the devices present and return its last step and loss.
+
+    The run folder gets run.json, metrics.jsonl, predicted.json, measured.json and checkpoints/.
+
+    >>> import scaling as sc
+    >>> outcome = sc.train("tiny", devices=8, run_dir="runs/tiny")   # doctest: +SKIP
+    >>> outcome.step                                                 # doctest: +SKIP
+    20
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run.
+        mesh: replaces the run's mesh; without either, all devices are `fsdp`.
+        device_order: axes, outermost first; see `load_run`.
+        set: values of the run by dotted key; see `load_run`.
+        steps: train to this step instead of the run's.
+        run_dir: folder of the run; None: runs/NAME.
+        resume: continue from the newest checkpoint in the folder.
+        devices: number of fake host devices, where no accelerator is present.
+        record_profile: "FROM:TO", steps to record with jax.profiler.
+        init: safetensors weights to begin with, in Hugging Face's names.
+        tensorboard: also write TensorBoard events.
+        wandb: also log to Weights & Biases.
+
+    Raises:
+        InputError: whatever does not fit, before anything is compiled.
+        NotFinite: the loss or a gradient is not finite.
+    """
+    run = with_steps(load_run(run, mesh=mesh, device_order=device_order, set=set), steps)
+    folder = Path(run_dir) if run_dir is not None else default_folder(run)
+    options = _options(run, folder, resume, record_profile, init, (tensorboard, wandb))
+    return _train(run, options, devices)
+
+
+def default_folder(run: Run) -> Path:
+    """Return runs/NAME.
+
+    Raises:
+        InputError: the run's name cannot be the name of a folder.
+    """
+    name = run.name
+    if not name or name == ".." or "\0" in name or Path(name).name != name:
+        raise InputError(f"the run's name {name!r} cannot be a folder's name; give --run-dir")
+    return Path("runs") / name
+
+
+def report(outcome: "RunResult", folder: Path) -> None:
+    """Print how the run ended and what to do next, by the first process of the job only."""
+    _print(_ending(outcome, folder), sys.stdout)
+
+
+def _options(
+    run: Run,
+    folder: Path,
+    resume: bool,
+    record_profile: str | None,
+    init: Path | str | None,
+    sinks: tuple[bool, bool],
+) -> "Options":
+    """Check the folder, the profile's steps, the sinks and the initial weights."""
+    from scaling.train.monitor.goodput import began
+    from scaling.train.monitor.metrics import check_sinks
+    from scaling.train.monitor.profile import parse_range
+    from scaling.train.run_folder import Options, check_folder
+    from scaling.weights.imported import open_weights
+
+    profile = parse_range(record_profile, run.train.steps) if record_profile else None
+    names = tuple(n for n, on in zip(("tensorboard", "wandb"), sinks, strict=True) if on)
+    initial = None if init is None else Path(init)
+    options = Options(folder, resume, profile, names, began=began(), initial=initial)
+    check_sinks(names)
+    check_folder(options)
+    if initial is not None and not resume:
+        open_weights(initial, run.model)
+    return options
+
+
+def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
+    import jax
+
+    from scaling.compile.options import use_compilation_cache
+    from scaling.meshes.devices import use_host_devices
+    from scaling.train.launch.distributed import start_distributed
+    from scaling.train.launch.gpu import reserve_gpu_memory
+    from scaling.train.loop import RunResult
+    from scaling.train.prepare import plan
+    from scaling.train.run_folder import finished_step, lock_run_folder
+
+    check_device_count(run, options, devices)
+    if devices is not None:
+        use_host_devices(devices)
+    reserve_gpu_memory()
+    start_distributed()
+    done = finished_step(options, run.train.steps)
+    if done is not None:
+        return RunResult(done, 0, math.nan)
+    use_compilation_cache()
+    run, notice = continued(run, options, jax.device_count())
+    _print(notice)
+    planned = plan(run)
+    _print(_header(planned))
+    with lock_run_folder(options.folder):
+        return _compile_and_train(planned, options)
+
+
+def _compile_and_train(planned: "Plan", options: "Options") -> "RunResult":
+    from scaling.train.loop import train as train_loop
+    from scaling.train.prepare import compile_programs
+
+    programs = compile_programs(planned)
+    _print(_sharding(planned, programs))
+    predicted = predict_first(planned, programs, options.folder)
+    return train_loop(planned, programs, replace(options, predicted=predicted))
+
+
+def check_device_count(run: Run, options: "Options", devices: int | None) -> None:
+    """Refuse, before fake devices are made, a number of them that the run cannot use."""
+    from scaling.parallelism.checks import check_trainable
+    from scaling.train.launch.distributed import job_kind
+
+    if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
+        return
+    run, _ = continued(run, options, devices)
+    try:
+        mesh = resolved_mesh(run, devices)
+        check_trainable(run, mesh)
+        rules_for(run, mesh)
+    except InputError as error:
+        raise InputError(f"--devices {devices}: {error}") from None
+
+
+def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+    """Return a resumed run with the mesh of its folder if it names none, and what to print."""
+    if not options.resume or run.mesh is not None:
+        return run, []
+    try:
+        before = load_run_file(options.folder / "run.json").mesh
+    except InputError:  # missing, or only written in part
+        before = None
+    if before is not None and before.devices == devices:
+        return replace(run, mesh=before, device_order=before.device_order), []
+    now = resolved_mesh(run, devices)
+    was = f"{before} before" if before else "its mesh before is not known"
+    return run, [f"resumed on mesh {now}, all {devices} devices ({was}); --mesh names another"]
+
+
+def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
+    """Write the prediction before the first step; return the seconds of one step, if known."""
+    import jax
+
+    from scaling.compare.folder import remove_prediction, write_prediction
+    from scaling.train.monitor.predicted import try_to_predict
+
+    if jax.process_index() != 0:
+        return None
+    made = try_to_predict(plan, programs)
+    if isinstance(made, str):
+        remove_prediction(folder)
+        _print([made])
+        return None
+    priced, prediction = made
+    write_prediction(folder, plan.run, priced, prediction)
+    low, high = time_words(prediction.step_time_low), time_words(prediction.step_time_high)
+    _print(
+        [
+            f"predicted: {time_words(prediction.step_time)} a step ({low} to {high}), "
+            f"{memory_words(prediction.memory.peak)} on each device; {prediction.bottleneck}",
+            *(f"warning: {text}" for text in prediction.warnings),
+        ]
+    )
+    return float(prediction.step_time)
+
+
+def _ending(outcome: "RunResult", folder: Path) -> list[str]:
+    """Return how the run ended, and what to do next."""
+    if outcome.stopped_by:
+        saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
+        return [f"stopped by {outcome.stopped_by}: {saved}", "next: the same command with --resume"]
+    if not outcome.new_steps:
+        return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
+    done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
+    next_steps = [f'next: scaling sample {folder} --prompt "def "']
+    if (folder / "predicted.json").is_file():
+        next_steps.append(f"next: scaling compare {folder}")
+    return [done, *next_steps]
+
+
+def _header(plan: "Plan") -> list[str]:
+    """Return what is about to run, in a few lines."""
+    from scaling.models.accounting import count_parameters
+
+    run = plan.run
+    split = sequence_cut(run, plan.run.mesh) if plan.run.mesh else None
+    device = plan.mesh.devices.flat[0]
+    count = count_parameters(run.model).total
+    batch = run.batch
+    return [
+        f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
+        f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
+        f"{plan.execution.attention_kernel}",
+        *([str(split)] if split else []),
+        *filter(None, [pipeline_line(run, run.mesh) if run.mesh else None]),
+        f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
+        f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
+    ]
+
+
+def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
+    """Return the sharding table and its warnings."""
+    from scaling.parallelism.rules import notes
+    from scaling.report.shardings import rows, table, warnings
+
+    all_rows = rows(programs.state.params, plan.rules)
+    notices = notes(plan.run, plan.rules) + warnings(all_rows)
+    return [table(all_rows), *(f"warning: {line}" for line in notices)]
+
+
+def _print(lines: Sequence[str], stream: TextIO | None = None) -> None:
+    """Print (to stderr) by the first process of the job only."""
+    import jax
+
+    if lines and jax.process_index() == 0:
+        print("\n".join(lines), file=stream or sys.stderr)

@@ -1,0 +1,41 @@
+"""`scaling sample`: text from a checkpoint."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tyro.conf import arg
+
+from scaling.cli.options import RunFolder
+
+
+@dataclass(frozen=True)
+class SampleCommand:
+    """Print text from a checkpoint.
+
+    Example: scaling sample runs/demo --prompt "def "
+    """
+
+    run_dir: RunFolder
+    """Folder of a byte-level run."""
+    prompt: Annotated[str, arg(metavar="TEXT")]
+    """How the text begins."""
+    tokens: Annotated[int, arg(metavar="N")] = 200
+    """Bytes to add."""
+    temperature: Annotated[float, arg(metavar="X")] = 0.8
+    """0 is greedy; higher is more random."""
+    seed: Annotated[int, arg(metavar="N")] = 0
+    """Seed of the sampling."""
+
+    @property
+    def subject(self) -> str:
+        """The run folder."""
+        return str(self.run_dir)
+
+    def execute(self) -> int:
+        """Load the newest checkpoint and print text."""
+        from scaling.train.sample import generate, load_model
+
+        run, model = load_model(self.run_dir)
+        length = run.batch.seq_len
+        print(generate(model, self.prompt, length, self.tokens, self.temperature, self.seed))
+        return 0
