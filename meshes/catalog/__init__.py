@@ -1,5 +1,6 @@
 """The catalogue: accelerators and clusters as data files; every figure has a source and a date."""
 
+from scaling.meshes.catalog.lint import lint
 from scaling.meshes.catalog.load import (
     accelerator,
     accelerator_names,
@@ -15,6 +16,7 @@ __all__ = [
     "accelerator",
     "accelerator_names",
     "check",
+    "lint",
     "load",
     "names",
     "one_host",
