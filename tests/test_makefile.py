@@ -1,7 +1,7 @@
 """The set-up that `make` does by itself, tried with pretended interpreters that only keep a log.
 
 Each test has a folder with the Makefile, the scripts and a PATH of its own: the few system tools
-that they use, and whatever Pythons the test puts there.
+that they use, and whatever Pythons the test puts there. Most are in the long tier.
 """
 
 import os
@@ -76,25 +76,11 @@ def checkout(tmp_path) -> Checkout:
 
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
-    assert listed == {
-        *(
-            "help",
-            "demo",
-            "test",
-            "test-all",
-            "smoke",
-            "lint",
-            "format",
-            "host-check",
-            "bench",
-            "parity",
-            "gpu",
-            "clean",
-        )
-    }
+    targets = "help demo test test-all smoke lint format host-check bench parity gpu clean"
+    assert listed == set(targets.split())
 
 
-def test_the_first_python_that_really_runs_makes_the_environment(checkout):
+def test_first_python_that_runs_makes_the_environment(checkout):
     checkout.add("python3.13", BROKEN_SHIM)
     checkout.add_python("python3.12", too_old=1)
     checkout.add_python("python3.11")
@@ -105,15 +91,17 @@ def test_the_first_python_that_really_runs_makes_the_environment(checkout):
     assert "-m pytest" in checkout.log()[2]
 
 
-def test_a_named_python_comes_before_all_others(checkout):
+@pytest.mark.slow
+def test_named_python_comes_before_all_others(checkout):
     checkout.add_python("python3.13")
     checkout.add_python("mine")
     checkout.make("test", "PYTHON=mine")
     assert checkout.log()[0].startswith("mine -m venv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("PYTHON=python3",)])
-def test_without_a_new_enough_python_the_message_says_how_to_name_one(checkout, words):
+def test_no_new_enough_python_is_an_error_that_says_how_to_name_one(checkout, words):
     for name in PYTHON_NAMES:
         checkout.add_python(name, too_old=1)
     result = checkout.make("demo", *words)
@@ -122,7 +110,8 @@ def test_without_a_new_enough_python_the_message_says_how_to_name_one(checkout, 
     assert not checkout.log()
 
 
-def test_uv_is_used_where_it_is_on_the_path(checkout):
+@pytest.mark.slow
+def test_uv_on_the_path_is_used(checkout):
     checkout.add_python("python3.12")
     checkout.add_python("fresh")
     checkout.add("uv", PRETENDED_UV)
@@ -131,14 +120,16 @@ def test_uv_is_used_where_it_is_on_the_path(checkout):
     assert checkout.log()[1].startswith("uv pip install")
 
 
-def test_uv_brings_a_python_where_there_is_none(checkout):
+@pytest.mark.slow
+def test_uv_brings_a_python(checkout):
     checkout.add_python("fresh")
     checkout.add("uv", PRETENDED_UV)
     assert checkout.make("test").returncode == 0
     assert checkout.log()[0] == "uv venv --quiet --python 3.12 .venv"
 
 
-def test_it_installs_again_only_when_pyproject_has_changed(checkout):
+@pytest.mark.slow
+def test_changed_pyproject_is_installed_again(checkout):
     checkout.add_python("python3")
     checkout.make("test")
     checkout.make("bench")
@@ -150,6 +141,7 @@ def test_it_installs_again_only_when_pyproject_has_changed(checkout):
     assert sum("-m venv" in line for line in checkout.log()) == 1
 
 
+@pytest.mark.slow
 def test_parity_has_an_environment_of_its_own(checkout):
     checkout.add_python("python3")
     assert checkout.make("parity", "PARITY_ARGS=--seeds 1").returncode == 0
@@ -159,7 +151,8 @@ def test_parity_has_an_environment_of_its_own(checkout):
     assert not (checkout.folder / ".venv").exists()
 
 
-def test_a_failed_install_says_what_to_do_and_is_tried_again(checkout):
+@pytest.mark.slow
+def test_failed_install_says_what_to_do_and_is_tried_again(checkout):
     checkout.add_python("python3", install=1)
     result = checkout.make("test")
     assert result.returncode != 0
@@ -169,6 +162,7 @@ def test_a_failed_install_says_what_to_do_and_is_tried_again(checkout):
     assert len(checkout.installs()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "extras", "tests"),
     [
@@ -176,7 +170,7 @@ def test_a_failed_install_says_what_to_do_and_is_tried_again(checkout):
         ("Darwin arm64", ".[dev]", "not gpu and not deviceless"),
     ],
 )
-def test_the_long_tier_compiles_for_gpus_where_it_can(checkout, system, extras, tests):
+def test_long_tier_compiles_for_gpus_on_linux_x86_64(checkout, system, extras, tests):
     checkout.add_python("python3")
     (checkout.folder / "bin/uname").unlink()
     checkout.add("uname", f"#!/bin/sh\necho {system}\n")
@@ -185,6 +179,7 @@ def test_the_long_tier_compiles_for_gpus_where_it_can(checkout, system, extras, 
     assert f"-m {tests} --hypothesis" in checkout.log()[-1]
 
 
+@pytest.mark.slow
 def test_gpu_takes_the_first_python_that_sees_one(checkout):
     checkout.add_python("python3")
     checkout.add_python("jax", no_gpu=0)
@@ -192,6 +187,7 @@ def test_gpu_takes_the_first_python_that_sees_one(checkout):
     assert checkout.log() == ["jax -m experiments.gpu.throughput --out experiments/results"]
 
 
+@pytest.mark.slow
 def test_gpu_without_a_gpu_says_how_to_try_on_the_cpu(checkout):
     checkout.add_python("python3")
     result = checkout.make("gpu")
@@ -199,7 +195,8 @@ def test_gpu_without_a_gpu_says_how_to_try_on_the_cpu(checkout):
     assert "make gpu GPU_ARGS=--tiny" in result.stderr
 
 
-def test_a_tiny_gpu_run_is_content_with_the_cpu_and_leaves_the_results_alone(checkout):
+@pytest.mark.slow
+def test_tiny_gpu_run_takes_the_cpu_and_writes_no_results(checkout):
     checkout.add_python("python3")
     assert checkout.make("gpu", "GPU_ARGS=--tiny").returncode == 0
     assert checkout.log() == ["python3 -m experiments.gpu.throughput --out runs/gpu-tiny --tiny"]

@@ -74,19 +74,22 @@ class Discrepancy:
         return format_rate(number, "FLOP") if self.kind == PRODUCTS else format_size(number)
 
 
-def audit(priced: Priced, run: Run, shape: MeshShape) -> list[Discrepancy]:
+def audit(
+    priced: Priced, run: Run, shape: MeshShape, smallest: float = SMALLEST
+) -> list[Discrepancy]:
     """Everything that the program does otherwise than expected, the dearest first.
 
     Args:
         priced: the compiled program of a step of `run`, on a cluster.
         run: what was asked for.
         shape: on which mesh.
+        smallest: bytes of a call below which it is compared only together with all others.
 
     Raises:
         InputError: a run that the trainer cannot run.
     """
     found = [
-        *_traffic(priced, run, shape),
+        *_traffic(priced, run, shape, smallest),
         *_unnamed(priced),
         *_products(priced, run, shape),
     ]
@@ -99,18 +102,16 @@ def noticeable(discrepancies: Iterable[Discrepancy], priced: Priced) -> list[Dis
     return [d for d in discrepancies if abs(d.seconds) >= least]
 
 
-def _traffic(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepancy]:
+def _traffic(priced: Priced, run: Run, shape: MeshShape, smallest: float) -> Iterator[Discrepancy]:
     """Entries of the table that differ, and collectives that are not in it."""
     name: Callable[[Key], Key | None] = lambda key: key
     if priced.cluster.virtual_devices:
         run, name = replace(run, precision=replace(run.precision, compute="fp32")), _host_key
-    large, every = (
-        _renamed(expected_bytes(run, shape, smallest), name) for smallest in (SMALLEST, 0)
-    )
+    large, every = (_renamed(expected_bytes(run, shape, n), name) for n in (smallest, 0))
     calls = _calls(priced, name)
     for key in dict.fromkeys([*large, *calls]):
         of_key = calls.get(key, [])
-        big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= SMALLEST]
+        big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= smallest]
         difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
         in_all = every.get(key, 0.0), _bytes(of_key)
         if _differ(difference.expected, difference.found) and _differ(*in_all):

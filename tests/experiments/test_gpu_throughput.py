@@ -81,29 +81,29 @@ def statuses(todo, measure_one, budget) -> list[tuple[int, str]]:
 # --- the whole, once -----------------------------------------------------------------------------
 
 
-def test_the_results_are_one_dated_file_in_a_folder_named_after_the_device(tiny):
+@pytest.mark.slow
+def test_tiny_run_writes_one_dated_document_with_every_key(tiny):
+    document = tiny.document
     assert tiny.path.parent.name == "cpu"
     assert re.fullmatch(r"throughput-\d{4}-\d\d-\d\d\.json", tiny.path.name)
-    assert tiny.document["date"].startswith(tiny.path.stem.removeprefix("throughput-"))
-
-
-def test_the_results_have_every_key_of_their_schema(tiny):
-    document = tiny.document
+    assert document["date"].startswith(tiny.path.stem.removeprefix("throughput-"))
     assert document["schema"] == throughput.SCHEMA and document["finished"]
     assert document.keys() == DOCUMENT_KEYS
     assert [case["status"] for case in document["cases"]] == ["ok", "ok"]
     assert all(case.keys() == CASE_KEYS for case in document["cases"])
+    assert [read_run(case["run"]) for case in document["cases"]] == tiny_cases(4)
     assert {"python", "jax", "jaxlib", "flax", "optax"} <= document["versions"].keys()
+    assert str(ROOT) not in tiny.text and str(Path.home()) + "/" not in tiny.text
+    assert not re.search(r'[": ]/\w+/\w', tiny.text)  # names no folder of this machine
 
 
-def test_the_second_toy_is_spread_over_all_devices(tiny):
+@pytest.mark.slow
+def test_figures_of_a_tiny_case_agree(tiny):
+    """The same random tokens at each step: a step that trains lowers their loss from log(V)."""
     first, second = tiny.document["cases"]
     assert (first["devices"], second["devices"]) == (1, 4)
     assert second["tokens_per_step"] == 4 * first["tokens_per_step"]
-
-
-def test_figures_of_a_case_fit_together(tiny):
-    for case in tiny.document["cases"]:
+    for case in (first, second):
         times = case["step_time"]
         each = [seconds / times["calls_per_window"] for seconds in times["window_seconds"]]
         assert times["min"] == min(each) <= times["median"] <= max(each) == times["max"]
@@ -111,41 +111,25 @@ def test_figures_of_a_case_fit_together(tiny):
         rate = case["flops_per_second_per_device"] * case["devices"] * times["median"]
         assert rate == pytest.approx(case["model_flops"])
         assert case["memory"]["compiled"]["peak"] > 0
-
-
-def test_the_toys_learn_their_batch(tiny):
-    """The same random tokens at each step: a step that trains lowers their loss from log(V)."""
-    for case in tiny.document["cases"]:
         assert case["loss_falls"]
         assert case["loss"]["first"] == pytest.approx(math.log(256), abs=0.1)
 
 
-def test_an_unknown_device_has_no_mfu_and_says_why(tiny):
-    assert all(case["mfu"] is None for case in tiny.document["cases"])
-    assert all(case["of_matmul"] > 0 for case in tiny.document["cases"])
+@pytest.mark.slow
+def test_unknown_device_has_no_mfu_and_no_prediction(tiny):
     assert tiny.document["device"]["peak_bf16"] is None
     assert "'cpu' is not known" in tiny.document["device"]["note"]
-
-
-def test_every_case_carries_a_run_that_can_be_read_back(tiny):
-    assert [read_run(case["run"]) for case in tiny.document["cases"]] == tiny_cases(4)
-
-
-def test_results_name_no_folder_of_this_machine(tiny):
-    assert str(ROOT) not in tiny.text and str(Path.home()) + "/" not in tiny.text
-    assert not re.search(r'[": ]/\w+/\w', tiny.text)
-
-
-def test_the_output_has_a_line_per_case_and_a_table(tiny):
     for case in tiny.document["cases"]:
-        assert tiny.stdout.count(case["name"]) == 2
+        assert case["mfu"] is None and case["of_matmul"] > 0 and case["predicted"] is None
+        assert tiny.stdout.count(case["name"]) == 2  # its line and its row of the table
+    assert not list(tiny.path.parent.glob("calibration-*.json"))
     assert "copy" in tiny.stdout and "step ms" in tiny.stdout and tiny.path.name in tiny.stdout
 
 
 # --- cases ---------------------------------------------------------------------------------------
 
 
-def test_both_models_are_measured_in_the_first_two_cases():
+def test_first_two_cases_measure_both_models():
     first, second = cases(1)[:2]
     assert first.name == "gpt2-124m" and first.batch.seq_len == 1024
     assert second.name == "llama3-1b" and second.batch.seq_len == 2048
@@ -160,13 +144,13 @@ def test_every_case_fits_its_mesh(devices):
         assert run.precision.compute == "bf16" and run.precision.parameters == "fp32"
 
 
-def test_several_gpus_run_what_one_runs_and_share_some_of_it():
+def test_several_gpus_run_every_case_of_one_gpu():
     alone, shared = cases(1), [run for run in cases(8) if mesh_of(run).devices == 8]
     assert [run for run in cases(8) if mesh_of(run).devices == 1] == alone
     assert {run.name for run in shared} == {"gpt2-124m", "llama3-1b"}
 
 
-def test_labels_tell_cases_apart():
+def test_labels_are_unique():
     labels = [label(run) for run in cases(8)]
     assert len(set(labels)) == len(labels)
     assert labels[0] == "gpt2-124m 32x1024 none"
@@ -174,7 +158,7 @@ def test_labels_tell_cases_apart():
 
 
 @given(batch=st.integers(1, 64), devices=st.integers(1, 8))
-def test_halving_keeps_whole_sequences_on_every_device(batch, devices):
+def test_half_a_batch_keeps_whole_sequences_on_every_device(batch, devices):
     run = over(replace(TINY, batch=replace(TINY.batch, global_batch=batch)), devices)
     half = halved(run)
     if half is None:
@@ -187,7 +171,7 @@ def test_halving_keeps_whole_sequences_on_every_device(batch, devices):
 # --- when things go wrong ------------------------------------------------------------------------
 
 
-def test_a_case_that_does_not_fit_is_kept_and_its_half_is_tried():
+def test_out_of_memory_case_is_kept_and_its_half_is_run():
     def measure_one(run):
         if run.batch.global_batch > 1:
             raise OutOfMemory
@@ -197,7 +181,7 @@ def test_a_case_that_does_not_fit_is_kept_and_its_half_is_tried():
     assert found == [(4, "out of memory"), (2, "out of memory"), (1, "ok")]
 
 
-def test_half_a_batch_is_not_tried_twice():
+def test_half_a_batch_is_run_once():
     def measure_one(run):
         raise OutOfMemory
 
@@ -206,7 +190,7 @@ def test_half_a_batch_is_not_tried_twice():
     assert [batch for batch, _ in found] == [2, 1, 4]
 
 
-def test_one_bad_case_does_not_end_the_others():
+def test_failed_case_does_not_end_the_others():
     def measure_one(run):
         if run == TINY:
             raise ValueError("no kernel in /opt/cuda/kernels.cu\nand a long story")
@@ -217,7 +201,7 @@ def test_one_bad_case_does_not_end_the_others():
     assert outcomes[0]["error"] == "ValueError: no kernel in kernels.cu"
 
 
-def test_no_case_is_begun_that_would_not_end_in_time():
+def test_case_without_enough_time_is_not_run():
     started = []
 
     def measure_one(run):
@@ -229,7 +213,7 @@ def test_no_case_is_begun_that_would_not_end_in_time():
     assert not started
 
 
-def test_the_longest_case_so_far_decides_whether_another_is_begun():
+def test_longest_case_decides_whether_time_is_left():
     plan = throughput.Budget(deadline=time.monotonic() + 30)
     assert not plan.allows_a_case()
     plan.spent(2.0, is_first=True)
@@ -239,7 +223,8 @@ def test_the_longest_case_so_far_decides_whether_another_is_begun():
     assert not plan.allows_a_case()
 
 
-def test_where_cudnn_does_not_compile_xlas_attention_stands_in_and_says_so():
+@pytest.mark.slow
+def test_xla_attention_replaces_a_cudnn_kernel_that_does_not_compile():
     """cuDNN's attention cannot compile for a CPU, which is how the fallback is reached here."""
     execution = Execution(
         rules_for(TINY, mesh_of(TINY)), compute="bf16", remat="selective", attention_kernel="cudnn"
@@ -251,7 +236,7 @@ def test_where_cudnn_does_not_compile_xlas_attention_stands_in_and_says_so():
     assert measure.flash_calls(program.step) == 0
 
 
-def test_out_of_memory_is_not_taken_for_a_missing_kernel(monkeypatch):
+def test_out_of_memory_is_no_missing_kernel(monkeypatch):
     def compiled(*_):
         raise OutOfMemory
 
@@ -265,7 +250,7 @@ def test_out_of_memory_is_not_taken_for_a_missing_kernel(monkeypatch):
 
 @pytest.mark.deviceless
 @pytest.mark.parametrize(("remat", "calls"), [("none", 2), ("selective", 2), ("full", 3)])
-def test_cudnns_attention_is_counted_in_the_program_for_a_gpu(monkeypatch, remat, calls):
+def test_gpu_program_counts_cudnn_attention_calls(monkeypatch, remat, calls):
     """Once forward and once backward; only "full" runs the forward kernel again."""
     run = replace(TINY, remat=remat)
     execution = execution_for(run, rules_for(run, mesh_of(run)), "cuda")
@@ -285,18 +270,18 @@ def test_cudnns_attention_is_counted_in_the_program_for_a_gpu(monkeypatch, remat
         ("INTERNAL: no kernel image is available", False),
     ],
 )
-def test_out_of_memory_is_known_by_its_words(message, expected):
+def test_out_of_memory_is_recognised_by_its_message(message, expected):
     assert measure.is_out_of_memory(RuntimeError(message)) == expected
 
 
-def test_a_loss_that_is_not_a_number_can_be_saved(tmp_path):
+def test_loss_that_is_not_finite_is_saved_as_null(tmp_path):
     first = measure._finite(math.nan)
     throughput.save({"loss": first}, tmp_path / "a" / "results.json")
     assert json.loads((tmp_path / "a" / "results.json").read_text()) == {"loss": None}
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_earlier_results_of_the_day_are_not_written_over(tmp_path):
+def test_earlier_results_of_the_day_are_kept(tmp_path):
     names = []
     for _ in range(3):
         path = throughput.result_path(tmp_path, "nvidia-h200", "2026-11-20")
@@ -319,7 +304,7 @@ def test_mfu_is_model_flops_over_time_devices_and_peak():
     assert rated["of_matmul"] == 0.5
 
 
-def test_credited_flops_of_gpt2_are_those_computed_by_hand():
+def test_model_flops_of_gpt2_equal_a_hand_computation():
     """6 x (12 layers x 12 d^2 + d V) per token, plus 6 x layers x 2 d x context."""
     run = cases(1)[0]
     d, layers, vocab, context = 768, 12, 50257, 1024
@@ -334,32 +319,32 @@ def test_every_known_device_is_in_the_catalogue():
 
 
 @pytest.mark.parametrize("kind", ["NVIDIA H100 PCIe", "NVIDIA H200 NVL", "nvidia h200", "cpu", ""])
-def test_a_device_of_another_name_is_not_guessed(kind):
+def test_unknown_device_name_matches_no_chip(kind):
     chip = machine.identify(kind)
     assert chip.accelerator is None and chip.peak is None and repr(kind) in chip.note
 
 
-def test_a_device_names_its_folder():
+def test_result_folder_is_named_after_the_device():
     assert machine.identify("NVIDIA A100-SXM4-80GB").slug == "nvidia-a100-sxm4-80gb"
 
 
 # --- the machine ---------------------------------------------------------------------------------
 
 
-def test_nvidia_smi_is_read_per_gpu(monkeypatch):
+def test_nvidia_smi_gives_a_row_per_gpu(monkeypatch):
     monkeypatch.setattr(machine, "_output", lambda *_: "345 MHz, 71.2 W\n1980 MHz, 690.0 W")
     rows = machine.nvidia_smi(("clocks.sm", "power.draw"))
     assert rows[1] == {"clocks.sm": "1980 MHz", "power.draw": "690.0 W"} and len(rows) == 2
 
 
-def test_without_nvidia_smi_or_git_there_is_nothing_to_report(monkeypatch):
+def test_missing_nvidia_smi_or_git_gives_none(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert machine.nvidia_smi(machine.DRIVER) is None
     assert machine.git_commit() is None
 
 
 @given(folders=st.lists(st.from_regex(r"[a-z0-9_.-]{1,8}", fullmatch=True), min_size=1, max_size=4))
-def test_absolute_paths_are_cut_down_to_a_name(folders):
+def test_absolute_paths_are_shortened_to_the_file_name(folders):
     path = "".join(f"/{folder}" for folder in folders)
     assert machine.without_paths(f"--dump={path}/file.txt x") == "--dump=file.txt x"
 
@@ -372,7 +357,7 @@ def test_rates_and_relative_paths_are_no_absolute_paths():
 # --- timing --------------------------------------------------------------------------------------
 
 
-def test_a_window_is_as_long_as_asked_and_bounded():
+def test_window_has_at_most_the_largest_number_of_calls():
     calls = []
     x = jnp.zeros(())
 
@@ -385,12 +370,12 @@ def test_a_window_is_as_long_as_asked_and_bounded():
     assert len(calls) == 3 + 4 * 7
 
 
-def test_a_slow_call_still_gets_its_window():
+def test_slow_call_has_a_window_of_one_call():
     timed = time_windows(lambda: time.sleep(0.02), replace(QUICK, window_seconds=0.001))
     assert timed.calls == 1 and timed.median >= 0.02
 
 
-def test_no_window_is_begun_after_the_deadline():
+def test_deadline_ends_the_windows():
     assert len(time_windows(lambda: None, QUICK, deadline=time.monotonic() - 1).seconds) == 1
 
 
@@ -449,23 +434,18 @@ def test_errors_are_predicted_over_measured():
 
 
 @pytest.mark.parametrize("guess", [None, {"error": "no such chip"}])
-def test_what_was_not_predicted_has_no_error(guess):
+def test_case_without_prediction_has_no_error(guess):
     case = document(predicted=guess)["cases"][0]
     assert set(predicted.errors(case).values()) == {None}
     assert " - " in table.table(document(predicted=guess, errors=predicted.errors(case)))
 
 
-def test_toys_are_not_predicted_because_nothing_is_calibrated_for_them(tiny):
-    assert [case["predicted"] for case in tiny.document["cases"]] == [None, None]
-    assert not list(tiny.path.parent.glob("calibration-*.json"))
-
-
-def test_a_peak_of_an_earlier_case_is_not_shown_as_this_ones():
+def test_table_omits_the_peak_of_an_earlier_case():
     memory = {"compiled": {"peak": None}, "peak_in_use": 33 * 2**30, "is_own": False}
     assert "- / -" in table.table(document(memory=memory))
 
 
-def test_a_loss_that_does_not_fall_is_shouted():
+def test_loss_that_does_not_fall_is_marked():
     loss = {"first": 10.98, "last": None, "steps": 100}
     text = table.line(document(loss=loss, loss_falls=False)["cases"][0])
     assert "10.980 -> not finite" in text and "DID NOT FALL" in text

@@ -1,0 +1,261 @@
+"""A training step as a test case: compiled once, run on fake devices, read as a Program and priced.
+
+    case = Case("data=2,fsdp=2,tensor=2", "llama", remat="full", microbatches=2)
+    assert_equals_one_device(case)    loss, every metric, gradient and parameter after two steps
+    discrepancies(case)               collectives and FLOPs against the table derived by hand
+
+The program under test is the trainer's own jitted step. Gradients are read from the optimiser's
+first moment, which after one step from zero is (1 - beta_1) times the clipped gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, lru_cache, partial
+from typing import Any
+
+import chex
+import jax
+import numpy as np
+
+from scaling.compare.audit import Discrepancy, audit
+from scaling.meshes import catalog
+from scaling.meshes.devices import host_mesh
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.models.attention_kernels.zigzag import order
+from scaling.models.config import Mla, ModelConfig, Moe, Yarn
+from scaling.models.execution import Execution
+from scaling.optimizers import optimizer_of
+from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.rules import rules_for
+from scaling.profiles.io import ideal
+from scaling.program.ir import Loop
+from scaling.run import Batch, Context, Pipeline, Precision, Run, Sharding, Train
+from scaling.simulate.pipeline_bubble import mark_bubbles
+from scaling.simulate.step import Priced, price, running_collectives
+from scaling.train.checkpoint.layer_order import layer_order_of
+from scaling.train.execution import execution_for
+from scaling.train.running import program_of
+from scaling.train.step import (
+    Tokens,
+    TrainState,
+    abstract_state,
+    abstract_tokens,
+    jitted_step,
+)
+from scaling.weights.naming import from_dict, names, to_dict
+
+SEQUENCES, SEQ_LEN = 16, 32
+STEPS = 2
+RTOL = 1e-4
+ATOL_OF_LARGEST = 1e-5  # for entries that cancel out: of the largest of the same array
+SMALLEST = 2048  # bytes of a call; below are norms, biases and statistics of the loss
+# Epsilon: AdamW divides a gradient by its own size, so without it rounding of the smallest shows.
+TRAIN = Train(steps=10, learning_rate=1e-2, warmup_steps=0, epsilon=1e-6)
+ORDERS = {"default": MeshShape().device_order, "reversed": AXES[::-1]}
+H100, HOST = catalog.load("dgx-h100"), catalog.load("host")
+
+MOE = Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)
+DEEPSEEK = Moe(
+    8, 3, 32, n_shared_experts=1, gate="sigmoid", routed_scaling=2.5, selection_bias=True,
+    bias_update_rate=0.01, n_groups=4, groups_per_token=2, aux_loss=0.1, z_loss=0.01,
+)  # fmt: skip
+LATENT = Mla(32, 32, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=12)
+_toy = partial(ModelConfig, 128, d_model=64, n_layers=4, n_heads=8, d_ff=128)
+_many_heads = partial(_toy, n_heads=16, n_kv_heads=8, head_dim=8)
+MODELS = {
+    "llama": _many_heads(),
+    "gpt": _toy(
+        mlp="gelu",
+        norm="layernorm",
+        positions="learned",
+        max_positions=SEQ_LEN + 8,
+        bias=True,
+        tied_embeddings=True,
+    ),
+    "qwen": _many_heads(qk_norm=True, sliding_window=7, tied_embeddings=True),
+    # A vocabulary that no mesh axis divides.
+    "window": _many_heads(sliding_window=7),
+    "odd": replace(_many_heads(qk_norm=True, bias=True, sliding_window=7), vocab_size=127),
+    "latent": _toy(mla=LATENT, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
+    "direct": _toy(mla=replace(LATENT, q_lora_rank=None), sliding_window=7),
+    "mixtral": _toy(moe=MOE),
+    "plain experts": _toy(mlp="gelu", positions="none", moe=MOE),
+    "padded": _toy(moe=replace(MOE, capacity_factor=4.0)),  # room for every token
+    "balanced": _toy(moe=DEEPSEEK, qk_norm=True, sliding_window=7),
+    "deepseek": _toy(moe=replace(DEEPSEEK, first_dense_layers=1)),
+    "deepseek-v3": _toy(mla=LATENT, moe=DEEPSEEK),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training step: a toy model on a mesh."""
+
+    mesh: str = "data=1"
+    model: str = "llama"
+    remat: str = "none"
+    microbatches: int = 1
+    method: str = "ring"  # of attention over `context`
+    schedule: str = "1f1b"
+    zero: int = 3
+    layers: int = 4
+    sequence_parallel: bool | None = None
+    device_order: str = "default"
+    compute: str = "fp32"
+    optimizer: str = "adamw"
+
+    @property
+    def alone(self) -> "Case":
+        """The same step on one device. Balancing losses are means over a microbatch of experts."""
+        microbatches = self.microbatches if self.run.model.moe else 1
+        return Case(
+            model=self.model,
+            microbatches=microbatches,
+            layers=self.layers,
+            optimizer=self.optimizer,
+        )
+
+    @property
+    def run(self) -> Run:
+        return Run(
+            "toy",
+            replace(MODELS[self.model], n_layers=self.layers),
+            Batch(SEQUENCES, SEQ_LEN, self.microbatches),
+            parse_mesh(self.mesh, ORDERS[self.device_order]),
+            Sharding(self.zero, self.sequence_parallel),
+            pipeline=Pipeline(self.schedule, 2 if self.schedule == "circular" else 1),
+            context=Context(self.method),
+            precision=Precision(self.compute),
+            optimizer=self.optimizer,
+            remat=self.remat,
+            train=TRAIN,
+        )
+
+    def __str__(self) -> str:
+        """The mesh, and every choice that is not the default."""
+        values = [(getattr(self, f.name), f.default) for f in fields(self)[1:]]
+        return "-".join([self.mesh, *(f"{x}" for x, default in values if x != default)])
+
+
+def execution_of(run: Run, platform: str = "cpu") -> Execution:
+    """How the blocks of a run compute on a platform."""
+    return execution_for(run, rules_for(run, run.mesh), platform)
+
+
+def abstract_arguments(run: Run, platform: str = "cpu") -> tuple[TrainState, Tokens]:
+    """Shapes and shardings of a step's arguments on the mesh that is set."""
+    execution = execution_of(run, platform)
+    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+    return state, abstract_tokens(run.batch, execution)
+
+
+@lru_cache(maxsize=2)
+def compiled(case: Case) -> jax.stages.Compiled:
+    """The trainer's step of a case on fake CPU devices."""
+    run = case.run
+    with jax.set_mesh(host_mesh(run.mesh)):
+        return jitted_step(run.train, optimizer_of(run)).lower(*abstract_arguments(run)).compile()
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def placed(run: Run) -> tuple[TrainState, Tokens]:
+    """A state before its first step, and tokens, on the mesh that is set.
+
+    The same numbers on every mesh. Parameters are noise, so that no norm's scale is 1 and no bias
+    0, where a wrong gradient could hide; the layers of a pipeline stand as it stores them.
+    """
+    like, cut = abstract_arguments(run)
+    noise, rows = np.random.default_rng(0), layer_order_of(run)
+    arrays = {}
+    for name, leaf in to_dict(like).items():
+        x = np.zeros(leaf.shape, leaf.dtype)
+        if name.startswith("params/"):
+            x = np.float32(0.1 * noise.standard_normal(leaf.shape) + name.endswith("scale"))
+            x = x[rows] if "layers" in name.split("/") else x
+        arrays[name] = jax.device_put(x, leaf.sharding)
+    text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
+    zigzag = order(SEQ_LEN, run.mesh.context)
+    parts = (part[:, zigzag].reshape(cut.inputs.shape) for part in (text[:, :-1], text[:, 1:]))
+    return from_dict(like, arrays), Tokens(*jax.device_put(tuple(parts), cut.inputs.sharding))
+
+
+def in_layer_order(run: Run, tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree by name on the host, layers in the order in which they are applied."""
+    back = np.argsort(layer_order_of(run))
+    arrays = zip(names(tree), map(np.asarray, jax.tree.leaves(tree)), strict=True)
+    return {name: x[back] if "layers" in name.split("/") else x for name, x in arrays}
+
+
+def stepped(case: Case, steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
+    """What the steps of a case compute: `metrics` of each step, `gradients` of the first one
+    (AdamW only), `params` after the last."""
+    run, step = case.run, compiled(case)
+    found: dict[str, dict[str, np.ndarray]] = {"metrics": {}, "gradients": {}}
+    with jax.set_mesh(host_mesh(run.mesh)):
+        state, tokens = placed(run)
+        like = [leaf.sharding for leaf in jax.tree.leaves(state)]
+        for number in range(1, steps + 1):
+            state, metrics = step(state, tokens)
+            found["metrics"] |= {f"{k} {number}": np.asarray(v) for k, v in metrics.items()}
+            if number == 1:
+                moments = in_layer_order(run, state.optimizer)
+                found["gradients"] = {
+                    name.partition("mu/")[2]: x for name, x in moments.items() if "/mu/" in name
+                }
+        both = zip(jax.tree.leaves(state), like, strict=True)
+        assert all(x.sharding.is_equivalent_to(sharding, x.ndim) for x, sharding in both)
+        assert int(state.step) == steps
+        return found | {"params": in_layer_order(run, state.params)}
+
+
+@cache
+def stepped_alone(case: Case) -> dict[str, dict[str, np.ndarray]]:
+    """The same on one device, computed once per process."""
+    return stepped(case)
+
+
+def assert_equals_one_device(case: Case) -> None:
+    """The steps of a case compute what one device computes."""
+    found, expected = stepped(case), stepped_alone(case.alone)
+    largest = {name: np.abs(x).max() or 1.0 for name, x in expected["gradients"].items()}
+    if case.run.model.positions != "rope" and case.run.model.bias:
+        # Without rotation a key bias adds the same number to all scores of a query, which softmax
+        # ignores: its gradient is zero, and only rounding remains of it.
+        zero = [name for name in largest if "key_bias" in name]
+        largest |= {name: largest[name.replace("key_bias_MK", "query_bias_NK")] for name in zero}
+    scaled = lambda tree: {name: x / largest[name] for name, x in tree["gradients"].items()}
+    close = chex.assert_trees_all_close
+    close(scaled(found), scaled(expected), rtol=RTOL, atol=ATOL_OF_LARGEST)
+    close(found["metrics"], expected["metrics"], rtol=RTOL, atol=1e-6)
+    rate = case.run.train.learning_rate  # AdamW shows the rounding of the smallest gradients
+    close(found["params"], expected["params"], rtol=RTOL, atol=1e-2 * STEPS * rate)
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def priced(case: Case) -> Priced:
+    """The compiled step of a case, read and priced as if on ideal H100s."""
+    run, step = case.run, compiled(case)
+    program = program_of(step, host_mesh(run.mesh), run.name)
+    program = mark_bubbles(program, ticks_of(run, run.mesh))
+    return replace(price(program, H100, ideal()), cluster=HOST)
+
+
+def discrepancies(case: Case) -> Sequence[Discrepancy]:
+    """What the compiled step moves and multiplies besides the table derived by hand."""
+    return audit(priced(case), case.run, case.run.mesh, SMALLEST)
+
+
+def assert_one_hop_per_tick(priced: Priced, run: Run) -> None:
+    """A stage's output is passed on once in each tick, and so is its gradient."""
+    every, total = running_collectives(priced), ticks_of(run, run.mesh).total
+    hops = [(c.origin.phase, n) for c, n in every if (c.kind, c.axes) == ("permute", ("stage",))]
+    assert hops == [("forward", total), ("backward", total)]
+    loops = [
+        step for step in priced.program.schedule if isinstance(step, Loop) and step.bubble_trips
+    ]
+    assert [(loop.bubble_trips, loop.trips) for loop in loops] == 2 * [(run.mesh.stage - 1, total)]
+    assert 0 < priced.timeline.bubble < priced.timeline.compute
