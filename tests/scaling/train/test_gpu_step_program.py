@@ -4,10 +4,6 @@
 matrix products. Shapes are those of the toys, widened so that calls of matrices exceed 64 KiB.
 """
 
-from collections import Counter
-from dataclasses import replace
-from functools import cache
-
 import pytest
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
@@ -16,13 +12,9 @@ from scaling.analytic.communication.table import SMALLEST, expected_bytes
 from scaling.compare.audit import PRODUCTS, audit
 from scaling.compare.known_causes import ALONE
 from scaling.models.accounting import train_flops
-from scaling.models.config import Mla
-from scaling.profiles.io import ideal
 from scaling.program.ir import Loop, kernels
-from scaling.run import Batch, Precision, Run
-from scaling.simulate.step import Priced, price, running_collectives, running_kernels
-from scaling.train.program import program_of_run
-from tests.harness import H100, Case, assert_one_hop_per_tick
+from scaling.simulate.step import running_collectives, running_kernels
+from tests.harness import Case, assert_one_hop_per_tick, moved, on_h100, wide
 
 pytestmark = pytest.mark.deviceless
 
@@ -90,38 +82,6 @@ EIGHT_BITS = [
     Case("data=2,fsdp=2,stage=2", remat="selective", microbatches=2, compute="fp8"),
 ]
 CASES = [*DENSE, *ZERO, *CONTEXT, *PIPELINES, *EXPERTS, *OPTIMIZERS, *EIGHT_BITS]
-
-
-def wide(case: Case) -> Run:
-    """The run of a case in bf16, its model and batch widened."""
-    run, toy = case.run, case.run.model
-    model = replace(
-        toy,
-        **{"vocab_size": 2048, "d_model": 512, "d_ff": 1024},
-        **{"n_heads": 8, "n_kv_heads": 8, "head_dim": 64},
-        mla=toy.mla and Mla(toy.mla.q_lora_rank and 128, 128, 64, 32, 48),
-        moe=toy.moe and replace(toy.moe, d_ff_expert=512),
-        max_positions=toy.max_positions and 512,
-        sliding_window=toy.sliding_window and 100,
-    )
-    precision = run.precision if case.compute == "fp8" else Precision("bf16")
-    batch = Batch(16 * case.microbatches, 512, case.microbatches)
-    return replace(run, model=model, batch=batch, precision=precision)
-
-
-@cache
-def on_h100(run: Run) -> Priced:
-    """The compiled step of a run, priced on ideal H100s."""
-    return price(program_of_run(run, run.mesh, H100)[0], H100, ideal())
-
-
-def moved(priced: Priced) -> dict[tuple[str, str], float]:
-    """Bytes per step of the large collectives, by axes and kind."""
-    sums: Counter = Counter()
-    for call, calls in running_collectives(priced):
-        if call.bytes >= SMALLEST:
-            sums["+".join(call.axes), call.kind] += call.bytes * calls
-    return dict(sums)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -7,7 +7,6 @@ of eight devices, those of three axes dense and with experts, other choices in t
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import chex
 import jax
@@ -22,7 +21,14 @@ from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
 from scaling.models.config import ModelConfig
 from scaling.run import Batch
-from scaling.train.step import eval_step, init_state, jitted_step, train_step
+from scaling.train.step import (
+    Tokens,
+    TrainState,
+    eval_step,
+    init_state,
+    jitted_step,
+    train_step,
+)
 from tests.harness import (
     RTOL,
     SEQUENCES,
@@ -179,10 +185,14 @@ def test_gathered_weights_are_not_kept_for_the_backward_pass() -> None:
 def test_step_is_traced_once() -> None:
     """The state that a step returns is one that it takes: same shapes, formats and shardings."""
     case = Case("data=2,fsdp=2,tensor=2")
-    traced_once = chex.assert_max_traces(partial(train_step, train=case.run.train), n=1)
+
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
+        return train_step(state, tokens, case.run.train)
+
     with jax.set_mesh(host_mesh(case.run.mesh)):
         state, tokens = placed(case.run)
-        step = jax.jit(traced_once)
         for _ in range(3):
             state, _ = step(state, tokens)
     assert int(state.step) == 3
