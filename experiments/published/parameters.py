@@ -77,12 +77,12 @@ def links_between(
 
     use = partial(LinkFit, link="network", evidence=evidence, transport=transport)
     for p in PROTOCOLS:
-        some = partial(use, protocol=p, alpha=own("call"))
+        ring_or_tree = partial(use, protocol=p, alpha=own("call"))
         for kind, _ in RINGS:
-            yield some(
+            yield ring_or_tree(
                 kind, efficiency=own(f"ring_{p}"), latency_factor=RING_HOPS[p], algorithm="ring"
             )
-        yield some(
+        yield ring_or_tree(
             "all-reduce",
             efficiency=own(f"tree_{p}"),
             latency_factor=own(f"hop_{p}"),

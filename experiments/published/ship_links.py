@@ -78,10 +78,10 @@ def _with_range(link: LinkFit, known: dict[Scope, Evidence | None], crossed: Err
     assert evidence is not None
     if link.algorithm == "pairwise" and (link.kind, scope) not in crossed:
         return replace(link, evidence=UNFITTED)
-    held = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == scope]))
+    crossed_errors = np.abs(np.concatenate([e for key, e in crossed.items() if key[1] == scope]))
     evidence = replace(
         evidence,
-        held_out_error=float(held.mean()),
+        held_out_error=float(crossed_errors.mean()),
         error_p90=error_quantile(crossed, link.kind, scope),
     )
     return replace(link, evidence=evidence)
@@ -103,12 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--between", action="store_true", help="fit the network only")
     args = parser.parse_args(arguments)
     for name in args.families:
-        found = shipped(FAMILIES[name], cases_of("fit"), FOLDER / f"{name}.json", args)
-        (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(line(name, found), flush=True)
+        written = family_document(FAMILIES[name], cases_of("fit"), FOLDER / f"{name}.json", args)
+        (FOLDER / f"{name}.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+        print(summary(name, written), flush=True)
 
 
-def shipped(
+def family_document(
     family: Family, cases: Sequence[Case], path: Path, args: argparse.Namespace
 ) -> dict[str, Any]:
     """The document of one family, fitted as the arguments demand."""
@@ -124,10 +124,10 @@ def shipped(
     return document(family, parameters, series, cross_errors(family, cases))
 
 
-def line(name: str, found: dict[str, Any]) -> str:
+def summary(name: str, written: dict[str, Any]) -> str:
     """`hopper: all-reduce over nvlink 120 points, mean error 8.1 %, left out 9.0 %, range 20 %`"""
     shown = {}
-    for link in found["links"]:
+    for link in written["links"]:
         e = link["evidence"]
         if not e["samples"]:
             continue

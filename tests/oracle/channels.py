@@ -88,8 +88,8 @@ def pair_rings(cluster: Cluster, domains: Sequence[Sequence[int]]) -> list[list[
     for part in domains:
         first = part[0] // n * n
         chips = tuple(device - first for device in part)
-        held = rings(links, chips) if len(chips) > 1 else (chips,)
-        walks.append([tuple(first + chip for chip in walk) for walk in held])
+        own = rings(links, chips) if len(chips) > 1 else (chips,)
+        walks.append([tuple(first + chip for chip in walk) for walk in own])
     return walks if all(walks) and any(len(part) > 1 for part in domains) else []
 
 

@@ -7,7 +7,7 @@ Blackwell), with a figure for one node, for two nodes, and for more. Source: tag
 src/graph/search.cc, src/transport/nvls.cc, src/include/device.h.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeVar, get_args
 
 VERSION = "2.30.7"
@@ -17,39 +17,18 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 T = TypeVar("T")
 Row = tuple[float, float, float]  # LL, LL128, Simple
-Rows = Mapping[str, Row]
 Cap = tuple[Row, ...]  # per generation: 1 node, 2 nodes, more
 Speeds = tuple[float, ...]  # GB/s of one channel, in the order in which the search tries them
 
 # Latencies in us: of one call, and of one step over NVLink, PCIe and the network. In NCCL's order:
 # of two equal estimates the first is taken.
-BASE: Rows = {
-    "tree": (6.8, 14.0, 8.4),
-    "ring": (6.6, 14.0, 8.4),
-    "nvls": (0.0, 0.0, 0.0),
-    "nvls-tree": (0.0, 0.0, 0.0),
-    "pat": (8.0, 8.0, 8.0),
-}
-NVLINK: Rows = {
-    "tree": (0.6, 1.25, 4.0),
-    "ring": (0.6, 1.9, 3.4),
-    "nvls": (0.0, 0.0, 25.0),
-    "nvls-tree": (0.0, 0.0, 25.0),
-    "pat": (0.0, 0.0, 4.0),
-}
-PCIE: Rows = {
-    "tree": (1.0, 1.9, 4.0),
-    "ring": (1.0, 2.5, 5.7),
-    "nvls": (0.0, 0.0, 0.0),
-    "nvls-tree": (0.0, 0.0, 0.0),
-    "pat": (0.0, 0.0, 4.0),
-}
-NETWORK: Rows = {
-    "tree": (5.0, 8.5, 14.0),
-    "ring": (2.7, 4.0, 14.0),
-    "nvls": (0.0, 0.0, 18.0),
-    "nvls-tree": (0.0, 0.0, 20.9),
-    "pat": (0.0, 0.0, 14.0),
+NONE: Row = (0, 0, 0)
+LATENCIES: dict[str, tuple[Row, Row, Row, Row]] = {
+    "tree": ((6.8, 14, 8.4), (0.6, 1.25, 4), (1, 1.9, 4), (5, 8.5, 14)),
+    "ring": ((6.6, 14, 8.4), (0.6, 1.9, 3.4), (1, 2.5, 5.7), (2.7, 4, 14)),
+    "nvls": (NONE, (0, 0, 25), NONE, (0, 0, 18)),
+    "nvls-tree": (NONE, (0, 0, 25), NONE, (0, 0, 20.9)),
+    "pat": ((8, 8, 8), (0, 0, 4), (0, 0, 4), (0, 0, 14)),
 }
 NETWORK_POST, NETWORK_POST_AMD = 1.0, 2.0  # us of one post to the network, by the CPU
 SIMPLE_POSTS = 3  # posts of one piece under Simple
@@ -58,26 +37,11 @@ PLATEAU_PIECE = 64  # bytes per channel and rank from which the plateau holds
 PAT_DEPTH, PAT_RANK = 3.5, 2.8  # steps of PAT in one network latency; us per rank
 
 # Bandwidth limits in GB/s
-LL_MOST: Cap = (  # all channels together
-    *((39.0, 39.0, 20.4), (87.7, 22.5, 19.0)),
-    *((141.0, 45.0, 35.0), (282.0, 90.0, 70.0)),
-)
-RING_LL128: Cap = (  # one channel
-    *((20.0, 20.0, 20.0), (20.0, 20.0, 20.0)),
-    *((36.7, 36.7, 36.7), (40.0, 40.0, 40.0)),
-)
-TREE_LL128: Cap = (
-    *((20.0, 20.0, 20.0), (20.0, 20.0, 20.0)),
-    *((36.7, 36.7, 29.0), (55.6, 31.67, 20.0)),
-)
-TREE_MOST: Cap = (
-    *((26.5, 18.5, 10.0), (24.0, 23.6, 17.8)),
-    *((38.7, 41.4, 36.0), (70.0, 42.8, 24.0)),
-)
-NVLS_TREE_MOST: Cap = (
-    *((26.5, 18.5, 10.0), (24.0, 23.6, 17.8)),
-    *((0.0, 57.7, 45.5), (0.0, 96.0, 80.0)),
-)
+LL_MOST: Cap = ((39, 39, 20.4), (87.7, 22.5, 19), (141, 45, 35), (282, 90, 70))  # all channels
+RING_LL128: Cap = ((20, 20, 20), (20, 20, 20), (36.7, 36.7, 36.7), (40, 40, 40))  # one channel
+TREE_LL128: Cap = ((20, 20, 20), (20, 20, 20), (36.7, 36.7, 29), (55.6, 31.67, 20))
+TREE_MOST: Cap = ((26.5, 18.5, 10), (24, 23.6, 17.8), (38.7, 41.4, 36), (70, 42.8, 24))
+NVLS_TREE_MOST: Cap = ((26.5, 18.5, 10), (24, 23.6, 17.8), (0, 57.7, 45.5), (0, 96, 80))
 # Fractions of the channels' bandwidth
 RING_LL = 0.5
 LL128_SHARE = 0.92  # 120 of 128 bytes are payload
@@ -89,19 +53,10 @@ PAT_SHARE = 0.75
 # Trees lack bandwidth at medium sizes: a factor for every power of two from 64 bytes on.
 CORRECTION_START = 64  # bytes
 TREE_CORRECTIONS, NVLS_TREE_CORRECTIONS = 23, 24  # how many of the factors hold
-CORRECTIONS: Mapping[Protocol, tuple[float, ...]] = {
-    "LL": (
-        *(1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
-        *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0, 1.0, 1.0),
-    ),
-    "LL128": (
-        *(1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
-        *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1.0, 1.0, 1.0),
-    ),
-    "Simple": (
-        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
-        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
-    ),
+CORRECTION_TENTHS: dict[Protocol, tuple[int, ...]] = {
+    "LL": (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10, 10),
+    "LL128": (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10, 10),
+    "Simple": (9, 9, 9, 9, 9, 9, 9, 8, 7, 6, 6, 5, 5, 5, 5, 6, 7, 8, 7, 7, 8, 9, 9, 9),
 }
 
 # Compute capability x 10 -> a figure, from that capability on
@@ -145,4 +100,4 @@ def cap_of(cap: Cap, generation: int, nodes: int) -> float:
 
 def correction(protocol: Protocol, exponent: int, known: int) -> float:
     """Factor on a tree's bandwidth at 64 x 2^exponent bytes; 1 outside the first `known`."""
-    return CORRECTIONS[protocol][exponent] if 0 <= exponent < known else 1.0
+    return CORRECTION_TENTHS[protocol][exponent] / 10 if 0 <= exponent < known else 1.0

@@ -72,8 +72,10 @@ def nccl_choices(
         return None
     pairs, seconds = list(ranked), np.array(list(ranked.values()))
     first = np.argmin(seconds, axis=0)  # of equal estimates the first, as NCCL does
-    chosen = [(*pairs[i], float(seconds[i, j])) for j, i in enumerate(first.tolist())]
-    return [NcclChoice(algorithm, protocol, estimate) for algorithm, protocol, estimate in chosen]
+    return [
+        NcclChoice(pairs[i][0], pairs[i][1], float(seconds[i, j]))
+        for j, i in enumerate(first.tolist())
+    ]
 
 
 def estimates(kind: CollectiveKind, bytes: Number, comm: Communicator) -> dict[Pair, np.ndarray]:
@@ -96,7 +98,7 @@ def bandwidths(kind: CollectiveKind, comm: Communicator) -> dict[Pair, float]:
     if kind not in KINDS:
         return {}
     protocols = [p for p in c.PROTOCOLS if p != "LL128" or comm.ll128]
-    pairs: list[Pair] = [(a, p) for a in c.BASE for p in protocols]
+    pairs: list[Pair] = [(a, p) for a in c.LATENCIES for p in protocols]
     rates = {(a, p): _BANDWIDTHS[a](kind, p, comm) for a, p in pairs}
     return {pair: rate for pair, rate in rates.items() if rate > 0}
 
@@ -105,10 +107,10 @@ def latency(kind: CollectiveKind, pair: Pair, comm: Communicator) -> float:
     """Microseconds of a call without bytes."""
     algorithm, protocol = pair
     column = c.PROTOCOLS.index(protocol)
-    base = c.BASE[algorithm][column]
-    inside = (c.NVLINK if comm.nvlink else c.PCIE)[algorithm][column]
-    # With one GPU per node NCCL counts a tree's step over the network for every algorithm.
-    network = c.NETWORK["tree" if comm.ranks_per_node == 1 else algorithm][column]
+    base, nvlink, pcie, network = (row[column] for row in c.LATENCIES[algorithm])
+    inside = nvlink if comm.nvlink else pcie
+    if comm.ranks_per_node == 1:  # NCCL counts a tree's step over the network for every algorithm
+        network = c.LATENCIES["tree"][-1][column]
     depth = int(log2(comm.nodes))
     if algorithm == "ring":
         return base + _ring_latency(kind, protocol, comm, inside, network)

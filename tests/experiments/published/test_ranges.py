@@ -11,7 +11,7 @@ from experiments.published import validation
 from experiments.published.collectives import cases, cases_of
 from experiments.published.families import FAMILIES, FOLDER
 from experiments.published.fit_links import fitted, series_of
-from experiments.published.ship_links import document, line
+from experiments.published.ship_links import document, summary
 from experiments.published.validation import FEWEST, FOLDS, cross_errors, error_quantile, fold_of
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
@@ -67,13 +67,13 @@ def test_a_shipped_document_states_its_errors_inside_nodes_and_between_them():
         ("all-reduce", "inside"): np.full(FEWEST, 0.1),
         ("all-reduce", "between"): np.full(FEWEST, -0.5),
     }
-    found = document(family, family.initial, series, crossed)
-    fitted = [link for link in found["links"] if link["kind"] != "all-to-all"]
+    written = document(family, family.initial, series, crossed)
+    fitted = [link for link in written["links"] if link["kind"] != "all-to-all"]
     ranges = {link["link"]: link["evidence"]["error_p90"] for link in fitted}
-    others = [link["evidence"]["grade"] for link in found["links"] if link not in fitted]
+    others = [link["evidence"]["grade"] for link in written["links"] if link not in fitted]
     assert others == ["datasheet"] * 2  # no all-to-all is among the errors
     assert ranges == {"nvlink": pytest.approx(0.1), "network": pytest.approx(1.0)}
-    assert "all-reduce over network" in line("ampere", found)
+    assert "all-reduce over network" in summary("ampere", written)
 
 
 def test_a_transport_without_measurements_has_the_parameters_of_verbs():
@@ -99,8 +99,8 @@ def test_the_links_of_a_shipped_family_follow_from_its_parameters(name):
     shipped = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     family = FAMILIES[name]
     assert family.initial.keys() <= shipped["figures"].keys()
-    found = family.links(shipped["figures"], validation.UNKNOWN)
-    for link, entry in zip(found, shipped["links"], strict=True):
+    links = family.links(shipped["figures"], validation.UNKNOWN)
+    for link, entry in zip(links, shipped["links"], strict=True):
         assert (link.kind, link.link, link.algorithm) == (
             *(entry["kind"], entry["link"], entry["algorithm"]),
         )

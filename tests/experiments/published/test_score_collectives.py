@@ -45,8 +45,8 @@ def test_nccl_estimates_what_it_ranks_and_nothing_else():
 @pytest.mark.parametrize(("gpus", "error"), [(2, 0.346), (4, 0.214), (8, 0.198)])
 def test_errors_of_nccls_model_on_eight_a100(gpus, error):
     """The points of vTrain out of place, of both parts together."""
-    found = [s.nccl for s in some() if s.machine == "vTrain A100 node" and s.ranks == gpus]
-    assert np.abs(np.concatenate(found)).mean() == pytest.approx(error, abs=0.0005)
+    errors = [s.nccl for s in some() if s.machine == "vTrain A100 node" and s.ranks == gpus]
+    assert np.abs(np.concatenate(errors)).mean() == pytest.approx(error, abs=0.0005)
 
 
 def test_the_table_has_a_column_for_nccl_with_a_dash_where_it_does_not_rank():
