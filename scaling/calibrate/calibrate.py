@@ -32,8 +32,8 @@ from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Sample, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.io import profile_of
-from scaling.profiles.machine import busy, machine, versions
+from scaling.profiles.io import loaded, profile_of
+from scaling.profiles.machine import MUCH, machine, versions
 from scaling.profiles.profile import (
     ANY,
     AttentionFit,
@@ -76,8 +76,6 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         quick: fewer samples and repeats: tens of seconds on a small machine, not minutes.
         progress: told in a few words what happens next.
     """
-    if others := busy():
-        progress(f"warning: {others}; figures measured now may be too slow")
     device = jax.devices()[0]
     on_host = device.platform == "cpu"
     ready: list[Bench] = []
@@ -88,7 +86,9 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         for bench, program, run in step_benches(jax.device_count(), quick):
             ready.append(bench)
             programs.append((program, run))
-    found = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
+    found, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
+    if load > MUCH:
+        progress(f"warning: {loaded(load)}")
     samples = Samples(
         matmul=_of(MatmulSample, found),
         memory=_of(MemorySample, found),
@@ -98,7 +98,9 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     )
     today = datetime.now(UTC).date().isoformat()
     profile = profile_of_samples(samples, machine(), today, versions(), overlap=not on_host)
-    profile = replace(profile, links=links_of(device.device_kind))
+    profile = replace(
+        profile, links=links_of(device.device_kind), other_load=load if load > MUCH else 0.0
+    )
     if on_host:
         fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
         profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))

@@ -2,7 +2,8 @@
 
     program     loop of R iterations:  inputs, result = barrier(inputs, operation(inputs))
     window      several calls, ended by one wait; seconds per operation = window / (calls x R)
-    repeats     one window of every case in random order, again and again; each sample's median
+    repeats     one window of every case in random order, again and again; each sample's median;
+                once more where other processes used the processors meanwhile
 
 The barrier makes every iteration's inputs new to the compiler, which otherwise would run the
 operation once, before the loop. Interleaving lets a slow moment of the machine hit all cases alike.
@@ -24,6 +25,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from scaling.profiles.machine import MUCH, OtherLoad
 from scaling.profiles.samples import (
     AttentionSample,
     CollectiveSample,
@@ -84,18 +86,39 @@ def measure(
     progress: Callable[[str], None],
     seed: int = 0,
     ready: Iterable[Bench] = (),
-) -> list[Sample]:
-    """The samples of `cases` and of benches that are `ready`, in order, with their seconds."""
+) -> tuple[list[Sample], float]:
+    """Measures `cases` and the benches that are `ready`.
+
+    A repeat during which other processes use much of the processors is done once more, at most
+    `effort.repeats` times in all; the repeats with the least of that are kept.
+
+    Returns:
+        The samples with their seconds, in order, and the largest fraction of the processors that
+        other processes used during a repeat that was kept.
+    """
     progress(f"compiling {len(cases)} operations, most of them twice")
     benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
-    found: list[list[float]] = [[] for _ in benches]
-    order, draw = list(range(len(benches))), random.Random(seed)
-    for repeat in range(effort.repeats):
-        progress(f"measuring {len(benches)} operations, repeat {repeat + 1} of {effort.repeats}")
-        draw.shuffle(order)
-        for i in order:
-            found[i].append(window(benches[i]))
-    return [replace(b.sample, seconds=tuple(f)) for b, f in zip(benches, found, strict=True)]
+    draw, left = random.Random(seed), 2 * effort.repeats
+    repeats: list[tuple[float, list[float]]] = []  # (load, seconds of every bench)
+    while left and sum(load <= MUCH for load, _ in repeats) < effort.repeats:
+        number = f"repeat {len(repeats) + 1} of {effort.repeats}"
+        again = "" if len(repeats) < effort.repeats else " (again: the machine was busy)"
+        progress(f"measuring {len(benches)} operations, {number}{again}")
+        load = OtherLoad()
+        seconds = _one_repeat(benches, draw)
+        repeats.append((load.share(), seconds))
+        left -= 1
+    kept = sorted(repeats, key=lambda repeat: repeat[0])[: effort.repeats]
+    columns = zip(*(seconds for _, seconds in kept), strict=True)
+    samples = [replace(b.sample, seconds=s) for b, s in zip(benches, columns, strict=True)]
+    return samples, kept[-1][0]
+
+
+def _one_repeat(benches: Sequence[Bench], draw: random.Random) -> list[float]:
+    """Seconds of every bench, run in random order."""
+    order = draw.sample(range(len(benches)), len(benches))
+    seconds = {i: window(benches[i]) for i in order}
+    return [seconds[i] for i in range(len(benches))]
 
 
 def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:

@@ -108,8 +108,8 @@ def profile_from(text: str, where: str) -> Profile:
 
 
 def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
-    """Why a calibration may not hold here, one sentence each; empty: it was made here."""
-    found = []
+    """Why a calibration may not hold here, one sentence each; empty: it was made here, in quiet."""
+    found = [loaded(profile.other_load)] if profile.other_load else []
     if profile.version != VERSION:
         found.append(f"the calibration is of format {profile.version}, not {VERSION}")
     if profile.machine != machine:
@@ -119,6 +119,14 @@ def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> 
         if there is not None and there != here:
             found.append(f"the calibration was measured with {package} {there}, this is {here}")
     return found
+
+
+def loaded(share: float) -> str:
+    """What is wrong with a calibration during which other processes used the processors."""
+    return (
+        f"other processes used {share:.0%} of the processor while this machine was calibrated: "
+        "its figures may be too slow; run `scaling calibrate` again when it is quiet"
+    )
 
 
 @cache

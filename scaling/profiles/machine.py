@@ -1,4 +1,4 @@
-"""What machine this is, in words that tell one from another."""
+"""What machine this is, in words that tell one from another, and what else runs on it."""
 
 import os
 import platform
@@ -6,11 +6,14 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
 PACKAGES = ("jax", "jaxlib")
 CPU_INFO = Path("/proc/cpuinfo")  # of Linux
 STATISTICS = Path("/proc/stat")  # of Linux
 LISTEN = 0.5  # s, fifty ticks of each processor
-MUCH = 0.2  # of the processor, from which on others disturb a measurement
+# Fraction of the processors from which on others disturb a measurement; assumed by this project.
+MUCH = 0.2
 
 
 def machine() -> str:
@@ -46,27 +49,36 @@ def cores() -> int:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that decide how a program runs."""
+    """Versions of the packages that decide how a program runs."""
     return {name: version(name) for name in PACKAGES}
 
 
 def busy() -> str:
-    """What else the processor does, if it does much; "" if it does not, or cannot say.
-
-    Asked before a measurement: it listens for `LISTEN` seconds.
-    """
-    if not STATISTICS.exists():
-        return ""
-    before = _ticks()
+    """What other processes use of the processor, "" if little; listens for `LISTEN` seconds."""
+    load = OtherLoad()
     time.sleep(LISTEN)
-    used, every = (late - early for late, early in zip(_ticks(), before, strict=True))
-    if used <= MUCH * every:
-        return ""
-    return f"other processes use {used / every:.0%} of the processor"
+    share = load.share()
+    return f"other processes use {share:.0%} of the processor" if share > MUCH else ""
 
 
-def _ticks() -> tuple[int, int]:
-    """Time that all processors together have been used, and have had, since they started."""
+class OtherLoad:
+    """Measures what other processes use of all processors, from its creation on."""
+
+    def __init__(self) -> None:
+        self.start = _processor_times()
+
+    def share(self) -> float:
+        """Fraction of the processors' time that others have used so far; 0 where not known."""
+        used, available, own = np.subtract(_processor_times(), self.start)
+        return float(max(0.0, used - own) / available) if available > 0 else 0.0
+
+
+def _processor_times() -> tuple[float, float, float]:
+    """Seconds that all processors were used, were there, and were used by this process, so far."""
+    if not STATISTICS.exists():
+        return 0.0, 0.0, 0.0
     fields = STATISTICS.read_text().splitlines()[0].split()[1:]
     ticks = [int(field) for field in fields[:8]]  # user nice system idle iowait irq softirq steal
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+    tick, own = 1 / os.sysconf("SC_CLK_TCK"), os.times()
+    used = sum(ticks) - ticks[3] - ticks[4]
+    return used * tick, sum(ticks) * tick, own.user + own.system

@@ -183,6 +183,7 @@ class Profile:
     overlap: bool = True  # the parts of a kernel run at once; False: one after another
     samples: Samples = Samples()
     versions: Mapping[str, str] = field(default_factory=dict)
+    other_load: float = 0.0  # fraction of the processors that other processes used; 0: little
     version: int = VERSION
 
     @property

@@ -1,5 +1,6 @@
 """A calibration as a whole: samples in, fits and a file out."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
 from scaling.profiles import machine
 from scaling.profiles.io import profile_of, read_profile, write_profile
+from scaling.profiles.machine import OtherLoad
 from scaling.profiles.samples import (
     AttentionSample,
     CollectiveSample,
@@ -148,8 +150,10 @@ def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch)
     monkeypatch.setattr(module, "all_cases", lambda quick: chosen)
     monkeypatch.setattr(module, "step_benches", lambda devices, quick: ())
     monkeypatch.setattr(module, "QUICK", Effort(1e-4, 1e-4, repeats=2))
+    monkeypatch.setattr(OtherLoad, "share", lambda self: 0.5)
     told: list[str] = []
     profile = calibrate(quick=True, progress=told.append)
+    assert profile.other_load == 0.5 and "warning: other processes used 50%" in told[-1]
     assert profile.machine == machine.machine()
     assert profile.versions["jax"] == machine.versions()["jax"]
     assert len(profile.samples.matmul) == 2 and len(profile.samples.memory) >= 6
@@ -186,6 +190,7 @@ def test_a_machine_that_does_something_else_is_warned_about(monkeypatch, tmp_pat
     statistics = tmp_path / "stat"
     monkeypatch.setattr(machine, "STATISTICS", statistics)
     statistics.write_text("cpu 100 0 0 900 0 0 0 0 0 0\ncpu0 50 0 0 450 0 0 0 0 0 0\n")
+    monkeypatch.setattr(machine.os, "times", lambda: os.times_result((2.0, 1.0, 0.0, 0.0, 9.0)))
     later = f"cpu {100 + user} 0 0 {990 - user} 10 0 0 0 0 0\n"
     monkeypatch.setattr(machine.time, "sleep", lambda _: statistics.write_text(later))
     found = machine.busy()

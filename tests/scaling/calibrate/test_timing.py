@@ -172,7 +172,7 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 
     monkeypatch.setattr(timing, "compiled", lambda case, n: None)
     monkeypatch.setattr(timing, "_bench", fake)
-    samples = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
+    samples, _ = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
     assert [sample.m for sample in samples] == list(costs)
     for sample in samples:
         assert sample.seconds == approx((costs[sample.m],) * 9)
@@ -184,9 +184,30 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     told = []
     cases = list(matmul_cases(mesh, SMALL))[:1]
-    (sample,) = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
-    assert len(sample.seconds) == 2 and min(sample.seconds) > 0
-    assert "compiling 1 operations, most of them twice" in told and "repeat 2 of 2" in told[-1]
+    (sample,), load = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
+    assert len(sample.seconds) == 2 and min(sample.seconds) > 0 and 0 <= load <= 1
+    assert "compiling 1 operations, most of them twice" in told and "repeat 2 of 2" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("loads", "kept", "most"),
+    [
+        ([0.0, 0.1, 0.0], [1, 2, 3], 0.1),  # quiet: as many as asked for
+        ([0.9, 0.0, 0.1, 0.0], [2, 3, 4], 0.1),  # one repeat is done again
+        ([0.9, 0.5, 0.6, 0.8, 0.7, 0.4], [2, 3, 6], 0.6),  # never quiet: the best, after twice
+    ],
+)
+def test_repeats_on_a_busy_machine_are_done_again_at_most_once_each(monkeypatch, loads, kept, most):
+    """Their numbers are the seconds measured; the quietest are kept, and the load is told."""
+    told, numbers = [], iter(range(1, 100))
+    busy = iter(loads)
+    monkeypatch.setattr(timing, "prepared", lambda cases, effort: [Bench(LEAST, lambda: None, 1)])
+    monkeypatch.setattr(timing, "lasting", lambda bench, effort: bench)
+    monkeypatch.setattr(timing, "window", lambda bench: float(next(numbers)))
+    monkeypatch.setattr(timing.OtherLoad, "share", lambda self: next(busy))
+    (sample,), load = measure([], Effort(1, 1, repeats=3), told.append)
+    assert sorted(sample.seconds) == kept and load == most and next(busy, None) is None
+    assert ("busy" in told[-1]) == (len(loads) > 3)
 
 
 def test_one_device_alone_can_be_measured():

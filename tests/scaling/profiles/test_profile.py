@@ -228,6 +228,12 @@ def test_where_a_calibration_does_not_hold_is_said():
     ]
 
 
+def test_each_use_of_a_calibration_made_under_load_says_so():
+    loaded = replace(calibrated(), other_load=0.45)
+    (warning,) = differences(loaded, "h100-sxm", {})
+    assert "other processes used 45% of the processor" in warning and "again" in warning
+
+
 def test_a_dtype_without_a_fit_takes_that_of_any():
     profile = shipped("h100-sxm")
     assert matmul_fit(profile, "fp8").dtype == "fp8"
