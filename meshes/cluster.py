@@ -181,25 +181,6 @@ def _spine_unit(fabric: Fabric, nodes: int) -> int:
     return int(fabric.pod_nodes.value)
 
 
-def level_of(cluster: Cluster, device_a: int, device_b: int) -> Level:
-    """The lowest level that holds both devices: how far up their traffic has to go.
-
-    Two devices on different rails under one group of leaves count as "leaf": the traffic changes
-    rails inside a node, over NVLink.
-    """
-    for device in (device_a, device_b):
-        if not 0 <= device < cluster.devices:
-            raise InputError(
-                f"device {device} is not one of the {cluster.devices} of {cluster.name} "
-                f"({cluster.nodes} nodes x {cluster.devices_per_node}); count from 0"
-            )
-    if device_a == device_b:
-        return "chip"
-    node_a, node_b = device_a // cluster.devices_per_node, device_b // cluster.devices_per_node
-    units = level_nodes(cluster)
-    return next(level for level, nodes in units.items() if node_a // nodes == node_b // nodes)
-
-
 def max_nodes(cluster: Cluster) -> int | None:
     """Most nodes that the fabric can join; None: no limit stated."""
     fabric = cluster.fabric

@@ -1,4 +1,4 @@
-"""Who sits where: mesh coordinate -> device number -> chip, and which links an axis uses.
+"""Devices of a mesh on a cluster: mesh coordinate -> device number -> chip.
 
 With n devices per node, device number d of the mesh is chip d % n of node d // n. With eight chips
 per node and mesh data=2, tensor=8, `tensor` stays inside a node and `data` crosses; all eight
@@ -8,7 +8,7 @@ On a TPU slice the mesh follows the torus instead, as in JAX: its last axis runs
 dimension, so that data=4, fsdp=4, tensor=4 on 4x4x4 chips are rings along one dimension each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -31,7 +31,7 @@ def check_fits(mesh: MeshShape, cluster: Cluster) -> None:
 
 
 def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndarray:
-    """Devices of the cluster that talk to each other along `axes`: int array [groups, size(axes)].
+    """Groups of devices of the cluster along `axes`: int array [groups, size(axes)].
 
     Raises:
         InputError: the mesh has more devices than the cluster.
@@ -43,7 +43,7 @@ def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndar
 
 @lru_cache(maxsize=16)
 def _along_torus(cluster: Cluster) -> np.ndarray:
-    """Devices in row-major order of where they sit, slice after slice; int array [devices]."""
+    """Devices in row-major order of their positions, slice after slice; int array [devices]."""
     torus, shape = cluster.torus, torus_shape(cluster)
     assert torus is not None
     chips = cluster.devices_per_node * cluster.domain_nodes
@@ -52,56 +52,17 @@ def _along_torus(cluster: Cluster) -> np.ndarray:
     return (slices[:, None] + np.array(inside)).ravel()
 
 
-def place(mesh: MeshShape, coordinates: Mapping[str, int], cluster: Cluster) -> tuple[int, int]:
-    """(node, chip of that node) of the device at `coordinates`; axes not named are at 0."""
-    check_fits(mesh, cluster)
-    return divmod(mesh.device(coordinates), cluster.devices_per_node)
+def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
+    """The highest level that any of the groups (device ids [groups, members]) crosses.
 
-
-def level_of_axes(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> Level:
-    """The highest level that a collective over `axes` has to cross, in any of its groups."""
-    check_fits(mesh, cluster)
-    groups = mesh.groups(axes)
-    if groups.shape[1] == 1:
-        return "chip"
-    nodes = groups // cluster.devices_per_node
-    return next(level for level, size in level_nodes(cluster).items() if _inside(nodes // size))
-
-
-def levels(mesh: MeshShape, cluster: Cluster) -> dict[str, Level]:
-    """The highest level each axis crosses, in device order: {"data": "leaf", "tensor": "node"}."""
-    return {axis: level_of_axes(mesh, (axis,), cluster) for axis in mesh.sizes}
-
-
-def groups_crossing(
-    mesh: MeshShape, axes: Iterable[str], cluster: Cluster, level: Level = "node"
-) -> dict[int, int]:
-    """How many groups of `axes` run over the boundary of each unit of `level` at once.
-
-    Returns:
-        unit number -> groups that have members both inside and outside of it; units that no group
-        leaves are absent. Units are counted from 0: node 0, leaf group 0, ...
+    "chip" if every group has one member. Two devices on different rails under one group of leaves
+    count as "leaf": the traffic changes rails inside a node, over NVLink.
     """
-    check_fits(mesh, cluster)
-    sizes = level_nodes(cluster)
-    if level not in sizes:
-        raise InputError(
-            f"{cluster.name} with {cluster.nodes} nodes has no level {level!r}; "
-            f"it has {', '.join(sizes)}"
-        )
-    units = mesh.groups(axes) // (cluster.devices_per_node * sizes[level])
-    crossing = [np.unique(group) for group in units if group.min() != group.max()]
-    if not crossing:
-        return {}
-    numbers, counts = np.unique(np.concatenate(crossing), return_counts=True)
-    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-
-
-def groups_sharing_nics(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> dict[int, int]:
-    """How many groups of `axes` use the NICs of each node at once; idle nodes are absent."""
-    return groups_crossing(mesh, axes, cluster, "node")
-
-
-def _inside(units: np.ndarray) -> bool:
-    """Whether every group (row) lies in one unit."""
-    return bool((units == units[:, :1]).all())
+    first, last = groups.min(axis=1), groups.max(axis=1)  # units hold consecutive devices
+    if bool((first == last).all()):
+        return "chip"
+    for level, size in level_nodes(cluster).items():
+        unit = size * cluster.devices_per_node
+        if bool((first // unit == last // unit).all()):
+            return level
+    raise AssertionError("the highest level holds every device")

@@ -16,10 +16,10 @@ from scipy.optimize import minimize
 from experiments.published.collectives import Case
 from experiments.published.families import SCOPES, Family, Scope, is_efficiency
 from experiments.published.parameters import Parameters, transport_parameter
-from scaling.collectives.contention import crossed_level
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.placement import crossed_level
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import Evidence, LinkFit, Profile
 from scaling.program.ir import CollectiveKind

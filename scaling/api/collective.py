@@ -14,7 +14,7 @@ from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
 from scaling.simulate.collective import CollectivePrice, collective_prices, groups_of
-from scaling.simulate.resolve import profile_for
+from scaling.simulate.resolve import DEFAULT_SOFTWARE, profile_for
 
 
 def price_collective(
@@ -30,7 +30,7 @@ def price_collective(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
-    software: str = "any",
+    software: str = DEFAULT_SOFTWARE,
     skew: float | None = None,
 ) -> CollectivePrice:
     """Price one collective: seconds, bandwidths, algorithm, lower bound.
@@ -55,7 +55,8 @@ def price_collective(
         overrides: figures of the cluster by key.
         calibration: a Profile, or a file of `scaling calibrate`.
         ideal: no latency, every link at its full bandwidth.
-        software: "any", or "jax" for XLA's own tables, where it has one.
+        software: "jax", as `predict` has it: XLA's own tables where there are any; or "any": NCCL's
+            collectives as nccl-tests measures them.
         skew: of an all-to-all, what the busiest member of each group receives over the mean.
 
     Raises:
@@ -101,7 +102,7 @@ def collective_profile(
     cluster: Cluster,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
-    software: str = "any",
+    software: str = DEFAULT_SOFTWARE,
 ) -> tuple[Profile, list[str]]:
     """Return the efficiencies to price collectives with, and warnings about them."""
     if ideal:

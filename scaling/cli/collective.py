@@ -47,8 +47,9 @@ class CollectiveCommand:
     """File of scaling calibrate to price with."""
     ideal: Switch = False
     """No latency, every link at its full bandwidth: the textbook's rule."""
-    software: Literal["any", "jax"] = "any"
-    """Whose measurements to price with; jax: XLA's own tables, where it has one."""
+    software: Literal["jax", "any"] = "jax"
+    """Whose collectives: jax, as predict has them (XLA's own tables where there are any), or any:
+    NCCL's as nccl-tests measures them."""
     plot: File = None
     """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
     json: Switch = False

@@ -19,9 +19,10 @@ import numpy as np
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary
 from scaling.collectives.torus import torus_load, torus_permute_load
-from scaling.meshes.cluster import Cluster, Level, level_nodes
+from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
+from scaling.meshes.placement import crossed_level
 from scaling.meshes.rings import Links, ring_count
 from scaling.program.ir import CollectiveKind
 
@@ -115,18 +116,6 @@ def _load(
         permuted = _pair_permute if level.pair_links else _permute
         return permuted(groups, level, found)
     return _pattern_load(kind, found, level, algorithm)
-
-
-def crossed_level(groups: np.ndarray, cluster: Cluster) -> Level:
-    """The highest level that any of the groups crosses: units hold consecutive devices."""
-    first, last = groups.min(axis=1), groups.max(axis=1)
-    if bool((first == last).all()):
-        return "chip"
-    for level, size in level_nodes(cluster).items():
-        unit = size * cluster.devices_per_node
-        if bool((first // unit == last // unit).all()):
-            return level
-    raise AssertionError("the highest level holds every device")
 
 
 def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:

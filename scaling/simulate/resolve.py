@@ -26,6 +26,7 @@ from scaling.profiles.profile import Profile
 from scaling.run import ClusterChoice, Run
 
 HOST = "host"
+DEFAULT_SOFTWARE = "jax"  # whose collectives `predict` and `collective` price
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
 
 
 def profile_for(
-    cluster: Cluster, calibration: Path | None = None, software: str = "jax"
+    cluster: Cluster, calibration: Path | None = None, software: str = DEFAULT_SOFTWARE
 ) -> tuple[Profile, list[str]]:
     """The efficiencies to price with, and why they may not hold.
 

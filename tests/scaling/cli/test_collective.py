@@ -5,10 +5,14 @@ import subprocess
 import sys
 from importlib.resources import files
 
+import numpy as np
 import pytest
 
 from scaling.api import calibrate
 from scaling.cli.main import main
+from scaling.collectives.cost import collective_time
+from scaling.meshes import catalog
+from scaling.simulate.resolve import profile_for
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
 
@@ -45,6 +49,21 @@ def test_the_table_reads_like_that_of_nccl_tests(capsys):
     assert "algbw GB/s" in lines[1] and "busbw GB/s" in lines[1]
     assert [line.split("  ")[0].strip() for line in lines[2:5]] == ["1 MiB", "2 MiB", "4 MiB"]
     assert lines[5].startswith("bottleneck: ")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_call_takes_as_long_as_in_a_prediction(capsys, nodes):
+    """JAX's collectives by default, as `predict` has them; tuned NCCL's on request."""
+    cluster = catalog.load("dgx-h100", nodes)
+    profile, _ = profile_for(cluster)
+    groups = np.arange(cluster.devices)[None]
+    expected = collective_time("all-reduce", 2**30, groups, cluster, profile).time
+    words = (*COMMON, "--nodes", str(nodes), "--json")
+    default, tuned = (
+        json.loads(run(capsys, *words, *more)[1]) for more in ((), ("--software", "any"))
+    )
+    assert default["time"] == expected
+    assert tuned["time"] < expected or nodes > 1  # only single nodes were measured apart
 
 
 def test_overrides_and_axes_reach_the_price(capsys):
@@ -141,14 +160,14 @@ def test_an_override_in_another_unit_is_warned_of_on_standard_error(capsys):
 
 
 def test_the_table_says_what_was_chosen_and_what_nccl_would_take(capsys):
-    code, out, _ = run(capsys, *COMMON, "--bytes", "1GiB")
+    code, out, _ = run(capsys, *COMMON, "--bytes", "1GiB", "--software", "any")
     chosen, nccl = out.splitlines()[-2:]
     assert code == 0 and chosen.startswith("selected: nvls Simple, fastest of 4 by fitted time (")
     assert nccl.startswith("NCCL 2.30.7 itself would take nvls Simple by its own table (est. ")
 
 
 def test_the_choice_is_in_the_document(capsys):
-    _, out, _ = run(capsys, *COMMON, "--bytes", "4MiB", "--json")
+    _, out, _ = run(capsys, *COMMON, "--bytes", "4MiB", "--json", "--software", "any")
     document = json.loads(out)
     choice = document["choice"]
     assert choice["by"] == "fastest" and choice["nccl"]["version"] == "2.30.7"

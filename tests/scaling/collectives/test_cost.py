@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.contention import crossed_level
 from scaling.collectives.cost import collective_time
 from scaling.collectives.measured import fitted_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.meshes.placement import crossed_level
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.profiles.io import ideal, profile_of, shipped
 from scaling.profiles.profile import CollectiveFit, Evidence, LinkFit
