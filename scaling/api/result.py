@@ -123,7 +123,7 @@ class PredictionResult(Prediction):
         count = f"{self.devices} device{'s' * (self.devices > 1)}"
         where = [f"{self.mesh} of {self.cluster.name}, {count}"]
         where += [f"what if {change}" for change in self.pricing.changes]
-        return page(self, ", ".join(where), self.pricing.run)
+        return page(self, ", ".join(where))
 
     def __repr__(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"

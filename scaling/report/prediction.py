@@ -1,13 +1,11 @@
-"""A prediction as a page of text: where the step goes, memory, bottleneck, what to try.
+"""A prediction as a page of text: where the step goes, memory, collectives, bottleneck, warnings.
 
 llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datasheet figures
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.report.advice import TryRun, advice
 from scaling.report.columns import columns
 from scaling.report.formatting import memory_words, percent, size_words, three_digits, time_words
-from scaling.run import Run
 from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
 TIME_WORDS = {
@@ -33,17 +31,8 @@ ABOVE_HFU = (
 )
 
 
-def page(
-    prediction: Prediction, where: str, run: Run | None = None, try_run: TryRun | None = None
-) -> str:
-    """The page of a prediction of one configuration.
-
-    Args:
-        prediction: what to show.
-        where: mesh and cluster, in words.
-        run: whose step it is, for the advice at the end.
-        try_run: prices a changed run; None: no advice (see `scaling.report.advice`).
-    """
+def page(prediction: Prediction, where: str) -> str:
+    """The page of a prediction of one configuration; `where` names its mesh and cluster."""
     parts = [
         _headline(prediction, where),
         _time(prediction),
@@ -51,7 +40,6 @@ def page(
         _collectives(prediction),
         f"bottleneck: {prediction.bottleneck}",
         *(f"warning: {text}" for text in prediction.warnings),
-        *(f"next: {text}" for text in advice(run, prediction, try_run)),
     ]
     return "\n".join(part for part in parts if part)
 

@@ -17,7 +17,7 @@ from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, Operation, Program, operations
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
-from scaling.simulate.streams import Event
+from scaling.simulate.timeline import Event
 
 STREAMS = {"compute": 1, "communication": 2, "copy": 3}
 MICROSECONDS = 1e6  # the unit of the format
@@ -29,11 +29,11 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
     used = {event.stream for event in priced.timeline.events}
     heads = [_named("process_name", process, 0, title)]
     heads += [_named("thread_name", process, n, s) for s, n in STREAMS.items() if s in used]
-    known = {event.step.name: event.step for event in priced.timeline.events}
+    known = {event.operation.name: event.operation for event in priced.timeline.events}
     common = {name: _common(step, process) for name, step in known.items()}
     told = {name: arguments(step, priced) for name, step in known.items()}
     return heads + [
-        _event(event, common[event.step.name], told[event.step.name])
+        _event(event, common[event.operation.name], told[event.operation.name])
         for event in priced.timeline.events
     ]
 

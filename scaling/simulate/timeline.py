@@ -1,4 +1,4 @@
-"""When everything happens: the schedule replayed on a compute stream and a communication stream.
+"""When everything happens: the schedule run on a compute and a communication stream.
 
     compute  |matmul|matmul|......wait|matmul|        ....: exposed communication
     comm          |all-gather[fsdp]---|                     |---|: hidden where compute is busy
@@ -6,21 +6,54 @@
 A kernel starts when the compute stream is free. An asynchronous collective is issued there too, but
 starts when the communication stream is free: one runs at a time, in the order of issue, as XLA's
 GPU runtime has it (openxla/xla, AsyncStreamKind). A Wait holds the compute stream until its
-collective is over; a synchronous collective holds both. Of several branches the one that takes
-longest runs. Asynchronous kernels (copies) get a stream of their own; waiting for them counts as
-`host`, because that is where they copy to and from.
+collective is over; a synchronous collective holds both. The longest of several branches runs.
+Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`, because
+they copy to and from the host.
 
-What is computed in the idle trips of a loop (`simulate.pipeline_bubble`) is a pipeline's bubble.
+Compute in the bubble trips of a loop (`simulate.pipeline_bubble`) is the bubble of a pipeline.
 
 Every instant of the step is compute, bubble, optimizer, exposed communication or host, so these sum
 to the step time. Times may be numpy arrays over configurations; the trip counts of loops may not.
+
+Only differences between the streams' clocks decide what happens next. So iterations of a loop that
+follow one which moved all clocks alike are counted, not run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
 
-from scaling.program.ir import Number, Program, as_float
-from scaling.simulate.streams import Event, Streams, later
+import numpy as np
+
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Number,
+    Operation,
+    Program,
+    Wait,
+    as_float,
+)  # fmt: skip
+
+Stream = Literal["compute", "communication", "copy"]
+Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
+Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
+ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
+
+
+@dataclass(frozen=True)
+class Event:
+    """One operation on its stream. Seconds from the start of the training step."""
+
+    operation: Operation
+    stream: Stream
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -35,7 +68,7 @@ class Timeline:
     hidden_communication: Number
     by_name: Mapping[str, Number]  # name -> seconds of all its calls
     exposed_by_name: Mapping[str, Number]  # name -> seconds that the compute stream stood still
-    events: tuple[Event, ...] = ()  # where asked for
+    events: tuple[Event, ...] = ()  # if recorded
 
     @property
     def total(self) -> Number:
@@ -45,15 +78,12 @@ class Timeline:
 
 
 def run_schedule(
-    program: Program,
-    times: Mapping[str, Number],
-    host: Number = 0.0,
-    record: bool = False,
+    program: Program, times: Mapping[str, Number], host: Number = 0.0, record: bool = False
 ) -> Timeline:
-    """Walk the schedule.
+    """When the operations of a program run, and where the time of its step goes.
 
     Args:
-        program: what happens, in which order.
+        program: its schedule gives the order.
         times: seconds of one call of every kernel and collective, by name.
         host: seconds per step during which the device waits for the host.
         record: keep every event, of every iteration of every loop (for a trace); the times are
@@ -62,15 +92,175 @@ def run_schedule(
     streams = Streams({name: as_float(seconds) for name, seconds in times.items()}, record)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
-    standing = sum(exposed.values(), 0.0)
+    waited = sum(exposed.values(), 0.0)
     return Timeline(
         compute=streams.sum("compute"),
         optimizer=streams.sum("optimizer"),
-        exposed_communication=standing,
+        exposed_communication=waited,
         bubble=streams.sum("bubble"),
         host=as_float(host) + streams.sum("copy"),
-        hidden_communication=later(0.0, streams.sum("communication") - standing),
+        hidden_communication=later(0.0, streams.sum("communication") - waited),
         by_name=streams.named("time"),
         exposed_by_name=exposed,
         events=tuple(streams.events),
     )
+
+
+class Streams:
+    """When each stream is free, which operations are in flight, and the sums so far."""
+
+    def __init__(self, times: Mapping[str, Number], record: bool):
+        self.times = times
+        self.record = record
+        self.free: dict[Stream, Number] = {"compute": 0.0, "communication": 0.0, "copy": 0.0}
+        self.ends: dict[str, Number] = {}  # of operations in flight, by name
+        self.in_flight: dict[str, Operation] = {}
+        self.sums: dict[Key, Number] = {}
+        self.events: list[Event] = []
+
+    def sum(self, part: Part) -> Number:
+        """Seconds of one part of the step."""
+        return self.sums.get((part, ""), 0.0)
+
+    def named(self, part: Part) -> dict[str, Number]:
+        """Seconds by the name of the operation."""
+        return {name: n for (kept, name), n in self.sums.items() if kept == part}
+
+    def block(self, block: Block) -> None:
+        """Run operations one after the other."""
+        for operation in block:
+            if isinstance(operation, Loop):
+                self.loop(operation)
+            elif isinstance(operation, Branch):
+                self.branch(operation)
+            elif isinstance(operation, Wait):
+                self.wait(operation.name)
+            elif isinstance(operation, Kernel):
+                self.kernel(operation)
+            elif isinstance(operation, Collective):
+                self.collective(operation)
+
+    def kernel(self, kernel: Kernel) -> None:
+        """Run a kernel on the compute stream, or issue an asynchronous one."""
+        if kernel.asynchronous:
+            self._issue(kernel, "copy")
+            return
+        part: Part = "optimizer" if kernel.origin.phase == "optimizer" else "compute"
+        self._add((part, ""), self._run(kernel, "compute", self.free["compute"]))
+
+    def collective(self, collective: Collective) -> None:
+        """Issue a collective, and wait for a synchronous one at once."""
+        self._add(("communication", ""), self._issue(collective, "communication"))
+        if not collective.asynchronous:
+            self.wait(collective.name)
+
+    def wait(self, name: str) -> None:
+        """Hold the compute stream until the operation of that name is over."""
+        operation, now = self.in_flight.pop(name), self.free["compute"]
+        self.free["compute"] = later(now, self.ends.pop(name))
+        part: Key = ("exposed", name) if isinstance(operation, Collective) else ("copy", "")
+        self._add(part, self.free["compute"] - now)
+
+    def loop(self, loop: Loop) -> None:
+        """Run iterations until every clock that moves moves alike, then count the rest.
+
+        Compute in the loop's bubble trips is bubble.
+        """
+        left, compute = int(loop.trips), self.sum("compute")
+        while left > 0:
+            before, outer = self._clocks(), self.sums
+            self.sums = {}
+            self.block(loop.body)
+            iteration, self.sums = self.sums, outer
+            period = None if self.record else self._period(before)
+            times = 1 if period is None else left
+            for key, seconds in iteration.items():
+                self._add(key, times * seconds)
+            if period is not None and left > 1:
+                self._shift(before, (left - 1) * period)
+            left -= times
+        if np.any(loop.bubble_trips):
+            bubble = (self.sum("compute") - compute) * loop.bubble_trips / loop.trips
+            self._add(("compute", ""), -bubble)
+            self._add(("bubble", ""), bubble)
+
+    def branch(self, branch: Branch) -> None:
+        """Run the block that holds the compute stream longest, in each configuration its own.
+
+        A block waits for all that it issues, so no other block would end later.
+        """
+        after = [self._copy() for _ in branch.branches]
+        for clock, block in zip(after, branch.branches, strict=True):
+            clock.block(block)
+        ends = [clock.free["compute"] for clock in after]
+        longest = reduce(later, ends)
+        level = [end >= longest * (1 - ROUNDING) for end in ends]  # the first of equal ones
+        if not isinstance(longest, np.ndarray):
+            vars(self).update(vars(after[level.index(True)]))
+            return
+        index = np.argmax(np.stack(np.broadcast_arrays(*level)), axis=0)
+        self.free = _selected([clock.free for clock in after], index)
+        self.sums = _selected([clock.sums for clock in after], index)
+
+    def _issue(self, operation: Operation, stream: Stream) -> Number:
+        seconds = self._run(operation, stream, later(self.free["compute"], self.free[stream]))
+        self.in_flight[operation.name], self.ends[operation.name] = operation, self.free[stream]
+        return seconds
+
+    def _run(self, operation: Operation, stream: Stream, start: Number) -> Number:
+        seconds = self.times[operation.name]
+        self.free[stream] = start + seconds
+        self._add(("time", operation.name), seconds)
+        if self.record:
+            self.events.append(Event(operation, stream, float(start), float(start + seconds)))
+        return seconds
+
+    def _add(self, key: Key, seconds: Number) -> None:
+        self.sums[key] = self.sums.get(key, 0.0) + seconds
+
+    def _copy(self) -> "Streams":
+        other = copy(self)
+        for name in ("free", "ends", "sums", "in_flight", "events"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def _clocks(self) -> dict[str, Number]:
+        """When streams are free, and when the operations in flight will be over."""
+        streams: dict[str, Number] = {f"stream {name}": n for name, n in self.free.items()}
+        return streams | self.ends
+
+    def _period(self, before: Mapping[str, Number]) -> Number | None:
+        """How far all clocks that moved have moved; None if they differ.
+
+        A clock that stood still is left alone if it lies in the past: nothing waits for it.
+        """
+        after, start = self._clocks(), before["stream compute"]
+        if after.keys() != before.keys():
+            return None
+        period = after["stream compute"] - start
+        off: Number = 0.0
+        for name, n in after.items():
+            moved, ahead = n - before[name], later(0.0, n - start)
+            off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
+        return period if np.all(off <= ROUNDING * self.free["compute"]) else None
+
+    def _shift(self, before: Mapping[str, Number], seconds: Number) -> None:
+        """Move the clocks that an iteration moved."""
+        for stream, n in self.free.items():
+            self.free[stream] = n + (n != before[f"stream {stream}"]) * seconds
+        for name, n in self.ends.items():
+            self.ends[name] = n + (n != before[name]) * seconds
+
+
+def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:
+    """The figures of the selected choice in each configuration; missing ones are 0."""
+    keys = dict.fromkeys(key for choice in choices for key in choice)
+    pick = lambda key: [np.where(index == i, c.get(key, 0.0), 0.0) for i, c in enumerate(choices)]
+    return {key: sum(pick(key), 0.0) for key in keys}
+
+
+def later(first: Number, second: Number) -> Number:
+    """The larger one, in each configuration."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.maximum(first, second)
+    return max(first, second)

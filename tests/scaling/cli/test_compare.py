@@ -43,7 +43,7 @@ def recording(folder, hand_step, monkeypatch):
     events = price(hand_step, H100, profile_of(H100.accelerator), record=True).timeline.events
     found = [
         RecordedEvent(
-            0, e.stream, e.step.name, "jit_step", 1.1 * e.start, 1.1 * (e.end - e.start), 1
+            0, e.stream, e.operation.name, "jit_step", 1.1 * e.start, 1.1 * (e.end - e.start), 1
         )
         for e in events
     ]

@@ -104,9 +104,9 @@ def test_warnings_stand_below_the_bottleneck(prediction):
     assert found[-2:] == ["warning: first", "warning: second"]
 
 
-def test_a_step_that_is_not_ours_has_no_rate_and_no_advice(hand_step):
+def test_a_step_that_is_not_ours_has_no_rate(hand_step):
     found = page(summarize(price(hand_step, H100, profile_of(H100.accelerator))), "")
-    assert "tokens/s" not in found and "MFU" not in found and "next:" not in found
+    assert "tokens/s" not in found and "MFU" not in found
     assert "HFU" in found
 
 
@@ -116,14 +116,6 @@ def test_mfu_stands_with_its_convention_and_never_above_hfu_without_a_word(predi
     assert "MFU is above HFU: " in high
     causal = page(replace(prediction, mfu=0.547, hfu=0.81, causal_flops=True), "")
     assert "MFU 54.7% (causal attention), HFU 81.0%" in causal and "above HFU" not in causal
-
-
-def test_advice_ends_the_page_of_a_run(prediction, toy):
-    run = replace(toy(mesh={"fsdp": 8}), remat="full")
-    faster = replace(prediction, step_time=1e-4)
-    last = page(prediction, "", run, lambda changed: faster).split("\n")[-1]
-    assert last.startswith("next: --set remat=selective: 100 us a step instead of ")
-    assert "next:" not in page(prediction, "", run)
 
 
 def test_a_step_in_which_nothing_happens_has_a_page(prediction):

@@ -65,7 +65,7 @@ def test_communication_beside_compute_is_hidden() -> None:
 def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
     steps = (Collective("a"), Collective("b"), kernel("k"), Wait("b"), Wait("a"))
     line = run({"a": 5.0, "b": 1.0, "k": 2.0}, *steps, record=True)
-    assert [(e.step.name, e.start, e.end) for e in line.events] == [
+    assert [(e.operation.name, e.start, e.end) for e in line.events] == [
         ("a", 0.0, 5.0),
         ("b", 5.0, 6.0),
         ("k", 0.0, 2.0),
@@ -322,7 +322,9 @@ def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
         for one, next_one in zip(events, events[1:], strict=False):
             assert one.end <= next_one.start
     for name, seconds in line.by_name.items():
-        assert sum(e.end - e.start for e in line.events if e.step.name == name) == near(seconds)
+        assert sum(e.end - e.start for e in line.events if e.operation.name == name) == near(
+            seconds
+        )
     assert all(e.end <= line.total * (1 + SAME) for e in line.events)
 
 
