@@ -77,7 +77,7 @@ def node_links(cluster: Cluster, gpus: tuple[int, ...], capability: int) -> Node
 
 
 def pcie_ring(cluster: Cluster, gpus: tuple[int, ...]) -> float:
-    """GB/s of a ring through `gpus` in their order: the least of all levels.
+    """GB/s of a ring through `gpus` in their order: the least of all levels; 0 without PCIe.
 
     Without peer access, and between switches, a hop climbs to the CPU; through an Intel CPU it
     takes INTEL_DETOUR times its bytes, unless it goes on to another socket.
@@ -98,7 +98,7 @@ def pcie_ring(cluster: Cluster, gpus: tuple[int, ...]) -> float:
         ends = (level.labels.pool[end] for end in (source, target))
         load = max(np.bincount(pool, leaves[name] * weight).max() for pool in ends)
         speeds += [speed / load] if load else []
-    return float(min(speeds))
+    return float(min(speeds, default=0.0))
 
 
 def socket_speed(cluster: Cluster) -> float:

@@ -171,3 +171,11 @@ def test_groups_of_any_size_have_channels(name, members):
     if comm is not None:
         assert comm.rings.count >= 1 and comm.rings.inside > 0
         assert comm.nodes <= 3 and comm.ranks == groups.shape[1]
+
+
+def test_cards_without_any_link_between_them_have_one_slow_channel():
+    """Chips 0 and 7 of a DGX-1 share no NVLink, and here no PCIe either."""
+    cluster = catalog.load("dgx-v100")
+    joined = replace(cluster, links=tuple(j for j in cluster.links if j.kind != "pcie"))
+    comm = communicator(np.array([[0, 7]]), joined)
+    assert comm.rings == Channels(1, 0.1, 0.1)
