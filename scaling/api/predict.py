@@ -1,5 +1,7 @@
 """Step time, memory and collectives of a run, of any jitted step, or of a dumped HLO text."""
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +123,8 @@ def predict_step(
 ) -> PredictionResult:
     """Predict one call of any jitted function on a cluster that need not exist.
 
-    >>> import jax, jax.numpy as jnp, scaling as sc
+    >>> import jax, jax.numpy as jnp
+    >>> import scaling as sc
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
     >>> mesh = sc.make_mesh("data=4,model=2", cluster="dgx-h100")
     >>> array = lambda shape, *spec: jax.ShapeDtypeStruct(
@@ -173,9 +176,9 @@ def predict_hlo(
 
     >>> import scaling as sc
     >>> text = '''HloModule step, is_scheduled=true, num_partitions=8
-    ... ENTRY main (x: f32[1024]) -> f32[1024] {
-    ...   x = f32[1024]{0} parameter(0)
-    ...   ROOT double = f32[1024]{0} add(x, x)
+    ... ENTRY %main (x: f32[1024]) -> f32[1024] {
+    ...   %x = f32[1024]{0} parameter(0)
+    ...   ROOT %double = f32[1024]{0} add(%x, %x)
     ... }'''
     >>> sc.predict_hlo(text, cluster="dgx-h100", mesh="data=8").devices
     8
@@ -185,7 +188,7 @@ def predict_hlo(
         cluster: catalogue name, TOML file or Cluster.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: one axis
-            `data` over all devices of the cluster.
+            `data` over the program's partitions.
         name: of the prediction; "": the file's name.
         overrides, calibration, what_if: as for `predict`.
 
@@ -196,12 +199,18 @@ def predict_hlo(
     from scaling.hlo.reader import read_program
 
     body, title = _hlo_text(text)
-    axes = _axis_sizes(mesh) if mesh is not None else None
-    devices = _product(axes) if axes else load_cluster(cluster, nodes, overrides=overrides).devices
+    devices = _partitions(body, title)
+    axes = {"data": devices} if mesh is None else _axis_sizes(mesh)
+    if math.prod(axes.values()) != devices:
+        raise InputError(
+            f"{title} is a program of {devices} partitions, the mesh "
+            f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
+            f"devices: use axis sizes that multiply to {devices}"
+        )
     place = _cluster_for(devices, cluster, nodes, overrides)
     profile, warnings = _profile(place, calibration)
     try:
-        program: Program = read_program(body, axes or {"data": devices}, name or title)
+        program: Program = read_program(body, axes, name or title)
     except UnknownHlo as error:
         raise InputError(f"{title}: {error}") from None
     return priced_result(
@@ -231,7 +240,7 @@ def make_mesh(
     from scaling.compile import jitted
 
     axes = _axis_sizes(mesh)
-    return jitted.mesh(axes, _cluster_for(_product(axes), cluster, nodes, None))
+    return jitted.mesh(axes, _cluster_for(math.prod(axes.values()), cluster, nodes, None))
 
 
 def _check_source(source: str) -> None:
@@ -284,10 +293,19 @@ def _axis_sizes(mesh: MeshLike) -> dict[str, int]:
     return dict(mesh) if isinstance(mesh, Mapping) else dict(mesh.sizes)
 
 
-def _product(axes: Mapping[str, int]) -> int:
-    import math
-
-    return math.prod(axes.values())
+def _partitions(text: str, title: str) -> int:
+    """Return the number of devices of an HLO module, from its first line."""
+    first = text.lstrip().partition("\n")[0]
+    if not first.startswith("HloModule"):
+        raise InputError(f"{title} is no HLO text: its first line does not begin with HloModule")
+    if "is_scheduled=true" not in first:
+        raise InputError(
+            f"{title} is not scheduled: take XLA's dump after optimizations (is_scheduled=true)"
+        )
+    sizes = {
+        name: re.search(rf"{name}=(\d+)", first) for name in ("num_partitions", "replica_count")
+    }
+    return math.prod(int(found[1]) for found in sizes.values() if found)
 
 
 def _hlo_text(text: Path | str) -> tuple[str, str]:

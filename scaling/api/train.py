@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -149,10 +150,19 @@ def _compile_and_train(planned: "Plan", options: "Options") -> "RunResult":
     from scaling.train.loop import train as train_loop
     from scaling.train.prepare import compile_programs
 
-    programs = compile_programs(planned)
+    with _quiet("compiling ..."):
+        programs = compile_programs(planned)
     _print(_sharding(planned, programs))
     predicted = predict_first(planned, programs, options.folder)
     return train_loop(planned, programs, replace(options, predicted=predicted))
+
+
+def _quiet(message: str = "") -> AbstractContextManager[None]:
+    """Keep the compiler's messages in a log; not in a job, where jax says who was lost."""
+    from scaling.compile.quiet import quiet
+    from scaling.train.launch.distributed import job_kind
+
+    return nullcontext() if job_kind(os.environ) else quiet(message)
 
 
 def check_device_count(run: Run, options: "Options", devices: int | None) -> None:

@@ -21,6 +21,7 @@ from typing import NoReturn
 import tyro
 
 from scaling.cli.options import Command
+from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
 from scaling.train.launch.broken_pipe import redirect_to_devnull
 from scaling.train.launch.gpu import avoid_absent_gpus
@@ -53,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         if command is None:
             return 0
         subject = command.subject
+        if getattr(command, "verbose", False):
+            os.environ[VERBOSE] = "1"
         code = command.execute()
         sys.stdout.flush()  # here, where a reader that has gone is no error
         return code

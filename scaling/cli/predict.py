@@ -56,6 +56,9 @@ class PredictCommand:
     json: Switch = False
     """Print one JSON document (one per line for a .jsonl)."""
 
+    verbose: Switch = False
+    """Show what the compiler writes to stderr, instead of keeping it in a log."""
+
     @property
     def subject(self) -> str:
         """The run."""

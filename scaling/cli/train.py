@@ -55,6 +55,9 @@ class TrainCommand:
     wandb: Switch = False
     """Also log to Weights & Biases."""
 
+    verbose: Switch = False
+    """Show what the compiler writes to stderr, instead of keeping it in a log."""
+
     @property
     def subject(self) -> str:
         """The run."""

@@ -19,6 +19,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from scaling.compile.quiet import quiet
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
 
@@ -56,7 +57,7 @@ def found_or_made(
         name: for the program; does not decide it.
         make: compiles and reads.
     """
-    program, text = find(key) or _made(key, make)
+    program, text = find(key) or _made(key, name, make)
     return replace(program, name=name), text
 
 
@@ -85,8 +86,9 @@ def keep(key: str, program: Program, text: str) -> None:
         warnings.warn(f"the program is not kept: {error}; set SCALING_CACHE", stacklevel=2)
 
 
-def _made(key: str, make: Callable[[], tuple[Program, str]]) -> tuple[Program, str]:
-    program, text = make()
+def _made(key: str, name: str, make: Callable[[], tuple[Program, str]]) -> tuple[Program, str]:
+    with quiet(f"compiling {name} ..."):
+        program, text = make()
     keep(key, program, text)
     return program, text
 

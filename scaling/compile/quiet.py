@@ -1,0 +1,102 @@
+"""Keeps what the compiler's C++ writes to stderr in a log, apart from the user's terminal.
+
+XLA, absl and CUDA write to file descriptor 2, where Python's `sys.stderr` cannot hold them back.
+While `quiet` is on, descriptor 2 is the log file and `sys.stderr` a copy of the old descriptor:
+
+    2 ------------> ~/.cache/scaling/compile.log      shown if the compilation fails
+    sys.stderr ---> the terminal                      our own messages and warnings
+"""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scaling.meshes.errors import InputError
+
+VERBOSE = "SCALING_VERBOSE"  # environment variable: 1 leaves stderr alone; set by --verbose
+LONGEST = 1_000_000  # bytes of the log, from which it is begun anew
+SHOWN = 4000  # last characters of the log that a failure shows
+
+
+def log_path() -> Path:
+    """Return $SCALING_CACHE/compile.log, or ~/.cache/scaling/compile.log."""
+    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
+    return Path(base) / "compile.log"
+
+
+@contextmanager
+def quiet(message: str = "") -> Iterator[None]:
+    """Send what is written to file descriptor 2 into the log; an exception shows its end.
+
+    Args:
+        message: printed first, where stderr is a terminal.
+    """
+    if message and sys.stderr.isatty():
+        print(message, file=sys.stderr, flush=True)
+    log = None if os.environ.get(VERBOSE) else _opened_log()
+    if log is None:
+        yield
+        return
+    with log:
+        start = log.tell()
+        try:
+            with _redirected(log):
+                yield
+        except InputError:  # the message says it all
+            raise
+        except Exception:
+            _show(log, start)
+            raise
+
+
+def _opened_log() -> io.FileIO | None:
+    """Return the log, opened to append; None where it cannot be written."""
+    path = log_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > LONGEST:
+            path.unlink()
+        log = io.FileIO(path, "a+")
+        log.seek(0, os.SEEK_END)
+        return log
+    except OSError:
+        return None
+
+
+@contextmanager
+def _redirected(log: io.FileIO) -> Iterator[None]:
+    """Point descriptor 2 at the log, and `sys.stderr` at what it was."""
+    before = sys.stderr
+    before.flush()
+    saved = os.dup(2)
+    os.dup2(log.fileno(), 2)
+    terminal = os.fdopen(os.dup(saved), "w", buffering=1, errors="replace")
+    if _descriptor(before) == 2:
+        sys.stderr = terminal
+    try:
+        yield
+    finally:
+        sys.stderr = before
+        terminal.close()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _descriptor(stream: object) -> int | None:
+    """Return the file descriptor of a stream; None where it has none, as in a notebook."""
+    try:
+        return stream.fileno()  # type: ignore[attr-defined]
+    except (AttributeError, OSError):
+        return None
+
+
+def _show(log: io.FileIO, start: int) -> None:
+    """Print what was written to the log since `start`, or its end."""
+    end = log.seek(0, os.SEEK_END)
+    log.seek(max(start, end - SHOWN))
+    text = (log.read() or b"").decode(errors="replace").strip()
+    if text:
+        print(f"{text}\n(log: {log_path()})", file=sys.stderr)

@@ -1,0 +1,195 @@
+"""`import scaling`: what its names do, and that it is light."""
+
+import doctest
+import importlib
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import scaling as sc
+
+COMPILED = ("predict", "predict_step", "make_mesh")  # examples that compile for GPUs
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def examples(name):
+    """Run the examples of a docstring; returns (failed, tried)."""
+    module = importlib.import_module(sc._MODULES[name])
+    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, module)
+    return doctest.DocTestRunner().run(test)
+
+
+@pytest.mark.parametrize("name", ["load_run", "load_cluster", "predict_hlo", "price_collective"])
+def test_the_example_of_a_docstring_runs(name):
+    failed, tried = examples(name)
+    assert (failed, tried > 0) == (0, True)
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("name", COMPILED)
+def test_the_example_that_compiles_for_gpus_runs(name):
+    assert examples(name).failed == 0
+
+
+@pytest.mark.parametrize("name", [n for n in sc.__all__ if n[0].islower()])
+def test_every_function_has_an_example(name):
+    module = importlib.import_module(sc._MODULES[name])
+    assert ">>> import scaling as sc" in getattr(module, name).__doc__
+
+
+def test_importing_the_package_loads_nothing_else():
+    code = (
+        "import sys; before = set(sys.modules); import scaling\n"
+        "new = {n for n in set(sys.modules) - before if n.partition('.')[0] not in "
+        "sys.stdlib_module_names}\n"
+        "assert new == {'scaling'}, new\n"
+        "assert {'predict', 'train', '__version__'} <= set(dir(scaling))"
+    )
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_there():
+    assert all(getattr(sc, name) is not None for name in sc.__all__)
+    assert set(sc._MODULES) == set(sc.__all__)
+
+
+def test_an_unknown_name_gives_the_nearest():
+    with pytest.raises(AttributeError, match="'predit'.*did you mean 'predict'"):
+        sc.predit  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["train", "compare", "calibrate"])
+def test_a_function_with_the_name_of_a_sub_package_is_called(name, monkeypatch):
+    importlib.import_module(f"scaling.{name}")
+    module = importlib.import_module(sc._MODULES[name])
+    monkeypatch.setattr(module, name, lambda *given, **more: (given, more))
+    assert getattr(sc, name)(1, two=2) == ((1,), {"two": 2})
+
+
+def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
+    code = (
+        "import sys\n"
+        "sys.modules['jax'] = None\n"
+        "import scaling as sc\n"
+        "assert sc.price_collective('all-reduce', '1MiB', cluster='dgx-h100').time > 0\n"
+        "try: sc.predict_step(print, cluster='dgx-h100')\n"
+        "except sc.InputError as error: print(error)\n"
+    )
+    done = python(code)
+    assert done.stdout.startswith("predict_step needs the package jax, which is not installed")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sc.load_run("tini"), "did you mean 'tiny'"),
+        (lambda: sc.load_run("tiny", mesh={"tensr": 2}), "'tensor'"),
+        (lambda: sc.load_run("tiny", device_order="tensr"), "'tensor'"),
+        (lambda: sc.load_run({"model": {"preset": "tiny"}, "bach": {}}), "'batch'"),
+        (lambda: sc.load_run("tiny", set={"bach.seq_len": 1}), "'batch'"),
+        (lambda: sc.load_cluster("dgx-h10"), "'dgx-h100'"),
+        (lambda: sc.load_cluster("dgx-h100", overrides={"network_bandwith": 1}), "bandwidth"),
+        (lambda: sc.predict("tiny", source="compild"), "'compiled'"),
+        (lambda: sc.predict("tiny", what_if=["netwrk x2"]), "'network'"),
+        (lambda: sc.price_collective("allreduce", 8, "p5"), "'all-reduce'"),
+        (lambda: sc.price_collective("all-reduce", "8 parsecs", "p5"), "8 parsecs"),
+        (lambda: sc.price_collective("all-reduce", 8, "p5", algorithm="rng"), "'ring'"),
+        (lambda: sc.price_collective("all-reduce", 8, sc.load_cluster("p5"), nodes=2), "already"),
+        (lambda: sc.predict_hlo("nowhere.txt", "p5"), "cannot read nowhere.txt"),
+        (lambda: sc.predict_hlo(HLO, "rtx-pro-6000-4", nodes=1), "--nodes 2"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh="data=16"), "8 partitions.*16 devices"),
+        (lambda: sc.predict_hlo("HloModule x\n", "p5"), "is not scheduled"),
+        (lambda: sc.predict_hlo("%x\n", "p5"), "no HLO text"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh="data=x"), "'data=x'"),
+        (lambda: sc.compare("nowhere"), "nowhere"),
+    ],
+)
+def test_bad_input_is_an_input_error_with_the_nearest_name(call, message):
+    with pytest.raises(sc.InputError, match=message):
+        call()
+
+
+# --- results ------------------------------------------------------------------------------------
+
+HLO = """HloModule step, is_scheduled=true, num_partitions=8
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[4194304]) -> f32[4194304] {
+  %x = f32[4194304]{0} parameter(0)
+  ROOT %reduced = f32[4194304]{0} all-reduce(%x), channel_id=1, replica_groups=[2,4]<=[8], use_global_device_ids=true, to_apply=%add
+}
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def result():
+    return sc.predict_hlo(HLO, cluster="dgx-h100", mesh="data=2,model=4", name="reduce")
+
+
+def test_a_result_has_the_keys_of_its_document_as_attributes(result):
+    document = result.to_dict()
+    assert json.loads(json.dumps(document)) == document
+    assert isinstance(result, sc.Prediction)
+    assert result.step_time == document["step_time"] > 0
+    assert result.memory.peak == document["memory"]["peak"]
+    assert [c.axis for c in result.collectives] == ["model"]
+    assert [document[key] for key in ("mesh", "cluster", "nodes", "batch")] == [
+        "data=2,model=4", "dgx-h100", 1, None,
+    ]  # fmt: skip
+
+
+def test_a_result_prints_as_the_page_and_shows_as_a_table(result):
+    assert str(result).startswith("reduce on data=2,model=4 of dgx-h100, 8 devices")
+    table = result._repr_html_()
+    assert table.startswith("<table>") and "<svg" in table and "bottleneck" in table
+    assert "reduce on data=2,model=4 of dgx-h100" in repr(result)
+
+
+def test_what_if_prices_the_same_program_again(result):
+    faster = result.what_if("nvlink x2")
+    assert faster.step_time < result.step_time and faster != result
+    assert "what if nvlink x2" in str(faster)
+    assert faster.what_if("nvlink x0.5").step_time == pytest.approx(float(result.step_time))
+    (warning,) = result.what_if("network x2").warnings[:1]
+    assert "changed nothing" in warning
+
+
+def test_results_pickle_and_compare(result):
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result and hash(again) == hash(result)
+    assert again.what_if("nvlink x2") == result.what_if("nvlink x2")
+    assert result != "reduce"
+
+
+def test_a_result_writes_its_trace_and_explains_itself(result, tmp_path):
+    result.trace(tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.json").read_text())["traceEvents"]
+    assert any(event["name"].startswith("all-reduce[model]") for event in events)
+    assert "all-reduce[model]" in result.explain()
+    assert result.advice() == []
+
+
+def test_an_hlo_file_is_read_and_its_cluster_gets_the_nodes_it_needs(tmp_path):
+    (tmp_path / "dumped.txt").write_text(HLO)
+    p = sc.predict_hlo(tmp_path / "dumped.txt", "rtx-pro-6000-4", mesh={"data": 2, "model": 4})
+    assert (p.name, p.cluster.nodes, p.devices) == ("dumped", 2, 8)
+    assert sc.predict_hlo(HLO, "p5").mesh == "data=8"
+
+
+def test_a_price_equals_that_of_a_loaded_cluster_and_of_numbers():
+    by_name = sc.price_collective("all-gather", "1MiB", "dgx-h100", 2, "fsdp=2,tensor=8", "fsdp")
+    cluster = sc.load_cluster("dgx-h100", 2)
+    mesh = sc.MeshShape(fsdp=2, tensor=8)
+    assert sc.price_collective("all-gather", 2**20, cluster, mesh=mesh, axis=["fsdp"]) == by_name
