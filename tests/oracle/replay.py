@@ -1,11 +1,11 @@
-"""Collectives replayed message by message on the graph of a cluster.
+"""A collective replayed message by message on the graph of a cluster.
 
-    calls -> schedules -> flows over paths -> events -> time at which the last byte arrives
+    schedules -> flows over paths -> events -> time at which the last byte arrives
 
 The tests' oracle: an independent derivation of the closed form in `scaling.collectives`, for the
 same cluster and algorithms, with links at their full bandwidth. It shares `scaling.meshes.graph`
-and `scaling.meshes.rings` with the product and nothing of `scaling.collectives`. All groups of a
-call run at once, and several calls share the links max-min fairly (`tests.oracle.flows`).
+and `scaling.meshes.rings` with the product and nothing of `scaling.collectives`. All groups run at
+once and share the links max-min fairly (`tests.oracle.flows`).
 """
 
 from collections.abc import Sequence
@@ -23,28 +23,12 @@ from tests.oracle.schedules import schedule
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
-    """One collective in all its groups."""
-
-    kind: CollectiveKind
-    bytes: float  # as in `scaling.collectives.cost.collective_time`
-    groups: np.ndarray  # device ids, [groups, members]
-    algorithm: str = "ring"
-    slices: int = 1  # of pipelined algorithms
-
-
-@dataclass(frozen=True, eq=False)
 class Replay:
-    """Times and bytes of replayed calls."""
+    """Time and bytes of a replayed collective."""
 
-    times: tuple[float, ...]  # s, the end of each call
+    time: float  # s, until the last byte arrives
     links: tuple[Link, ...]  # of the cluster
     bytes: np.ndarray  # over each link, [links]
-
-    @property
-    def time(self) -> float:
-        """Seconds until the last call ends."""
-        return max(self.times, default=0.0)
 
     @property
     def busiest(self) -> Link:
@@ -61,12 +45,23 @@ class Replay:
         return totals
 
 
-def replay(calls: Sequence[Call], cluster: Cluster, latency: bool = True) -> Replay:
-    """Replays calls that start together.
+def replay(
+    kind: CollectiveKind,
+    bytes: float,
+    groups: np.ndarray,
+    cluster: Cluster,
+    algorithm: str = "ring",
+    slices: int = 1,
+    latency: bool = False,
+) -> Replay:
+    """Replays one collective in all its groups at once.
 
     Args:
-        calls: the collectives.
-        cluster: where they run.
+        kind, bytes: as in `scaling.collectives.cost.collective_time`.
+        groups: device ids, [groups, members].
+        cluster: where the devices are.
+        algorithm: one of `tests.oracle.schedules`.
+        slices: parts that a pipelined algorithm works on at once.
         latency: False: links without latency, as in the ideal profile.
 
     Raises:
@@ -76,19 +71,13 @@ def replay(calls: Sequence[Call], cluster: Cluster, latency: bool = True) -> Rep
     routes = router(cluster)
     flows: list[Flow] = []
     paths: dict[Stops, int] = {}  # index of each path
-    parts = []
-    for call in calls:
-        first = len(flows)
-        for group in call.groups.tolist():
-            messages = schedule(call.kind, call.bytes, group, cluster, call.algorithm, call.slices)
-            _add_flows(flows, messages, routes, paths)
-        parts.append(slice(first, len(flows)))
+    for group in groups.tolist():
+        _add_flows(flows, schedule(kind, bytes, group, cluster, algorithm, slices), routes, paths)
     network = routes.network(paths)
     if not latency:
         network = Network(network.capacity, network.paths, 0 * network.latency)
-    arrived = arrival_times(network, flows)
-    times = tuple(float(arrived[part].max(initial=0.0)) for part in parts)
-    return Replay(times, routes.graph.links, _link_bytes(network, flows))
+    time = float(arrival_times(network, flows).max(initial=0.0))
+    return Replay(time, routes.graph.links, _link_bytes(network, flows))
 
 
 def _add_flows(

@@ -15,7 +15,7 @@ from scaling.meshes import catalog
 from scaling.meshes.levels import levels
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
-from tests.oracle.replay import Call, replay
+from tests.oracle.replay import replay
 
 IDEAL = ideal()
 LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
@@ -36,7 +36,7 @@ def closed_form(kind, size, where, algorithm, profile=IDEAL):
 
 
 def replay_time(kind, size, where, algorithm, latency=False, slices=1):
-    return replay([Call(kind, size, where[1], algorithm, slices)], where[0], latency).time
+    return replay(kind, size, where[1], where[0], algorithm, slices, latency).time
 
 
 def time_per_part(kind, size, where, algorithm, slices):
@@ -227,7 +227,7 @@ def test_writing_to_host_memory_and_reading_from_it_overlap_in_slices():
 def test_a_ring_over_an_odd_number_of_nodes_changes_rails_once():
     """Channels swap their two rails from node to node; the last of three swaps over NVLink."""
     where = groups_on("dgx-h100", 3)
-    carried = replay([Call("all-gather", GB, where[1])], where[0]).carried("node2/chip", "nvswitch")
+    carried = replay("all-gather", GB, where[1], where[0]).carried("node2/chip", "nvswitch")
     even = load("all-gather", where[1], levels(where[0])[0], "ring").share * GB
     assert max(carried.values()) > even * 1.05
 
@@ -273,7 +273,7 @@ def busiest(result, level):
 )
 def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm):
     cluster, groups = where
-    result = replay([Call(kind, GB, groups, algorithm)], cluster, latency=False)
+    result = replay(kind, GB, groups, cluster, algorithm)
     for level in levels(cluster):
         if level.name == "PCIe of a chip" and cluster.nodes > 1:
             continue
@@ -282,38 +282,10 @@ def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm)
 
 
 def test_the_bytes_of_groups_inside_the_node_never_reach_a_nic():
-    result = replay([Call("all-reduce", GB, TENSOR[1])], TENSOR[0])
+    result = replay("all-reduce", GB, TENSOR[1], TENSOR[0])
     assert sum(result.carried("/nic", "leaf").values()) == 0
     assert result.busiest.kind == "nvlink"
 
 
-# Several collectives at once
-
-
-def test_collectives_over_one_nic_share_it():
-    cluster, groups = RAILS[4]
-    one, two = (replay([Call("all-reduce", GB, groups)] * n, cluster, False) for n in (1, 2))
-    assert two.times == pytest.approx([2 * one.time] * 2)
-
-
-def test_a_collective_inside_the_nodes_does_not_disturb_one_between_them():
-    cluster, between = RAILS[4]
-    inside = parse_mesh("data=4,tensor=8").groups(["tensor"])
-    calls = [Call("all-reduce", GB, between), Call("all-reduce", GB, inside)]
-    alone = [replay([call], cluster).time for call in calls]
-    assert replay(calls, cluster).times == pytest.approx(alone)
-
-
-def test_two_axes_over_the_same_nics_slow_each_other_and_the_smaller_ends_first():
-    cluster = catalog.load("dgx-h100", 4)
-    mesh = parse_mesh("data=2,fsdp=2,tensor=8")
-    near, far = (Call("all-reduce", s, mesh.groups([a])) for a, s in (("fsdp", GB), ("data", 3e9)))
-    small, large = replay([near, far], cluster, False).times
-    each = GB / 50e9  # s: half a GB goes twice over a rail of 50 GB/s
-    assert (small, large) == (pytest.approx(2 * each), pytest.approx(4 * each))
-
-
-def test_a_group_of_one_and_an_empty_list_take_no_time():
-    cluster = catalog.load("dgx-h100")
-    assert replay([Call("all-reduce", GB, np.array([[3]]))], cluster).time == 0
-    assert replay([], cluster).time == 0
+def test_a_group_of_one_takes_no_time():
+    assert replay("all-reduce", GB, np.array([[3]]), catalog.load("dgx-h100")).time == 0

@@ -29,7 +29,7 @@ from scaling.meshes.shape import groups_along
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from tests.oracle.channels import nvlink_domains
-from tests.oracle.replay import Call, replay
+from tests.oracle.replay import replay
 
 IDEAL = ideal()
 LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
@@ -414,14 +414,14 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(case, algorithm):
 @MANY
 @given(cases(kinds=REDUCTIONS, names=("dgx-h100",)).filter(is_small).filter(is_symmetric))
 def test_rings_behind_any_nvswitch_take_as_long_in_the_replay(case):
-    replayed = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
+    replayed = replay(case.kind, case.bytes, case.groups, case.cluster).time
     assert replayed == pytest.approx(price(case, IDEAL, "ring"), rel=0.02)
 
 
 @MANY
 @given(cases(kinds=("permute",), names=("dgx-h100",)).filter(is_small))
 def test_permutes_behind_any_nvswitch_take_as_long_in_the_replay(case):
-    replayed = replay([Call(case.kind, case.bytes, case.groups)], case.cluster, latency=False).time
+    replayed = replay(case.kind, case.bytes, case.groups, case.cluster).time
     assert replayed == pytest.approx(price(case, IDEAL), rel=0.02)
 
 
@@ -430,6 +430,6 @@ def test_permutes_behind_any_nvswitch_take_as_long_in_the_replay(case):
 def test_the_replay_keeps_to_the_cuts_as_well(case):
     assume(is_symmetric(case))
     algorithm = "pairwise" if case.kind == "all-to-all" else "ring"
-    call = Call(case.kind, case.bytes, case.groups, algorithm)
     bound = max(cut_time(case, devices) for devices in halves(case.cluster))
-    assert replay([call], case.cluster, latency=False).time >= bound * (1 - 1e-4)
+    replayed = replay(case.kind, case.bytes, case.groups, case.cluster, algorithm).time
+    assert replayed >= bound * (1 - 1e-4)

@@ -10,7 +10,7 @@ from scaling.meshes import catalog
 from scaling.meshes.provenance import overridden
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
-from tests.oracle.replay import Call, replay
+from tests.oracle.replay import replay
 
 GB = 1e9
 BOTH = pytest.mark.parametrize("price", ["closed", "replay"])
@@ -21,8 +21,7 @@ def seconds(price, kind, size, groups, cluster, algorithm="ring", slices=1):
     if price == "closed":
         return collective_time(kind, size, groups, cluster, ideal(), algorithm).time
     first, second = (
-        replay([Call(kind, size * n, groups, algorithm, slices * n)], cluster, latency=False).time
-        for n in (1, 2)
+        replay(kind, size * n, groups, cluster, algorithm, slices * n).time for n in (1, 2)
     )
     return second - first
 
@@ -124,7 +123,7 @@ def test_what_a_node_sends_for_a_sharded_array_is_the_array_once():
     cluster = catalog.load("dgx-h100", 4)
     mesh = parse_mesh("data=4,tensor=8")
     shards, whole = (
-        replay([Call("all-reduce", size, mesh.groups(axes))], cluster).carried("node0/nic", "leaf")
+        replay("all-reduce", size, mesh.groups(axes), cluster).carried("node0/nic", "leaf")
         for size, axes in ((GB, ["data"]), (8 * GB, ["data", "tensor"]))
     )
     assert sum(shards.values()) == pytest.approx(2 * 3 / 4 * 8 * GB)
@@ -144,13 +143,3 @@ def test_groups_under_an_oversubscribed_leaf_share_what_leads_up(price):
     groups = parse_mesh("data=2,fsdp=2,tensor=8").groups(["data"])  # nodes 0 and 2, 1 and 3
     assert seconds(price, "all-reduce", GB, groups, cluster) == pytest.approx(16 / 400)
     assert seconds(price, "all-reduce", GB, groups[:8], cluster) == pytest.approx(8 / 400)
-
-
-def test_two_axes_at_once_take_as_long_as_both_their_bytes_over_the_shared_nic():
-    cluster = catalog.load("rtx3090-10", 4)
-    mesh = parse_mesh("data=2,fsdp=2,tensor=10")
-    calls = [Call("permute", GB, mesh.groups([axis])) for axis in ("data", "fsdp")]
-    alone = [replay([call], cluster, latency=False).time for call in calls]
-    both = replay(calls, cluster, latency=False).time
-    assert max(alone) < both
-    assert both == pytest.approx(20 / 2.5, rel=0.1)  # beside writing and reading host memory
