@@ -31,7 +31,7 @@ from scaling.report.columns import columns
 from scaling.testbed.build import down, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import present_machine
-from scaling.testbed.plan import format_bandwidth, new_bed
+from scaling.testbed.plan import format_bandwidth, new_testbed
 from scaling.testbed.state import state_folder
 from scaling.testbed.steps import BURST
 
@@ -103,20 +103,20 @@ def measure_on(
 ) -> list[Point]:
     """All points of one testbed, which is there only meanwhile."""
     machine, folder = present_machine(), state_folder()
-    bed = new_bed("sweep", hosts, devices, bandwidth)
-    up(bed, machine, folder)
+    testbed = new_testbed("sweep", hosts, devices, bandwidth)
+    up(testbed, machine, folder)
     try:
         with tempfile.TemporaryDirectory() as scratch:
             out = Path(scratch) / "points.json"
             words = [sys.executable, "-m", "experiments.testbed_case"]
             words += ["--hosts", str(hosts), "--devices", str(devices), "--out", str(out)]
-            words += ["--bandwidth", str(bed.bandwidth), "--repeats", str(repeats)]
-            code = run_job(bed, machine, [*words, "--sizes", *map(str, sizes)])
+            words += ["--bandwidth", str(testbed.bandwidth), "--repeats", str(repeats)]
+            code = run_job(testbed, machine, [*words, "--sizes", *map(str, sizes)])
             if code:
                 raise SystemExit(code)
             return [read_point(data) for data in json.loads(out.read_text())]
     finally:
-        down(bed, machine, folder)
+        down(testbed, machine, folder)
 
 
 def read_point(data: dict[str, Any]) -> Point:

@@ -28,6 +28,7 @@ FACTORS: dict[Unit, dict[str, float]] = {
     unit: {"": 1.0} | {p + s: pf * sf for p, pf in PREFIXES.items() for s, sf in symbols.items()}
     for unit, symbols in SYMBOLS.items()
 }
+FACTORS["B/s"] |= {f"{p}bit": PREFIXES[p.upper()] / 8 for p in ("", "K", "M", "G", "k", "m", "g")}
 FACTORS["s"] |= {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 EXAMPLES: dict[Unit, str] = {
     "B": "1048576, 64MiB or 1.5GB",

@@ -11,7 +11,7 @@ from scaling.meshes.errors import InputError
 from scaling.testbed.build import Interrupted, down, missing, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import Machine, present_machine
-from scaling.testbed.plan import Bed, format_bandwidth, new_bed
+from scaling.testbed.plan import TestbedConfig, format_bandwidth, new_testbed
 from scaling.testbed.state import all_states, is_complete, read_state, state_folder
 
 HOSTS, DEVICES, BANDWIDTH = 2, 2, "1Gbit"  # where none are given
@@ -58,12 +58,12 @@ class TestbedCommand:
             return _up(self)
         if self.action == "status":
             return _status()
-        bed = read_state(self.name, state_folder())
+        testbed = read_state(self.name, state_folder())
         if self.action == "run":
-            return _run(bed, self.command)
-        for line in down(bed, present_machine(), state_folder()):
+            return _run(testbed, self.command)
+        for line in down(testbed, present_machine(), state_folder()):
             print(f"removed {line}")
-        print(f"testbed {bed.name} is gone")
+        print(f"testbed {testbed.name} is gone")
         return 0
 
 
@@ -80,7 +80,7 @@ def _check(given: TestbedCommand) -> None:
 
 
 def _up(given: TestbedCommand) -> int:
-    bed = new_bed(
+    testbed = new_testbed(
         given.name,
         HOSTS if given.hosts is None else given.hosts,
         DEVICES if given.devices is None else given.devices,
@@ -88,57 +88,57 @@ def _up(given: TestbedCommand) -> int:
         given.latency,
     )
     try:
-        up(bed, present_machine(), state_folder())
+        up(testbed, present_machine(), state_folder())
     except Interrupted as stop:
         print(f"{stop}: what was made is removed again")
         return SHELL_SIGNAL + stop.number
-    print(_words(bed))
-    print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(bed))))
-    option = "" if bed.name == "default" else f"--name {bed.name} "
-    mesh = f"data={bed.hosts},fsdp={bed.devices}"
+    print(_words(testbed))
+    print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(testbed))))
+    option = "" if testbed.name == "default" else f"--name {testbed.name} "
+    mesh = f"data={testbed.hosts},fsdp={testbed.devices}"
     print(f"next: scaling testbed run {option}-- scaling train tiny --mesh {mesh}")
     return 0
 
 
-def _run(bed: Bed, command: tuple[str, ...]) -> int:
+def _run(testbed: TestbedConfig, command: tuple[str, ...]) -> int:
     machine = present_machine()
-    if gone := missing(bed, machine):
+    if gone := missing(testbed, machine):
         raise InputError(
-            f"testbed {bed.name} lacks {', '.join(gone)} (was the machine restarted?); "
+            f"testbed {testbed.name} lacks {', '.join(gone)} (was the machine restarted?); "
             "scaling testbed down, then up again"
         )
-    if not is_complete(bed, state_folder()):
+    if not is_complete(testbed, state_folder()):
         raise InputError(
-            f"testbed {bed.name} is not complete: its scaling testbed up is still at work or was "
-            "killed; wait, or scaling testbed down, then up again"
+            f"testbed {testbed.name} is not complete: its scaling testbed up is still at work or "
+            "was killed; wait, or scaling testbed down, then up again"
         )
-    return run_job(bed, machine, command, os.environ)
+    return run_job(testbed, machine, command, os.environ)
 
 
 def _status() -> int:
     machine = Machine(lambda words: "")  # looks only
-    beds = list(all_states(state_folder()))
-    for bed in beds:
-        print(f"{_words(bed)}: {_condition(bed, machine)}")
-        print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(bed))))
-    if not beds:
+    testbeds = list(all_states(state_folder()))
+    for testbed in testbeds:
+        print(f"{_words(testbed)}: {_condition(testbed, machine)}")
+        print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(testbed))))
+    if not testbeds:
         print("no testbed; next: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit")
     return 0
 
 
-def _condition(bed: Bed, machine: Machine) -> str:
-    if gone := missing(bed, machine):
+def _condition(testbed: TestbedConfig, machine: Machine) -> str:
+    if gone := missing(testbed, machine):
         return f"lacks {len(gone)} namespaces"
-    return "up" if is_complete(bed, state_folder()) else "not complete"
+    return "up" if is_complete(testbed, state_folder()) else "not complete"
 
 
-def _hosts(bed: Bed) -> list[tuple[str, str]]:
-    return list(zip(bed.addresses, bed.host_namespaces, strict=True))
+def _hosts(testbed: TestbedConfig) -> list[tuple[str, str]]:
+    return list(zip(testbed.addresses, testbed.host_namespaces, strict=True))
 
 
-def _words(bed: Bed) -> str:
-    later = f", {bed.latency * 1e3:g} ms from host to host" if bed.latency else ""
+def _words(testbed: TestbedConfig) -> str:
+    later = f", {testbed.latency * 1e3:g} ms from host to host" if testbed.latency else ""
     return (
-        f"testbed {bed.name}: {bed.hosts} hosts x {bed.devices} devices, "
-        f"{format_bandwidth(bed.bandwidth)} links{later}"
+        f"testbed {testbed.name}: {testbed.hosts} hosts x {testbed.devices} devices, "
+        f"{format_bandwidth(testbed.bandwidth)} links{later}"
     )

@@ -1,10 +1,10 @@
-"""Up and down, with the guarantee that nothing is left behind and nothing foreign is touched.
+"""Up and down. Nothing is left behind, and nothing that is not the testbed's is touched.
 
-    up      record, then step by step, then `complete` in the record; whatever goes wrong: down
-    down    processes, namespaces, files, record; what cannot be removed keeps its record
+    up      write the record, run the steps, mark the record `complete`; on any failure: down
+    down    remove processes, namespaces, files, record; the record stays if something cannot go
 
-One at a time on a machine: a `down` that comes while `up` works waits, and removes all of it. Links
-need no removing: they are gone with their namespaces.
+One `up` or `down` runs at a time on a machine: a `down` during an `up` waits and then removes all
+of it. Links vanish with their namespaces.
 """
 
 import signal
@@ -19,17 +19,17 @@ from scaling.meshes.errors import InputError
 from scaling.testbed.machine import (
     CommandFailed,
     Machine,
-    alone,
     end_processes,
+    exclusive_lock,
+    remove_empty_settings,
     remove_hosts,
-    tidy,
     write_hosts,
 )
-from scaling.testbed.plan import Bed, owner_line
+from scaling.testbed.plan import TestbedConfig, owner_line
 from scaling.testbed.state import complete_state, remove_state, write_state
 from scaling.testbed.steps import HostsFile, Namespace, Step, steps
 
-HINTS = {  # words of iproute2 and what they mean; the first seen with 6.1, the others not seen here
+HINTS = {  # messages of iproute2 6.1 and what they mean; only the first was seen here
     "qdisc kind is unknown": "This kernel cannot do it: --bandwidth needs sch_tbf, --latency "
     "sch_netem (modprobe sch_netem); without the latter leave --latency out.",
     "Unknown device type": "This kernel has no veth links or no bridge (modprobe veth bridge).",
@@ -39,18 +39,18 @@ HINTS = {  # words of iproute2 and what they mean; the first seen with 6.1, the 
 
 
 class Interrupted(Exception):
-    """A signal came while a testbed was made."""
+    """A signal arrived while a testbed was made."""
 
     def __init__(self, number: int):
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.number = number
 
 
-def up(bed: Bed, machine: Machine, folder: Path) -> None:
+def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
     """Makes a testbed; all of it or nothing.
 
     Args:
-        bed: what to make.
+        testbed: what to make.
         machine: where.
         folder: of the records.
 
@@ -58,23 +58,23 @@ def up(bed: Bed, machine: Machine, folder: Path) -> None:
         InputError: a name is taken, or the system refuses a step.
         Interrupted: SIGTERM or SIGINT came.
     """
-    with alone(machine), held_signals() as told:
-        _refuse_foreign(bed, machine)
-        write_state(bed, folder)
+    with exclusive_lock(machine), deferred_signals() as received:
+        _refuse_foreign(testbed, machine)
+        write_state(testbed, folder)
         try:
-            for step in steps(bed, socket.gethostname()):
+            for step in steps(testbed, socket.gethostname()):
                 _make(step, machine)
-                if told:
-                    raise Interrupted(told[0])
-            complete_state(bed, folder)
+                if received:
+                    raise Interrupted(received[0])
+            complete_state(testbed, folder)
         except BaseException as error:
-            _, problems = _remove(bed, machine, folder)
+            _, problems = _remove(testbed, machine, folder)
             if not isinstance(error, CommandFailed):
                 raise
             raise InputError(_refusal(error, problems)) from None
 
 
-def down(bed: Bed, machine: Machine, folder: Path) -> list[str]:
+def down(testbed: TestbedConfig, machine: Machine, folder: Path) -> list[str]:
     """Removes all that belongs to a testbed.
 
     Returns:
@@ -83,43 +83,43 @@ def down(bed: Bed, machine: Machine, folder: Path) -> list[str]:
     Raises:
         InputError: something cannot be removed; its record is kept, all else is gone.
     """
-    with alone(machine), held_signals():
-        removed, problems = _remove(bed, machine, folder)
+    with exclusive_lock(machine), deferred_signals():
+        removed, problems = _remove(testbed, machine, folder)
     if problems:
         raise InputError("; ".join(problems))
     return removed
 
 
-def missing(bed: Bed, machine: Machine) -> list[str]:
+def missing(testbed: TestbedConfig, machine: Machine) -> list[str]:
     """Namespaces of a testbed that are not there, as after a restart of the machine."""
-    return [name for name in bed.namespaces if not machine.has_namespace(name)]
+    return [name for name in testbed.namespaces if not machine.has_namespace(name)]
 
 
 @contextmanager
-def held_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and SIGINT instead of letting them stop a step half-way.
+def deferred_signals() -> Iterator[list[int]]:
+    """Collects SIGTERM and SIGINT, so that they stop no step half-way; yields their numbers.
 
-    Outside the main thread Python delivers none, and this does nothing.
+    Does nothing outside the main thread, where Python delivers no signals.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
 
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield received
         return
     before = {n: signal.signal(n, note) for n in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield told
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _refuse_foreign(bed: Bed, machine: Machine) -> None:
-    taken = [name for name in bed.namespaces if machine.has_namespace(name)]
-    folders = [machine.hosts_file(name).parent for name in bed.host_namespaces]
+def _refuse_foreign(testbed: TestbedConfig, machine: Machine) -> None:
+    taken = [name for name in testbed.namespaces if machine.has_namespace(name)]
+    folders = [machine.hosts_file(name).parent for name in testbed.host_namespaces]
     taken += [str(folder) for folder in folders if folder.exists()]
     if taken:
         raise InputError(
@@ -137,11 +137,11 @@ def _make(step: Step, machine: Machine) -> None:
         machine.run(step.words)
 
 
-def _remove(bed: Bed, machine: Machine, folder: Path) -> tuple[list[str], list[str]]:
+def _remove(testbed: TestbedConfig, machine: Machine, folder: Path) -> tuple[list[str], list[str]]:
     """What was removed, and what could not be."""
     removed: list[str] = []
     problems: list[str] = []
-    present = [name for name in bed.namespaces if machine.has_namespace(name)]
+    present = [name for name in testbed.namespaces if machine.has_namespace(name)]
     for name in present:
         try:
             removed += [f"process {pid} in {name}" for pid in end_processes(machine, name)]
@@ -149,28 +149,30 @@ def _remove(bed: Bed, machine: Machine, folder: Path) -> tuple[list[str], list[s
             removed.append(f"namespace {name}")
         except CommandFailed as error:
             problems.append(str(error))
-    for name in bed.host_namespaces:
-        _remove_file(bed, name, machine, removed, problems)
+    for name in testbed.host_namespaces:
+        _remove_file(testbed, name, machine, removed, problems)
     if not problems:
-        _forget(bed, machine, folder, problems)
+        _forget(testbed, machine, folder, problems)
     return removed, problems
 
 
-def _forget(bed: Bed, machine: Machine, folder: Path, problems: list[str]) -> None:
+def _forget(testbed: TestbedConfig, machine: Machine, folder: Path, problems: list[str]) -> None:
     try:
-        tidy(machine)
-        remove_state(bed, folder)
+        remove_empty_settings(machine)
+        remove_state(testbed, folder)
     except (CommandFailed, OSError) as error:
         problems.append(str(error))
 
 
 def _remove_file(
-    bed: Bed, name: str, machine: Machine, removed: list[str], problems: list[str]
+    testbed: TestbedConfig, name: str, machine: Machine, removed: list[str], problems: list[str]
 ) -> None:
     path = machine.hosts_file(name)
     try:
-        if path.exists() and not _is_ours(path, bed):
-            problems.append(f"{path} does not begin with {owner_line(bed)!r}; remove it by hand")
+        if path.exists() and not _is_ours(path, testbed):
+            problems.append(
+                f"{path} does not begin with {owner_line(testbed)!r}; remove it by hand"
+            )
         elif path.parent.exists():
             remove_hosts(machine, name)
             removed.append(f"file {path}")
@@ -178,15 +180,15 @@ def _remove_file(
         problems.append(str(error))
 
 
-def _is_ours(path: Path, bed: Bed) -> bool:
-    """A file that was cut short, as by a full disk, is ours too: its folder's name has our id."""
+def _is_ours(path: Path, testbed: TestbedConfig) -> bool:
+    """Whether the testbed wrote the file; true for one truncated by a full disk as well."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    first, line = text.partition("\n")[0], owner_line(bed)
+    first, line = text.partition("\n")[0], owner_line(testbed)
     return first == line or (line.startswith(text))
 
 
 def _refusal(error: CommandFailed, problems: list[str]) -> str:
-    """Says what the system lacks, where its words are known, and what is left behind."""
+    """The error message: what the system lacks, if its message is known, and what is left."""
     said = str(error)
     hints = [hint for words, hint in HINTS.items() if words in said]
     hint = hints[0] if hints else "The system refuses what a testbed needs."

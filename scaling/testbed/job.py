@@ -3,9 +3,9 @@
     host0   JAX_PROCESS_ID=0   JAX_COORDINATOR_ADDRESS=10.77.0.1:port  JAX_NUM_PROCESSES=2
     host1   JAX_PROCESS_ID=1   ... and as many fake CPU devices each as the testbed has
 
-The first that fails ends the others and gives its exit code. SIGTERM and SIGINT are passed on to
-all, so that a training run can save; a second one kills. What a command has started ends with it,
-see `scaling.testbed.subreaper`: also when this process is killed, or the testbed is taken down.
+The first process that fails ends the others, and its exit code is returned. SIGTERM and SIGINT are
+forwarded to all, so that a training run can save; a second one kills. All descendants of a command
+end with it (`scaling.testbed.subreaper`), also when this process is killed or the testbed removed.
 """
 
 import os
@@ -21,21 +21,21 @@ from pathlib import Path
 from typing import IO
 
 from scaling.meshes.errors import InputError
-from scaling.testbed import subreaper as keeper
-from scaling.testbed.build import held_signals, missing
+from scaling.testbed import subreaper
+from scaling.testbed.build import deferred_signals, missing
 from scaling.testbed.machine import CommandFailed, Machine, search_path
-from scaling.testbed.plan import Bed
+from scaling.testbed.plan import TestbedConfig
 
 GRACE = 30.0  # s to end after a signal, or after another process failed: a checkpoint takes some
 POLL = 0.05  # s
-LAST_WORDS = 30.0  # s for the output of ended processes; all who could write have ended too
-OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # would say other ranks
-KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
+OUTPUT_TIMEOUT = 30.0  # s to read the last output of processes that have ended
+OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # they would set other ranks
+SUBREAPER = (sys.executable, "-I", "-S", subreaper.__file__)
 FREE_PORT = "import socket as s; x = s.socket(); x.bind(('', 0)); print(x.getsockname()[1])"
 
 
 def run_job(
-    bed: Bed,
+    testbed: TestbedConfig,
     machine: Machine,
     command: Sequence[str],
     environment: Mapping[str, str] = os.environ,
@@ -50,33 +50,33 @@ def run_job(
         InputError: there is no such command, or the testbed cannot be entered.
     """
     try:
-        words = ("ip", "netns", "exec", bed.host_namespaces[0], sys.executable, "-c", FREE_PORT)
+        words = ("ip", "netns", "exec", testbed.host_namespaces[0], sys.executable, "-c", FREE_PORT)
         port = int(machine.run(words))
     except CommandFailed as error:
-        raise InputError(f"cannot enter {bed.host_namespaces[0]}: {error}") from None
-    given = [host_environment(bed, i, port, environment) for i in range(bed.hosts)]
+        raise InputError(f"cannot enter {testbed.host_namespaces[0]}: {error}") from None
+    given = [host_environment(testbed, i, port, environment) for i in range(testbed.hosts)]
     path = given[0]["PATH"]
     if not command or shutil.which(command[0], path=path) is None:
         raise InputError(f"there is no command {' '.join(command[:1])!r}; write: run -- COMMAND")
-    with held_signals() as told:
+    with deferred_signals() as received:
         children: list[subprocess.Popen[str]] = []
         try:
-            for name, env in zip(bed.host_namespaces, given, strict=True):
+            for name, env in zip(testbed.host_namespaces, given, strict=True):
                 children.append(_start(name, command, env))
             printers = [t for i, c in enumerate(children) for t in _printers(f"host{i}", c)]
-            code = _watch(children, told, grace, lambda: _is_down(bed, machine))
+            code = _watch(children, received, grace, lambda: _is_down(testbed, machine))
         finally:
             _kill(children)
             for child in children:
                 child.wait()
-        deadline = time.monotonic() + LAST_WORDS
+        deadline = time.monotonic() + OUTPUT_TIMEOUT
         for printer in printers:
             printer.join(max(0.0, deadline - time.monotonic()))
     return code
 
 
 def host_environment(
-    bed: Bed, index: int, port: int, environment: Mapping[str, str]
+    testbed: TestbedConfig, index: int, port: int, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment of the process in host `index`; other launchers' variables are left out."""
     kept = {k: v for k, v in environment.items() if not k.startswith(OTHER_LAUNCHERS)}
@@ -85,10 +85,10 @@ def host_environment(
         "PATH": f"{Path(sys.executable).parent}:{search_path(environment)}",
         "PYTHONUNBUFFERED": "1",
         "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(bed.devices),
+        "JAX_NUM_CPU_DEVICES": str(testbed.devices),
         "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
-        "JAX_COORDINATOR_ADDRESS": f"{bed.addresses[0]}:{port}",
-        "JAX_NUM_PROCESSES": str(bed.hosts),
+        "JAX_COORDINATOR_ADDRESS": f"{testbed.addresses[0]}:{port}",
+        "JAX_NUM_PROCESSES": str(testbed.hosts),
         "JAX_PROCESS_ID": str(index),
     }
 
@@ -96,10 +96,10 @@ def host_environment(
 def _start(
     namespace: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """In a session of its own: signals come from us alone. Its stdin is the keeper's lifeline."""
+    """Starts a command in a session of its own; closing its stdin kills it."""
     with _signals_wait():
         return subprocess.Popen(
-            [*KEEPER, "ip", "netns", "exec", namespace, *command],
+            [*SUBREAPER, "ip", "netns", "exec", namespace, *command],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -112,8 +112,8 @@ def _start(
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Who is started here gets signals when it is ready for them: a keeper unblocks them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.PASSED_ON)
+    """Blocks signals of processes started here until their subreaper is ready for them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, subreaper.PASSED_ON)
     try:
         yield
     finally:
@@ -139,11 +139,11 @@ def _print(host: str, source: IO[str], target: IO[str]) -> None:
 
 def _watch(
     children: Sequence[subprocess.Popen[str]],
-    told: list[int],
+    received: list[int],
     grace: float,
     is_down: Callable[[], bool],
 ) -> int:
-    """Waits until all have ended, and sees to it that they do; the code of the first failure."""
+    """Waits until all processes have ended; returns the exit code of the first failure."""
     first, passed_on, deadline = 0, 0, float("inf")
     while None in [child.poll() for child in children]:  # asks every one
         failed = next((c.returncode for c in children if c.returncode), 0)
@@ -151,15 +151,15 @@ def _watch(
             first = failed
             _signal(children, signal.SIGTERM)
             deadline = min(deadline, time.monotonic() + grace)
-        if len(told) > passed_on:
-            _kill(children) if passed_on else _signal(children, told[-1])
-            passed_on = len(told)
+        if len(received) > passed_on:
+            _kill(children) if passed_on else _signal(children, received[-1])
+            passed_on = len(received)
             deadline = min(deadline, time.monotonic() + grace)
         if time.monotonic() > deadline or is_down():
             _kill(children)
         time.sleep(POLL)
     first = first or next((c.returncode for c in children if c.returncode), 0)
-    return keeper.SHELL_SIGNAL - first if first < 0 else first
+    return subreaper.SHELL_SIGNAL - first if first < 0 else first
 
 
 def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
@@ -168,12 +168,12 @@ def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
 
 
 def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Ends commands and all that descends from them. A keeper itself must live to do so."""
+    """Kills commands and their descendants, by closing the stdin of their subreapers."""
     for child in children:
         assert child.stdin is not None
         child.stdin.close()
 
 
-def _is_down(bed: Bed, machine: Machine) -> bool:
-    """Whether `down` is through, so that it can have missed no more than what started meanwhile."""
-    return len(missing(bed, machine)) == len(bed.namespaces)
+def _is_down(testbed: TestbedConfig, machine: Machine) -> bool:
+    """Whether `down` has removed all namespaces."""
+    return len(missing(testbed, machine)) == len(testbed.namespaces)

@@ -1,9 +1,9 @@
-"""The only place of the testbed that touches the system: ip, tc, their files, and processes.
+"""The only module of the testbed that touches the system: ip, tc, their files, and processes.
 
     /run/netns/NAME          a namespace, as `ip netns` keeps it
     /etc/netns/NAME/hosts    what processes started by `ip netns exec NAME` see as /etc/hosts
 
-See ip-netns(8). Tests put folders and a function of their own in place of these.
+See ip-netns(8). Tests replace the folders and the function that runs commands.
 """
 
 import errno
@@ -29,7 +29,7 @@ NEEDED = {"ip": "iproute2", "tc": "iproute2"}  # package of Debian and Ubuntu
 
 
 class CommandFailed(Exception):
-    """A command of the system did not do what it was asked; the text says what it said."""
+    """A command of the system failed; the message holds its output."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,18 @@ class Machine:
 
     @property
     def mark(self) -> Path:
-        """Says that the folder of settings was made by a testbed."""
+        """Marks the folder of settings as made by a testbed."""
         return self.settings.with_name(self.settings.name + MARK)
 
 
 @contextmanager
-def alone(machine: Machine) -> Iterator[None]:
-    """One `up` or `down` at a time on this machine, whoever's; the next waits.
+def exclusive_lock(machine: Machine) -> Iterator[None]:
+    """Holds the machine-wide lock of `up` and `down`; waits until another process frees it.
 
-    Commands that run meanwhile hold the lock too: where we are killed, it lasts until they end.
+    Commands started meanwhile inherit the lock: after a kill it lasts until they end.
 
     Raises:
-        InputError: there is no such folder as /run.
+        InputError: /run does not exist.
     """
     import fcntl  # not on every system that can read this file
 
@@ -103,12 +103,12 @@ def present_machine() -> Machine:
 
 
 def search_path(environment: Mapping[str, str]) -> str:
-    """Where commands are looked for."""
+    """The PATH in which commands are looked up."""
     return f"{environment.get('PATH', os.defpath)}:{SYSTEM_PATH}"
 
 
 def run(words: Sequence[str]) -> str:
-    """What a command prints. It gets a session of its own, so that Ctrl-C does not cut it short.
+    """The output of a command, run in a session of its own, which Ctrl-C does not reach.
 
     Raises:
         CommandFailed: it is missing, ends with another code than 0, or takes too long.
@@ -122,7 +122,7 @@ def run(words: Sequence[str]) -> str:
             env=environment,
             timeout=PATIENCE,
             start_new_session=True,
-            close_fds=False,  # for the lock of `alone`; whatever else Python opens is not inherited
+            close_fds=False,  # children inherit the lock file, and nothing else that Python opens
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"`{' '.join(words)}`: {error}") from None
@@ -163,7 +163,7 @@ def remove_hosts(machine: Machine, namespace: str) -> None:
         raise CommandFailed(f"cannot remove {path.parent}: {error.strerror}") from None
 
 
-def tidy(machine: Machine) -> None:
+def remove_empty_settings(machine: Machine) -> None:
     """Removes /etc/netns, if `write_hosts` made it and nothing is in it any more.
 
     Raises:
@@ -182,7 +182,7 @@ def tidy(machine: Machine) -> None:
 
 
 def processes(machine: Machine, namespace: str) -> list[int]:
-    """Those that run in a namespace, without this one."""
+    """Ids of the processes in a namespace, without this process."""
     found = machine.run(("ip", "netns", "pids", namespace)).split()
     return [int(pid) for pid in found if int(pid) != os.getpid()]
 
@@ -191,7 +191,7 @@ def end_processes(machine: Machine, namespace: str) -> list[int]:
     """Ends all processes in a namespace, with SIGTERM and after `grace` seconds with SIGKILL.
 
     Returns:
-        Those that were there.
+        The ids of those that ran.
 
     Raises:
         CommandFailed: they cannot be listed, or live on.
@@ -199,14 +199,14 @@ def end_processes(machine: Machine, namespace: str) -> list[int]:
     first = processes(machine, namespace)
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + machine.grace
-        told: set[int] = set()
+        signalled: set[int] = set()
         while left := processes(machine, namespace):
-            if told and time.monotonic() > deadline:
+            if signalled and time.monotonic() > deadline:
                 break
             for pid in left:
-                if pid not in told:  # not once for all: others may be started meanwhile
+                if pid not in signalled:  # once each, including those started meanwhile
                     _signal(machine, pid, number)
-            told.update(left)
+            signalled.update(left)
             time.sleep(POLL)
         else:
             return first

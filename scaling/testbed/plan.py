@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from scaling.meshes.errors import InputError, check_range, nearest
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.units import parse_number, parse_quantity
 
 PREFIX = "scaling"  # of every namespace that is ours
 NETWORK = "10.77.0"  # private (RFC 1918); seen inside the testbed only
@@ -24,21 +25,19 @@ BITS = 8  # of a byte
 LEAST_RATE, MOST_RATE = 10**6, 10**11  # bit/s; assumed by this project
 MOST_LATENCY = 10.0  # s; assumed by this project
 
-RATE_UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}  # decimal, as tc reads them
-TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _ID = re.compile(r"[0-9a-f]{8}")
-_FIGURE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+?)(?:/s)?")
 
 
 @dataclass(frozen=True)
-class Bed:
+class TestbedConfig:
     """What `scaling testbed up` makes.
 
     Raises:
         InputError: a figure is out of range, or a name cannot be part of a file name.
     """
 
+    __test__ = False  # its name begins like that of a test class, which pytest would collect
     name: str
     id: str  # eight hexadecimal digits, drawn at random
     hosts: int
@@ -79,27 +78,37 @@ class Bed:
         return tuple(f"{NETWORK}.{i + 1}" for i in range(self.hosts))
 
 
-def new_bed(name: str, hosts: int, devices: int, bandwidth: str, latency: str | None = None) -> Bed:
-    """A testbed with an id of its own, from words such as `1Gbit` and `2ms`."""
+def new_testbed(
+    name: str, hosts: int, devices: int, bandwidth: str, latency: str | None = None
+) -> TestbedConfig:
+    """A testbed with a random id, from texts such as `1Gbit` and `2ms`."""
     seconds = parse_latency(latency) if latency is not None else 0.0
-    return Bed(name, secrets.token_hex(4), hosts, devices, parse_bandwidth(bandwidth), seconds)
+    return TestbedConfig(
+        name, secrets.token_hex(4), hosts, devices, parse_bandwidth(bandwidth), seconds
+    )
 
 
 def parse_bandwidth(text: str) -> int:
-    """Bytes per second from a rate in bits: `1Gbit`, `200Mbit`, `1.5 Gbit/s`.
+    """Bytes per second from `1Gbit`, `200Mb/s` or `25MB/s`.
 
     Raises:
-        InputError: not a rate in bits, or not a whole number of bytes per second.
+        InputError: not a rate, or not a whole number of bytes per second.
     """
-    bits = _figure("--bandwidth", text, RATE_UNITS, "1Gbit or 200Mbit")
-    if bits % BITS:
-        raise InputError(f"--bandwidth {text!r} is {bits:g} bit/s, not a whole number of bytes/s")
-    return int(bits) // BITS
+    try:
+        bandwidth = parse_quantity(text, "B/s")
+    except InputError as error:
+        raise InputError(f"--bandwidth {error}") from None
+    if bandwidth != int(bandwidth):
+        raise InputError(f"--bandwidth {text!r} is not a whole number of bytes/s")
+    return int(bandwidth)
 
 
 def parse_latency(text: str) -> float:
     """Seconds from `500us`, `2ms` or `0.1s`."""
-    return _figure("--latency", text, TIME_UNITS, "500us or 2ms")
+    try:
+        return parse_number(text, "s")
+    except InputError as error:
+        raise InputError(f"--latency {error}") from None
 
 
 def format_bandwidth(bandwidth: float) -> str:
@@ -111,49 +120,37 @@ def format_bandwidth(bandwidth: float) -> str:
     return f"{bits / 1e3:g} kbit/s"
 
 
-def hosts_file(bed: Bed, index: int, machine_name: str) -> str:
+def hosts_file(testbed: TestbedConfig, index: int, machine_name: str) -> str:
     """/etc/hosts as the host `index` sees it.
 
     gloo listens at the address that the machine's name stands for, so in every host that name
     stands for the host's own address.
     """
-    lines = [owner_line(bed), "127.0.0.1 localhost"]
-    for number, address in enumerate(bed.addresses):
+    lines = [owner_line(testbed), "127.0.0.1 localhost"]
+    for number, address in enumerate(testbed.addresses):
         own = f" {machine_name}" if number == index else ""
         lines.append(f"{address} host{number}{own}")
     return "\n".join(lines) + "\n"
 
 
-def owner_line(bed: Bed) -> str:
-    """How a file says whose it is, in its first line."""
-    return f"# scaling testbed {bed.name} {bed.id}"
+def owner_line(testbed: TestbedConfig) -> str:
+    """The first line of a testbed's files, which names it."""
+    return f"# scaling testbed {testbed.name} {testbed.id}"
 
 
-def bed_dict(bed: Bed) -> dict[str, Any]:
-    """As it is saved."""
-    return asdict(bed)
+def config_dict(testbed: TestbedConfig) -> dict[str, Any]:
+    """The config as plain data."""
+    return asdict(testbed)
 
 
-def read_bed(data: Mapping[str, Any]) -> Bed:
-    """From what `bed_dict` made.
+def read_config(data: Mapping[str, Any]) -> TestbedConfig:
+    """The config that `config_dict` made plain data of.
 
     Raises:
         InputError: keys or types are not those of a testbed.
     """
-    types = {field.name: field.type for field in fields(Bed)}
+    types = {field.name: field.type for field in fields(TestbedConfig)}
     given = {key: type(value) for key, value in data.items()}
     if given != types:
         raise InputError(f"it has {sorted(given)}, not {sorted(types)} of the right types")
-    return Bed(**data)
-
-
-def _figure(option: str, text: str, units: Mapping[str, float], example: str) -> float:
-    match = _FIGURE.fullmatch(text.strip())
-    if match is None:
-        raise InputError(f"{option} {text!r} is not a number with a unit; write {example}")
-    unit = units.get(match[2]) or units.get(match[2].lower())
-    if unit is None:
-        raise InputError(
-            f"{option} {text!r}: unknown unit {match[2]!r}; {nearest(match[2], units)}"
-        )
-    return float(match[1]) * unit
+    return TestbedConfig(**data)

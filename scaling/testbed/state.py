@@ -1,10 +1,10 @@
-"""Which testbeds there are: one small file each, from before the first step to after the last.
+"""Records of testbeds: one small file each, written before the first step, removed after the last.
 
 ~/.cache/scaling/testbeds/lab.json   {"version": 1, "complete": true, "testbed": {"name": "lab"...}}
 
-The names of all that belongs to a testbed follow from its file. So whatever stops `up`, be it the
-loss of power, `down` knows what to look for. Who writes or removes one is alone on the machine, see
-`scaling.testbed.machine.alone`; who reads may be surprised.
+All names of a testbed follow from its file, so that `down` knows what to remove whatever stopped
+`up`, a loss of power included. Writers hold `scaling.testbed.machine.exclusive_lock`; readers do
+not, and a file may vanish while they read.
 """
 
 import json
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.testbed.plan import Bed, bed_dict, read_bed
+from scaling.testbed.plan import TestbedConfig, config_dict, read_config
 
 VERSION = 1  # of the file's layout
 
@@ -25,43 +25,43 @@ def state_folder() -> Path:
     return Path(base) / "testbeds"
 
 
-def write_state(bed: Bed, folder: Path) -> None:
-    """Records a testbed that is about to be made, unless there is one of that name.
+def write_state(testbed: TestbedConfig, folder: Path) -> None:
+    """Records a testbed before it is made, unless one of that name exists.
 
     Raises:
         InputError: there is one already, or the folder cannot be written.
     """
-    path = _path(bed.name, folder)
-    with _draft(bed, folder, complete=False) as draft:
+    path = _path(testbed.name, folder)
+    with _draft(testbed, folder, complete=False) as draft:
         try:
             os.link(draft, path)  # fails where the name is taken; a rename would replace the file
         except FileExistsError:
             raise InputError(
-                f"there is a testbed {bed.name!r} already ({path}); remove it with: "
-                f"scaling testbed down{_option(bed.name)}, or choose another --name"
+                f"there is a testbed {testbed.name!r} already ({path}); remove it with: "
+                f"scaling testbed down{_option(testbed.name)}, or choose another --name"
             ) from None
 
 
-def complete_state(bed: Bed, folder: Path) -> None:
+def complete_state(testbed: TestbedConfig, folder: Path) -> None:
     """Records that all of a testbed is made.
 
     Raises:
         InputError: the folder cannot be written.
     """
-    with _draft(bed, folder, complete=True) as draft:
-        os.replace(draft, _path(bed.name, folder))
+    with _draft(testbed, folder, complete=True) as draft:
+        os.replace(draft, _path(testbed.name, folder))
 
 
-def is_complete(bed: Bed, folder: Path) -> bool:
-    """Whether all of a testbed was made; else its `up` is still at work, or was killed."""
+def is_complete(testbed: TestbedConfig, folder: Path) -> bool:
+    """Whether `up` has made all of a testbed; else it is still running, or was killed."""
     try:
-        document = json.loads(_path(bed.name, folder).read_text(encoding="utf-8"))
+        document = json.loads(_path(testbed.name, folder).read_text(encoding="utf-8"))
         return bool(document.get("complete", True))  # the first records did not say
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def read_state(name: str, folder: Path) -> Bed:
+def read_state(name: str, folder: Path) -> TestbedConfig:
     """The testbed of that name.
 
     Raises:
@@ -72,31 +72,31 @@ def read_state(name: str, folder: Path) -> Bed:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["version"] != VERSION:
             raise InputError(f"version {document['version']}, not {VERSION}")
-        bed = read_bed(document["testbed"])
-        if bed.name != name:
-            raise InputError(f"it is about testbed {bed.name!r}")
-        return bed
+        testbed = read_config(document["testbed"])
+        if testbed.name != name:
+            raise InputError(f"it is about testbed {testbed.name!r}")
+        return testbed
     except FileNotFoundError:
         known = sorted(f.stem for f in folder.glob("*.json"))
         there_is = nearest(name, known) if known else "there is none at all"
-        said = f"there is no testbed {name!r}; {there_is}; scaling testbed up makes one"
-        raise InputError(said) from None
+        message = f"there is no testbed {name!r}; {there_is}; scaling testbed up makes one"
+        raise InputError(message) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not the file of a testbed: {error}") from None
 
 
-def remove_state(bed: Bed, folder: Path) -> None:
-    """Forgets a testbed, but not another one that has its name by now."""
-    _remove_drafts(bed.name, folder)
+def remove_state(testbed: TestbedConfig, folder: Path) -> None:
+    """Removes the record of a testbed, but not that of a later one of the same name."""
+    _remove_drafts(testbed.name, folder)
     try:
-        recorded = read_state(bed.name, folder)
+        recorded = read_state(testbed.name, folder)
     except InputError:  # it is forgotten already
         return
-    if recorded.id == bed.id:
-        _path(bed.name, folder).unlink()
+    if recorded.id == testbed.id:
+        _path(testbed.name, folder).unlink()
 
 
-def all_states(folder: Path) -> Iterator[Bed]:
+def all_states(folder: Path) -> Iterator[TestbedConfig]:
     """Every testbed, by name.
 
     Raises:
@@ -111,13 +111,13 @@ def all_states(folder: Path) -> Iterator[Bed]:
 
 
 @contextmanager
-def _draft(bed: Bed, folder: Path, complete: bool) -> Iterator[Path]:
-    """A record that is to get its place: whole or not at all, also if the power fails."""
-    document = {"version": VERSION, "complete": complete, "testbed": bed_dict(bed)}
-    draft = folder / f"{bed.name}.{bed.id}.draft"
+def _draft(testbed: TestbedConfig, folder: Path, complete: bool) -> Iterator[Path]:
+    """A complete record on disk, to be renamed into its place; it survives a loss of power."""
+    document = {"version": VERSION, "complete": complete, "testbed": config_dict(testbed)}
+    draft = folder / f"{testbed.name}.{testbed.id}.draft"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_drafts(bed.name, folder)
+        _remove_drafts(testbed.name, folder)
         draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         _to_disk(draft)
         try:
@@ -133,13 +133,13 @@ def _draft(bed: Bed, folder: Path, complete: bool) -> Iterator[Path]:
 
 
 def _remove_drafts(name: str, folder: Path) -> None:
-    """Of an `up` that was killed while it wrote."""
+    """Removes drafts of an `up` that was killed while it wrote."""
     for draft in folder.glob(f"{name}.*.draft"):
         draft.unlink()
 
 
 def _to_disk(path: Path) -> None:
-    """A file's text, or a folder's list of files, outlives a loss of power from now on."""
+    """Flushes a file's text, or a folder's list of files, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -10,7 +10,7 @@ that would wait longer than `latency` is dropped, as in the buffer of a switch.
 
 from dataclasses import dataclass
 
-from scaling.testbed.plan import BITS, NETWORK, Bed, hosts_file
+from scaling.testbed.plan import BITS, NETWORK, TestbedConfig, hosts_file
 
 BURST = 256 * 1024  # bytes; assumed by this project: several times the largest packet (64 KiB)
 QUEUE = "50ms"  # assumed by this project; longer than any round trip here
@@ -42,21 +42,21 @@ class Command:
 Step = HostsFile | Namespace | Command
 
 
-def steps(bed: Bed, machine_name: str) -> list[Step]:
+def steps(testbed: TestbedConfig, machine_name: str) -> list[Step]:
     """All steps. `machine_name`: what `hostname` prints."""
     made: list[Step] = []
-    for index, name in enumerate(bed.host_namespaces):
-        made += [HostsFile(name, hosts_file(bed, index, machine_name)), Namespace(name)]
-    made += [Namespace(bed.switch)]
-    made += _commands(bed.switch, "link add bridge0 type bridge", "link set bridge0 up")
-    for index in range(bed.hosts):
-        made += _link(bed, index)
+    for index, name in enumerate(testbed.host_namespaces):
+        made += [HostsFile(name, hosts_file(testbed, index, machine_name)), Namespace(name)]
+    made += [Namespace(testbed.switch)]
+    made += _commands(testbed.switch, "link add bridge0 type bridge", "link set bridge0 up")
+    for index in range(testbed.hosts):
+        made += _link(testbed, index)
     return made
 
 
-def _link(bed: Bed, index: int) -> list[Step]:
+def _link(testbed: TestbedConfig, index: int) -> list[Step]:
     """Joins a host to the switch."""
-    switch, host, port = bed.switch, bed.host_namespaces[index], f"port{index}"
+    switch, host, port = testbed.switch, testbed.host_namespaces[index], f"port{index}"
     return [
         *_commands(switch, f"link add {port} type veth peer name eth0 netns {host}"),
         *_commands(switch, f"link set {port} master bridge0", f"link set {port} up"),
@@ -66,15 +66,15 @@ def _link(bed: Bed, index: int) -> list[Step]:
             f"addr add {NETWORK}.{index + 1}/24 dev eth0",
             "link set eth0 up",
         ),
-        *_limits(bed, switch, port, latency=0.0),
-        *_limits(bed, host, "eth0", bed.latency),
+        *_limits(testbed, switch, port, latency=0.0),
+        *_limits(testbed, host, "eth0", testbed.latency),
     ]
 
 
-def _limits(bed: Bed, namespace: str, device: str, latency: float) -> list[Step]:
+def _limits(testbed: TestbedConfig, namespace: str, device: str, latency: float) -> list[Step]:
     """The rate at which `device` sends, and before it the delay of a packet, if there is one."""
     add = ("tc", "-n", namespace, "qdisc", "add", "dev", device)
-    rate = f"tbf rate {BITS * bed.bandwidth}bit burst {BURST} latency {QUEUE}".split()
+    rate = f"tbf rate {BITS * testbed.bandwidth}bit burst {BURST} latency {QUEUE}".split()
     if not latency:
         return [Command((*add, "root", *rate))]
     delay = f"root handle 1: netem delay {round(latency * 1e6)}us limit {PACKETS}".split()

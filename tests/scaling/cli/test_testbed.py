@@ -31,7 +31,9 @@ def cli(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(commands, "present_machine", lambda: machine)
     monkeypatch.setattr(commands, "Machine", lambda run: machine)
-    monkeypatch.setattr(commands, "run_job", lambda bed, m, command, env: jobs.append(command) or 7)
+    monkeypatch.setattr(
+        commands, "run_job", lambda testbed, m, command, env: jobs.append(command) or 7
+    )
 
     def cli(*words):
         try:
@@ -80,10 +82,10 @@ def test_two_testbeds_by_name(cli):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["up", "--bandwidth", "1GB/s"], ["'1GB/s'", "gbit"]),
+        (["up", "--bandwidth", "1GB"], ["'1GB'", "50GB/s or 400Gb/s"]),
         (["up", "--hosts", "0"], ["--hosts=0"]),
         (["up", "--devices", "0"], ["--devices=0"]),
-        (["up", "--latency", "soon"], ["'soon'", "2ms"]),
+        (["up", "--latency", "soon"], ["'soon'", "5us"]),
         (["up", "--name", "a/b"], ["--name 'a/b'"]),
         (["up", "--", "ls"], ["takes no command", "ls"]),
         (["run"], ["needs a command", "-- COMMAND"]),

@@ -10,7 +10,7 @@ import pytest
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, up
 from scaling.testbed.machine import CommandFailed, Machine, present_machine
-from scaling.testbed.plan import Bed, new_bed
+from scaling.testbed.plan import TestbedConfig, new_testbed
 from scaling.testbed.state import all_states
 
 
@@ -83,8 +83,8 @@ def system(tmp_path) -> FakeSystem:
 
 
 @pytest.fixture
-def bed() -> Bed:
-    return Bed("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
+def testbed() -> TestbedConfig:
+    return TestbedConfig("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +92,9 @@ def machine(tmp_path_factory):
     """This machine, if it can have testbeds."""
     try:
         found, folder = present_machine(), tmp_path_factory.mktemp("states")
-        bed = new_bed("probe", 1, 1, "1Gbit")
-        up(bed, found, folder)
-        down(bed, found, folder)
+        testbed = new_testbed("probe", 1, 1, "1Gbit")
+        up(testbed, found, folder)
+        down(testbed, found, folder)
     except InputError as error:
         pytest.skip(f"no testbed here: {error}")
     return found
@@ -105,10 +105,10 @@ def make(machine, tmp_path):
     """Makes testbeds, and removes them after the test."""
 
     def made(name="test", **figures):
-        bed = new_bed(name, **({"hosts": 2, "devices": 2, "bandwidth": "1Gbit"} | figures))
-        up(bed, machine, tmp_path / "states")
-        return bed
+        testbed = new_testbed(name, **({"hosts": 2, "devices": 2, "bandwidth": "1Gbit"} | figures))
+        up(testbed, machine, tmp_path / "states")
+        return testbed
 
     yield made
-    for bed in list(all_states(tmp_path / "states")):
-        down(bed, machine, tmp_path / "states")
+    for testbed in list(all_states(tmp_path / "states")):
+        down(testbed, machine, tmp_path / "states")

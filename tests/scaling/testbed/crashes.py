@@ -19,7 +19,7 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.machine import Machine
-from scaling.testbed.plan import Bed, new_bed
+from scaling.testbed.plan import TestbedConfig, new_testbed
 from scaling.testbed.state import is_complete, read_state
 
 TOUCHES = {"open", "os.mkdir", "os.rmdir", "os.remove", "os.rename", "os.link"}  # audit events
@@ -32,17 +32,17 @@ def main(act: str, folder: Path) -> None:
         path.mkdir()
     before = sorted(folder.rglob("*"))
     for number in count():
-        bed = new_bed("lab", 2, 1, "1Gbit")
+        testbed = new_testbed("lab", 2, 1, "1Gbit")
         if act == "down":
-            up(bed, machine, states)
+            up(testbed, machine, states)
         acted = {"up": up, "down": down}[act]
-        killed = killed_at(number, folder, partial(acted, bed, machine, states))
-        if act == "up" and is_complete(bed, states):
-            assert missing(bed, machine) == [], number
+        killed = killed_at(number, folder, partial(acted, testbed, machine, states))
+        if act == "up" and is_complete(testbed, states):
+            assert missing(testbed, machine) == [], number
         if killed:
             tidy_up(machine, states)
         elif act == "up":
-            down(bed, machine, states)
+            down(testbed, machine, states)
         assert sorted(folder.rglob("*")) == before, (number, sorted(folder.rglob("*")))
         if not killed:
             print(number)
@@ -84,7 +84,7 @@ def tidy_up(machine: Machine, states: Path) -> None:
         assert "there is no testbed 'lab'" in str(error)
     drafts = list(states.glob("lab.*.draft"))
     assert list(states.iterdir()) == drafts and len(drafts) <= 1
-    other: Bed = new_bed("lab", 3, 1, "1Gbit")
+    other: TestbedConfig = new_testbed("lab", 3, 1, "1Gbit")
     up(other, machine, states)
     down(other, machine, states)
 

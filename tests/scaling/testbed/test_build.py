@@ -18,12 +18,12 @@ from scaling.meshes.errors import InputError
 from scaling.testbed import build
 from scaling.testbed.build import Interrupted, _make, down, missing, up
 from scaling.testbed.machine import CommandFailed
-from scaling.testbed.plan import Bed
+from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import is_complete, read_state, write_state
 from scaling.testbed.steps import Command, Namespace, steps
 
 ROOT = Path(__file__).resolve().parents[3]
-LAB = Bed("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
+LAB = TestbedConfig("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
 COMMANDS = [s for s in steps(LAB, "box") if isinstance(s, Command | Namespace)]
 
 
@@ -43,24 +43,27 @@ def fresh(new_system):
     return make
 
 
-def test_up_makes_all_and_down_leaves_the_system_as_it_was(system, bed):
+def test_up_makes_all_and_down_leaves_the_system_as_it_was(system, testbed):
     before = system.files()
-    up(bed, system.machine, system.states)
-    assert missing(bed, system.machine) == []
-    assert read_state("lab", system.states) == bed
-    assert "10.77.0.2 host1" in system.machine.hosts_file(bed.host_namespaces[0]).read_text()
-    removed = down(bed, system.machine, system.states)
+    up(testbed, system.machine, system.states)
+    assert missing(testbed, system.machine) == []
+    assert read_state("lab", system.states) == testbed
+    assert "10.77.0.2 host1" in system.machine.hosts_file(testbed.host_namespaces[0]).read_text()
+    removed = down(testbed, system.machine, system.states)
     assert system.files() == before
-    names = [*bed.namespaces, *(str(system.machine.hosts_file(n)) for n in bed.host_namespaces)]
+    names = [
+        *testbed.namespaces,
+        *(str(system.machine.hosts_file(n)) for n in testbed.host_namespaces),
+    ]
     assert [line.split()[-1] for line in removed] == names
 
 
-def test_down_ends_processes_before_it_removes_their_namespace(system, bed):
-    up(bed, system.machine, system.states)
-    host = bed.host_namespaces[1]
+def test_down_ends_processes_before_it_removes_their_namespace(system, testbed):
+    up(testbed, system.machine, system.states)
+    host = testbed.host_namespaces[1]
     system.running[host] = {41, 42}
     system.deaf = {42}
-    removed = down(bed, system.machine, system.states)
+    removed = down(testbed, system.machine, system.states)
     assert [f"process {pid} in {host}" in removed for pid in (41, 42)] == [True, True]
     assert system.signals == [(41, signal.SIGTERM), (42, signal.SIGTERM), (42, signal.SIGKILL)]
     last = max(i for i, c in enumerate(system.calls) if c[1:] == ("netns", "pids", host))
@@ -107,7 +110,7 @@ def test_down_removes_what_a_killed_up_has_made(fresh, made):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_is_made_removes_it_again(system, bed, number):
+def test_a_signal_while_it_is_made_removes_it_again(system, testbed, number):
     before, run = system.files(), system.run
 
     def signalled(words):
@@ -117,12 +120,12 @@ def test_a_signal_while_it_is_made_removes_it_again(system, bed, number):
 
     system.run = signalled
     with pytest.raises(Interrupted, match=signal.Signals(number).name) as stop:
-        up(bed, system.machine, system.states)
+        up(testbed, system.machine, system.states)
     assert stop.value.number == number
     assert system.files() == before
 
 
-def test_any_other_crash_removes_it_again_too(system, bed):
+def test_any_other_crash_removes_it_again_too(system, testbed):
     before, run = system.files(), system.run
 
     def crashing(words):
@@ -133,43 +136,43 @@ def test_any_other_crash_removes_it_again_too(system, bed):
 
     system.run = crashing
     with pytest.raises(MemoryError):
-        up(bed, system.machine, system.states)
+        up(testbed, system.machine, system.states)
     assert system.files() == before
 
 
 @pytest.mark.parametrize("where", ["netns", "etc"])
-def test_a_foreign_thing_of_the_same_name_is_refused_and_left_alone(system, bed, where):
-    (system.folder / where / bed.host_namespaces[1]).mkdir(parents=True)
+def test_a_foreign_thing_of_the_same_name_is_refused_and_left_alone(system, testbed, where):
+    (system.folder / where / testbed.host_namespaces[1]).mkdir(parents=True)
     before = system.files()
     with pytest.raises(InputError, match="there already and not of this testbed"):
-        up(bed, system.machine, system.states)
+        up(testbed, system.machine, system.states)
     assert system.files() == before and system.calls == []
 
 
-def test_a_hosts_file_that_somebody_else_wrote_is_left_alone(system, bed):
-    up(bed, system.machine, system.states)
-    path = system.machine.hosts_file(bed.host_namespaces[0])
+def test_a_hosts_file_that_somebody_else_wrote_is_left_alone(system, testbed):
+    up(testbed, system.machine, system.states)
+    path = system.machine.hosts_file(testbed.host_namespaces[0])
     path.write_text("10.0.0.1 elsewhere\n")
     with pytest.raises(InputError, match="remove it by hand"):
-        down(bed, system.machine, system.states)
+        down(testbed, system.machine, system.states)
     assert path.read_text() == "10.0.0.1 elsewhere\n"
-    assert read_state("lab", system.states) == bed  # not forgotten while something is left
+    assert read_state("lab", system.states) == testbed  # not forgotten while something is left
     path.unlink()
-    assert down(bed, system.machine, system.states) == [f"file {path}"]
+    assert down(testbed, system.machine, system.states) == [f"file {path}"]
 
 
-def test_a_second_testbed_of_a_name_is_refused_and_the_first_stays(system, bed):
-    up(bed, system.machine, system.states)
+def test_a_second_testbed_of_a_name_is_refused_and_the_first_stays(system, testbed):
+    up(testbed, system.machine, system.states)
     before = system.files()
-    second = Bed("lab", "99999999", 3, 1, 125_000_000)
+    second = TestbedConfig("lab", "99999999", 3, 1, 125_000_000)
     with pytest.raises(InputError, match="already.*scaling testbed down --name lab"):
         up(second, system.machine, system.states)
     assert system.files() == before
 
 
-def test_testbeds_of_two_names_are_apart(system, bed):
-    other = Bed("other", "99999999", 3, 1, 125_000_000)
-    up(bed, system.machine, system.states)
+def test_testbeds_of_two_names_are_apart(system, testbed):
+    other = TestbedConfig("other", "99999999", 3, 1, 125_000_000)
+    up(testbed, system.machine, system.states)
     with_one = system.files()
     up(other, system.machine, system.states)
     down(other, system.machine, system.states)
@@ -177,25 +180,25 @@ def test_testbeds_of_two_names_are_apart(system, bed):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_the_settings_folder_stays_if_it_was_there_before(system, bed, there):
+def test_the_settings_folder_stays_if_it_was_there_before(system, testbed, there):
     if there:
         system.machine.settings.mkdir()
-    up(bed, system.machine, system.states)
+    up(testbed, system.machine, system.states)
     assert system.machine.mark.exists() != there
-    down(bed, system.machine, system.states)
+    down(testbed, system.machine, system.states)
     assert system.machine.settings.exists() == there and not system.machine.mark.exists()
 
 
-def test_a_testbed_is_complete_after_its_last_step_and_not_before(system, bed):
+def test_a_testbed_is_complete_after_its_last_step_and_not_before(system, testbed):
     seen, run = [], system.run
 
     def looking(words):
-        seen.append(is_complete(bed, system.states))
+        seen.append(is_complete(testbed, system.states))
         return run(words)
 
     system.run = looking
-    up(bed, system.machine, system.states)
-    assert seen and not any(seen) and is_complete(bed, system.states)
+    up(testbed, system.machine, system.states)
+    assert seen and not any(seen) and is_complete(testbed, system.states)
 
 
 def at_once(*functions):
@@ -217,11 +220,11 @@ def at_once(*functions):
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 21])
-def test_a_down_that_comes_while_up_works_removes_all_of_it(system, bed, number, monkeypatch):
+def test_a_down_that_comes_while_up_works_removes_all_of_it(system, testbed, number, monkeypatch):
     """Number 0 is before the first step, when there is a record and nothing else."""
-    before, made = system.files(), build.steps(bed, "box")
+    before, made = system.files(), build.steps(testbed, "box")
     late = threading.Thread(
-        target=lambda: at_once(lambda: down(bed, system.machine, system.states))
+        target=lambda: at_once(lambda: down(testbed, system.machine, system.states))
     )
 
     def slowly(*_):
@@ -232,14 +235,14 @@ def test_a_down_that_comes_while_up_works_removes_all_of_it(system, bed, number,
             yield step
 
     monkeypatch.setattr(build, "steps", slowly)
-    up(bed, system.machine, system.states)
+    up(testbed, system.machine, system.states)
     late.join()
     assert system.files() == before
 
 
 def test_of_testbeds_made_at_once_under_one_name_one_is_there(system):
-    beds = [Bed("lab", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
-    ups = [lambda b=b: up(b, system.machine, system.states) for b in beds]
+    testbeds = [TestbedConfig("lab", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
+    ups = [lambda b=b: up(b, system.machine, system.states) for b in testbeds]
     errors = at_once(*ups)
     assert len(errors) == 5 and all("already" in error for error in errors)
     there = read_state("lab", system.states)
@@ -251,32 +254,32 @@ def test_of_testbeds_made_at_once_under_one_name_one_is_there(system):
 def test_testbeds_that_come_and_go_at_once_do_not_disturb_each_other(system):
     """They share the folder of settings, which the first makes and the last removes."""
     before = system.files()
-    beds = [Bed(f"lab{i}", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
+    testbeds = [TestbedConfig(f"lab{i}", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
 
-    def come_and_go(bed):
+    def come_and_go(testbed):
         for _ in range(3):
-            up(bed, system.machine, system.states)
-            down(bed, system.machine, system.states)
+            up(testbed, system.machine, system.states)
+            down(testbed, system.machine, system.states)
 
-    assert at_once(*[lambda b=b: come_and_go(b) for b in beds]) == []
+    assert at_once(*[lambda b=b: come_and_go(b) for b in testbeds]) == []
     assert system.files() == before
 
 
-def test_of_two_downs_at_once_one_removes_it_and_none_fails(system, bed):
+def test_of_two_downs_at_once_one_removes_it_and_none_fails(system, testbed):
     before = system.files()
-    up(bed, system.machine, system.states)
+    up(testbed, system.machine, system.states)
     removed = []
-    downs = 2 * [lambda: removed.append(down(bed, system.machine, system.states))]
+    downs = 2 * [lambda: removed.append(down(testbed, system.machine, system.states))]
     assert at_once(*downs) == []
     assert system.files() == before
     assert sorted(len(lines) for lines in removed) == [0, 5]
 
 
-def test_a_late_down_of_an_earlier_testbed_does_not_forget_the_one_that_has_its_name(system, bed):
-    second = Bed("lab", "99999999", 2, 1, 125_000_000)
+def test_a_late_down_of_an_earlier_testbed_keeps_the_one_that_has_its_name(system, testbed):
+    second = TestbedConfig("lab", "99999999", 2, 1, 125_000_000)
     up(second, system.machine, system.states)
     before = system.files()
-    assert down(bed, system.machine, system.states) == []
+    assert down(testbed, system.machine, system.states) == []
     assert system.files() == before and read_state("lab", system.states) == second
 
 
@@ -290,9 +293,9 @@ def test_killed_at_any_touch_of_a_file_a_later_down_removes_all(act, tmp_path):
     assert int(done.stdout) >= 10  # 3 namespaces, 2 files in 2 folders, theirs, its mark, a record
 
 
-def test_the_hosts_know_this_machine_s_name(system, bed):
-    up(bed, system.machine, system.states)
-    text = system.machine.hosts_file(bed.host_namespaces[1]).read_text()
+def test_the_hosts_know_this_machine_s_name(system, testbed):
+    up(testbed, system.machine, system.states)
+    text = system.machine.hosts_file(testbed.host_namespaces[1]).read_text()
     assert f"10.77.0.2 host1 {socket.gethostname()}" in text
 
 
@@ -305,7 +308,7 @@ def test_the_hosts_know_this_machine_s_name(system, bed):
         ("something new", "refuses"),
     ],
 )
-def test_the_kernel_s_words_are_explained(system, bed, said, hint):
+def test_the_kernel_s_words_are_explained(system, testbed, said, hint):
     def refusing(words):
         if words[0] == "tc":
             raise CommandFailed(said)
@@ -313,4 +316,4 @@ def test_the_kernel_s_words_are_explained(system, bed, said, hint):
 
     system.run = refusing
     with pytest.raises(InputError, match=f"{said}.*{hint}"):
-        up(bed, system.machine, system.states)
+        up(testbed, system.machine, system.states)

@@ -9,16 +9,16 @@ from scaling.testbed.state import complete_state, write_state
 
 
 @pytest.fixture
-def cut_short(system, bed, monkeypatch):
+def cut_short(system, testbed, monkeypatch):
     """A testbed with all its namespaces, as one killed before it made the links."""
     monkeypatch.setenv("SCALING_CACHE", str(system.folder / "cache"))
     monkeypatch.setattr(commands, "present_machine", lambda: system.machine)
     monkeypatch.setattr(commands, "Machine", lambda run: system.machine)
     monkeypatch.setattr(commands, "run_job", lambda *_: 7)
-    up(bed, system.machine, system.states)
+    up(testbed, system.machine, system.states)
     (system.states / "lab.json").unlink()
-    write_state(bed, system.states)
-    return bed
+    write_state(testbed, system.states)
+    return testbed
 
 
 def test_no_job_runs_on_it(cut_short, system):

@@ -17,12 +17,12 @@ from scaling.meshes.errors import InputError
 from scaling.testbed import job
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
-from scaling.testbed.plan import Bed
+from scaling.testbed.plan import TestbedConfig
 from scaling.train.launch.distributed import job_kind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="testbeds are made of Linux")
 ROOT = Path(__file__).resolve().parents[3]
-LAB = Bed("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
+LAB = TestbedConfig("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
 DEADLINE = 30  # seconds for something to happen on a busy machine
 
 
@@ -121,7 +121,7 @@ def test_keepers_are_started_with_signals_blocked(here, monkeypatch, capfd):
     """Until one listens, a signal could only end it, and not what it has to end."""
     before = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     code = "import signal; print(*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
-    monkeypatch.setattr(job, "KEEPER", (sys.executable, "-c", code))
+    monkeypatch.setattr(job, "SUBREAPER", (sys.executable, "-c", code))
     assert here("not run") == 0
     blocked = [set(line.split()[1:]) for line in _lines(capfd)]
     assert blocked == 3 * [{str(int(n)) for n in (signal.SIGTERM, signal.SIGINT)}]
@@ -200,7 +200,7 @@ def test_when_the_job_itself_is_killed_nothing_of_it_goes_on(here, alive):
         from pathlib import Path
         from scaling.testbed.job import run_job
         from scaling.testbed.machine import Machine
-        from scaling.testbed.plan import Bed
+        from scaling.testbed.plan import TestbedConfig
         machine = Machine(lambda words: "4711", namespaces=Path({str(here.folder / "netns")!r}))
         run_job({LAB!r}, machine, ["sh", "-c", {text!r}])"""
     words = [sys.executable, "-c", textwrap.dedent(code)]

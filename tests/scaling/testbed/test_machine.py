@@ -16,14 +16,14 @@ from scaling.testbed import machine
 from scaling.testbed.machine import (
     CommandFailed,
     Machine,
-    alone,
     end_processes,
+    exclusive_lock,
     present_machine,
     processes,
+    remove_empty_settings,
     remove_hosts,
     run,
     search_path,
-    tidy,
     write_hosts,
 )
 
@@ -91,15 +91,15 @@ def test_a_folder_with_something_else_in_it_is_not_removed(system):
 
 
 def test_the_settings_folder_is_tidied_only_when_empty_and_ours(system):
-    tidy(system.machine)  # there is none
+    remove_empty_settings(system.machine)  # there is none
     write_hosts(system.machine, "a", "x")
     write_hosts(system.machine, "b", "x")
     remove_hosts(system.machine, "a")
-    tidy(system.machine)
+    remove_empty_settings(system.machine)
     assert system.machine.hosts_file("b").exists()
     remove_hosts(system.machine, "b")
     assert system.machine.mark.exists() and list(system.machine.settings.iterdir()) == []
-    tidy(system.machine)
+    remove_empty_settings(system.machine)
     assert not system.machine.settings.exists() and not system.machine.mark.exists()
 
 
@@ -122,7 +122,7 @@ def test_wherever_a_step_was_cut_the_settings_folder_is_tidied(system, marked, f
     if folder == "foreign":
         (settings / "vpn").mkdir()
     before = system.files()
-    tidy(system.machine)
+    remove_empty_settings(system.machine)
     assert system.files() == ({"cache": None, "netns": None} if tidied else before)
 
 
@@ -130,7 +130,7 @@ def test_a_settings_folder_that_cannot_be_removed_is_said(system):
     system.machine.settings.write_text("a file")
     system.machine.mark.touch()
     with pytest.raises(CommandFailed, match="cannot remove .*etc"):
-        tidy(system.machine)
+        remove_empty_settings(system.machine)
 
 
 def test_this_process_is_never_among_those_to_end(system):
@@ -224,8 +224,8 @@ def test_the_lock_lasts_as_long_as_a_command_of_one_who_was_killed(system):
     code = f"""
         import sys
         from pathlib import Path
-        from scaling.testbed.machine import Machine, alone, run
-        with alone(Machine(run, namespaces=Path({str(system.machine.namespaces)!r}))):
+        from scaling.testbed.machine import Machine, exclusive_lock, run
+        with exclusive_lock(Machine(run, namespaces=Path({str(system.machine.namespaces)!r}))):
             run(("sh", "-c", "touch {system.folder}/up; read line"))"""
     words = [sys.executable, "-c", textwrap.dedent(code)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -258,9 +258,12 @@ def _wait_for(fact):
 
 def test_the_lock_leaves_nothing_behind_and_needs_its_folder(system, tmp_path):
     before = system.files()
-    with alone(system.machine):
+    with exclusive_lock(system.machine):
         pass
     assert system.files() == before
     nowhere = Machine(system.run, namespaces=tmp_path / "no" / "netns")
-    with pytest.raises(InputError, match="cannot open .*/no: No such file"), alone(nowhere):
+    with (
+        pytest.raises(InputError, match="cannot open .*/no: No such file"),
+        exclusive_lock(nowhere),
+    ):
         pass

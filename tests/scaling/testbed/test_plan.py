@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.testbed.plan import (
-    Bed,
-    bed_dict,
+    TestbedConfig,
+    config_dict,
     format_bandwidth,
     hosts_file,
-    new_bed,
+    new_testbed,
     parse_bandwidth,
     parse_latency,
-    read_bed,
+    read_config,
 )
 
-beds = st.builds(
-    Bed,
+testbeds = st.builds(
+    TestbedConfig,
     name=st.from_regex(r"[a-z0-9][a-z0-9-]{0,30}", fullmatch=True),
     id=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
     hosts=st.integers(1, 64),
@@ -38,14 +38,16 @@ beds = st.builds(
         ("1.5 Gbit/s", 187.5e6),
         ("1000kbit", 125e3),
         ("8000000bit", 1e6),
-        ("1gbit", 125e6),
+        ("1gbit", 125e6),  # as tc writes it
+        ("1Gb/s", 125e6),
+        ("125MB/s", 125e6),
     ],
 )
-def test_a_rate_is_in_bits(text, bandwidth):
+def test_a_rate_is_in_bits_or_bytes(text, bandwidth):
     assert parse_bandwidth(text) == bandwidth
 
 
-@pytest.mark.parametrize("text", ["", "1", "fast", "-1Gbit", "1Gb", "1GB/s", "1Gbit/m", "1bit"])
+@pytest.mark.parametrize("text", ["", "fast", "-1Gbit", "1Gb", "1GB", "1Gbit/m", "1bit"])
 def test_what_is_no_rate_is_refused_with_an_example(text):
     with pytest.raises(InputError, match="--bandwidth"):
         parse_bandwidth(text)
@@ -91,12 +93,12 @@ def test_a_latency_is_in_seconds():
         ({"latency": -1.0}, "--latency"),
     ],
 )
-def test_figures_out_of_range_are_refused(bed, change, said):
+def test_figures_out_of_range_are_refused(testbed, change, said):
     with pytest.raises(InputError, match=said):
-        dataclasses.replace(bed, **change)
+        dataclasses.replace(testbed, **change)
 
 
-@given(beds, beds)
+@given(testbeds, testbeds)
 def test_two_testbeds_share_no_name_unless_they_share_the_id(a, b):
     assert len(set(a.namespaces)) == a.hosts + 1
     if a.id != b.id:
@@ -104,23 +106,23 @@ def test_two_testbeds_share_no_name_unless_they_share_the_id(a, b):
 
 
 def test_every_new_testbed_has_an_id_of_its_own():
-    made = {new_bed("lab", 2, 2, "1Gbit", "1ms").id for _ in range(20)}
+    made = {new_testbed("lab", 2, 2, "1Gbit", "1ms").id for _ in range(20)}
     assert len(made) == 20
 
 
-@given(beds)
+@given(testbeds)
 def test_a_testbed_is_read_back_from_its_file(made):
-    assert read_bed(json.loads(json.dumps(bed_dict(made)))) == made
+    assert read_config(json.loads(json.dumps(config_dict(made)))) == made
 
 
 @pytest.mark.parametrize("change", [{"hosts": "2"}, {"extra": 1}, {"bandwidth": 1.5}])
-def test_a_file_of_another_shape_is_refused(bed, change):
+def test_a_file_of_another_shape_is_refused(testbed, change):
     with pytest.raises(InputError):
-        read_bed(bed_dict(bed) | change)
+        read_config(config_dict(testbed) | change)
 
 
-def test_the_machine_s_name_is_each_host_s_own_address(bed):
-    for index, address in enumerate(bed.addresses):
-        lines = hosts_file(bed, index, "box").splitlines()
+def test_the_machine_s_name_is_each_host_s_own_address(testbed):
+    for index, address in enumerate(testbed.addresses):
+        lines = hosts_file(testbed, index, "box").splitlines()
         assert [line for line in lines if "box" in line] == [f"{address} host{index} box"]
-        assert {f"host{i}" for i in range(bed.hosts)} <= set(" ".join(lines).split())
+        assert {f"host{i}" for i in range(testbed.hosts)} <= set(" ".join(lines).split())

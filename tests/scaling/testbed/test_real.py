@@ -16,7 +16,7 @@ from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import CommandFailed, processes, run
-from scaling.testbed.plan import new_bed
+from scaling.testbed.plan import new_testbed
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,63 +55,64 @@ def footprint():
 
 def test_a_testbed_comes_and_goes_without_a_trace(machine, tmp_path):
     before = footprint()
-    bed = new_bed("test", 3, 1, "200Mbit")
-    up(bed, machine, tmp_path)
-    assert missing(bed, machine) == []
+    testbed = new_testbed("test", 3, 1, "200Mbit")
+    up(testbed, machine, tmp_path)
+    assert missing(testbed, machine) == []
     names, links, _ = footprint()
-    assert all(name in names for name in bed.namespaces)
+    assert all(name in names for name in testbed.namespaces)
     assert links == before[1]  # none of them among the machine's own
-    limits = run(("tc", "-n", bed.host_namespaces[2], "qdisc", "show", "dev", "eth0"))
+    limits = run(("tc", "-n", testbed.host_namespaces[2], "qdisc", "show", "dev", "eth0"))
     assert "tbf" in limits and "rate 200Mbit" in limits
-    down(bed, machine, tmp_path)
+    down(testbed, machine, tmp_path)
     assert footprint() == before
 
 
 def test_a_link_lets_its_rate_pass_and_no_more(make, machine, capfd):
     """8 Mbit at 20 Mbit/s, but for the 256 KiB that the token bucket lets pass at once."""
-    bed = make(bandwidth="20Mbit")
-    assert run_job(bed, machine, [sys.executable, "-c", SEND]) == 0
+    testbed = make(bandwidth="20Mbit")
+    assert run_job(testbed, machine, [sys.executable, "-c", SEND]) == 0
     seconds = float(capfd.readouterr().out.removeprefix("host1: "))
-    least = (SIZE - 256 * 1024) / bed.bandwidth
+    least = (SIZE - 256 * 1024) / testbed.bandwidth
     assert least <= seconds < 4 * least
 
 
 def test_down_ends_a_process_that_is_still_there(make, machine, tmp_path):
-    bed = make()
-    host = bed.host_namespaces[1]
+    testbed = make()
+    host = testbed.host_namespaces[1]
     child = subprocess.Popen(["ip", "netns", "exec", host, "sleep", "60"])
     while str(child.pid) not in run(("ip", "netns", "pids", host)).split():
         assert child.poll() is None
-    removed = down(bed, machine, tmp_path / "states")
+    removed = down(testbed, machine, tmp_path / "states")
     assert f"process {child.pid} in {host}" in removed
     assert child.wait(DEADLINE) == -15
 
 
 def test_a_killed_job_leaves_no_process_in_its_hosts(make, machine):
     """Nor a child of a child with a session and an environment of its own."""
-    bed = make()
+    testbed = make()
     code = f"""
         from scaling.testbed.job import run_job
         from scaling.testbed.machine import present_machine
-        from scaling.testbed.plan import Bed
-        run_job({bed!r}, present_machine(), ["sh", "-c", "env -i setsid sleep 60 & sleep 60"])"""
+        from scaling.testbed.plan import TestbedConfig
+        words = ["sh", "-c", "env -i setsid sleep 60 & sleep 60"]
+        run_job({testbed!r}, present_machine(), words)"""
     words = [sys.executable, "-c", textwrap.dedent(code)]
     job = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    for name in bed.host_namespaces:
+    for name in testbed.host_namespaces:
         wait_for(lambda name=name: len(processes(machine, name)) == 3)  # sh and two sleeps
     job.kill()
     job.wait()
-    for name in bed.host_namespaces:
+    for name in testbed.host_namespaces:
         wait_for(lambda name=name: processes(machine, name) == [])
 
 
 def test_a_job_ends_with_its_testbed(make, machine, tmp_path):
-    bed, codes = make(), []
+    testbed, codes = make(), []
     command = ["sh", "-c", "trap '' TERM; setsid sleep 60 & wait; sleep 60"]
-    job = threading.Thread(target=lambda: codes.append(run_job(bed, machine, command)))
+    job = threading.Thread(target=lambda: codes.append(run_job(testbed, machine, command)))
     job.start()
-    wait_for(lambda: len(processes(machine, bed.host_namespaces[1])) == 2)
-    down(bed, machine, tmp_path / "states")
+    wait_for(lambda: len(processes(machine, testbed.host_namespaces[1])) == 2)
+    down(testbed, machine, tmp_path / "states")
     job.join(DEADLINE)
     assert codes and codes[0] > 0
 
@@ -130,19 +131,19 @@ def test_a_step_that_the_kernel_refuses_leaves_no_trace(machine, tmp_path, monke
     before = footprint()
     monkeypatch.setattr(steps, "QUEUE", "no-time")
     with pytest.raises(InputError, match="nothing is left behind"):
-        up(new_bed("test", 2, 1, "1Gbit"), machine, tmp_path)
+        up(new_testbed("test", 2, 1, "1Gbit"), machine, tmp_path)
     assert footprint() == before and list(tmp_path.iterdir()) == []
 
 
 def test_a_latency_is_there_or_the_kernel_s_lack_is_said(machine, tmp_path):
-    bed = new_bed("test", 2, 1, "1Gbit", "1ms")
+    testbed = new_testbed("test", 2, 1, "1Gbit", "1ms")
     try:
-        up(bed, machine, tmp_path)
+        up(testbed, machine, tmp_path)
     except InputError as error:
         assert "netem" in str(error) and not list(tmp_path.iterdir())
     else:
-        shown = run(("tc", "-n", bed.host_namespaces[0], "qdisc", "show", "dev", "eth0"))
-        down(bed, machine, tmp_path)
+        shown = run(("tc", "-n", testbed.host_namespaces[0], "qdisc", "show", "dev", "eth0"))
+        down(testbed, machine, tmp_path)
         assert "netem" in shown and "delay 1ms" in shown and "tbf" in shown
 
 
@@ -152,12 +153,12 @@ def test_a_refused_command_says_so(machine):
 
 
 def test_two_hosts_train_over_their_link(make, machine, tmp_path, monkeypatch, capfd):
-    bed = make()
+    testbed = make()
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     words = ["train", "tiny", "--mesh", "data=2,fsdp=2", "--steps", "4"]
     command = [sys.executable, "-m", "scaling", *words, "--run-dir", str(tmp_path / "run")]
-    assert run_job(bed, machine, command, os.environ) == 0, capfd.readouterr().err
+    assert run_job(testbed, machine, command, os.environ) == 0, capfd.readouterr().err
     out = capfd.readouterr().out
     assert "host0: trained to step 4" in out and "host1: trained" not in out
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) >= 4
@@ -180,10 +181,10 @@ def test_the_links_carry_the_bytes_that_gloo_is_said_to_send(
     make, machine, monkeypatch, capfd, hosts, devices
 ):
     """Counted by each host's own interface, every kind; headers and notifications are extra."""
-    bed, size = make(hosts=hosts, devices=devices), 12 * 2**20
+    testbed, size = make(hosts=hosts, devices=devices), 12 * 2**20
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     words = [sys.executable, str(Path(__file__).with_name("count_bytes.py"))]
-    assert run_job(bed, machine, [*words, str(hosts), str(devices), str(size)]) == 0
+    assert run_job(testbed, machine, [*words, str(hosts), str(devices), str(size)]) == 0
     seen = 0
     for line in capfd.readouterr().out.splitlines():
         if "[" not in line or not line.partition(": ")[2].startswith('["'):

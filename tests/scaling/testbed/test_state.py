@@ -27,28 +27,28 @@ def test_records_are_in_the_user_s_cache(monkeypatch, tmp_path):
     assert state_folder() == tmp_path / "me" / ".cache" / "scaling" / "testbeds"
 
 
-def test_a_record_is_read_back_listed_and_forgotten(bed, tmp_path):
-    other = replace(bed, name="other", latency=1e-3)
-    write_state(bed, tmp_path)
+def test_a_record_is_read_back_listed_and_forgotten(testbed, tmp_path):
+    other = replace(testbed, name="other", latency=1e-3)
+    write_state(testbed, tmp_path)
     write_state(other, tmp_path)
-    assert read_state("lab", tmp_path) == bed
-    assert list(all_states(tmp_path)) == [bed, other]
-    remove_state(bed, tmp_path)
+    assert read_state("lab", tmp_path) == testbed
+    assert list(all_states(tmp_path)) == [testbed, other]
+    remove_state(testbed, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["other.json"]  # no draft stays
 
 
-def test_a_name_is_taken_once(bed, tmp_path):
-    write_state(bed, tmp_path)
+def test_a_name_is_taken_once(testbed, tmp_path):
+    write_state(testbed, tmp_path)
     with pytest.raises(InputError, match="already"):
-        write_state(replace(bed, id="ffffffff"), tmp_path)
-    assert read_state("lab", tmp_path) == bed
+        write_state(replace(testbed, id="ffffffff"), tmp_path)
+    assert read_state("lab", tmp_path) == testbed
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_testbed_that_is_not_there_names_those_that_are(bed, tmp_path):
+def test_a_testbed_that_is_not_there_names_those_that_are(testbed, tmp_path):
     with pytest.raises(InputError, match="none at all; scaling testbed up"):
         read_state("lab", tmp_path / "nowhere")
-    write_state(bed, tmp_path)
+    write_state(testbed, tmp_path)
     with pytest.raises(InputError, match="'lab'"):
         read_state("lap", tmp_path)
 
@@ -71,8 +71,8 @@ def test_a_file_that_is_no_record_is_bad_input(tmp_path, text):
         read_state("lab", tmp_path)
 
 
-def test_a_record_under_another_name_is_bad_input(bed, tmp_path):
-    write_state(bed, tmp_path)
+def test_a_record_under_another_name_is_bad_input(testbed, tmp_path):
+    write_state(testbed, tmp_path)
     document = json.loads((tmp_path / "lab.json").read_text())
     (tmp_path / "other.json").write_text(json.dumps(document))
     with pytest.raises(InputError, match="about testbed 'lab'"):
@@ -84,71 +84,71 @@ def test_a_name_cannot_lead_elsewhere(tmp_path):
         read_state("../lab", tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_bad_input(bed, tmp_path):
+def test_a_folder_that_cannot_be_written_is_bad_input(testbed, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="set SCALING_CACHE"):
-        write_state(bed, tmp_path / "file" / "testbeds")
+        write_state(testbed, tmp_path / "file" / "testbeds")
 
 
-def test_a_record_says_whether_all_is_made(bed, tmp_path):
-    assert not is_complete(bed, tmp_path)
-    write_state(bed, tmp_path)
-    assert not is_complete(bed, tmp_path)
-    complete_state(bed, tmp_path)
-    assert is_complete(bed, tmp_path) and read_state("lab", tmp_path) == bed
+def test_a_record_says_whether_all_is_made(testbed, tmp_path):
+    assert not is_complete(testbed, tmp_path)
+    write_state(testbed, tmp_path)
+    assert not is_complete(testbed, tmp_path)
+    complete_state(testbed, tmp_path)
+    assert is_complete(testbed, tmp_path) and read_state("lab", tmp_path) == testbed
     assert os.listdir(tmp_path) == ["lab.json"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "\udcff"])
-def test_what_is_no_record_is_not_complete(bed, tmp_path, text):
+def test_what_is_no_record_is_not_complete(testbed, tmp_path, text):
     (tmp_path / "lab.json").write_text(text, errors="surrogateescape")
-    assert not is_complete(bed, tmp_path)
+    assert not is_complete(testbed, tmp_path)
 
 
-def test_a_record_of_before_there_was_the_word_is_complete(bed, tmp_path):
-    write_state(bed, tmp_path)
+def test_a_record_of_before_there_was_the_word_is_complete(testbed, tmp_path):
+    write_state(testbed, tmp_path)
     document = json.loads((tmp_path / "lab.json").read_text())
     del document["complete"]
     (tmp_path / "lab.json").write_text(json.dumps(document))
-    assert is_complete(bed, tmp_path)
+    assert is_complete(testbed, tmp_path)
 
 
-def test_a_testbed_removed_while_they_are_listed_is_left_out(bed, tmp_path):
-    other, third = replace(bed, name="other"), replace(bed, name="third")
-    for each in (bed, other, third):
+def test_a_testbed_removed_while_they_are_listed_is_left_out(testbed, tmp_path):
+    other, third = replace(testbed, name="other"), replace(testbed, name="third")
+    for each in (testbed, other, third):
         write_state(each, tmp_path)
     listed = all_states(tmp_path)
-    assert next(listed) == bed
+    assert next(listed) == testbed
     remove_state(other, tmp_path)
     assert list(listed) == [third]
 
 
-def test_one_who_has_the_name_by_now_is_not_forgotten(bed, tmp_path):
-    write_state(bed, tmp_path)
-    remove_state(replace(bed, id="ffffffff"), tmp_path)
-    assert read_state("lab", tmp_path) == bed
-    remove_state(bed, tmp_path)
-    remove_state(bed, tmp_path)  # once more is no error
+def test_one_who_has_the_name_by_now_is_not_forgotten(testbed, tmp_path):
+    write_state(testbed, tmp_path)
+    remove_state(replace(testbed, id="ffffffff"), tmp_path)
+    assert read_state("lab", tmp_path) == testbed
+    remove_state(testbed, tmp_path)
+    remove_state(testbed, tmp_path)  # once more is no error
     assert os.listdir(tmp_path) == []
 
 
-def test_what_a_killed_up_left_of_a_draft_goes_with_the_next_of_its_name(bed, tmp_path):
+def test_what_a_killed_up_left_of_a_draft_goes_with_the_next_of_its_name(testbed, tmp_path):
     for name in ("lab.ffffffff.draft", "lab-2.ffffffff.draft"):
         (tmp_path / name).write_text("{")
-    write_state(bed, tmp_path)
+    write_state(testbed, tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["lab-2.ffffffff.draft", "lab.json"]
 
 
-def test_a_record_is_on_the_disk_before_it_has_its_name(bed, tmp_path, monkeypatch):
+def test_a_record_is_on_the_disk_before_it_has_its_name(testbed, tmp_path, monkeypatch):
     """Or a loss of power could leave an empty file of that name, and files that nobody removes."""
     seen = []
     monkeypatch.setattr(state, "_to_disk", lambda path: seen.append((path, os.listdir(tmp_path))))
-    draft = f"lab.{bed.id}.draft"
-    write_state(bed, tmp_path)
+    draft = f"lab.{testbed.id}.draft"
+    write_state(testbed, tmp_path)
     assert seen == [(tmp_path / draft, [draft]), (tmp_path, ["lab.json"])]
 
 
-def test_a_folder_that_is_a_file_is_bad_input(bed, tmp_path):
+def test_a_folder_that_is_a_file_is_bad_input(testbed, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write in .*file"):
-        write_state(bed, tmp_path / "file")
+        write_state(testbed, tmp_path / "file")

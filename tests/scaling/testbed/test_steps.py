@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.testbed.plan import Bed
+from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.steps import Command, HostsFile, Namespace, steps
 
-beds = st.builds(
-    Bed,
+testbeds = st.builds(
+    TestbedConfig,
     name=st.just("lab"),
     id=st.just("0123abcd"),
     hosts=st.integers(1, 12),
@@ -20,14 +20,14 @@ beds = st.builds(
 )
 
 
-def commands(bed):
-    return [" ".join(s.words) for s in steps(bed, "box") if isinstance(s, Command)]
+def commands(testbed):
+    return [" ".join(s.words) for s in steps(testbed, "box") if isinstance(s, Command)]
 
 
-def test_two_hosts_are_joined_by_a_bridge_and_limited_at_both_ends(bed):
-    switch, zero, one = bed.namespaces
+def test_two_hosts_are_joined_by_a_bridge_and_limited_at_both_ends(testbed):
+    switch, zero, one = testbed.namespaces
     tbf = "root tbf rate 1000000000bit burst 262144 latency 50ms"
-    assert commands(bed) == [
+    assert commands(testbed) == [
         f"ip -n {switch} link add bridge0 type bridge",
         f"ip -n {switch} link set bridge0 up",
         f"ip -n {switch} link add port0 type veth peer name eth0 netns {zero}",
@@ -49,19 +49,19 @@ def test_two_hosts_are_joined_by_a_bridge_and_limited_at_both_ends(bed):
     ]
 
 
-def test_a_latency_is_added_once_between_two_hosts(bed):
+def test_a_latency_is_added_once_between_two_hosts(testbed):
     """Where a host sends, not where the switch does: a packet passes one of each."""
-    delays = [line for line in commands(replace(bed, latency=1.5e-3)) if "netem" in line]
-    assert [line.split()[2] for line in delays] == list(bed.host_namespaces)
+    delays = [line for line in commands(replace(testbed, latency=1.5e-3)) if "netem" in line]
+    assert [line.split()[2] for line in delays] == list(testbed.host_namespaces)
     assert all("netem delay 1500us" in line for line in delays)
-    limits = [line for line in commands(replace(bed, latency=1.5e-3)) if "tbf" in line]
-    assert len(limits) == len([line for line in commands(bed) if "tbf" in line])
+    limits = [line for line in commands(replace(testbed, latency=1.5e-3)) if "tbf" in line]
+    assert len(limits) == len([line for line in commands(testbed) if "tbf" in line])
 
 
-@given(beds)
-def test_nothing_is_used_before_it_is_made(bed):
+@given(testbeds)
+def test_nothing_is_used_before_it_is_made(testbed):
     made, files = set(), set()
-    for step in steps(bed, "box"):
+    for step in steps(testbed, "box"):
         if isinstance(step, HostsFile):
             files.add(step.namespace)
         elif isinstance(step, Namespace):
@@ -69,10 +69,10 @@ def test_nothing_is_used_before_it_is_made(bed):
         else:
             used = {word for word in step.words if word.startswith("scaling-")}
             assert used and used <= made
-    assert made == set(bed.namespaces) and files == set(bed.host_namespaces)
+    assert made == set(testbed.namespaces) and files == set(testbed.host_namespaces)
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 5])
-def test_every_command_stays_inside_a_namespace(bed, hosts):
-    for line in commands(replace(bed, hosts=hosts)):
+def test_every_command_stays_inside_a_namespace(testbed, hosts):
+    for line in commands(replace(testbed, hosts=hosts)):
         assert line.split()[1] == "-n" and line.split()[2].startswith("scaling-lab-0123abcd-")

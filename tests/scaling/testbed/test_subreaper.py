@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.testbed import subreaper as keeper
+from scaling.testbed import subreaper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="testbeds are made of Linux")
 DEADLINE = 30  # seconds for something to happen on a busy machine
@@ -19,11 +19,11 @@ DEADLINE = 30  # seconds for something to happen on a busy machine
 
 @pytest.fixture
 def keep():
-    """Starts a keeper of shell text; its output can be read, and its stdin is the lifeline."""
+    """Starts a subreaper of shell text; its output can be read, and its stdin is the lifeline."""
     started = []
 
     def keep(text, **more):
-        words = [sys.executable, "-I", "-S", keeper.__file__, "sh", "-c", text]
+        words = [sys.executable, "-I", "-S", subreaper.__file__, "sh", "-c", text]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(words, **pipes, **more))
         return started[-1]
@@ -53,7 +53,7 @@ def test_the_command_does_not_see_the_lifeline(keep):
     assert process.stdout.read() == "nothing\nown\n"
 
 
-@pytest.mark.parametrize("number", keeper.PASSED_ON)
+@pytest.mark.parametrize("number", subreaper.PASSED_ON)
 def test_signals_are_passed_on_every_time(keep, number):
     name = signal.Signals(number).name.removeprefix("SIG")
     loop = "while :; do sleep 0.02; done"
@@ -65,18 +65,18 @@ def test_signals_are_passed_on_every_time(keep, number):
 
 
 def test_a_signal_before_the_keeper_is_ready_waits(keep):
-    """The job blocks signals while it starts a keeper; so none can end it before it listens."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.PASSED_ON)
+    """The job blocks signals while it starts a subreaper; so none can end it before it listens."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, subreaper.PASSED_ON)
     try:
         process = keep("sleep 60")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     process.terminate()
-    assert process.wait(DEADLINE) == 128 + signal.SIGTERM  # of the command; -15 would be the keeper
+    assert process.wait(DEADLINE) == 128 + signal.SIGTERM  # -15: the subreaper's own
 
 
 def test_the_command_blocks_no_signals(keep):
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, keeper.PASSED_ON)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, subreaper.PASSED_ON)
     try:
         process = keep("grep SigBlk /proc/self/status")
     finally:
@@ -98,7 +98,7 @@ def test_orphans_that_end_are_waited_for_at_once(keep):
     pids = [int(process.stdout.readline()) for _ in range(3)]
     assert process.stdout.readline() == "up\n"
     deadline = time.monotonic() + DEADLINE
-    while any(keeper.parent(str(pid)) == process.pid for pid in pids):
+    while any(subreaper.parent(str(pid)) == process.pid for pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -108,17 +108,17 @@ def test_children_are_those_not_waited_for_and_no_grandchildren(keep):
     assert process.stdout.readline() == "up\n"
     ended = subprocess.Popen(["true"])
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)  # ended, and keeps its pid
-    found = keeper.children()
+    found = subreaper.children()
     assert {process.pid, ended.pid} <= set(found)
-    assert all(keeper.parent(str(pid)) == os.getpid() for pid in found)
+    assert all(subreaper.parent(str(pid)) == os.getpid() for pid in found)
     ended.wait()
-    assert ended.pid not in keeper.children()
+    assert ended.pid not in subreaper.children()
 
 
 def test_a_process_that_is_gone_has_no_parent(tmp_path):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert keeper.parent(str(ended.pid)) is None
+    assert subreaper.parent(str(ended.pid)) is None
 
 
 @given(st.text(st.characters(codec="latin-1", exclude_characters="/\0"), min_size=1, max_size=15))
@@ -128,7 +128,7 @@ def test_a_parent_is_found_whatever_the_process_is_called(name):
     before = own_name.read_bytes().removesuffix(b"\n")
     try:
         own_name.write_bytes(name.encode())
-        assert keeper.parent("self") == os.getppid()
+        assert subreaper.parent("self") == os.getppid()
     finally:
         own_name.write_bytes(before)
 
@@ -138,6 +138,6 @@ def test_an_old_kernel_is_an_error_and_starts_nothing(monkeypatch):
         def prctl(self, *_):
             return -1
 
-    monkeypatch.setattr(keeper.ctypes, "CDLL", lambda *_, **__: Old())
+    monkeypatch.setattr(subreaper.ctypes, "CDLL", lambda *_, **__: Old())
     with pytest.raises(OSError, match="PR_SET_CHILD_SUBREAPER"):
-        keeper.adopt_orphans()
+        subreaper.adopt_orphans()

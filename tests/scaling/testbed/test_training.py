@@ -58,17 +58,17 @@ def losses(folder):
     return {line["step"]: line["loss"] for line in read_metrics(folder) if "loss" in line}
 
 
-def start(bed, words):
+def start(testbed, words):
     """One process in every host, with nobody who watches over all of them."""
     return [
         subprocess.Popen(
             ["ip", "netns", "exec", name, *words],
-            env=host_environment(bed, index, PORT, os.environ),
+            env=host_environment(testbed, index, PORT, os.environ),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for index, name in enumerate(bed.host_namespaces)
+        for index, name in enumerate(testbed.host_namespaces)
     ]
 
 
@@ -79,9 +79,9 @@ def wait_until_done(folder, step):
         time.sleep(0.05)
 
 
-def training_process(bed, machine, host):
+def training_process(testbed, machine, host):
     """The one that trains, not the one beside it."""
-    for pid in processes(machine, bed.host_namespaces[host]):
+    for pid in processes(machine, testbed.host_namespaces[host]):
         if b"-P\0-m\0scaling" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     raise AssertionError(f"nothing trains in host {host}")
@@ -103,8 +103,8 @@ def ends(children, seconds):
     [(2, 2, "fsdp=4"), (2, 2, "data=2,tensor=2"), (4, 1, "data=2,fsdp=2")],
 )
 def test_hosts_train_like_one(make, machine, command, alone, tmp_path, hosts, devices, mesh):
-    bed = make(hosts=hosts, devices=devices)
-    assert run_job(bed, machine, command(mesh), os.environ) == 0
+    testbed = make(hosts=hosts, devices=devices)
+    assert run_job(testbed, machine, command(mesh), os.environ) == 0
     assert losses(tmp_path / "run") == pytest.approx(alone, rel=RTOL)
     for other in range(1, hosts):
         theirs = read_metrics(tmp_path / "run" / f"process_{other}")
@@ -124,10 +124,10 @@ def test_a_killed_host_ends_the_others_and_fewer_hosts_go_on(
 ):
     """Whether it is the coordinator or not, with the mesh made for half of the hosts."""
     folder, devices = tmp_path / "run", 4 // hosts
-    bed = make(hosts=hosts, devices=devices)
-    children = start(bed, command("fsdp=4"))
+    testbed = make(hosts=hosts, devices=devices)
+    children = start(testbed, command("fsdp=4"))
     wait_until_done(folder, KILLED)
-    for pid in processes(machine, bed.host_namespaces[victim]):
+    for pid in processes(machine, testbed.host_namespaces[victim]):
         os.kill(pid, signal.SIGKILL)
     said = ends(children, PROMISE)
     del said[victim]
@@ -143,10 +143,10 @@ def test_a_killed_host_ends_the_others_and_fewer_hosts_go_on(
 
 def test_a_host_without_its_network_ends_all_the_same(make, machine, command, tmp_path):
     """Nothing closes the connections: only silence tells."""
-    bed = make(hosts=2, devices=2)
-    children = start(bed, command("fsdp=4"))
+    testbed = make(hosts=2, devices=2)
+    children = start(testbed, command("fsdp=4"))
     wait_until_done(tmp_path / "run", KILLED)
-    machine.run(("ip", "-n", bed.host_namespaces[1], "link", "set", "eth0", "down"))
+    machine.run(("ip", "-n", testbed.host_namespaces[1], "link", "set", "eth0", "down"))
     for text in ends(children, PROMISE):
         assert "cannot be reached" in text and "--resume" in text
     assert [child.returncode for child in children] == [1, 1]
@@ -156,12 +156,14 @@ def test_a_host_without_its_network_ends_all_the_same(make, machine, command, tm
 def test_restarts_go_on_by_themselves_from_the_last_checkpoint(
     make, machine, command, alone, tmp_path, hosts, victim, capfd
 ):
-    bed, codes = make(hosts=hosts, devices=4 // hosts), []
+    testbed, codes = make(hosts=hosts, devices=4 // hosts), []
     words = command("fsdp=4", "--restarts", "3")
-    job = threading.Thread(target=lambda: codes.append(run_job(bed, machine, words, os.environ)))
+    job = threading.Thread(
+        target=lambda: codes.append(run_job(testbed, machine, words, os.environ))
+    )
     job.start()
     wait_until_done(tmp_path / "run", KILLED)
-    os.kill(training_process(bed, machine, victim), signal.SIGKILL)
+    os.kill(training_process(testbed, machine, victim), signal.SIGKILL)
     job.join(DEADLINE)
     shown = capfd.readouterr()
     assert codes == [0], shown.err
