@@ -26,14 +26,21 @@ from scaling.meshes.cluster import (
     network_link,
     torus_link,
     torus_shape,
-    whole_domains,
 )
-from scaling.meshes.link_figures import bandwidth_of, latency_of, link_of, path_latency
+from scaling.meshes.link_figures import (
+    bandwidth_of,
+    host_bandwidth,
+    latency_of,
+    link_of,
+    nic_bandwidth,
+    node_bandwidth,
+    path_latency,
+    switch_latency,
+)
 from scaling.meshes.rings import FAST, Links, direct_links
 from scaling.meshes.torus import TorusGrid, torus_grid
 
 LINK_NAMES = {"nvlink": "NVLink", "xgmi": "xGMI"}
-BETWEEN_CHIPS = (*FAST, "ici")  # links that do not lead out of a node
 NETWORK_NAMES: dict[Level, str] = {
     "node": "NICs of a node",
     "domain": "NICs of an NVLink domain",
@@ -243,8 +250,8 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
             NetworkLevel(
                 SLICE if slices else NETWORK_NAMES[level],
                 "network",
-                size * _node_bandwidth(cluster, fabric, links, size),
-                hop + _switch_latency(cluster, fabric, list(nodes.values())[i + 1]),
+                size * node_bandwidth(cluster, fabric, links, size),
+                hop + switch_latency(cluster, fabric, list(nodes.values())[i + 1]),
                 LinkLabels(units[i], units[i], everywhere, units[i + 1]),
                 transport=fabric.transport,
                 can_reduce=fabric.has_sharp,
@@ -258,12 +265,12 @@ def _nic_levels(
 ) -> list[NetworkLevel]:
     """What one chip can send out of its unit; where chips share NICs, what the nearest carries."""
     devices = np.arange(cluster.devices)
-    everywhere, nic = np.zeros_like(devices), _nic_bandwidth(cluster, links)
+    everywhere, nic = np.zeros_like(devices), nic_bandwidth(cluster, links)
     width = max(1.0, cluster.nics / cluster.devices_per_node) * nic
     chip = NetworkLevel(
         "NIC of a chip",
         "network",
-        min(width, _host_bandwidth(cluster)),
+        min(width, host_bandwidth(cluster)),
         hop,
         LinkLabels(unit, devices, everywhere, unit),
         own_hops=False,
@@ -284,56 +291,3 @@ def _nic_levels(
 def _is_unit(level: Level, cluster: Cluster) -> bool:
     """Whether a level of nodes has NICs of its own: a node of an NVLink domain has not."""
     return level != "node" or "domain" not in level_nodes(cluster)
-
-
-def _oversubscription(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
-    """Bandwidth of the NICs of a unit of `nodes` nodes over the bandwidth out of the unit.
-
-    A unit may be several levels in one: an NVLink domain may fill a group of leaves.
-    """
-    sizes, factor = level_nodes(cluster), 1.0
-    leaf, spine = fabric.leaf_oversubscription, fabric.spine_oversubscription
-    if leaf is not None and nodes >= whole_domains(cluster, int(fabric.leaf_nodes.value)):
-        factor *= leaf.value
-    if spine is not None and "core" in sizes and nodes >= sizes.get("spine", nodes):
-        factor *= spine.value
-    return factor
-
-
-def _node_bandwidth(cluster: Cluster, fabric: Fabric, links: LinkSpec, nodes: int) -> float:
-    """bytes/s out of each node of a unit of `nodes` nodes that all send at once."""
-    nics = cluster.nics * _nic_bandwidth(cluster, links)
-    chips = cluster.devices_per_node * _host_bandwidth(cluster)
-    upwards = cluster.node_network_bandwidth / _oversubscription(cluster, fabric, nodes)
-    return min(nics, chips, upwards)
-
-
-def _switch_latency(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
-    """Latency in s through the switches above the leaves that join `nodes` nodes, up and down."""
-    sizes = level_nodes(cluster)
-    spines = nodes > whole_domains(cluster, int(fabric.leaf_nodes.value))
-    core = "core" in sizes and nodes > sizes.get("spine", nodes)
-    return (spines + core) * 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
-
-
-def _nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
-    """bytes/s of one NIC: of its ports, or of its links into the node if those are less."""
-    inwards = [j for j in cluster.links if "nic" in j.parts and j.kind != "network"]
-    ports = bandwidth_of(cluster, network)
-    if not inwards:
-        return ports
-    links = (_wire_count(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
-    return min(ports, sum(links) / cluster.parts["nic"])
-
-
-def _host_bandwidth(cluster: Cluster) -> float:
-    """bytes/s out of one chip by all links that do not lead to other chips."""
-    links = [j for j in cluster.links if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
-    return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
-
-
-def _wire_count(cluster: Cluster, links: LinkSpec) -> int:
-    """How many pairs of parts the links join in one host."""
-    first, second = (cluster.parts[part] for part in links.parts)
-    counts = {"pairs": len(links.pairs), "all": first * second, "block": max(first, second)}
-    return counts[links.wiring]

@@ -1,7 +1,10 @@
-"""Looks up the links of a cluster by the parts they join, and their bandwidth and latency."""
+"""Bandwidth and latency of a cluster's links: by the parts they join, and out of its nodes."""
 
-from scaling.meshes.cluster import Cluster, LinkSpec
+from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, whole_domains
 from scaling.meshes.errors import InputError
+from scaling.meshes.rings import FAST
+
+BETWEEN_CHIPS = (*FAST, "ici")  # links that do not lead out of a node
 
 
 def path_latency(cluster: Cluster, start: str, goal: str) -> float:
@@ -53,3 +56,59 @@ def latency_of(cluster: Cluster, link: LinkSpec) -> float:
 def _unmeasured(cluster: Cluster, link: LinkSpec) -> str:
     ends = " - ".join(link.parts)
     return f"{cluster.name}: the links {ends} have no figures yet; run `scaling calibrate`"
+
+
+# Out of a node
+
+
+def _oversubscription(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
+    """Bandwidth of the NICs of a unit of `nodes` nodes over the bandwidth out of the unit.
+
+    A unit may be several levels in one: an NVLink domain may fill a group of leaves.
+    """
+    sizes, factor = level_nodes(cluster), 1.0
+    leaf, spine = fabric.leaf_oversubscription, fabric.spine_oversubscription
+    if leaf is not None and nodes >= whole_domains(cluster, int(fabric.leaf_nodes.value)):
+        factor *= leaf.value
+    if spine is not None and "core" in sizes and nodes >= sizes.get("spine", nodes):
+        factor *= spine.value
+    return factor
+
+
+def node_bandwidth(cluster: Cluster, fabric: Fabric, links: LinkSpec, nodes: int) -> float:
+    """bytes/s out of each node of a unit of `nodes` nodes that all send at once."""
+    nics = cluster.nics * nic_bandwidth(cluster, links)
+    chips = cluster.devices_per_node * host_bandwidth(cluster)
+    upwards = cluster.node_network_bandwidth / _oversubscription(cluster, fabric, nodes)
+    return min(nics, chips, upwards)
+
+
+def switch_latency(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
+    """Latency in s through the switches above the leaves that join `nodes` nodes, up and down."""
+    sizes = level_nodes(cluster)
+    spines = nodes > whole_domains(cluster, int(fabric.leaf_nodes.value))
+    core = "core" in sizes and nodes > sizes.get("spine", nodes)
+    return (spines + core) * 2 * (fabric.hop_latency.value if fabric.hop_latency else 0.0)
+
+
+def nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
+    """bytes/s of one NIC: of its ports, or of its links into the node if those are less."""
+    inwards = [j for j in cluster.links if "nic" in j.parts and j.kind != "network"]
+    ports = bandwidth_of(cluster, network)
+    if not inwards:
+        return ports
+    links = (_wire_count(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
+    return min(ports, sum(links) / cluster.parts["nic"])
+
+
+def host_bandwidth(cluster: Cluster) -> float:
+    """bytes/s out of one chip by all links that do not lead to other chips."""
+    links = [j for j in cluster.links if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
+    return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
+
+
+def _wire_count(cluster: Cluster, links: LinkSpec) -> int:
+    """How many pairs of parts the links join in one host."""
+    first, second = (cluster.parts[part] for part in links.parts)
+    counts = {"pairs": len(links.pairs), "all": first * second, "block": max(first, second)}
+    return counts[links.wiring]

@@ -18,12 +18,19 @@ import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary
+from scaling.collectives.pair_links import (
+    all_to_all_bytes,
+    have_rings,
+    most_links,
+    own_links_share,
+    ring_counts,
+)
+from scaling.collectives.runs import changes, classes, lengths, run_sums
 from scaling.collectives.torus import torus_load, torus_permute_load
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
 from scaling.meshes.placement import crossed_level
-from scaling.meshes.rings import Links, ring_count
 from scaling.program.ir import CollectiveKind
 
 POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
@@ -124,21 +131,11 @@ def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]
     links = next((level.pair_links for level in every if level.pair_links), ())
     if not links:
         return every
-    if have_rings(groups, links):
+    if have_rings(in_order(groups), links):
         return tuple(level for level in every if not level.without_rings)
     if not any(level.without_rings for level in every):
         link_of(cluster, "chip", "pcie")  # raises: there is none
     return tuple(level for level in every if not level.pair_links)
-
-
-def have_rings(groups: np.ndarray, links: Links) -> bool:
-    """Whether links between pairs of chips hold a ring of every group's members in each node."""
-    flat, node = in_order(groups).ravel(), in_order(groups).ravel() // len(links)
-    new = _changes(node)
-    new[:: groups.shape[1]] = True
-    sets, _ = chip_sets(flat % len(links), np.flatnonzero(new))
-    counts = [ring_count(links, chips) for chips in sets if len(chips) > 1]
-    return bool(counts) and all(counts)
 
 
 def in_order(groups: np.ndarray) -> np.ndarray:
@@ -172,25 +169,27 @@ class Patterns:
 def patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
     """The patterns of all groups (device ids [groups, ranks], `in_order`) at one level."""
     flat, ranks, labels = groups.ravel(), groups.shape[1], level.labels
-    new = _changes(labels.unit[flat], labels.pool[flat])
+    new = changes(labels.unit[flat], labels.pool[flat])
     new[::ranks] = True
     starts = np.flatnonzero(new)  # of runs: members of one group in one unit and pool
-    group, first, members = starts // ranks, flat[starts], _lengths(starts, flat.size)
+    group, first, members = starts // ranks, flat[starts], lengths(starts, flat.size)
     unit, pool, region = labels.unit[first], labels.pool[first], labels.region[first]
-    new_unit, new_region = _changes(group, unit), _changes(group, region)
-    inside, within = _run_sums(members, new_unit), _run_sums(members, new_region)
-    units = _run_sums(new_unit.astype(int), new_region)
-    rings = _ring_counts(flat, starts, new_region, level.pair_links)
-    neighbours = _run_sums(new_unit.astype(int), _changes(group, labels.parent[first]))
+    new_unit, new_region = changes(group, unit), changes(group, region)
+    inside, within = run_sums(members, new_unit), run_sums(members, new_region)
+    units = run_sums(new_unit.astype(int), new_region)
+    rings = np.ones(len(starts), int)
+    if links := level.pair_links:
+        rings = ring_counts(flat % len(links), starts[new_region], links)[np.cumsum(new_region) - 1]
+    neighbours = run_sums(new_unit.astype(int), changes(group, labels.parent[first]))
     crosses = np.flatnonzero(inside < within)
     traits = np.stack([inside, within, units, rings])[:, crosses]
-    kind, examples = _classes(traits)
+    kind, examples = classes(traits)
     group, pool = group[crosses], pool[crosses]
     pools, kinds = int(pool.max(initial=0)) + 1, len(examples)
     counts = np.bincount(pool * kinds + kind, members[crosses], pools * kinds)
     counts = counts.reshape(pools, kinds)
-    users = np.bincount(pool[_changes(group, pool)], minlength=pools)
-    distinct = np.flatnonzero(_changes(users, *counts.T))
+    users = np.bincount(pool[changes(group, pool)], minlength=pools)
+    distinct = np.flatnonzero(changes(users, *counts.T))
     inside, within, units, rings = traits[:, examples]
     boundary = Boundary(inside, within, units, ranks, level.innermost)
     return Patterns(boundary, rings, counts[distinct], users[distinct], int(neighbours.max()))
@@ -205,7 +204,7 @@ def _pattern_load(
     if not found.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
         return LinkLoad(0.0, 0, found.units, steps)
     on_rings = kind == "all-to-all" and bool(level.pair_links)
-    sent = _around_rings(at) if on_rings else chosen.bytes_out(kind, at)
+    sent = all_to_all_bytes(at.within, at.ranks) if on_rings else chosen.bytes_out(kind, at)
     sent = sent / found.rings
     if level.peers:  # only the links to members of the group carry anything
         sent = sent * level.peers / (at.within - at.inside)
@@ -213,19 +212,10 @@ def _pattern_load(
     busiest = int(np.argmax(totals))
     least = None
     if on_rings:
-        least = float(((at.within - 1) / at.ranks).max()) / _most_links(level)
+        least = float(((at.within - 1) / at.ranks).max()) / most_links(level.pair_links)
     return LinkLoad(
         float(totals[busiest]), int(found.users[busiest]), found.units, steps, min_share=least
     )
-
-
-def _around_rings(at: Boundary) -> np.ndarray:
-    """Bytes over each link of an all-to-all whose messages go the shorter way round a ring.
-
-    The distances of n chips from one of them sum to floor(n^2 / 4), over the links of both ways
-    round. A bound that can be reached: no measurement tells how libraries route them.
-    """
-    return (at.within**2 // 4) / at.ranks
 
 
 def _permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
@@ -245,93 +235,14 @@ def _permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLo
 
 
 def _pair_permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
-    """Over links between pairs: each pair's own links, or all of them round the groups' rings.
-
-    Of n chips that each send to one other the shorter way round a ring, at most n/2 pass one link
-    in one direction, and half of the rings go that way.
-    """
-    links = np.array(level.pair_links)
+    """Over links between pairs: each pair's own links, or all of them round the groups' rings."""
+    links = level.pair_links
     source, target = pairs_of(groups)
-    node = source // len(links)
-    near = (node == target // len(links)) & (source != target)
+    near = (source // len(links) == target // len(links)) & (source != target)
     if not near.any():
         return LinkLoad(0.0)
-    source, target = source[near], target[near]
-    own = links[source % len(links), target % len(links)]
-    if own.all():
-        _, first, count = np.unique(
-            source * len(level.labels.unit) + target, return_index=True, return_counts=True
-        )
-        share, hops = float((count / own[first]).max()), 1
-    else:
+    share, hops = own_links_share(source[near], target[near], links), 1
+    if share is None:
         share = float((found.at.within / found.rings).max())
         hops = int(found.at.within.max()) // 2
-    least = 1 / _most_links(level)
-    return LinkLoad(share, 1, 2, min_share=least, hops_per_message=hops)
-
-
-def _most_links(level: NetworkLevel) -> int:
-    """The most links that one chip has to others of its node."""
-    return max(map(sum, level.pair_links))
-
-
-def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
-    """Distinct sets of chips among runs of `chips`, and the number of each run's set.
-
-    Args:
-        chips: of one node, 0 to 61; runs of them one after another.
-        starts: where each run begins.
-    """
-    masks = np.bitwise_or.reduceat(np.left_shift(1, chips), starts)
-    number, examples = _classes(masks[None])
-    sets = [tuple(i for i in range(62) if mask >> i & 1) for mask in masks[examples].tolist()]
-    return sets, number
-
-
-def _ring_counts(
-    flat: np.ndarray, starts: np.ndarray, new_region: np.ndarray, links: Links
-) -> np.ndarray:
-    """For each run, the rings through the chips of its group in its region; 1 where none are."""
-    if not links:
-        return np.ones(len(starts), int)
-    sets, number = chip_sets(flat % len(links), starts[new_region])
-    counts = [ring_count(links, chips) if len(chips) > 1 else 1 for chips in sets]
-    return np.maximum(1, np.array(counts))[number][np.cumsum(new_region) - 1]
-
-
-# Arrays of runs
-
-
-def _classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Classes of equal columns: the number of each column's class, and an example of each class.
-
-    Args:
-        traits: int [traits, columns].
-    """
-    if traits.shape[1] == 0 or bool((traits == traits[:, :1]).all()):
-        return np.zeros(traits.shape[1], int), np.arange(min(1, traits.shape[1]))
-    order = np.lexsort(traits)
-    new = _changes(*traits[:, order])
-    number = np.empty(len(order), int)
-    number[order] = np.cumsum(new) - 1
-    return number, order[new]
-
-
-def _changes(*labels: np.ndarray) -> np.ndarray:
-    """Where any of the labels differs from the one before it; True at the first."""
-    new = np.ones(len(labels[0]), bool)
-    np.not_equal(labels[0][1:], labels[0][:-1], out=new[1:])
-    for other in labels[1:]:
-        new[1:] |= other[1:] != other[:-1]
-    return new
-
-
-def _lengths(starts: np.ndarray, size: int) -> np.ndarray:
-    """Lengths of runs that begin at `starts` and cover `size` places."""
-    return np.diff(starts, append=size)
-
-
-def _run_sums(values: np.ndarray, new: np.ndarray) -> np.ndarray:
-    """The sum over the run that each value belongs to; runs begin where `new` is True."""
-    starts = np.flatnonzero(new)
-    return np.repeat(np.add.reduceat(values, starts), _lengths(starts, len(values)))
+    return LinkLoad(share, 1, 2, min_share=1 / most_links(links), hops_per_message=hops)

@@ -1,0 +1,84 @@
+"""Collectives over links between pairs of chips of a node.
+
+    0 = 1     rings through all chips of a group share its bytes (`scaling.meshes.rings`);
+    |   |     messages from 0 to 3, which have no link, go the shorter way round them
+    2 - 3
+
+An all-to-all over n chips of R rings, and a permute without links of its own, load each link with
+
+    all-to-all   floor(n^2/4) / R of a message      permute   n / R of a message
+
+The distances of n chips from one of them sum to floor(n^2/4), over the links of both ways round.
+Of n chips that each send to one other, at most n/2 pass one link in one direction, and half of the
+rings go that way. Both can be reached; no measurement tells how libraries route such messages.
+"""
+
+import numpy as np
+
+from scaling.collectives.runs import changes, classes
+from scaling.meshes.rings import Links, ring_count
+
+
+def have_rings(groups: np.ndarray, links: Links) -> bool:
+    """Whether the links hold a ring of every group's members in each node.
+
+    Args:
+        groups: device ids [groups, ranks], those of a group in the order of the devices.
+        links: [chips, chips] of a node.
+    """
+    flat = groups.ravel()
+    new = changes(flat // len(links))
+    new[:: groups.shape[1]] = True
+    sets, _ = chip_sets(flat % len(links), np.flatnonzero(new))
+    counts = [ring_count(links, chips) for chips in sets if len(chips) > 1]
+    return bool(counts) and all(counts)
+
+
+def ring_counts(chips: np.ndarray, starts: np.ndarray, links: Links) -> np.ndarray:
+    """Rings through each run of chips, or 1 where there are none; int [runs].
+
+    Args:
+        chips: of one node; runs of them one after another.
+        starts: where each run begins.
+        links: [chips, chips] of a node.
+    """
+    sets, number = chip_sets(chips, starts)
+    counts = [ring_count(links, members) if len(members) > 1 else 1 for members in sets]
+    return np.maximum(1, np.array(counts))[number]
+
+
+def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Distinct sets of chips (0 to 61) among runs of `chips`, and the number of each run's set."""
+    masks = np.bitwise_or.reduceat(np.left_shift(1, chips), starts)
+    number, examples = classes(masks[None])
+    sets = [tuple(i for i in range(62) if mask >> i & 1) for mask in masks[examples].tolist()]
+    return sets, number
+
+
+def all_to_all_bytes(within: np.ndarray, ranks: int) -> np.ndarray:
+    """Bytes over the links of one ring through `within` members, per byte that a member sends."""
+    return (within**2 // 4) / ranks
+
+
+def own_links_share(source: np.ndarray, target: np.ndarray, links: Links) -> float | None:
+    """Bytes over the busiest link per byte of a message if every pair uses its own links.
+
+    Args:
+        source, target: devices [pairs] of one node each.
+        links: [chips, chips] of a node.
+
+    Returns:
+        None if some pair has no link.
+    """
+    chips = len(links)
+    own = np.array(links)[source % chips, target % chips]
+    if not own.all():
+        return None
+    keys = source * (int(target.max()) + 1) + target
+    _, first, count = np.unique(keys, return_index=True, return_counts=True)
+    return float((count / own[first]).max())
+
+
+def most_links(links: Links) -> int:
+    """The most links that one chip has to others of its node."""
+    return max(map(sum, links))
