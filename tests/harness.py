@@ -75,8 +75,8 @@ MODELS = {
         tied_embeddings=True,
     ),
     "qwen": _many_heads(qk_norm=True, sliding_window=7, tied_embeddings=True),
-    # A vocabulary that no mesh axis divides.
     "window": _many_heads(sliding_window=7),
+    # A vocabulary that no mesh axis divides.
     "odd": replace(_many_heads(qk_norm=True, bias=True, sliding_window=7), vocab_size=127),
     "latent": _toy(mla=LATENT, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
     "direct": _toy(mla=replace(LATENT, q_lora_rank=None), sliding_window=7),
