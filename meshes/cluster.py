@@ -9,7 +9,7 @@
           - socket - memory, pcie_switch - nic     core    everything
 
 The description is compact, one host and the rule of the fabric, so that a question about 16,384
-devices costs nothing; `meshes.graph` writes it out as nodes and directed links. Switches that
+devices costs nothing; `meshes.levels` expands it into the levels of the network. Switches that
 share their traffic evenly (the NVSwitch chips of a host, one layer of spines) are one node.
 """
 

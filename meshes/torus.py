@@ -11,7 +11,6 @@ three cubes of 4x4x4, and not 4x6x8.
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -89,19 +88,6 @@ def torus_grid(torus: Torus, shape: tuple[int, ...], chips: int, devices: int) -
     in_slice = np.array([coordinates(torus, shape, device) for device in range(chips)])
     number = np.arange(devices)
     return TorusGrid(in_slice[number % chips], number // chips, shape, wraparound(torus, shape))
-
-
-def torus_links(torus: Torus, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Pairs of chip numbers that a link joins, each pair once."""
-    chips = math.prod(shape)
-    number = {coordinates(torus, shape, device): device for device in range(chips)}
-    closed = wraparound(torus, shape)
-    for place, device in number.items():
-        for dim, size in enumerate(shape):
-            last = place[dim] == size - 1
-            if not last or (closed[dim] and size > 2):
-                step = (place[dim] + 1) % size
-                yield device, number[(*place[:dim], step, *place[dim + 1 :])]
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.topology import PCIE_X16, PORTS
 from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, domain_split, network_link, torus_link
-from scaling.meshes.graph import unreached
+from scaling.meshes.connectivity import unreached_parts
 from scaling.meshes.provenance import OVERRIDE, SourcedValue
 from scaling.meshes.units import Unit, format_rate, format_size, format_time
 
@@ -163,7 +163,7 @@ def implausible(label: str, value: float, known: Range, count: int = 1) -> Itera
 
 def graph_problems(cluster: Cluster) -> Iterator[str]:
     """Errors that only the whole cluster shows, such as parts that no links reach."""
-    lost = unreached(cluster)
+    lost = unreached_parts(cluster)
     if lost:
         shown = ", ".join(lost[:SHOWN]) + (", ..." if len(lost) > SHOWN else "")
         kind = lost[0].split("/")[-1].rstrip("0123456789")

@@ -10,8 +10,9 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.cluster import CPUS, domain_split, level_nodes, torus_shape
+from scaling.meshes.connectivity import unreached_parts
 from scaling.meshes.errors import InputError
-from scaling.meshes.graph import chip_name, expand, unreached
+from tests.oracle.graph import chip_name, expand
 
 GBIT = 1e9 / 8  # bytes/s of a Gb/s
 HEADLINES = {
@@ -95,7 +96,7 @@ def test_every_part_is_reached_at_any_size(name, nodes):
     except InputError as error:
         assert nodes > 20 and "joins at most" in str(error)
         return
-    assert unreached(cluster) == []
+    assert unreached_parts(cluster) == []
 
 
 def test_bridges_join_the_four_pairs_of_the_ten_cards():
@@ -137,7 +138,7 @@ def test_the_leaves_of_a_rack_join_its_trays_and_no_others(nodes):
             node = int(link.source.removeprefix("node").split("/")[0])
             group, rail = link.target.removeprefix("leaf").split(".")
             assert (node // rack, link.source[-1]) == (int(group), rail)
-    assert unreached(cluster) == []
+    assert unreached_parts(cluster) == []
 
 
 def test_levels_of_racks_are_nested():
@@ -165,7 +166,7 @@ def test_more_chips_than_a_pod_are_several_slices_joined_by_the_network():
     assert cluster.domain_nodes == 32 and torus_shape(cluster) == (16, 16)
     assert level_nodes(cluster) == {"node": 1, "domain": 32, "leaf": 64}
     across = {link.kind for link in expand(cluster).links if link.target == "leaf0.0"}
-    assert across == {"network"} and unreached(cluster) == []
+    assert across == {"network"} and unreached_parts(cluster) == []
 
 
 def test_a_slice_that_no_shape_has_is_refused_with_the_nearest():
@@ -181,7 +182,7 @@ def test_part_of_a_host_is_a_slice_of_its_own_but_not_part_of_a_larger_one():
 
 def test_two_slices_where_one_would_do():
     cluster = catalog.load("tpu-v5p", 32, {"nvlink_domain_nodes": 16})
-    assert torus_shape(cluster) == (4, 4, 4) and unreached(cluster) == []
+    assert torus_shape(cluster) == (4, 4, 4) and unreached_parts(cluster) == []
     assert level_nodes(cluster) == {"node": 1, "domain": 16, "leaf": 32}
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.meshes.cluster import LEVELS, domain_split, level_nodes
+from scaling.meshes.connectivity import unreached_parts
 from scaling.meshes.errors import InputError
-from scaling.meshes.graph import chip_name, expand, unreached
 from scaling.meshes.placement import crossed_level
 from scaling.meshes.provenance import SourcedValue
+from tests.oracle.graph import chip_name, expand
 
 MEASURED = [name for name in catalog.names() if name != "host"]
 
@@ -47,7 +48,7 @@ def shortest_path(table, start, end):
 @pytest.mark.parametrize("nodes", [1, 2, 21])
 def test_every_gpu_reaches_every_other(name, nodes):
     cluster = catalog.load(name, nodes)
-    assert unreached(cluster) == []
+    assert unreached_parts(cluster) == []
     table = outgoing(cluster)
     assert {chip_name(cluster, d) for d in range(cluster.devices)} <= set(table)
     first, last = chip_name(cluster, 0), chip_name(cluster, cluster.devices - 1)
@@ -56,7 +57,7 @@ def test_every_gpu_reaches_every_other(name, nodes):
 
 
 def test_the_devices_of_the_host_share_its_memory():
-    assert unreached(catalog.load("host")) == []
+    assert unreached_parts(catalog.load("host")) == []
 
 
 def test_a_cluster_that_is_not_measured_says_so_when_written_out():
@@ -180,4 +181,4 @@ def test_nodes_of_one_domain_share_their_nvswitch():
     assert len(outgoing(cluster)["domain0/nvswitch0"]) == 24
     assert level_nodes(cluster) == {"node": 1, "domain": 3, "leaf": 6}
     assert [crossed(cluster, 0, d) for d in (7, 23, 24)] == ["node", "domain", "leaf"]
-    assert unreached(cluster) == []
+    assert unreached_parts(cluster) == []

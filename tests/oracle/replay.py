@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.graph import Link
 from scaling.program.ir import CollectiveKind
 from tests.oracle.flows import Flow, Network, arrival_times
+from tests.oracle.graph import Link
 from tests.oracle.messages import Message
 from tests.oracle.routes import Router, Stops, router
 from tests.oracle.schedules import schedule

@@ -21,9 +21,9 @@ import numpy as np
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.graph import expand
 from tests.oracle.channels import has_nvlink
 from tests.oracle.flows import Network
+from tests.oracle.graph import expand
 
 Stops = tuple[str, ...]  # names of nodes of the graph: source, nodes to pass, target
 Legs = list[Stops]

@@ -12,8 +12,9 @@ from scaling.meshes.catalog.cluster_file import cluster_from
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.topology_text import read_matrix
 from scaling.meshes.catalog.write import cluster_toml
+from scaling.meshes.connectivity import unreached_parts
 from scaling.meshes.errors import InputError
-from scaling.meshes.graph import expand, unreached
+from tests.oracle.graph import expand
 
 LEGEND = """
 Legend:
@@ -83,7 +84,7 @@ def test_a_dgx_h100_is_the_one_of_the_catalogue():
     same_links(ours, theirs, "nvlink")
     same_links(ours, theirs, "pcie")
     assert dict(ours.parts) == dict(theirs.parts)
-    assert ours.has_nvls and ours.peer_access and unreached(ours) == []
+    assert ours.has_nvls and ours.peer_access and unreached_parts(ours) == []
 
 
 def test_a_dgx_a100_cannot_add_up_in_its_switches():
@@ -95,7 +96,9 @@ def test_a_dgx_a100_cannot_add_up_in_its_switches():
 def test_a_dgx1_is_the_hybrid_cube_mesh_of_the_catalogue():
     ours = cluster_from_topology(dgx1(), catalog.accelerator("v100-sxm-32g"))
     same_links(ours, catalog.load("dgx-v100"), "nvlink")
-    assert ours.parts["socket"] == 2 and "nvswitch" not in ours.parts and unreached(ours) == []
+    assert (
+        ours.parts["socket"] == 2 and "nvswitch" not in ours.parts and unreached_parts(ours) == []
+    )
 
 
 def test_cards_without_nvlink_meet_in_their_sockets():
@@ -202,7 +205,7 @@ def test_any_matrix_becomes_a_connected_cluster_or_one_message(entries, affinity
     except InputError as error:
         assert str(error)
     else:
-        assert unreached(cluster) == []
+        assert unreached_parts(cluster) == []
 
 
 @given(st.text(alphabet="GPU01 XNV\t\nSYPI/", max_size=80))

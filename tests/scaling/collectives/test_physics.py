@@ -23,12 +23,12 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.graph import chip_name, expand
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import groups_along
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from tests.oracle.channels import nvlink_domains
+from tests.oracle.graph import chip_name, expand
 from tests.oracle.replay import replay
 
 IDEAL = ideal()

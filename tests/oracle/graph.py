@@ -1,12 +1,12 @@
-"""A cluster as nodes and directed links: for the check of connectivity and for tests' bounds.
-
-Pricing reads the levels of a cluster, not this graph; max-flow bounds and the message-level replay
-of `tests/oracle` are derived from it.
+"""A cluster as nodes and directed links: the ground of the replay and of max-flow bounds.
 
 node0/chip3 --nvlink--> node0/nvswitch0 --nvlink--> node0/chip5
 node0/nic3 --network--> leaf0.3 --network--> spine0           (leaf group 0, rail 3)
+
+Pricing reads the levels of a cluster (`scaling.meshes.levels`) instead; both start from its links.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,8 +19,9 @@ from scaling.meshes.cluster import (
     torus_shape,
     whole_domains,
 )
+from scaling.meshes.connectivity import used_parts, wired_pairs
 from scaling.meshes.errors import InputError
-from scaling.meshes.torus import Torus, torus_links
+from scaling.meshes.torus import Torus, coordinates, wraparound
 
 
 @dataclass(frozen=True)
@@ -71,20 +72,6 @@ def expand(cluster: Cluster) -> Graph:
     return Graph(tuple(nodes.values()), tuple(links))
 
 
-def unreached(cluster: Cluster) -> list[str]:
-    """Names of the nodes that the first chip cannot reach; empty for a sound cluster."""
-    neighbours: dict[str, set[str]] = {}
-    for a, b, _, _ in _wires(cluster):
-        neighbours.setdefault(a.name, set()).add(b.name)
-        neighbours.setdefault(b.name, set()).add(a.name)
-    everything = neighbours.keys() | set(_part_names(cluster))
-    seen, frontier = set(), {chip_name(cluster, 0)}
-    while frontier:
-        seen |= frontier
-        frontier = {n for name in frontier for n in neighbours.get(name, ())} - seen
-    return sorted(everything - seen)
-
-
 Wire = tuple[Node, Node, LinkSpec, float]  # two ends, the spec, times its bandwidth
 
 
@@ -106,24 +93,11 @@ def _host_wires(cluster: Cluster, spec: LinkSpec, node: int) -> Iterator[Wire]:
                 leaf = Node(leaf_name(cluster, node, nic), "leaf")
                 yield Node(f"node{node}/nic{nic}", "nic"), leaf, spec, 1.0
         return
-    for i, j in _pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
-        if _used(cluster, first, i) and _used(cluster, second, j):
+    used = set(used_parts(cluster))
+    for i, j in wired_pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
+        if (first, i) in used and (second, j) in used:
             a, b = _part(cluster, node, first, i), _part(cluster, node, second, j)
             yield a, b, spec, 1.0
-
-
-def _pairs(spec: LinkSpec, n: int, m: int) -> Iterator[tuple[int, int]]:
-    """Index pairs that `spec` wires among `n` parts of its first kind and `m` of its second."""
-    if spec.wiring == "pairs":
-        yield from spec.pairs
-    elif spec.wiring == "all" and spec.parts[0] == spec.parts[1]:
-        yield from ((i, j) for i in range(n) for j in range(i + 1, n))
-    elif spec.wiring == "all":
-        yield from ((i, j) for i in range(n) for j in range(m))
-    elif n >= m:
-        yield from ((i, i * m // n) for i in range(n))
-    else:
-        yield from ((j * n // m, j) for j in range(m))
 
 
 def _torus_wires(cluster: Cluster, torus: Torus) -> Iterator[Wire]:
@@ -135,6 +109,19 @@ def _torus_wires(cluster: Cluster, torus: Torus) -> Iterator[Wire]:
         for a, b in pairs:
             names = chip_name(cluster, first + a), chip_name(cluster, first + b)
             yield Node(names[0], "chip"), Node(names[1], "chip"), link, 1.0
+
+
+def torus_links(torus: Torus, shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Pairs of chip numbers that a link joins, each pair once."""
+    chips = math.prod(shape)
+    number = {coordinates(torus, shape, device): device for device in range(chips)}
+    closed = wraparound(torus, shape)
+    for place, device in number.items():
+        for dim, size in enumerate(shape):
+            last = place[dim] == size - 1
+            if not last or (closed[dim] and size > 2):
+                step = (place[dim] + 1) % size
+                yield device, number[(*place[:dim], step, *place[dim + 1 :])]
 
 
 def _fabric_wires(cluster: Cluster, fabric: Fabric) -> Iterator[Wire]:
@@ -171,20 +158,6 @@ def _part(cluster: Cluster, node: int, kind: str, index: int) -> Node:
     if kind == "nvswitch" and cluster.domain_nodes > 1:
         return Node(f"domain{node // cluster.domain_nodes}/{kind}{index}", kind)
     return Node(f"node{node}/{kind}{index}", kind)
-
-
-def _used(cluster: Cluster, kind: str, index: int) -> bool:
-    """Whether the run uses this part: the first devices of a node, and their NICs."""
-    limits = {"chip": cluster.devices_per_node, "nic": cluster.nics}
-    return index < limits.get(kind, cluster.parts.get(kind, 0))
-
-
-def _part_names(cluster: Cluster) -> Iterator[str]:
-    for node in range(cluster.nodes):
-        for kind, count in cluster.parts.items():
-            for i in range(count):
-                if _used(cluster, kind, i):
-                    yield _part(cluster, node, kind, i).name
 
 
 def _measured(cluster: Cluster, spec: LinkSpec) -> tuple[float, float]:
