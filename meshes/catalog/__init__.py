@@ -1,6 +1,6 @@
 """The catalogue: accelerators and clusters as data files; every figure has a source and a date."""
 
-from scaling.meshes.catalog.lint import lint
+from scaling.meshes.catalog.lint import lint_cluster
 from scaling.meshes.catalog.load import (
     accelerator,
     accelerator_names,
@@ -16,7 +16,7 @@ __all__ = [
     "accelerator",
     "accelerator_names",
     "check",
-    "lint",
+    "lint_cluster",
     "load",
     "names",
     "one_host",

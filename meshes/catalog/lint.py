@@ -91,7 +91,7 @@ MISTAKES: dict[Unit, tuple[tuple[str, float], ...]] = {
 EXPONENTS = {1e12: "e12", 1e9: "e9", 1e6: "e6", 1e-6: "e-6", 1e-9: "e-9"}
 
 
-def lint(cluster: Cluster) -> Iterator[str]:
+def lint_cluster(cluster: Cluster) -> Iterator[str]:
     """Warnings about the figures of a cluster, one sentence each."""
     network = network_link(cluster)
     for link in cluster.links:

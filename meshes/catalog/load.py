@@ -13,8 +13,8 @@ from scaling.meshes.catalog.accelerator_file import accelerator_from, read_accel
 from scaling.meshes.catalog.cluster_file import Draft, kind_of, read_cluster
 from scaling.meshes.catalog.lint import (
     graph_problems,
-    lint,
     lint_chip,
+    lint_cluster,
     lint_domains,
     lint_fabric,
     lint_link,
@@ -88,7 +88,7 @@ def warnings_of(name_or_path: str | Path, cluster: Cluster) -> list[str]:
         name_or_path: what the cluster was loaded from.
         cluster: as loaded, with overrides or what-if values.
     """
-    return [*lint(cluster), *lint_domains(cluster, one_host(name_or_path))]
+    return [*lint_cluster(cluster), *lint_domains(cluster, one_host(name_or_path))]
 
 
 def check(path: str | Path) -> list[str]:
@@ -179,7 +179,7 @@ def _draft(data: Mapping[str, Any], where: str, path: str) -> Draft:
 def _warnings(draft: Draft, where: str) -> list[str]:
     """Warnings about the whole cluster, or about what could be read of it."""
     if draft.cluster is not None:
-        return list(lint(draft.cluster))
+        return list(lint_cluster(draft.cluster))
     found = [text for link in draft.links for text in lint_link(link, where)]
     found += lint_fabric(draft.fabric, where) if draft.fabric else []
     chip = draft.chip

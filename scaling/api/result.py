@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.compare.audit import Discrepancy, audit, noticeable
+from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
@@ -152,7 +153,8 @@ def priced_result(pricing: Pricing) -> PredictionResult:
     check_changes(pricing.changes)
     priced = price_program(pricing)
     run = pricing.run
-    warnings = [*pricing.warnings, *_changes_without_effect(pricing, priced)]
+    warnings = [*pricing.warnings, *_implausible_changes(pricing)]
+    warnings += _changes_without_effect(pricing, priced)
     warnings += map(str, noticeable(_discrepancies(pricing, priced), priced))
     prediction = summarize(priced, run, pricing.causal_flops, warnings)
     return PredictionResult(**vars(prediction), pricing=pricing)
@@ -162,6 +164,14 @@ def _discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
     """Return what the program does otherwise than the analytic count expects."""
     run = pricing.run
     return audit(priced, run, run.mesh) if run is not None and run.mesh is not None else []
+
+
+def _implausible_changes(pricing: Pricing) -> Iterator[str]:
+    """Yield a warning for each figure that no machine has and that a change has made."""
+    if pricing.changes:
+        before = set(lint_cluster(pricing.cluster))
+        cluster, _ = changed(pricing.cluster, pricing.profile, pricing.changes)
+        yield from (f"--what-if: {text}" for text in lint_cluster(cluster) if text not in before)
 
 
 def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:

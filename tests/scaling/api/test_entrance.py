@@ -166,6 +166,12 @@ def test_what_if_prices_the_same_program_again(result):
     assert "changed nothing" in warning
 
 
+def test_a_what_if_that_no_machine_has_is_warned_of(result):
+    warnings = result.what_if("network x1000", "memory x2").warnings
+    found = [text for text in warnings if text.startswith("--what-if: ")]
+    assert len(found) == 1 and "node_network_bandwidth" in found[0] and "plausible is" in found[0]
+
+
 def test_results_pickle_and_compare(result):
     again = pickle.loads(pickle.dumps(result))
     assert again == result and hash(again) == hash(result)
