@@ -12,7 +12,7 @@ from experiments.gpu.machine import git_commit
 from scaling.profiles.io import write_profile
 from scaling.profiles.machine import machine, versions
 from scaling.profiles.profile import Profile
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2
 GOAL, SPREADS = 0.10, 2.0  # mean absolute error; or so many spreads

@@ -30,7 +30,7 @@ from scaling.profiles.io import profile_of
 from scaling.program.ir import Program, collectives
 from scaling.program.versions import compiler_versions
 from scaling.recipes import recipe
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 from scaling.run import Batch, Precision, Run, Sharding
 from scaling.simulate.step import price
 from scaling.train.program import program_of_run

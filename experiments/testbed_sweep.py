@@ -27,7 +27,7 @@ from experiments.gloo.time import predicted_time
 from experiments.gpu.machine import git_commit
 from experiments.testbed_case import REPEATS, SIZES, SMALL, Point
 from scaling.profiles.machine import busy, cores, cpu_model, versions
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 from scaling.testbed.build import down, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import present_machine

@@ -25,7 +25,7 @@ from experiments.published.families import FAMILIES
 from experiments.published.fit_links import Series, series_of
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import ANY, Profile
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 from scaling.simulate.collective import collective_prices
 
 LEAST, MOST = 2**20, 2**30 * 1.13  # bytes that the goals speak of; 72 ranks divide 1.125 GiB

@@ -28,7 +28,7 @@ from experiments.published.families import FAMILIES, FOLDER, Family, Scope
 from experiments.published.fit_links import errors_of, fitted, series_of
 from experiments.published.score_collectives import LEAST, MOST
 from scaling.profiles.profile import Evidence
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 
 FOLDS = 5
 FEWEST = 20  # errors; a 90 % quantile of fewer rests on two points

@@ -1,7 +1,7 @@
-"""What the compiled program does that the parallelism does not ask for, and what it costs.
+"""Differences of the compiled program from what its parallelism needs, and their cost.
 
     bytes per step over (axes, kind)     against the table of `analytic.communication`, within 1 %
-    groups of devices of no mesh axes    never asked for
+    groups of devices of no mesh axes    never expected
     FLOPs of matrix products             against the model's, with what its remat computes again
 
 An entry of the table and a program differ where they do so in calls of 64 KiB and more, and also in
@@ -22,14 +22,14 @@ from scaling.analytic.communication.pipeline import flops_in_ticks
 from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
 from scaling.collectives.cost import collective_time
 from scaling.compare.known_causes import (
-    AGAIN,
-    NO_MEMORY,
+    NO_MESH_AXES,
     NOT_EXPLAINED,
+    REMAT_SUFFIX,
+    REMATERIALISED,
     ROUNDING,
-    UNNAMED,
     Calls,
     Difference,
-    reason_of,
+    cause_of,
 )
 from scaling.hlo.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.meshes.shape import MeshShape
@@ -49,7 +49,7 @@ Key = tuple[str, str]  # axes joined by +, kind
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """One difference between what was asked for and what runs, per step and device."""
+    """One difference between the expected and the compiled program, per step and device."""
 
     axes: str  # joined by + in mesh order; "": none, or those that the program does not name
     kind: str  # of collective, or "matrix products"
@@ -77,19 +77,19 @@ class Discrepancy:
 def audit(
     priced: Priced, run: Run, shape: MeshShape, smallest: float = SMALLEST
 ) -> list[Discrepancy]:
-    """Everything that the program does otherwise than expected, the dearest first.
+    """All discrepancies of a program, the most expensive first.
 
     Args:
         priced: the compiled program of a step of `run`, on a cluster.
-        run: what was asked for.
-        shape: on which mesh.
+        run: the run that was compiled.
+        shape: its mesh.
         smallest: bytes of a call below which it is compared only together with all others.
 
     Raises:
         InputError: a run that the trainer cannot run.
     """
     found = [
-        *_traffic(priced, run, shape, smallest),
+        *_communication(priced, run, shape, smallest),
         *_unnamed(priced),
         *_products(priced, run, shape),
     ]
@@ -97,12 +97,14 @@ def audit(
 
 
 def noticeable(discrepancies: Iterable[Discrepancy], priced: Priced) -> list[Discrepancy]:
-    """Those that change the step time by at least `NOTICED` of it; `--explain` prints the rest."""
+    """Discrepancies of at least `NOTICED` of the step time; `--explain` prints the rest too."""
     least = NOTICED * float(np.max(priced.timeline.total))
     return [d for d in discrepancies if abs(d.seconds) >= least]
 
 
-def _traffic(priced: Priced, run: Run, shape: MeshShape, smallest: float) -> Iterator[Discrepancy]:
+def _communication(
+    priced: Priced, run: Run, shape: MeshShape, smallest: float
+) -> Iterator[Discrepancy]:
     """Entries of the table that differ, and collectives that are not in it."""
     name: Callable[[Key], Key | None] = lambda key: key
     if priced.cluster.virtual_devices:
@@ -115,7 +117,7 @@ def _traffic(priced: Priced, run: Run, shape: MeshShape, smallest: float) -> Ite
         difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
         in_all = every.get(key, 0.0), _bytes(of_key)
         if _differ(difference.expected, difference.found) and _differ(*in_all):
-            yield _surprise(difference, _seconds(difference, priced))
+            yield _discrepancy(difference, _seconds(difference, priced))
 
 
 def _unnamed(priced: Priced) -> Iterator[Discrepancy]:
@@ -125,7 +127,9 @@ def _unnamed(priced: Priced) -> Iterator[Discrepancy]:
         calls = [(c, float(np.max(n))) for c, n in every if not c.axes and c.kind == kind]
         if calls:
             seconds = _sum(priced, (c.name for c, _ in calls))
-            yield Discrepancy("", kind, 0.0, _bytes(calls), *_evidence(calls), UNNAMED, seconds)
+            yield Discrepancy(
+                "", kind, 0.0, _bytes(calls), *_evidence(calls), NO_MESH_AXES, seconds
+            )
 
 
 def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepancy]:
@@ -133,20 +137,20 @@ def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepanc
     all_ = [(k, float(np.max(n))) for k, n in running_kernels(priced)]
     found = float(sum(np.max(k.flops) * n for k, n in all_))
     flash = any(k.kind == "attention" for k, _ in all_)
-    asked = _asked_flops(run, shape, flash)
-    if not found or not _differ(asked, found):
+    needed = _expected_flops(run, shape, flash)
+    if not found or not _differ(needed, found):
         return
-    again = [(k, n) for k, n in all_ if AGAIN in k.name]
+    again = [(k, n) for k, n in all_ if REMAT_SUFFIX in k.name]
     names, calls = tuple(k.name for k, _ in again), sum(n for _, n in again)
-    reason = NO_MEMORY if again and found > asked else NOT_EXPLAINED
+    reason = REMATERIALISED if again and found > needed else NOT_EXPLAINED
     for words, flops in buffer_flops(run, shape).items():
-        reason = words if not _differ(asked + flops, found) else reason
+        reason = words if not _differ(needed + flops, found) else reason
     products = _sum(priced, (k.name for k, _ in all_ if np.any(k.flops)))
-    seconds = _sum(priced, names) if reason == NO_MEMORY else products * (1 - asked / found)
-    yield Discrepancy("", PRODUCTS, asked, found, calls, names, reason, seconds)
+    seconds = _sum(priced, names) if reason == REMATERIALISED else products * (1 - needed / found)
+    yield Discrepancy("", PRODUCTS, needed, found, calls, names, reason, seconds)
 
 
-def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
+def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     """FLOPs of matrix products on one device: of every score, whatever the mask, as they execute
     (over `context`, those of chunks that meet).
 
@@ -172,13 +176,13 @@ def _asked_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     return float(sum(groups.values())) / shape.devices
 
 
-def _surprise(difference: Difference, seconds: float) -> Discrepancy:
-    d, reason = difference, reason_of(difference)
+def _discrepancy(difference: Difference, seconds: float) -> Discrepancy:
+    d, reason = difference, cause_of(difference)
     return Discrepancy(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
 
 
 def _seconds(difference: Difference, priced: Priced) -> float:
-    """Of the difference: its share of the calls' time, or what the missing ones would take."""
+    """Seconds of the difference: its share of the calls' time, or the time of missing calls."""
     d = difference
     if d.found:
         return _sum(priced, (c.name for c, _ in d.calls)) * (d.found - d.expected) / d.found
@@ -199,7 +203,7 @@ def _calls(priced: Priced, name: Callable[[Key], Key | None]) -> dict[Key, Calls
 
 
 def _host_key(key: Key) -> Key | None:
-    """As the CPU's compiler can be compared; None: it cannot."""
+    """The key under which the CPU's compiler can be compared; None: it cannot."""
     axes, kind = key
     if kind not in SUMS:
         return key
@@ -216,8 +220,8 @@ def _renamed(table: Table, name: Callable[[Key], Key | None]) -> Table:
     return found
 
 
-def _differ(asked: float, found: float) -> bool:
-    return abs(found - asked) > ROUNDING * asked
+def _differ(expected: float, found: float) -> bool:
+    return abs(found - expected) > ROUNDING * expected
 
 
 def _bytes(calls: Iterable[tuple[Collective, float]]) -> float:

@@ -1,4 +1,4 @@
-"""What a run folder holds for a comparison, and how it gets there.
+"""The files of a run folder that a comparison reads.
 
 predicted.json      the prediction, written before the first step
 program.json        the program that was priced
@@ -58,7 +58,7 @@ class RunFolder:
 
     @property
     def missing(self) -> str:
-        """Which of program.json and calibration.json is not there; "" if both are."""
+        """The missing files among program.json and calibration.json; "" if both are there."""
         files = {PROGRAM: self.program, CALIBRATION: self.profile}
         return " and ".join(name for name, found in files.items() if found is None)
 

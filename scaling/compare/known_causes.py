@@ -1,6 +1,6 @@
-"""Why a compiled program does otherwise than its parallelism asks for, as far as it is known.
+"""Known causes of discrepancies between a compiled program and what its parallelism needs.
 
-A reason is a sentence and a test of the difference that it explains (`scaling.compare.audit`).
+A cause is a sentence and a test of the difference that it explains (`scaling.compare.audit`).
 """
 
 from collections.abc import Callable
@@ -18,21 +18,21 @@ from scaling.program.ir import Collective
 from scaling.run import Run
 
 ROUNDING = 0.01  # scalars that travel with matrices, padding
-AGAIN = ".remat"  # in the name of what XLA's own rematerialisation adds
+REMAT_SUFFIX = ".remat"  # in the name of what XLA's own rematerialisation adds
 
 NOT_EXPLAINED = "not explained"
-NO_MEMORY = "XLA computes again what does not fit into memory"
-JOINED = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
-ONCE = "XLA does once per step what each microbatch asks for"
-ALONE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
-UNNAMED = "these groups of devices are those of no mesh axes"
+REMATERIALISED = "XLA computes again what does not fit into memory"
+TIED_TABLE = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
+ONCE_PER_STEP = "XLA does once per step what each microbatch asks for"
+FETCHED_ONCE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
+NO_MESH_AXES = "these groups of devices are those of no mesh axes"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What the reasons are told from."""
+    """One difference, with all that its cause is found from."""
 
     run: Run
     shape: MeshShape
@@ -43,39 +43,39 @@ class Difference:
     calls: Calls
 
 
-def _is_joined(difference: Difference) -> bool:
+def _is_tied_table(difference: Difference) -> bool:
     """Whether the sum of a tied table is found in float32 instead of the compute format."""
     run, extra = difference.run, difference.found - difference.expected
     lines = expected_transfers(run, difference.shape) if run.model.tied_embeddings else ()
     here = [line for line in lines if (line.what, line.axes) == (TABLES, difference.axes)]
-    asked = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
+    needed = sum(line.bytes * line.calls for line in here if line.kind == difference.kind)
     wider = FLOAT32 / BYTES[run.precision.between] - 1
-    return abs(extra - asked * wider) <= ROUNDING * difference.expected
+    return abs(extra - needed * wider) <= ROUNDING * difference.expected
 
 
-def _is_alone(difference: Difference) -> bool:
+def _is_fetched_once(difference: Difference) -> bool:
     """Whether keys and values are fetched once less for each stack of a single layer."""
     run, missing = difference.run, difference.expected - difference.found
-    alone = [n_dense_layers(run.model), n_moe_layers(run.model)].count(1)
+    single = [n_dense_layers(run.model), n_moe_layers(run.model)].count(1)
     cut = sequence_cut(run, difference.shape)
-    if not alone or cut is None or difference.axes != "context":
+    if not single or cut is None or difference.axes != "context":
         return False
     lines = expected_transfers(run, difference.shape)
     calls = [c.bytes for c in lines if c.what == KEYS and c.kind == difference.kind]
     hops = cut.others if difference.kind == "permute" else 1
-    once = sum(calls[:1]) * hops * run.batch.microbatches * alone
+    once = sum(calls[:1]) * hops * run.batch.microbatches * single
     return missing > 0 and abs(missing - once) <= ROUNDING * difference.expected
 
 
-# The known reasons, the first that applies counts.
-REASONS: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
-    (NO_MEMORY, lambda d: any(AGAIN in c.name for c, _ in d.calls)),
-    (JOINED, _is_joined),
-    (ALONE, _is_alone),
-    (ONCE, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
+# The first cause that applies counts.
+CAUSES: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
+    (REMATERIALISED, lambda d: any(REMAT_SUFFIX in c.name for c, _ in d.calls)),
+    (TIED_TABLE, _is_tied_table),
+    (FETCHED_ONCE, _is_fetched_once),
+    (ONCE_PER_STEP, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
 )
 
 
-def reason_of(difference: Difference) -> str:
-    """The first reason that applies, or that none does."""
-    return next((words for words, holds in REASONS if holds(difference)), NOT_EXPLAINED)
+def cause_of(difference: Difference) -> str:
+    """The first cause that applies; NOT_EXPLAINED if none does."""
+    return next((words for words, holds in CAUSES if holds(difference)), NOT_EXPLAINED)

@@ -1,4 +1,4 @@
-"""A recording held against its program: where the measured step went, in the terms of a prediction.
+"""A recording joined with its program: the measured step in the terms of a prediction.
 
 compute + optimizer + exposed_communication + bubble + host = first start to last end, per step
 """
@@ -30,7 +30,7 @@ TERMS = (
 
 @dataclass(frozen=True)
 class Recording:
-    """What a profile says about one step of a program, the mean over devices and steps."""
+    """Figures of one step in a recorded profile, the mean over devices and steps."""
 
     instructions: Mapping[str, Measured]
     terms: Mapping[str, float]  # seconds, as in TERMS
@@ -38,7 +38,7 @@ class Recording:
 
 
 def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
-    """What a recording of `count` steps says about a program.
+    """Figures of one step in a recording of `count` steps of a program.
 
     Raises:
         InputError: it is a recording of another program, or of fewer steps.
@@ -54,7 +54,7 @@ def read_recording(events: Sequence[RecordedEvent], program: Program, count: int
         if isinstance(step, Kernel) and step.origin.phase == "optimizer"
     }
     sums = totals(events, count, communicating)
-    bubble = _idle(events, bubble_shares(program), communicating) / count
+    bubble = _bubble(events, bubble_shares(program), communicating) / count
     optimizer = _busy([e for e in events if e.name in updating], len({e.device for e in events}))
     terms = {
         "compute": sums.compute - optimizer / count - bubble,
@@ -67,10 +67,10 @@ def read_recording(events: Sequence[RecordedEvent], program: Program, count: int
     return Recording(per_step(events, count), terms, len({event.device for event in events}))
 
 
-def _idle(
+def _bubble(
     events: Sequence[RecordedEvent], shares: Mapping[str, Number], communicating: Collection[str]
 ) -> float:
-    """Seconds of kernels in the idle trips of their loops, the mean over devices."""
+    """Seconds of kernels in the bubble trips of their loops, the mean over devices."""
     devices = len({e.device for e in events})
     kernels = {name: share for name, share in shares.items() if name not in communicating}
     return sum(

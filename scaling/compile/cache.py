@@ -33,13 +33,13 @@ def folder() -> Path:
 
 
 def key_of(*parts: str) -> str:
-    """One name for all the texts that decide a program, and for the project's own sources."""
+    """Hash of all texts that decide a program, and of the project's own sources."""
     return hashlib.sha256("\0".join([*parts, code_digest()]).encode()).hexdigest()
 
 
 @cache
 def code_digest() -> str:
-    """Of the project's own sources: a changed model or reader makes another program."""
+    """Digest of the project's own sources: a changed model or reader makes another program."""
     digest = hashlib.sha256()
     for package in OURS:
         for path, text in _sources(files(package), package):
@@ -47,22 +47,22 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def found_or_made(
+def load_or_make(
     key: str, name: str, make: Callable[[], tuple[Program, str]]
 ) -> tuple[Program, str]:
-    """The program kept under `key` and its text; where there is none it is made and kept.
+    """The program stored under `key` and its text; if there is none, make and store it.
 
     Args:
         key: of everything that decides it.
         name: for the program; does not decide it.
         make: compiles and reads.
     """
-    program, text = find(key) or _made(key, name, make)
+    program, text = load_cached(key) or _make_and_store(key, name, make)
     return replace(program, name=name), text
 
 
-def find(key: str) -> tuple[Program, str] | None:
-    """The program kept under `key` and its text; None where one of them cannot be read."""
+def load_cached(key: str) -> tuple[Program, str] | None:
+    """The program stored under `key` and its text; None if one of them cannot be read."""
     place = folder()
     try:
         text = gzip.decompress((place / f"{key}.hlo.gz").read_bytes()).decode()
@@ -71,11 +71,11 @@ def find(key: str) -> tuple[Program, str] | None:
         return None
 
 
-def keep(key: str, program: Program, text: str) -> None:
-    """Keep a program and its text; a folder that cannot be written to is a warning."""
+def store(key: str, program: Program, text: str) -> None:
+    """Store a program and its text; a folder that cannot be written to is a warning."""
     try:
         folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder()) as place:  # whole files or none
+        with tempfile.TemporaryDirectory(dir=folder()) as place:  # complete files or none
             made = Path(place) / "program.json"
             save_program(program, made)
             made.replace(folder() / f"{key}.json")
@@ -83,13 +83,15 @@ def keep(key: str, program: Program, text: str) -> None:
             packed.write_bytes(gzip.compress(text.encode(), mtime=0))
             packed.replace(folder() / f"{key}.hlo.gz")
     except OSError as error:
-        warnings.warn(f"the program is not kept: {error}; set SCALING_CACHE", stacklevel=2)
+        warnings.warn(f"the program is not stored: {error}; set SCALING_CACHE", stacklevel=2)
 
 
-def _made(key: str, name: str, make: Callable[[], tuple[Program, str]]) -> tuple[Program, str]:
+def _make_and_store(
+    key: str, name: str, make: Callable[[], tuple[Program, str]]
+) -> tuple[Program, str]:
     with quiet(f"compiling {name} ..."):
         program, text = make()
-    keep(key, program, text)
+    store(key, program, text)
     return program, text
 
 

@@ -1,9 +1,9 @@
-"""The compiled front end: any jitted step, compiled for a cluster nobody has, read as a Program.
+"""The compiled front end: any jitted step, compiled for an absent cluster, read as a Program.
 
-    from scaling import compiled
+    from scaling.compile import jitted
 
-    mesh = compiled.mesh({"data": 8, "model": 8}, cluster)     # 64 GPUs that are not here
-    program = compiled.program(jax.jit(step), abstract_arguments_on_mesh, cluster)
+    mesh = jitted.mesh({"data": 8, "model": 8}, cluster)     # 64 absent GPUs
+    program = jitted.program(jax.jit(step), abstract_arguments_on_mesh, cluster)
 
 Needs no GPU. For NVIDIA clusters it needs JAX's CUDA plugin (the extra `deviceless`) and
 JAX_PLATFORMS=cpu in the environment before jax is imported.
@@ -60,15 +60,15 @@ def program(
     Args:
         jitted: `jax.jit(...)`, donations included; the function whose call is one training step.
         arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
-            that are here or not (`mesh` above).
-        cluster: for which the mesh was made; may be left out where its devices are here.
+            that are present or not (`mesh` above).
+        cluster: for which the mesh was made; may be left out where its devices are present.
         name: of the program.
         estimates: also keep XLA's own estimate of every operation, where it has one.
 
     Raises:
         InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
             devices are not in ascending order.
-        UnknownHlo: the compiled text holds something that communicates and is not known.
+        UnknownHlo: the compiled text holds an unknown instruction that may communicate.
     """
     return program_and_text(jitted, arguments, cluster, name, estimates)[0]
 
@@ -80,7 +80,7 @@ def program_and_text(
     name: str = "step",
     estimates: bool = False,
 ) -> tuple[Program, str]:
-    """As `program`, with the text of the compiled module."""
+    """Like `program`, with the text of the compiled module."""
     from scaling.compile.lower import check_order, compile_text, lower, target_of
     from scaling.hlo.reader import read_program
 
@@ -93,4 +93,4 @@ def program_and_text(
         return replace(read, warnings=(*made.notes, *read.warnings)), made.text
 
     key = cache.key_of(lowered.key, target_of(lowered.mesh, cluster), f"{estimates}")
-    return cache.found_or_made(key, name, make)
+    return cache.load_or_make(key, name, make)

@@ -1,6 +1,6 @@
-"""From a jitted step to its compiled program, on devices that are here or on GPUs that are not.
+"""Lower and compile a jitted step, for devices that are present or for absent GPUs.
 
-    mesh = absent_mesh(shape, cluster)                     GPUs that nobody has
+    mesh = absent_mesh(shape, cluster)                     absent GPUs
     lowered = jitted.lower(*abstract arguments on mesh)    a second
     compiled = lowered.compile(options of the trainer)     seconds; no GPU, no CUDA toolkit
 
@@ -53,7 +53,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class CompiledText:
-    """What the compiler says about a step."""
+    """The compiler's text and planned memory of a step."""
 
     text: str  # scheduled HLO
     peak: int | None  # bytes on one device at the fullest moment, as planned
@@ -115,7 +115,7 @@ def mesh_of(arguments: Any) -> Mesh:
         if isinstance(mesh, Mesh):
             return mesh
     raise InputError(
-        "no argument says on which mesh it lies: give jax.ShapeDtypeStruct(shape, dtype, sharding="
+        "no argument has a sharding over a mesh: give jax.ShapeDtypeStruct(shape, dtype, sharding="
         "jax.NamedSharding(mesh, spec)) with a mesh from scaling.meshes.devices.absent_mesh("
         "shape, cluster)"
     )
@@ -124,7 +124,7 @@ def mesh_of(arguments: Any) -> Mesh:
 def check_order(mesh: Mesh) -> None:
     """Raise InputError unless the devices of a mesh stand in the order of their ids.
 
-    The place in the mesh is taken for the place in the cluster: who shares a node with whom.
+    The position in the mesh is taken for the position in the cluster, which decides the nodes.
     """
     ids = [device.id for device in mesh.devices.flat]
     for before, after in pairwise(ids):
@@ -132,8 +132,8 @@ def check_order(mesh: Mesh) -> None:
             sizes = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
             raise InputError(
                 f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
-                "whose devices ascend can be priced: order the axes by who is to share a node "
-                "instead of the devices (the last axis has neighbours), as in "
+                "whose devices ascend can be priced: order the axes instead of the "
+                "devices (the last axis has neighbours in a node), as in "
                 "scaling.compile.jitted.mesh(axes, cluster)"
             )
 
@@ -148,7 +148,7 @@ def is_present(mesh: Mesh) -> bool:
 
 
 def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
-    """What the compiler is told about the chip; empty where it asks the chip itself.
+    """The compiler's description of the chip; "" where the compiler asks the chip itself.
 
     Raises:
         InputError: the mesh is not of this cluster.

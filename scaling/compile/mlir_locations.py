@@ -5,7 +5,7 @@
 
 MLIR prints them as locations (mlir.llvm.org/docs/Dialects/Builtin, "Location Attributes"), beside
 the files and lines of whoever called the function. The names end up in the compiled program, where
-they tell the layer of a kernel and the owner of a buffer; the lines decide nothing.
+they tell the layer of a kernel and the category of a buffer; the lines decide nothing.
 """
 
 import re
@@ -30,7 +30,7 @@ def names_in(text: str) -> list[str]:
 
 
 def _name(where: str, known: dict[str, str]) -> str:
-    """Of a location as it is written, or of the one that it refers to."""
+    """The name in a location, or in the location that it refers to."""
     where = known.get(where, where)
     if found := NAME.match(where):
         return found[1].strip('"')

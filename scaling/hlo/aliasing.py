@@ -1,4 +1,4 @@
-"""Whose memory a result takes: that of an operand, passed on, updated or written over.
+"""Results that take the memory of an operand: passed on, updated or written over.
 
     bitcast, tuple, get-tuple-element     name a part of what is there
     x-start                               (operands, results, ...): the operands are passed on

@@ -1,4 +1,4 @@
-"""Where every instruction of a module comes from: its own name, else those of its neighbours.
+"""The origin of every instruction of a module: from its own name, else from its neighbours.
 
 %f = fusion(...), calls=%body     the names inside, those of matrix products first
 %combined = (...) all-reduce(...) each name weighs as its operand
@@ -63,7 +63,7 @@ def origins(module: Module) -> dict[Key, Origin]:
 
 
 def _own(computation: Computation, module: Module) -> dict[Key, Origin | None]:
-    """What the own names of its instructions say; nothing where one serves many others."""
+    """Votes of the instructions' own names; none where one instruction serves many others."""
     found: dict[Key, Origin | None] = {}
     originals: set[str] = set()
     for i in computation:

@@ -1,4 +1,4 @@
-"""What each buffer is for, told by who writes it and who reads it.
+"""The category of each buffer, from the operations that write and read it.
 
 argument                 parameters, optimiser state or input, by the argument's name
 backward -> optimizer    gradients
@@ -40,19 +40,19 @@ class _Uses:
 
 
 def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
-    """The program with an owner for every buffer.
+    """The program with a category for every buffer.
 
     Args:
-        program: with buffers whose owner is "temporary" or "pinned_host".
+        program: with buffers of the categories "temporary" and "pinned_host".
         arguments: buffer -> path of the argument that it holds, such as state.params.head.
     """
     uses: dict[int, _Uses] = {i: _Uses() for i in range(len(program.buffers))}
-    for step in _all_steps(program.schedule):
-        for index in step.reads:
-            uses[index].read.add(step.origin.phase)
-        for index in step.writes:
-            uses[index].written.add(step.origin.phase)
-            uses[index].moved |= isinstance(step, Collective) and step.kind in MOVED
+    for operation in _leaf_operations(program.schedule):
+        for index in operation.reads:
+            uses[index].read.add(operation.origin.phase)
+        for index in operation.writes:
+            uses[index].written.add(operation.origin.phase)
+            uses[index].moved |= isinstance(operation, Collective) and operation.kind in MOVED
     buffers = [
         _with_category(buffer, uses[i], arguments.get(i))
         for i, buffer in enumerate(program.buffers)
@@ -61,7 +61,7 @@ def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
 
 
 def category_of_argument(path: str) -> Category:
-    """Whose memory an argument is, by the words of its path."""
+    """The category of an argument, by the words of its path."""
     words = WORD.findall(path.lower())
     if any(word in OPTIMIZER_WORDS for word in words):
         return "optimizer_state"
@@ -72,8 +72,8 @@ def category_of_argument(path: str) -> Category:
 def _with_category(buffer: Buffer, uses: _Uses, argument: str | None) -> Buffer:
     if buffer.category == "pinned_host":
         return buffer
-    owner = category_of_argument(argument) if argument is not None else _by_use(uses)
-    return replace(buffer, category=owner)
+    category = category_of_argument(argument) if argument is not None else _by_use(uses)
+    return replace(buffer, category=category)
 
 
 def _by_use(uses: _Uses) -> Category:
@@ -85,11 +85,11 @@ def _by_use(uses: _Uses) -> Category:
     return "communication" if uses.moved else "temporary"
 
 
-def _all_steps(block: Block) -> Iterable[Operation]:
-    """Every step, those that are loops or branches left out: what they touch, their bodies do."""
-    for step in block:
-        inner = list(bodies(step))
+def _leaf_operations(block: Block) -> Iterable[Operation]:
+    """Every operation but loops and branches: their bodies touch what they touch."""
+    for operation in block:
+        inner = list(bodies(operation))
         if not inner:
-            yield step
+            yield operation
         for body in inner:
-            yield from _all_steps(body)
+            yield from _leaf_operations(body)

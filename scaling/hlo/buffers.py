@@ -1,4 +1,4 @@
-"""Which memory each value of a module lives in: values that share memory get one buffer.
+"""The buffer of each value of a module: values that share memory get one buffer.
 
     passed on or updated in place (`aliasing`)   the operand's
     while       argument, body's and condition's parameter, body's result and result are one

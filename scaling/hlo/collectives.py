@@ -1,8 +1,8 @@
-"""What an instruction moves between devices: kind of collective, mesh axes, bytes, and how it runs.
+"""The collective that an instruction is: kind, mesh axes, bytes, synchronous or not.
 
     bytes = operands                    all-reduce, all-to-all, permute, broadcast
-            operands x group members    all-gather: what it makes whole
-            operands                    reduce-scatter: what is still whole
+            operands x group members    all-gather: the unsharded result
+            operands                    reduce-scatter: the unsharded operands
 
 which is the size that nccl-tests counts by. It is computed from the operands and must agree with
 the result, however the compiler spells that: alone, or with the operands in a tuple.
@@ -74,7 +74,7 @@ class Communication:
 def communication_of(
     instruction: Instruction, computation: Computation, module: Module, mesh: Mapping[str, int]
 ) -> Communication | None:
-    """What `instruction` moves between devices.
+    """The collective that `instruction` is or runs; None if it moves nothing between devices.
 
     The second half of an asynchronous pair (`-done`, `-update`) moves nothing of its own. A fusion
     or asynchronous call around one collective is that collective. Operations whose blocks run one
@@ -85,7 +85,7 @@ def communication_of(
         mesh: axis sizes, outermost first; device numbers are row-major coordinates.
 
     Returns:
-        None if it moves nothing between devices; transfers to and from the host are not counted.
+        Kind, axes and bytes; transfers to and from the host are not counted.
 
     Raises:
         UnknownHlo: an instruction that may communicate and is not known, groups that do not read,
@@ -181,7 +181,7 @@ def _wrapped(
 
 
 def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Communication]:
-    """What the instructions of a computation move, and of those it calls."""
+    """The collectives of a computation and of those that it calls."""
     computation = module.computations[name]
     found = []
     for instruction in computation:
@@ -197,7 +197,7 @@ def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Communic
 
 
 def _suspicion(instruction: Instruction) -> str:
-    """Why an instruction of another opcode may communicate; empty if it does not."""
+    """The reason why an instruction of another opcode may communicate; "" if it does not."""
     opcode = instruction.opcode
     if opcode in ("send", "recv") and instruction.attribute("is_host_transfer") == "true":
         return ""

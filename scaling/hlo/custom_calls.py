@@ -172,7 +172,7 @@ def _as_forward(target: str, first: Array, second: Array, result: Array) -> tupl
 
 
 def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia: bool) -> Product:
-    """As a product of unfolded windows, those that hang over the edge included.
+    """A convolution as a product of unfolded windows, those over the edge included.
 
     `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).
     """
@@ -190,7 +190,7 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
 
 
 def _stated(instruction: Instruction, *keys: str) -> Any:
-    """What the backend's configuration says under these keys, one inside the other."""
+    """The value under these nested keys of the backend's configuration."""
     found: Any = instruction.backend_config
     for key in keys:
         if key not in found:

@@ -1,4 +1,4 @@
-"""What an instruction computes besides matrix products: vector FLOPs and transcendentals.
+"""Vector FLOPs and transcendentals of an instruction: its work besides matrix products.
 
     add, compare, select, convert ...   one FLOP per element of the result
     exponential, rsqrt, power ...       one transcendental per element of the result

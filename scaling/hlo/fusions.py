@@ -1,4 +1,4 @@
-"""What a kernel consists of: the instructions of a fusion, and the share of each array it touches.
+"""The instructions of a kernel, and the share of each array that it touches.
 
 A fusion is read backwards, from its result to its parameters: each instruction inside makes the
 share of its elements that its users need, and slices need little of their operand. These shares
@@ -27,14 +27,16 @@ class Part:
 
 @dataclass(frozen=True)
 class FusionContent:
-    """What a kernel consists of, and which share of each operand and result it touches."""
+    """Instructions of a kernel, and the share of each operand and result that it touches."""
 
     parts: list[Part]
     read: list[float]
     written: list[float]
 
 
-def alone(instruction: Instruction, computation: Computation, module: Module) -> FusionContent:
+def single_content(
+    instruction: Instruction, computation: Computation, module: Module
+) -> FusionContent:
     """An instruction that is a kernel of its own; one that updates an operand does so in place."""
     count = len(instruction.operands)
     read = [_share(instruction, i, computation, module, in_place=True) for i in range(count)]
@@ -42,7 +44,7 @@ def alone(instruction: Instruction, computation: Computation, module: Module) ->
     return FusionContent([Part(instruction, computation, 1.0)], read, written)
 
 
-def fused(body: Computation, module: Module) -> FusionContent:
+def fusion_content(body: Computation, module: Module) -> FusionContent:
     in_place = _updates_in_place(body)
     needed = _needed(body, module, {update.name for update in in_place.values()})
     parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
@@ -57,7 +59,7 @@ def fused(body: Computation, module: Module) -> FusionContent:
 def _needed(body: Computation, module: Module, in_place: set[str]) -> dict[str, float]:
     """Instruction of a fusion -> the share of its elements that the results need.
 
-    Those that several slices take add up. Those that pass several ways to one slice do not.
+    Shares of several slices add up. Several paths to one slice count once.
     """
     demands: dict[str, dict[object, float]] = {name: {} for name in body.instructions}
     demands[body.root.name] = {body.root.name: 1.0}
@@ -78,7 +80,7 @@ def _parts(instruction: Instruction, body: Computation, module: Module, share: f
     """An instruction of a fusion; of a fusion in a fusion those inside."""
     if instruction.opcode != "fusion":
         return [Part(instruction, body, share)]
-    inner = fused(called(instruction, module), module).parts
+    inner = fusion_content(called(instruction, module), module).parts
     return [replace(part, share=share * part.share) for part in inner]
 
 
@@ -94,7 +96,7 @@ def _share(
             return new if in_place else 1.0  # what is added to is read
         return 0.0 if in_place else 1.0 - new
     if instruction.opcode == "fusion":
-        return fused(called(instruction, module), module).read[operand]
+        return fusion_content(called(instruction, module), module).read[operand]
     return 1.0
 
 
@@ -114,7 +116,7 @@ def _new(instruction: Instruction, computation: Computation) -> float:
 
 
 def _updated(instruction: Instruction) -> int:
-    """How many operands, the first ones, are updated: `scatter` may take several arrays."""
+    """Number of leading operands that are updated: `scatter` may take several arrays."""
     return 1 if instruction.opcode == "dynamic-update-slice" else len(instruction.operands) // 2
 
 

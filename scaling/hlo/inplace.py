@@ -1,4 +1,4 @@
-"""Which result of a fusion is one of its parameters, updated in place: only what is new is written.
+"""Results of a fusion that update one of its parameters in place: only new elements are written.
 
     %p = parameter(0)
     %u = dynamic-update-slice(bitcast(%p), %slice, ...)      in place: %u is %p with a slice changed
@@ -26,7 +26,7 @@ class Update:
 
 
 def results(body: Computation) -> list[Instruction]:
-    """What a fusion makes: the parts of its tuple, or its root."""
+    """Results of a fusion: the parts of its tuple, or its root."""
     return body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
 
 
@@ -40,7 +40,7 @@ def update_in_place(result: Instruction, body: Computation) -> Update | None:
 
 
 def _behind(instruction: Instruction, body: Computation) -> Instruction:
-    """What a bitcast names."""
+    """The instruction behind bitcasts."""
     while instruction.opcode == "bitcast":
         (instruction,) = body.operands(instruction)
     return instruction

@@ -1,4 +1,4 @@
-"""What one instruction of a compiled program does: FLOPs, and bytes of device memory.
+"""FLOPs and bytes of device memory of one instruction of a compiled program.
 
     %f = fusion(%big, %i, %x, %x), calls=%body    one kernel: reads %x once and, of %big, only the
                                                   slice that %body takes; writes its result
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from scaling.hlo.custom_calls import Product, product_of, target_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
-from scaling.hlo.fusions import FusionContent, alone, called, fused
+from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import KernelKind
@@ -27,7 +27,7 @@ Bytes = dict[str, float]  # by element type
 
 @dataclass(frozen=True)
 class Work:
-    """What an instruction, with all that it calls, does each time it runs."""
+    """FLOPs and bytes of one execution of an instruction, with all that it calls."""
 
     kind: KernelKind
     flops: float = 0.0  # of matrix products, two per multiply-add
@@ -40,19 +40,19 @@ class Work:
 
 
 def work_of(instruction: Instruction, computation: Computation, module: Module) -> Work | None:
-    """What `instruction` does; None if it costs nothing.
+    """The work of `instruction`; None if it costs nothing.
 
     A call does all that it calls. Where there are several products, `dtype` and `dims` are those
-    of the largest. Kind "copy" computes nothing, kind "custom" calls a function that nobody knows:
+    of the largest. Kind "copy" computes nothing, kind "custom" calls an unknown function:
     bytes only.
 
     Args:
         instruction: stands in `computation`; no collective, loop or choice.
-        computation: the entry, or one that is called or looped; not the inside of a fusion.
+        computation: the entry, or one that is called or looped; not the content of a fusion.
         module: has all computations.
 
     Raises:
-        UnknownHlo: an operation that nobody knows to price, with its line.
+        UnknownHlo: an operation that cannot be priced, with its line.
     """
     opcode = instruction.opcode
     if opcode in FREE or opcode.endswith(FINISHING):
@@ -101,17 +101,17 @@ def _without_start(instruction: Instruction) -> Instruction:
 
 def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Work:
     if instruction.opcode == "fusion":
-        inside = fused(called(instruction, module), module)
+        content = fusion_content(called(instruction, module), module)
     else:
-        inside = alone(instruction, computation, module)
-    read, written = _moved(instruction, computation, inside, on_host=False)
-    from_host = _moved(instruction, computation, inside, on_host=True)
+        content = single_content(instruction, computation, module)
+    read, written = _moved(instruction, computation, content, on_host=False)
+    from_host = _moved(instruction, computation, content, on_host=True)
     moved = {name: read.get(name, 0.0) + written.get(name, 0.0) for name in (*read, *written)}
-    products = [p for i in inside.parts if (p := product_of(i.instruction, i.computation))]
-    vector, transcendental = _vector_work(inside, module)
+    products = [p for i in content.parts if (p := product_of(i.instruction, i.computation))]
+    vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
     return Work(
-        kind=largest.kind if largest else _kind(inside, bool(vector or transcendental)),
+        kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
         flops=sum(p.flops for p in products),
         vector_flops=vector,
         transcendentals=transcendental + sum(p.transcendentals for p in products),
@@ -122,20 +122,20 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     )
 
 
-def _kind(inside: FusionContent, computes: bool) -> KernelKind:
-    if any(part.instruction.opcode == "custom-call" for part in inside.parts):
+def _kind(content: FusionContent, computes: bool) -> KernelKind:
+    if any(part.instruction.opcode == "custom-call" for part in content.parts):
         return "custom"
     return "fusion" if computes else "copy"
 
 
-def _vector_work(inside: FusionContent, module: Module) -> tuple[float, float]:
+def _vector_work(content: FusionContent, module: Module) -> tuple[float, float]:
     vector = transcendental = 0.0
-    for part in inside.parts:
+    for part in content.parts:
         is_product = part.instruction.opcode in ("dot", "convolution", "custom-call")
         if not is_product and not _is_address(part.instruction):
-            some, others = vector_work(part.instruction, part.computation, module)
-            vector += part.share * some
-            transcendental += part.share * others
+            flops, transcendentals = vector_work(part.instruction, part.computation, module)
+            vector += part.share * flops
+            transcendental += part.share * transcendentals
     return vector, transcendental
 
 
@@ -152,14 +152,14 @@ def _product_type(product: Product, instruction: Instruction) -> str:
 
 
 def _moved(
-    instruction: Instruction, computation: Computation, inside: FusionContent, on_host: bool
+    instruction: Instruction, computation: Computation, content: FusionContent, on_host: bool
 ) -> tuple[Bytes, Bytes]:
     """Bytes read, and written, of the host's memory or of the device's own.
 
-    An operand that is given twice is read once.
+    An operand that is passed twice is read once.
     """
     shares: dict[str, float] = defaultdict(float)
-    for name, share in zip(instruction.operands, inside.read, strict=True):
+    for name, share in zip(instruction.operands, content.read, strict=True):
         shares[name] = min(1.0, shares[name] + share)
     read: Bytes = defaultdict(float)
     for name, share in shares.items():
@@ -167,7 +167,7 @@ def _moved(
             if array.is_on_host == on_host:
                 read[array.dtype] += share * array.bytes
     written: Bytes = defaultdict(float)
-    for array, share in zip(written_by(instruction), inside.written, strict=False):
+    for array, share in zip(written_by(instruction), content.written, strict=False):
         if array.is_on_host == on_host:
             written[array.dtype] += share * array.bytes
     return read, written

@@ -33,7 +33,7 @@ REPORT = (
 
 
 class UnknownHlo(InputError):
-    """A line that the reader does not understand, or an instruction that nobody knows to price.
+    """A line that the reader does not understand, or an instruction that it cannot price.
 
     No mistake of the user's, who is told so and asked to report the line.
     """
@@ -67,13 +67,13 @@ class Instruction:
 
     @cached_property
     def op_name(self) -> str:
-        """Where it comes from in the traced function: `jit(step)/jvp(layers)/while/body/...`."""
+        """Name in the traced function: `jit(step)/jvp(layers)/while/body/...`."""
         found = OP_NAME.search(self.attribute("metadata") or "")
         return found[1] if found else ""
 
     @cached_property
     def backend_config(self) -> dict[str, Any]:
-        """What the backend noted down; empty if nothing, or if it is no JSON object."""
+        """The backend's configuration; empty if there is none, or if it is no JSON object."""
         text = self.attribute("backend_config")
         if text is None or not text.startswith("{"):
             return {}
@@ -229,7 +229,7 @@ def _path(text: str) -> Path:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What the commas outside brackets and strings separate."""
+    """The parts of a text between commas outside brackets and strings."""
     start = 0
     while start < len(text):
         part = _value(text, start)

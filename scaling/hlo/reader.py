@@ -1,8 +1,8 @@
-"""From a compiled module to a Program: the schedule as it stands, every step with its figures.
+"""A Program from a compiled module: the schedule as it stands, every operation with its figures.
 
-Nothing is guessed: what communicates and is not known is an error with its line, a group of devices
-that is no set of mesh axes keeps its device ids and is warned about, and so is a loop whose number
-of iterations the compiler could not tell, and a call of a function that nobody knows.
+Nothing is guessed. An unknown instruction that may communicate is an error with its line. Warnings
+name groups of devices that lie along no mesh axes (they keep their device ids), loops of which the
+compiler does not know the number of iterations, and calls of unknown functions.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,14 +35,14 @@ from scaling.program.versions import compiler_versions
 
 @dataclass(frozen=True)
 class Reading:
-    """What the steps of one module are made from."""
+    """The parts of one module that its operations are made from."""
 
     module: Module
     mesh: Mapping[str, int]
     origins: Mapping[tuple[str, str], Origin]
     memory: Assignment
     warnings: list[str]
-    homes: dict[str, str]  # kernel or collective -> the computation that it stands in
+    computations: dict[str, str]  # kernel or collective -> name of its computation
     unknown: dict[str, str]  # custom calls of which only the bytes are known: target -> first one
 
 
@@ -70,10 +70,10 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
 
 
 def _buffer(memory: Memory) -> Buffer:
-    """Its owner is found later; constants lie in the executable, not in the planned memory."""
+    """Its category follows later; constants lie in the executable, not in the planned memory."""
     size = 0 if memory.constant and not memory.persistent else memory.bytes
-    owner: Category = "pinned_host" if memory.on_host else "temporary"
-    return Buffer(memory.name, size, owner, memory.persistent)
+    category: Category = "pinned_host" if memory.on_host else "temporary"
+    return Buffer(memory.name, size, category, memory.persistent)
 
 
 def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
@@ -87,13 +87,13 @@ def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
 
 def _block(computation: Computation, reading: Reading) -> Iterator[Operation]:
     for instruction in computation:
-        yield from _steps(instruction, computation, reading)
+        yield from _operations(instruction, computation, reading)
 
 
-def _steps(
+def _operations(
     instruction: Instruction, computation: Computation, reading: Reading
 ) -> Iterator[Operation]:
-    """The steps of one instruction: none, one, or those of the computation that it calls."""
+    """The operations of one instruction: none, one, or those of the computation that it calls."""
     opcode = instruction.opcode
     common = _common(instruction, computation, reading)
     if opcode == "call":
@@ -121,11 +121,11 @@ def _steps(
 
 
 def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
-    """Raise UnknownHlo if another computation has a step of that name: prices are kept by name."""
-    home = reading.homes.setdefault(instruction.name, computation.name)
-    if home != computation.name:
+    """Raise UnknownHlo if another computation has an operation of that name: prices go by name."""
+    first = reading.computations.setdefault(instruction.name, computation.name)
+    if first != computation.name:
         raise UnknownHlo(
-            f"%{instruction.name} stands in {home} and in {computation.name}: "
+            f"%{instruction.name} stands in {first} and in {computation.name}: "
             f"{instruction.line.strip()[:LINE]!r}"
         )
 
@@ -136,7 +136,7 @@ def _unknown(calls: Mapping[str, str]) -> Iterator[str]:
 
 
 def _common(instruction: Instruction, computation: Computation, reading: Reading) -> dict[str, Any]:
-    """Name, origin and buffers of a step."""
+    """Name, origin and buffers of an operation."""
     memory = reading.memory
     operands = computation.operands(instruction)
     over = may_write_over(instruction, computation, reading.module)

@@ -1,4 +1,4 @@
-"""Who takes part in a collective: device numbers from XLA's text, mesh axes from device numbers.
+"""The groups of a collective: device numbers from XLA's text, mesh axes from device numbers.
 
     {{0,1},{2,3}}                          listed                             [[0, 1], [2, 3]]
     {}                                     all devices                        [[0, 1, 2, 3]]

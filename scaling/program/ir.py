@@ -1,12 +1,13 @@
-"""The Program: what one device does in one training step, as plain data. Two front ends make it
-(the compiled step, read; closed forms), one back end prices it.
+"""The Program: the operations of one device in one training step, as plain data.
+
+Two front ends make it (the compiled step, read; closed forms), one back end prices it.
 
     Program
       schedule   Kernel  Collective ... Wait  Loop(Kernel Kernel Collective Wait)  Kernel
-      buffers    what the steps read and write: bytes, and who owns them
+      buffers    memory that the operations read and write: bytes and category
 
-The steps of a block stand in the order in which the compute stream meets them. An asynchronous
-step starts where it stands, on its own stream, and is over at the Wait that names it. Figures are
+The operations of a block stand in the order of the compute stream. An asynchronous one
+starts where it stands, on its own stream, and is over at the Wait that names it. Figures are
 numbers, or numpy arrays with one leading axis over configurations; everything that prices them
 broadcasts.
 """
@@ -34,7 +35,7 @@ COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that steps read and write."""
+    """Memory that operations read and write."""
 
     name: str
     bytes: Number
@@ -44,7 +45,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where in the model a step comes from."""
+    """The part of the model that an operation comes from."""
 
     phase: Phase = ""
     layer: str = ""  # "layers/mlp", "embed", "head"; "": not known
@@ -55,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Operation:
-    """What every step has: a name, an origin, and the buffers it touches (indices).
+    """Name, origin and buffers (indices) of an operation: a kernel, a collective, a wait, a loop.
 
     A buffer that is written may take the place of one in `over`, if nobody reads that one later.
     """
@@ -104,7 +105,7 @@ class Collective(Operation):
 
 @dataclass(frozen=True)
 class Wait(Operation):
-    """The compute stream waits until the asynchronous step of the same name is over."""
+    """The compute stream waits until the asynchronous operation of the same name is over."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Loop(Operation):
 
 @dataclass(frozen=True)
 class Branch(Operation):
-    """One of several blocks runs; the dearest is priced."""
+    """One of several blocks runs; the longest is priced."""
 
     branches: tuple["Block", ...] = ()
 
@@ -128,7 +129,7 @@ Block = tuple[Operation, ...]
 
 @dataclass(frozen=True)
 class Program:
-    """What one device does in one step."""
+    """The operations and buffers of one device in one training step."""
 
     name: str
     source: Literal["compiled", "analytic"]
@@ -146,7 +147,7 @@ def as_float(number: Number) -> Number:
 
 
 def bodies(step: Operation) -> Iterator[Block]:
-    """The blocks inside a step."""
+    """The blocks inside an operation."""
     if isinstance(step, Loop):
         yield step.body
     elif isinstance(step, Branch):
@@ -154,7 +155,7 @@ def bodies(step: Operation) -> Iterator[Block]:
 
 
 def operations(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
-    """Every step that is no loop or branch, with how often it runs; all branches are walked."""
+    """Every operation but loops and branches, with its runs per step; all branches are walked."""
     for step in block:
         if isinstance(step, Loop):
             yield from operations(step.body, times * step.trips)
@@ -176,7 +177,7 @@ def collectives(program: Program) -> Iterator[tuple[Collective, Number]]:
 
 
 def unattributed(program: Program) -> Number:
-    """Share of the bytes that kernels move of which no origin is known; 0 where none are moved."""
+    """Fraction of kernel bytes with unknown origin; 0 if kernels move none."""
     moved = [(kernel.bytes * calls, bool(kernel.origin)) for kernel, calls in kernels(program)]
     total = sum((n for n, _ in moved), 0.0)
     unknown = sum((n for n, is_known in moved if not is_known), 0.0)

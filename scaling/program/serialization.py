@@ -103,7 +103,7 @@ def _block(block: Block) -> list[dict[str, Any]]:
 
 
 def _step(step: Operation) -> dict[str, Any]:
-    """What differs from the defaults; a loop's body and the branches as lists of steps."""
+    """The fields that differ from their defaults; bodies and branches as lists of operations."""
     data: dict[str, Any] = {"step": NAMES[type(step)]}
     for field in fields(step):
         value = getattr(step, field.name)

@@ -1,4 +1,4 @@
-"""What decides a compiled program beside its source: versions of packages, and jax's settings."""
+"""Versions of packages and settings of jax that decide a compiled program beside its source."""
 
 import os
 from importlib.metadata import PackageNotFoundError, version
@@ -13,12 +13,12 @@ PACKAGES = (
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
 )
-# Which devices there are and what jax keeps on disk decides nothing.
+# The devices and the files of jax decide nothing.
 NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DIR")
 
 
 def compiler_versions() -> dict[str, str]:
-    """Versions of what decides the program."""
+    """Versions of the packages that decide the program."""
     found = {}
     for package in PACKAGES:
         try:

@@ -1,7 +1,7 @@
 """A calibration in a table: each fit with its number of samples and its errors."""
 
 from scaling.profiles.profile import Evidence, Profile
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 
 HEAD = ("fit", "samples", "median error", "mean", "worst", "left out (mean)")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 from scaling.simulate.collective import CollectivePrice
 
 GB = 1e9

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from scaling.compare.compare import Comparison, Pair
 from scaling.meshes.units import format_size, format_time
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 
 MOST_LINES = 12  # collectives and kernels that the table shows
 HEAD = ("predicted", "measured", "error")
@@ -73,7 +73,7 @@ def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
 
 
 def _rows(pairs: Mapping[str, Pair]) -> list[Row]:
-    """Those that are more than nothing on either side."""
+    """Rows of the pairs that are more than zero on either side."""
     shown = {name: pair for name, pair in pairs.items() if pair.predicted or pair.measured}
     return [_row(name.replace("_", " "), pair) for name, pair in shown.items()]
 

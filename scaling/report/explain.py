@@ -1,5 +1,5 @@
-"""Why a prediction is what it is: the longest operations beside the compiler's own estimate, the
-evidence of every figure, and what the compiled program moves otherwise than expected.
+"""The explanation of a prediction: the longest operations beside the compiler's own estimate, the
+evidence of every figure, and the discrepancies from the expected program.
 
     operation            where               calls  a call   bound    rate         XLA's estimate
     matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s         1.41 ms
@@ -13,8 +13,7 @@ from scaling.compare.audit import Discrepancy
 from scaling.meshes.units import format_rate
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, unattributed
-from scaling.report.columns import columns
-from scaling.report.formatting import percent, time_words
+from scaling.report.formatting import columns, percent, time_words
 from scaling.simulate.prediction import Grade, axis_name
 from scaling.simulate.step import Priced, running
 from scaling.simulate.uncertainty import PricedShare, priced_shares
@@ -80,13 +79,13 @@ def _agreement(priced: Priced) -> str:
 
 
 def _origins(priced: Priced) -> str:
-    """How much of the bytes that kernels move is attributed to no part of the model."""
+    """Fraction of kernel bytes that are attributed to no part of the model, in words."""
     share = float(unattributed(priced.program))
     return f"{percent(share)} of the bytes that kernels move belong to no known part of the model"
 
 
 def _evidence(priced: Priced) -> str:
-    """What the seconds of the step rest on, most first."""
+    """The evidence of the step's seconds, the largest share first."""
     found: dict[tuple[Evidence, Grade], list[PricedShare]] = {}
     for share in priced_shares(priced):
         if share.seconds:

@@ -1,5 +1,7 @@
 """Figures of a prediction of one configuration as people read them."""
 
+from collections.abc import Sequence
+
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.program.ir import Number
 
@@ -27,3 +29,15 @@ def three_digits(number: Number) -> str:
 def percent(share: Number) -> str:
     """`41.2%`; of less than half a thousandth only that it is little."""
     return f"{share:.1%}" if share >= 0.0005 or share == 0 else "under 0.1%"
+
+
+def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Lines with the columns of `left` (indices) flush left, all others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

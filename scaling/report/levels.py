@@ -12,7 +12,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.units import format_rate, format_time
-from scaling.report.columns import columns
+from scaling.report.formatting import columns
 
 HEAD = ("network level", "link", "bandwidth", "each of", "chips that share it", "hop latency", "")
 

@@ -4,8 +4,14 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.report.columns import columns
-from scaling.report.formatting import memory_words, percent, size_words, three_digits, time_words
+from scaling.report.formatting import (
+    columns,
+    memory_words,
+    percent,
+    size_words,
+    three_digits,
+    time_words,
+)
 from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
 TIME_WORDS = {

@@ -111,7 +111,7 @@ def held_line(held: dict[str, int]) -> str:
 
 
 def warnings(all_rows: list[Row]) -> list[str]:
-    """What is replicated over axes that could have cut it; several small tensors in one line."""
+    """Tensors that are replicated over axes that could shard them; small ones in one line."""
     whole = [row for row in all_rows if row.free_axes]
     total = sum(row.bytes for row in all_rows)
     large = [row for row in whole if row.bytes >= WORTH_A_LINE * total]

@@ -1,4 +1,4 @@
-"""A timeline as Perfetto reads it (Chrome's trace event format, JSON): one track per stream.
+"""A timeline for Perfetto (Chrome's trace event format, JSON): one track per stream.
 
 Open the file at https://ui.perfetto.dev. Names are like `all-gather[fsdp] layers/mlp 117 MB`; the
 arguments of an event hold its bytes, FLOPs, formula and where its figures come from.
@@ -31,9 +31,9 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
     heads += [_named("thread_name", process, n, s) for s, n in STREAMS.items() if s in used]
     known = {event.operation.name: event.operation for event in priced.timeline.events}
     common = {name: _common(step, process) for name, step in known.items()}
-    told = {name: arguments(step, priced) for name, step in known.items()}
+    details = {name: arguments(step, priced) for name, step in known.items()}
     return heads + [
-        _event(event, common[event.operation.name], told[event.operation.name])
+        _event(event, common[event.operation.name], details[event.operation.name])
         for event in priced.timeline.events
     ]
 
@@ -71,7 +71,7 @@ def write_trace(events: Iterable[Record], path: Path) -> None:
 
 
 def label(step: Operation) -> str:
-    """What an event is called."""
+    """Name of an event."""
     layer = step.origin.layer or step.origin.phase
     if isinstance(step, Collective):
         size = format_size(float(np.max(step.bytes)))
@@ -122,13 +122,13 @@ def _common(step: Operation, process: int) -> Record:
     return {"ph": "X", "name": label(step), "cat": step.origin.phase or "unknown", "pid": process}
 
 
-def _event(event: Event, common: Record, told: Record) -> Record:
+def _event(event: Event, common: Record, details: Record) -> Record:
     return {
         **common,
         "tid": STREAMS[event.stream],
         "ts": event.start * MICROSECONDS,
         "dur": (event.end - event.start) * MICROSECONDS,
-        "args": told,
+        "args": details,
     }
 
 

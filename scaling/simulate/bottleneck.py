@@ -1,4 +1,4 @@
-"""What a step's time goes to, in one sentence: what to look at first.
+"""The largest part of a step's time, in one sentence.
 
 Each kernel belongs to what binds it: arithmetic, memory bandwidth, or the fixed cost of its start.
 The largest of these, or waiting for communication, for the host or for another pipeline stage's
@@ -24,16 +24,16 @@ WORDS = {
 
 
 def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryParts) -> str:
-    """One sentence; of several configurations, about the largest figures of all."""
+    """The bottleneck as one sentence; about the largest figures of several configurations."""
     if memory.fits is False:
         over = format_size(float(np.max(memory.peak)) - (memory.capacity or 0.0))
         return f"memory: the peak is {over} above the capacity of a device"
-    found = time_shares(priced)
-    most = max(found, key=lambda name: found[name])
-    waiting = found["communication"]
+    shares = time_shares(priced)
+    most = max(shares, key=lambda name: shares[name])
+    waiting = shares["communication"]
     if most != "communication":
         rest = f"; {waiting:.0%} is waiting for communication" if waiting else ""
-        return f"{WORDS[most]} {found[most]:.0%} of the step{rest}"
+        return f"{WORDS[most]} {shares[most]:.0%} of the step{rest}"
     line = max(lines, key=lambda line: np.max(line.exposed))
     part = float(np.max(line.exposed / priced.timeline.total))
     return (
@@ -44,8 +44,8 @@ def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryPa
 
 
 def time_shares(priced: Priced) -> dict[str, float]:
-    """Of the step: compute, memory and overhead by what binds each kernel, communication, bubble,
-    host.
+    """Shares of the step: compute, memory and overhead by what binds each kernel, communication,
+    bubble, host.
 
     They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
     """
@@ -56,11 +56,11 @@ def time_shares(priced: Priced) -> dict[str, float]:
         if name not in beside:
             bound = str(np.ravel(cost.bound)[0])
             found[bound] += _share(timeline.by_name.get(name, 0.0), priced)
-    idle = _share(timeline.bubble, priced)
-    if idle:  # of the kernels, whatever binds them
-        rest = 1 - idle / sum(found.values())
+    bubble = _share(timeline.bubble, priced)
+    if bubble:  # it is time of kernels, whatever binds them
+        rest = 1 - bubble / sum(found.values())
         found = {name: share * rest for name, share in found.items()}
-    found["bubble"] = idle
+    found["bubble"] = bubble
     found["communication"] = _share(timeline.exposed_communication, priced)
     found["host"] = _share(timeline.host, priced)
     return found

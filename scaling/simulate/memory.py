@@ -1,9 +1,9 @@
-"""Who holds what at the fullest moment of a step: a walk over the schedule with the buffers alive.
+"""Bytes by category at the peak of a step: a walk over the schedule with the buffers alive.
 
-    a buffer lives   from the first step that writes it to the last one that reads or writes it
+    a buffer lives   from the first operation that writes it to the last one that touches it
     persistent ones  all the time: parameters, optimiser state, results
     inside a loop    everything alive around the loop, plus what one iteration needs
-    over another     one that dies in the step that writes it gives its place to one of its size
+    over another     a dying buffer gives its place to one of its size that is written over it
                      (over configurations: of its size in all of them)
 
 Exact for a program read from a compiler that follows its own schedule, apart from the gaps that
@@ -29,16 +29,16 @@ from scaling.program.ir import (
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes on one device at the fullest moment, by category; the categories sum to `peak`."""
+    """Bytes on one device at the peak, by category; the categories sum to `peak`."""
 
     peak: Number
     by_category: dict[Category, Number]  # all of CATEGORIES but pinned_host
     pinned_host: Number
-    at: str  # name of the step during which it is reached
+    at: str  # name of the operation at the peak
 
 
 def memory_use(program: Program) -> MemoryUse:
-    """The fullest moment of a step."""
+    """The memory of a step at its peak."""
     walk = _Walk(program.buffers)
     persistent = {i for i, buffer in enumerate(program.buffers) if buffer.persistent}
     for index in sorted(persistent):
@@ -67,7 +67,7 @@ class _Walk:
         self.now[category] = self.now[category] + sign * buffer.bytes
 
     def look(self, name: str) -> None:
-        """Note this moment if it is the fullest one so far."""
+        """Record this moment if it is the peak so far."""
         host = self.now[CATEGORIES.index("pinned_host")]
         total = sum(self.now) - host
         fuller = total > self.most
@@ -78,7 +78,7 @@ class _Walk:
         self.host_peak = _where(host > self.host_peak, host, self.host_peak)
 
     def block(self, block: Block, around: frozenset[int]) -> None:
-        """Walk steps while the buffers of `around` stay alive."""
+        """Walk operations while the buffers of `around` stay alive."""
         last = last_uses(block)
         alive: set[int] = set()
         for position, step in enumerate(block):
@@ -109,7 +109,7 @@ class _Walk:
 
 
 def last_uses(block: Block) -> dict[int, int]:
-    """Position of the last step that touches each buffer."""
+    """Position of the last operation that touches each buffer."""
     return {i: k for k, step in enumerate(block) for i in (*step.reads, *step.writes)}
 
 

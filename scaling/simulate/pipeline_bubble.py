@@ -1,10 +1,9 @@
-"""The idle ticks of a pipeline in its compiled program, and what of a measured step they took.
+"""The bubble of a pipeline in its compiled program.
 
-In every tick all stages compute, those without work on what nobody reads, so the program shows no
-waiting. Each stage is idle in S - 1 of its ticks (`models.pipeline.schedule`); so is that share of
-the time in the loops over ticks, forward and backward, which are those that hand on to the next
-stage. A loop that the compiler has unrolled or parted is not recognised: all its time stays
-compute.
+All stages compute in every tick, those without work on data that is never read, so the program
+shows no waiting. S - 1 ticks of each stage are bubble (`models.pipeline.schedule`), and so is that
+share of the time in the loops over ticks, forward and backward: loops that permute to the next
+stage. A loop that the compiler has unrolled or split is not recognised: all its time stays compute.
 """
 
 from collections.abc import Iterator
@@ -27,14 +26,14 @@ STAGE = "stage"  # the mesh axis
 
 
 def mark_bubbles(program: Program, ticks: Ticks) -> Program:
-    """The program with its loops over ticks marked: `Loop.idle` of their trips are idle."""
+    """The program with `Loop.bubble_trips` set in its loops over ticks."""
     if ticks.stages == 1:
         return program
     return replace(program, schedule=_marked(program.schedule, ticks))
 
 
 def bubble_shares(program: Program) -> dict[str, Number]:
-    """Of steps in loops with idle trips: the share of their runs that is idle, by name."""
+    """Share of the runs that is bubble, by name, of operations in loops with bubble trips."""
     return dict(_shares(program.schedule))
 
 

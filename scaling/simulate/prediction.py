@@ -62,7 +62,7 @@ class CollectiveLine:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What `scaling predict` prints."""
+    """A predicted step: the document that `scaling predict --json` prints."""
 
     name: str
     source: str
@@ -70,7 +70,7 @@ class Prediction:
     step_time: Number
     step_time_low: Number
     step_time_high: Number
-    tokens_per_second: Number | None  # None: of a step that is not ours
+    tokens_per_second: Number | None  # None: a step without a run
     tokens_per_second_per_device: Number | None
     model_flops: Number | None
     mfu: Number | None

@@ -1,4 +1,4 @@
-"""Every step of a program with its seconds, on one cluster: what the prediction sums up."""
+"""A program priced on one cluster: seconds of every operation, its timeline and its memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 @dataclass(frozen=True)
 class Priced:
-    """A program on a cluster: what each step costs, when it runs, what is held."""
+    """A program on a cluster: the cost of each operation, the timeline and the memory."""
 
     program: Program
     cluster: Cluster

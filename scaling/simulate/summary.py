@@ -28,7 +28,7 @@ from scaling.simulate.prediction import (
 from scaling.simulate.step import Priced, running_collectives, running_kernels
 from scaling.simulate.uncertainty import grade, step_range
 
-ROUNDING = 1e-9  # of sums of float64, relative to the step: shorter times are none
+ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
 
 
 def summarize(
@@ -38,7 +38,7 @@ def summarize(
 
     Args:
         priced: the program with its costs.
-        run: whose step it is; None (a step that is not ours): no tokens, no model FLOPs.
+        run: the run of this step; None: no tokens, no model FLOPs.
         causal: count attention's model FLOPs of the unmasked half only.
         warnings: further warnings, to come first.
     """
@@ -48,7 +48,7 @@ def summarize(
     capacity = capacity_of(priced.cluster, priced.program)
     lines, memory = collective_lines(priced), _memory(priced, capacity.bytes)
     tokens = _ratio(run.batch.tokens, total) if run else None
-    credited = _credited(run, causal) if run else None
+    flops = _model_flops(run, causal) if run else None
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
     return Prediction(
@@ -60,8 +60,8 @@ def summarize(
         step_time_high=high,
         tokens_per_second=tokens,
         tokens_per_second_per_device=None if tokens is None else tokens / devices,
-        model_flops=credited,
-        mfu=None if credited is None else _ratio(credited, available),
+        model_flops=flops,
+        mfu=None if flops is None else _ratio(flops, available),
         hfu=_ratio(matrix_flops(priced) * devices, available),
         time=_time(priced),
         memory=memory,
@@ -80,7 +80,7 @@ def matrix_flops(priced: Priced) -> Number:
 
 
 def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
-    """One line for all identical calls, the dearest first."""
+    """One line for all identical calls, the longest first."""
     merged: dict[tuple, CollectiveLine] = {}
     for collective, calls in running_collectives(priced):
         line = _line(collective, calls, priced)
@@ -119,7 +119,7 @@ def _time(priced: Priced) -> TimeParts:
     )
 
 
-def _credited(run: Run, causal: bool) -> float:
+def _model_flops(run: Run, causal: bool) -> float:
     return model_flops(run.model, run.batch.global_batch, run.batch.seq_len, causal)
 
 

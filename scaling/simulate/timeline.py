@@ -1,4 +1,4 @@
-"""When everything happens: the schedule run on a compute and a communication stream.
+"""Start and end of every operation: the schedule run on a compute and a communication stream.
 
     compute  |matmul|matmul|......wait|matmul|        ....: exposed communication
     comm          |all-gather[fsdp]---|                     |---|: hidden where compute is busy
@@ -58,7 +58,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where a step's time goes, in seconds. The first five sum to `total`."""
+    """Seconds of a step by part. The first five sum to `total`."""
 
     compute: Number
     optimizer: Number
@@ -80,7 +80,7 @@ class Timeline:
 def run_schedule(
     program: Program, times: Mapping[str, Number], host: Number = 0.0, record: bool = False
 ) -> Timeline:
-    """When the operations of a program run, and where the time of its step goes.
+    """Run the schedule of a program and sum its time by part.
 
     Args:
         program: its schedule gives the order.
@@ -107,7 +107,7 @@ def run_schedule(
 
 
 class Streams:
-    """When each stream is free, which operations are in flight, and the sums so far."""
+    """Clocks of the streams, operations in flight, and the sums so far."""
 
     def __init__(self, times: Mapping[str, Number], record: bool):
         self.times = times
@@ -225,12 +225,12 @@ class Streams:
         return other
 
     def _clocks(self) -> dict[str, Number]:
-        """When streams are free, and when the operations in flight will be over."""
+        """Times at which streams are free and operations in flight are over."""
         streams: dict[str, Number] = {f"stream {name}": n for name, n in self.free.items()}
         return streams | self.ends
 
     def _period(self, before: Mapping[str, Number]) -> Number | None:
-        """How far all clocks that moved have moved; None if they differ.
+        """Seconds by which all clocks that moved have moved; None if they differ.
 
         A clock that stood still is left alone if it lies in the past: nothing waits for it.
         """

@@ -153,7 +153,7 @@ class _Largest:
         return not np.any(kernel.flops) and _above(kernel.bytes, self.memory)
 
     def is_above_collective(self, collective: Collective) -> bool:
-        """The same of a collective's bytes."""
+        """Whether a collective is larger than all measured ones of its kind."""
         return _above(collective.bytes, self.collective.get(collective.kind))
 
 

@@ -1,4 +1,4 @@
-"""What if a figure were another: `nvlink x2`, `peak x0.5`, `network x4`, `latency x0`.
+"""A cluster and profile with figures multiplied: `nvlink x2`, `peak x0.5`, `latency x0`.
 
 nvlink, pcie, network     bandwidth of all links of the kind, and of what was measured over them
 latency                   of all links, and the fixed costs of calling a collective
@@ -104,7 +104,7 @@ def _joined(link: LinkSpec, chips: int) -> int:
 
 
 def _faster(fit: CollectiveFit, factor: float) -> CollectiveFit:
-    """As if the links were all that bounds the measured bandwidth."""
+    """A measured line with its bandwidth multiplied, as if the links alone bounded it."""
     cache = fit.cache_bandwidth and fit.cache_bandwidth * factor
     return replace(fit, bandwidth=fit.bandwidth * factor, cache_bandwidth=cache)
 

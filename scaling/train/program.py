@@ -32,7 +32,7 @@ FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no m
 def program_of_run(
     run: Run, shape: MeshShape, cluster: Cluster, estimates: bool = False
 ) -> tuple[Program, str]:
-    """What one device does in a step of `run` on the mesh `shape`, and the compiler's text.
+    """The Program of a step of `run` on the mesh `shape`, and the compiler's text.
 
     Args:
         run: what the trainer would train.
@@ -48,11 +48,11 @@ def program_of_run(
     rules_for(run, shape)
     check_fits(shape, cluster)
     key = _key(run, shape, cluster, estimates)
-    return cache.found_or_made(key, run.name, lambda: _compiled(run, shape, cluster, estimates))
+    return cache.load_or_make(key, run.name, lambda: _compiled(run, shape, cluster, estimates))
 
 
 def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
-    """Of all that decides the program; the mesh as pairs, for the order of its axes decides too."""
+    """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
     data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
     sizes = list(shape.sizes.items())
     what = json.dumps(
@@ -90,7 +90,7 @@ def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
 
 
 def _platform(cluster: Cluster) -> str:
-    """As `execution_for` takes it: whether cuDNN's flash attention is there."""
+    """Platform for `execution_for`: says whether cuDNN's flash attention is there."""
     if cluster.virtual_devices:
         return "cpu"
     capability = cluster.accelerator.compute_capability

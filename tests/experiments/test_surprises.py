@@ -6,11 +6,13 @@ import pytest
 
 from experiments.surprises import PAIRS, Pair, Result, described, save
 from scaling.compare.audit import PRODUCTS, Discrepancy
-from scaling.compare.known_causes import ONCE
+from scaling.compare.known_causes import ONCE_PER_STEP
 from scaling.meshes.placement import check_fits
 from scaling.parallelism.checks import check_trainable
 
-SAVED = Discrepancy("data", "all-reduce", 2e6, 1e6, 3.0, ("%ar = all-reduce()",), ONCE, -1e-3)
+SAVED = Discrepancy(
+    "data", "all-reduce", 2e6, 1e6, 3.0, ("%ar = all-reduce()",), ONCE_PER_STEP, -1e-3
+)
 
 
 def result(*surprises):
@@ -36,7 +38,7 @@ def test_a_name_tells_what_is_not_the_default():
 
 def test_other_products_leave_the_bytes_as_they_were_asked():
     assert result().matches and not result(SAVED).matches
-    assert result(Discrepancy("", PRODUCTS, 1.0, 2.0, 1.0, (), ONCE, 1.0)).matches
+    assert result(Discrepancy("", PRODUCTS, 1.0, 2.0, 1.0, (), ONCE_PER_STEP, 1.0)).matches
 
 
 def test_the_results_are_saved_as_data_and_as_a_page(tmp_path):
@@ -45,4 +47,4 @@ def test_the_results_are_saved_as_data_and_as_a_page(tmp_path):
     assert [pair["matches"] for pair in data["pairs"]] == [True, False]
     assert data["pairs"][1]["surprises"][0]["lines"] == ["%ar = all-reduce()"]
     assert "1 of 2 pairs move what the table says" in page
-    assert f"1 x {ONCE}" in page and "saves 1 ms" in page
+    assert f"1 x {ONCE_PER_STEP}" in page and "saves 1 ms" in page

@@ -1,4 +1,4 @@
-"""What layers with experts have to move between devices, beyond `analytic.communication.table`.
+"""Communication of layers with experts, beyond `analytic.communication.table`.
 
 Beyond its letters: A matrices of the attention and of shared experts of one layer over tensor,
 G those of the routed experts of one device (n / expert of them, over tensor), n experts, k of them
@@ -29,8 +29,7 @@ gradients of weights are summed over tensor instead.
 from collections.abc import Iterator
 
 from scaling.analytic.communication.transfers import FLOAT32, INT32, StepSizes, Transfer
-from scaling.analytic.communication.weights import shards
-from scaling.analytic.communication.zero import gathers_once, zero_1_lines
+from scaling.analytic.communication.weights import gathers_once, gradient_shards, zero_1_transfers
 from scaling.meshes.rules import REPLICAS
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops, train_flops
@@ -100,12 +99,12 @@ def _weights(step: StepSizes) -> Iterator[Transfer]:
         size, shard = elements * itemsize, (elements / fsdp, stored, replicas)
         over_tensor = is_whole and step.sequence_parallel
         if gathers_once(step):
-            yield from zero_1_lines(step, what, elements, stored, passes, over_tensor, itemsize)
-            yield from shards(step, what, *shard, 0, itemsize)
+            yield from zero_1_transfers(step, what, elements, stored, passes, over_tensor, itemsize)
+            yield from gradient_shards(step, what, *shard, 0, itemsize)
             continue
-        yield Transfer(step.over("fsdp"), "all-gather", size, (2 + step.again) * passes, what)
+        yield Transfer(step.over("fsdp"), "all-gather", size, (2 + step.recompute) * passes, what)
         yield Transfer(step.over("fsdp"), "reduce-scatter", size, passes, what)
-        yield from shards(step, what, *shard, over_tensor * passes, itemsize)
+        yield from gradient_shards(step, what, *shard, over_tensor * passes, itemsize)
 
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
@@ -113,9 +112,12 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     moe, D = step.config.moe, step.config.d_model
     assert moe is not None
     rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
-    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
+    calls, again = (
+        step.passes(n_moe_layers(step.config)),
+        step.recompute + _remat_passes(step),
+    )
     over = step.over("expert")
-    sent = 4 + _recomputed(step) + 2 * step.again  # out and back again, in a tick
+    sent = 4 + _remat_passes(step) + 2 * step.recompute  # out and back again, in a tick
     yield Transfer(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
     yield Transfer(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
     if moe.capacity_factor is None:
@@ -125,19 +127,24 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:
-    """What the router says of each token, and of all of them."""
+    """Choices and weights of the router, and its statistics."""
     moe = step.config.moe
     assert moe is not None
-    calls, again = step.passes(n_moe_layers(step.config)), step.again + _recomputed(step)
-    over, chosen = step.over("tensor"), step.tokens * moe.experts_per_token
+    calls, again = (
+        step.passes(n_moe_layers(step.config)),
+        step.recompute + _remat_passes(step),
+    )
+    over, choices = step.over("tensor"), step.tokens * moe.experts_per_token
     if step.sequence_parallel:
         yield Transfer(
-            over, "all-gather", chosen * FLOAT32, calls * (1 + again), "weights of tokens"
+            over, "all-gather", choices * FLOAT32, calls * (1 + again), "weights of tokens"
         )
-        yield Transfer(over, "all-gather", chosen * INT32, calls * (1 + again), "experts of tokens")
-        yield Transfer(over, "reduce-scatter", chosen * FLOAT32, calls, "weights of tokens")
+        yield Transfer(
+            over, "all-gather", choices * INT32, calls * (1 + again), "experts of tokens"
+        )
+        yield Transfer(over, "reduce-scatter", choices * FLOAT32, calls, "weights of tokens")
     else:
-        yield Transfer(over, "all-reduce", chosen * FLOAT32, calls, "weights of tokens")
+        yield Transfer(over, "all-reduce", choices * FLOAT32, calls, "weights of tokens")
     cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
     yield Transfer(
@@ -145,14 +152,14 @@ def _choices(step: StepSizes) -> Iterator[Transfer]:
     )
 
 
-def _recomputed(step: StepSizes) -> int:
-    """How often a layer's exchange is computed again, by its remat."""
+def _remat_passes(step: StepSizes) -> int:
+    """Number of times that remat computes a layer's exchange again: 0 or 1."""
     return int(step.run.remat != "none")
 
 
 def _elements(config: ModelConfig) -> tuple[int, int, int, int]:
-    """Of one layer, whole: attention (without what makes latents) and shared experts; what makes
-    latents; routed experts; router."""
+    """Elements of one layer, unsharded: attention and shared experts; matrices that make latents;
+    routed experts; router."""
     moe = config.moe
     assert moe is not None
     count = lambda matrices: sum(inputs * outputs for inputs, outputs in matrices.values())

@@ -1,4 +1,4 @@
-"""What the optimiser itself has to move between devices.
+"""Communication of the optimiser itself.
 
     L layers of one stage, for experts times those of one device; a matrix of D = d_model rows (or
     of a latent) and C columns; C' its columns on one tensor device
@@ -28,12 +28,12 @@ from scaling.run import Run
 
 
 def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
-    """Lines of the optimiser."""
-    return optimizer_calls(step.run, step.shape, step.config)
+    """Transfers of the optimiser."""
+    return transfers_of(step.run, step.shape, step.config)
 
 
-def optimizer_calls(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
-    """The table above, line by line.
+def transfers_of(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
+    """Transfers of the table above.
 
     Args:
         run: names the optimiser and the formats.

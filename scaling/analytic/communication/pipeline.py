@@ -1,4 +1,4 @@
-"""What a pipeline has to move between stages, beyond `scaling.analytic.communication.table`.
+"""Communication of a pipeline, beyond `scaling.analytic.communication.table`.
 
 Beyond its letters: S stages, R rounds (pipeline.virtual_stages), T = M R + S - 1 ticks; X here cut
 over tensor too, if sequence-parallel.
@@ -12,7 +12,7 @@ over tensor too, if sequence-parallel.
 
 In the table's other lines a pipeline changes
 
-- M L, the times that a device passes through a layer, to T L / (S R): in idle ticks as well;
+- M L, the times that a device passes through a layer, to T L / (S R): in bubble ticks as well;
 - the sums over tensor of gradients of matrices that make latents, to one per pass as well;
 - the layers whose gradients a device sums over data, L, to L / S; in float32, a sum over ticks;
 - tables and final norm meet tokens that are cut over stage too (or copied for it), so their
@@ -37,7 +37,7 @@ from scaling.run import Run
 
 
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
-    """Lines of the pipeline; without one they move nothing."""
+    """Transfers of the pipeline; without stages they move nothing."""
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream /= step.shape.tensor if step.sequence_parallel else 1
@@ -47,24 +47,24 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     yield Transfer(over, "all-gather", all_, 1, "stream of the last stage")
 
 
-def matrices_again(step: StepSizes, elements: float) -> tuple[float, float]:
+def recomputed_gathers(step: StepSizes, elements: float) -> tuple[float, float]:
     """Bytes and calls of the gathers of a layer's matrices in ticks that are computed again.
 
     Args:
         elements: of all matrices of a layer, W of the table.
     """
     spared = step.config.d_ff * step.config.d_model / step.shape.tensor * _is_one_layer(step)
-    calls = step.again * step.passes(n_dense_layers(step.config))
+    calls = step.recompute * step.passes(n_dense_layers(step.config))
     return (elements - spared) * step.itemsize, calls
 
 
-def sums_again(step: StepSizes) -> int:
+def recomputed_sums(step: StepSizes) -> int:
     """Sums over tensor of a layer in a tick that is computed again: of attention and MLP."""
-    return step.again * (2 - _is_one_layer(step))
+    return step.recompute * (2 - _is_one_layer(step))
 
 
 def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict[str, float]:
-    """FLOPs of a step as a pipeline executes them: in idle ticks too, and ticks computed again.
+    """FLOPs of a step as a pipeline executes them: in bubble ticks too, and ticks computed again.
 
     Args:
         run: says the schedule.

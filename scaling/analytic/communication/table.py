@@ -1,5 +1,5 @@
-"""What a step has to move between devices, by the mathematics of its parallelism: the table that
-the compiled program is held against.
+"""Communication that a step needs by the mathematics of its parallelism: the table that the
+compiled program is compared with.
 
     b   sequences of one microbatch on one device     M   microbatches     L   layers
     X   b x seq_len / context x d_model: the residual stream, not cut over tensor
@@ -59,7 +59,7 @@ beside it,
   the norms of latents.
 - Layers with experts: scaling/analytic/communication/experts.py. A pipeline:
   scaling/analytic/communication/pipeline.py. ZeRO stage 1, which gathers weights once per step:
-  scaling/analytic/communication/zero.py.
+  scaling/analytic/communication/weights.py.
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
   (`scaling.analytic.communication.optimizer`); AdamW and Lion move nothing.
 
@@ -67,7 +67,12 @@ Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars 
 vectors of small models) cost latency rather than bandwidth and are left out.
 """
 
-from scaling.analytic.communication.activations import keys, statistics, stream, vectors
+from scaling.analytic.communication.activations import (
+    keys_and_values,
+    loss_statistics,
+    residual_stream,
+    vector_gradients,
+)
 from scaling.analytic.communication.experts import expert_transfers
 from scaling.analytic.communication.optimizer import optimizer_transfers
 from scaling.analytic.communication.pipeline import pipeline_transfers
@@ -81,7 +86,7 @@ from scaling.run import Run
 
 SMALLEST = 64 * 1024  # bytes of one call
 PARTS = (
-    *(weight_transfers, stream, keys, statistics, vectors),
+    *(weight_transfers, residual_stream, keys_and_values, loss_statistics, vector_gradients),
     *(expert_transfers, pipeline_transfers, optimizer_transfers),
 )
 
@@ -89,7 +94,7 @@ Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per st
 
 
 def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
-    """Bytes per step and device that `run` has to move on the mesh `shape`.
+    """Bytes per step and device that `run` needs to move on the mesh `shape`.
 
     Args:
         run: a run that the trainer can train.
@@ -112,7 +117,7 @@ def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Ta
 
 
 def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
-    """The table line by line, those that move nothing included; see `expected`."""
+    """Every transfer of the table, those that move nothing included; see `expected_bytes`."""
     check_trainable(run, shape)
     step = StepSizes(
         run,

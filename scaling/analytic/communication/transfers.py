@@ -1,5 +1,4 @@
-"""What `analytic.communication.table` is made of: its lines, and the sizes that they follow
-from."""
+"""A transfer, and the sizes of a step that all transfers of the table follow from."""
 
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ FLOAT32 = INT32 = BYTES["fp32"]
 
 @dataclass(frozen=True)
 class Transfer:
-    """One line of the table: equal calls."""
+    """Equal calls of one collective per step."""
 
     axes: str  # of more than one device, joined by + in mesh order; "": moves nothing
     kind: CollectiveKind
@@ -27,13 +26,13 @@ class Transfer:
 
 @dataclass(frozen=True)
 class StepSizes:
-    """What the lines are made from."""
+    """A run on a mesh, with the sizes that its transfers follow from."""
 
     run: Run
     shape: MeshShape
     config: ModelConfig
     sequence_parallel: bool
-    cut_vocabulary: bool  # over tensor
+    vocab_is_sharded: bool  # over tensor
 
     @property
     def itemsize(self) -> int:
@@ -47,17 +46,17 @@ class StepSizes:
 
     @property
     def ticks(self) -> Ticks:
-        """Of a pipeline; one for each microbatch without."""
+        """Ticks of the pipeline; one for each microbatch without stages."""
         return ticks_of(self.run, self.shape)
 
     @property
-    def again(self) -> int:
-        """How often the backward pass computes a whole tick of a pipeline again, beside what remat
-        does: 0 or 1."""
+    def recompute(self) -> int:
+        """Number of times that the backward pass computes a tick of a pipeline again, beside remat:
+        0 or 1."""
         return int(computes_again(self.run, self.shape))
 
     def passes(self, layers: int) -> float:
-        """Times that a device passes through one of `layers` layers, M L of the table."""
+        """Number of passes of a device through `layers` layers, M L of the table."""
         return self.ticks.total * layers / (self.ticks.stages * self.ticks.rounds)
 
     @property
@@ -67,5 +66,5 @@ class StepSizes:
         return self.run.batch.tokens / self.microbatches / parts
 
     def over(self, *axes: str) -> str:
-        """Those of `axes` that have more than one device, in mesh order."""
+        """The axes of more than one device among `axes`, joined by + in mesh order."""
         return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT, buffer_flops
 from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
 from scaling.compare.audit import PRODUCTS, Discrepancy, audit, noticeable
-from scaling.compare.known_causes import JOINED, NO_MEMORY, NOT_EXPLAINED, ONCE, UNNAMED
+from scaling.compare.known_causes import (
+    NO_MESH_AXES,
+    NOT_EXPLAINED,
+    ONCE_PER_STEP,
+    REMATERIALISED,
+    TIED_TABLE,
+)
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape, parse_mesh
@@ -130,7 +136,7 @@ def test_groups_of_no_mesh_axes_are_named() -> None:
     odd = replace(call("", "all-gather", 1e8, "odd"), groups=((0, 1, 2), (3, 4, 5)))
     steps = [*calls_of(expected_bytes(RUN, SHAPE)), odd, products(RUN)]
     (surprise,) = audit(priced(steps), RUN, SHAPE)
-    assert (surprise.reason, surprise.found, surprise.lines) == (UNNAMED, 1e8, ("%odd =",))
+    assert (surprise.reason, surprise.found, surprise.lines) == (NO_MESH_AXES, 1e8, ("%odd =",))
     assert surprise.seconds > 0
     assert str(surprise).startswith("all-gather: 100 MB per step instead of 0 B, which costs ")
 
@@ -170,7 +176,7 @@ def test_products_that_the_compiler_repeats_cost_their_time() -> None:
     again = replace(needed, name="gemm.remat2", flops=needed.flops / 2)
     program = priced([*calls_of(expected_bytes(RUN, SHAPE)), needed, again])
     (surprise,) = audit(program, RUN, SHAPE)
-    assert (surprise.kind, surprise.reason) == (PRODUCTS, NO_MEMORY)
+    assert (surprise.kind, surprise.reason) == (PRODUCTS, REMATERIALISED)
     assert surprise.found == pytest.approx(1.5 * surprise.expected)
     assert surprise.seconds == pytest.approx(program.kernels["gemm.remat2"].time)
     assert surprise.lines == ("gemm.remat2",)
@@ -214,7 +220,7 @@ def test_a_tied_table_that_is_summed_in_float32_is_recognised() -> None:
     table = expected_bytes(run, SHAPE)
     table[SUM] += 2 * 32_000 * 512 / 4  # two bytes more for each element of the shard
     (surprise,) = found_in(table, run)
-    assert (surprise.reason, surprise.seconds > 0) == (JOINED, True)
+    assert (surprise.reason, surprise.seconds > 0) == (TIED_TABLE, True)
     table[SUM] *= 1.1
     assert [s.reason for s in found_in(table, run)] == [NOT_EXPLAINED]
 
@@ -226,14 +232,14 @@ def test_a_sum_outside_the_loop_over_microbatches_is_recognised() -> None:
     table = expected_bytes(run, shape)
     table["tensor", "all-reduce"] /= 4
     (surprise,) = found_in(table, run, shape)
-    assert (surprise.reason, surprise.seconds < 0) == (ONCE, True)
+    assert (surprise.reason, surprise.seconds < 0) == (ONCE_PER_STEP, True)
     assert ", which saves " in str(surprise)
 
 
 def test_collectives_that_the_compiler_repeats_are_recognised() -> None:
     repeated = call(*GATHER, 1e8, "all-gather.7.remat")
     steps = [*calls_of(expected_bytes(RUN, SHAPE)), repeated, products(RUN)]
-    assert [s.reason for s in audit(priced(steps), RUN, SHAPE)] == [NO_MEMORY]
+    assert [s.reason for s in audit(priced(steps), RUN, SHAPE)] == [REMATERIALISED]
 
 
 def test_the_dearest_comes_first() -> None:
@@ -324,7 +330,7 @@ def test_a_step_that_does_not_fit_is_told(compiled) -> None:
     model = replace(preset("gpt2-124m"), n_layers=2, tied_embeddings=False, max_positions=4096)
     run = Run("large", model, Batch(128, 4096))
     reasons = [s.reason for s in compiled(run, MeshShape())]
-    assert NO_MEMORY in reasons
+    assert REMATERIALISED in reasons
 
 
 # --- experts' buffers ---------------------------------------------------------------------------

@@ -25,9 +25,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_kept_is_found(place: Path) -> None:
     assert cache.folder() == place
-    assert cache.find(KEY) is None
-    cache.keep(KEY, PROGRAM, "HloModule")
-    assert cache.find(KEY) == (PROGRAM, "HloModule")
+    assert cache.load_cached(KEY) is None
+    cache.store(KEY, PROGRAM, "HloModule")
+    assert cache.load_cached(KEY) == (PROGRAM, "HloModule")
     assert sorted(path.name for path in place.iterdir()) == [f"{KEY}.hlo.gz", f"{KEY}.json"]
 
 
@@ -38,8 +38,8 @@ def test_a_program_is_made_once_under_whatever_name() -> None:
         made.append(1)
         return PROGRAM, "text"
 
-    first, text = cache.found_or_made(KEY, "first", make)
-    again, same = cache.found_or_made(KEY, "second", make)
+    first, text = cache.load_or_make(KEY, "first", make)
+    again, same = cache.load_or_make(KEY, "second", make)
     assert made == [1] and text == same == "text"
     assert (first.name, again.name) == ("first", "second")
     assert first.schedule == again.schedule == PROGRAM.schedule
@@ -59,24 +59,24 @@ def test_a_program_is_made_once_under_whatever_name() -> None:
     ],
 )
 def test_a_damaged_file_is_made_again(place: Path, name: str, content: bytes) -> None:
-    cache.keep(KEY, PROGRAM, "HloModule")
+    cache.store(KEY, PROGRAM, "HloModule")
     (place / f"{KEY}.{name}").write_bytes(content)
-    assert cache.find(KEY) is None
-    cache.found_or_made(KEY, "p", lambda: (PROGRAM, "HloModule"))
-    assert cache.find(KEY) == (PROGRAM, "HloModule")
+    assert cache.load_cached(KEY) is None
+    cache.load_or_make(KEY, "p", lambda: (PROGRAM, "HloModule"))
+    assert cache.load_cached(KEY) == (PROGRAM, "HloModule")
 
 
 def test_half_of_a_pair_is_nothing(place: Path) -> None:
-    cache.keep(KEY, PROGRAM, "HloModule")
+    cache.store(KEY, PROGRAM, "HloModule")
     (place / f"{KEY}.json").unlink()
-    assert cache.find(KEY) is None
+    assert cache.load_cached(KEY) is None
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="the program is not kept: .*; set SCALING_CACHE"):
-        program, text = cache.found_or_made(KEY, "p", lambda: (PROGRAM, "text"))
+    with pytest.warns(UserWarning, match="the program is not stored: .*; set SCALING_CACHE"):
+        program, text = cache.load_or_make(KEY, "p", lambda: (PROGRAM, "text"))
     assert (program, text) == (PROGRAM, "text")
 
 
@@ -86,15 +86,15 @@ def test_a_folder_that_may_not_be_read_is_a_warning(monkeypatch: pytest.MonkeyPa
 
     for method in ("read_bytes", "read_text", "mkdir", "exists"):
         monkeypatch.setattr(Path, method, refuse)
-    with pytest.warns(UserWarning, match="not kept: .*Permission denied"):
-        assert cache.found_or_made(KEY, "p", lambda: (PROGRAM, "text"))[0] == PROGRAM
+    with pytest.warns(UserWarning, match="not stored: .*Permission denied"):
+        assert cache.load_or_make(KEY, "p", lambda: (PROGRAM, "text"))[0] == PROGRAM
 
 
 def test_several_writers_leave_whole_files_and_nothing_else(place: Path) -> None:
     text = "HloModule " * 10_000
     with ThreadPoolExecutor(8) as threads:
-        jobs = [threads.submit(cache.keep, KEY, PROGRAM, text) for _ in range(40)]
-        jobs += [threads.submit(cache.find, KEY) for _ in range(40)]
+        jobs = [threads.submit(cache.store, KEY, PROGRAM, text) for _ in range(40)]
+        jobs += [threads.submit(cache.load_cached, KEY) for _ in range(40)]
         found = [job.result() for job in jobs]
     assert all(each in (None, (PROGRAM, text)) for each in found)
     assert len(list(place.iterdir())) == 2
@@ -106,9 +106,9 @@ def test_a_writer_that_is_stopped_leaves_no_half_file(place: Path, monkeypatch) 
 
     monkeypatch.setattr(Path, "write_bytes", stop)
     with pytest.warns(UserWarning, match="No space left"):
-        cache.keep(KEY, PROGRAM, "HloModule")
+        cache.store(KEY, PROGRAM, "HloModule")
     assert not (place / f"{KEY}.hlo.gz").exists()
-    assert cache.find(KEY) is None
+    assert cache.load_cached(KEY) is None
 
 
 def test_keys_differ_in_every_part_and_in_where_parts_end() -> None:

@@ -99,7 +99,7 @@ print(json.dumps([program.name, [s.name for s in program.schedule], text, heavy]
 
 def test_a_program_in_the_cache_is_found_without_jax(tiny: Run) -> None:
     kept = Program("old name", "compiled", MESH.sizes, (Kernel("k"),))
-    cache.keep(key(tiny), kept, "HloModule")
+    cache.store(key(tiny), kept, "HloModule")
     command = [sys.executable, "-c", FIND]
     run = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) == ["tiny", ["k"], "HloModule", []]

@@ -15,7 +15,7 @@ import pytest
 
 from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
 from scaling.analytic.communication.table import expected_bytes
-from scaling.compare.known_causes import ALONE, ONCE
+from scaling.compare.known_causes import FETCHED_ONCE, ONCE_PER_STEP
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
@@ -60,7 +60,7 @@ FAST = [  # cases of one model beside one another: they share what one device co
     Case("stage=2,expert=2,context=2", "mixtral", microbatches=2),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
-KNOWN = {ONCE, ALONE, BUFFERS, EVERY_EXPERT}
+KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, BUFFERS, EVERY_EXPERT}
 DENSE = ("llama", "odd", "latent", "gpt", "direct", "qwen")
 EXPERTS = ("mixtral", "padded", "balanced", "deepseek-v3", "plain experts")
 

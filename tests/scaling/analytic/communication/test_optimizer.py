@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.optimizer import optimizer_calls
+from scaling.analytic.communication.optimizer import transfers_of
 from scaling.analytic.communication.table import expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.presets import preset
@@ -43,7 +43,7 @@ def test_adafactor_sums_two_numbers_where_there_were_a_row_and_a_column() -> Non
     shape = MeshShape(fsdp=4, tensor=2)
     run = replace(LLAMA, optimizer="adafactor")
     sums = {"tensor": 0.0, "fsdp": 0.0}
-    for call in optimizer_calls(run, shape, run.model):
+    for call in transfers_of(run, shape, run.model):
         assert call.kind == "all-reduce"
         sums[call.axes] += call.bytes * call.calls
     assert sums["tensor"] == 4 * (7 * 32 + 2) * 4096 / 4

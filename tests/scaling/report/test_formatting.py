@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.report.columns import columns
-from scaling.report.formatting import memory_words, percent, size_words, three_digits, time_words
+from scaling.report.formatting import (
+    columns,
+    memory_words,
+    percent,
+    size_words,
+    three_digits,
+    time_words,
+)
 
 CELLS = st.text(alphabet="abc 12", max_size=6)
 
