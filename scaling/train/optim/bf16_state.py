@@ -3,7 +3,7 @@
 Rounding to nearest drops what is added to a mean whenever it is under 1/512 of it. Stochastic
 rounding goes up or down with the odds of the distance, so that the mean over steps is right:
 
-    bf16 is the upper half of a float32:  add 16 random bits below it, and cut
+    bf16 is the upper half of a float32:  add 16 random bits below it, and truncate
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-LOW = 16  # bits of a float32 that bf16 has not
+LOW_BITS = 16  # of a float32, which bf16 lacks
 
 
 class StoredState(NamedTuple):
@@ -22,7 +22,7 @@ class StoredState(NamedTuple):
     state: Any
 
 
-def stored_in_bf16(
+def store_state_in_bf16(
     inner: optax.GradientTransformation, seed: int | None
 ) -> optax.GradientTransformation:
     """`inner` with a state in bf16; whole numbers, such as counters, stay as they are.
@@ -33,39 +33,39 @@ def stored_in_bf16(
     """
 
     def init(params: Any) -> StoredState:
-        return StoredState(jnp.zeros((), jnp.int32), _narrow(inner.init(params), None))
+        return StoredState(jnp.zeros((), jnp.int32), _to_bf16(inner.init(params), None))
 
     def update(gradients: Any, stored: StoredState, params: Any = None) -> tuple[Any, StoredState]:
-        wide = jax.tree.map(_widened, stored.state)
-        updates, state = inner.update(gradients, wide, params)
+        in_float32 = jax.tree.map(_to_float32, stored.state)
+        updates, state = inner.update(gradients, in_float32, params)
         key = None if seed is None else jax.random.fold_in(jax.random.key(seed), stored.steps)
         steps = optax.safe_increment(stored.steps)
-        return updates, StoredState(steps, _narrow(state, key))
+        return updates, StoredState(steps, _to_bf16(state, key))
 
     return optax.GradientTransformation(init, update)
 
 
 def stochastic_round(x: jax.Array, key: jax.Array) -> jax.Array:
-    """A float32 array in bf16, each number rounded up or down at random, in the mean to itself."""
+    """A float32 array in bf16, each number rounded up or down at random, right in the mean."""
     meshless = jax.sharding.get_abstract_mesh().empty
-    cut = None if meshless else jax.typeof(x).sharding.spec
-    noise = jax.random.bits(key, x.shape, jnp.uint32, out_sharding=cut) >> LOW
+    spec = None if meshless else jax.typeof(x).sharding.spec
+    noise = jax.random.bits(key, x.shape, jnp.uint32, out_sharding=spec) >> LOW_BITS
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32) + noise
-    rounded = jax.lax.bitcast_convert_type(bits >> LOW << LOW, jnp.float32)
+    rounded = jax.lax.bitcast_convert_type(bits >> LOW_BITS << LOW_BITS, jnp.float32)
     return jnp.where(jnp.isfinite(x), rounded, x).astype(jnp.bfloat16)
 
 
-def _narrow(state: Any, key: jax.Array | None) -> Any:
+def _to_bf16(state: Any, key: jax.Array | None) -> Any:
     leaves, structure = jax.tree.flatten(state)
     keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(leaves))]
-    return jax.tree.unflatten(structure, map(_narrowed, leaves, keys))
+    return jax.tree.unflatten(structure, map(_leaf_to_bf16, leaves, keys))
 
 
-def _narrowed(leaf: jax.Array, key: jax.Array | None) -> jax.Array:
+def _leaf_to_bf16(leaf: jax.Array, key: jax.Array | None) -> jax.Array:
     if leaf.dtype != jnp.float32:
         return leaf
     return leaf.astype(jnp.bfloat16) if key is None else stochastic_round(leaf, key)
 
 
-def _widened(leaf: jax.Array) -> jax.Array:
+def _to_float32(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf

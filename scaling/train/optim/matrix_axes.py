@@ -5,6 +5,7 @@ experts' up_DF                   [L, E, D, F]     stack (0, 1)    rows (2,)    c
 a scale                          [L, D]           stack (0,)      rows ()      columns (1,)
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -40,6 +41,20 @@ def axes_of(param: nnx.Variable) -> Axes:
     rows = tuple(i for i, dim in named.items() if dim == "embed") if is_matrix(param) else ()
     rest = tuple(i for i in named if i not in (*stack, *rows))
     return Axes(stack, rows, rest)
+
+
+def as_matrices(x: jax.Array, axes: Axes) -> jax.Array:
+    """The values of a parameter as [*stack, R, C], or [*stack, C] of vectors."""
+    stack, rows, columns = (tuple(x.shape[i] for i in part) for part in axes)
+    shape = (*stack, *([math.prod(rows)] if rows else []), math.prod(columns))
+    return x.transpose(axes.stack + axes.matrix).reshape(shape)
+
+
+def from_matrices(x: jax.Array, shape: tuple[int, ...], axes: Axes) -> jax.Array:
+    """The inverse of `as_matrices`: values of `shape`."""
+    order = axes.stack + axes.matrix
+    back = sorted(range(len(shape)), key=lambda i: order[i])
+    return x.reshape([shape[i] for i in order]).transpose(back)
 
 
 def map_params(function: Callable[..., tuple], params: Any, *trees: Any) -> tuple[Any, ...]:

@@ -7,16 +7,16 @@ arXiv 2502.16982 for its size).
 
 It is for the matrices of the layers; token table, positions, head and vectors have AdamW.
 
-On a mesh a product X X^T would sum over cut columns in each of five iterations. Instead the stack
-of L matrices (of one stage, and of each expert) is dealt out: one all-to-all over each axis that
-cuts the matrices gives every device L / (fsdp x tensor) whole ones (rounded up: where devices are
-more than layers some have only zeros), and another one brings the steps back. Elements, in the
-format of the products:
+On a mesh a product X X^T would sum over sharded columns in each of five iterations. Instead the
+stack of L matrices (of one stage, and of each expert) is redistributed: one all-to-all over each
+axis that shards the matrices gives every device L / (fsdp x tensor) complete ones (rounded up: with
+more devices than layers some have only zeros), and another one brings the steps back. Elements, in
+the format of the products:
 
     all-to-all   tensor, fsdp    2 x each, of the parameter's part on one device (L rounded up)
 
-Devices along `data` all do the same. `optax.contrib.muon` computes the same on one device; it
-multiplies the matrices where they lie, which explicit axes refuse.
+Devices along `data` all do the same. `optax.contrib.scale_by_muon` computes the same on one device;
+it exports its iteration only with its momentum, for arrays that are not sharded.
 """
 
 # Dims: S stages, L layers (and experts), R rows, C columns; R <= C while iterating
@@ -32,7 +32,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.models.execution import DTYPES
-from scaling.train.optim.matrix_axes import axes_of, map_params
+from scaling.train.optim.matrix_axes import as_matrices, axes_of, from_matrices, map_params
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
 ITERATIONS = 5
@@ -86,7 +86,7 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
     """Matrices with about the same singular vectors, and singular values of about 1.
 
     Args:
-        x_LRC: whole matrices, [..., R, C] in the format of the products.
+        x_LRC: unsharded matrices, [..., R, C] in the format of the products.
         epsilon: see `scale_by_muon`.
         products: "fp32" multiplies in float32 proper, others as the device likes.
     """
@@ -107,20 +107,17 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
 
 
 def _step(param: nnx.Variable, x: jax.Array, epsilon: float, products: str) -> jax.Array:
-    """The step of one parameter, cut like the parameter."""
+    """The step of one parameter, sharded like the parameter."""
     axes = axes_of(param)
-    order = axes.stack + axes.rows + axes.columns
-    back = sorted(range(x.ndim), key=lambda i: order[i])
-    stack, rows, columns = ([x.shape[i] for i in part] for part in axes)
-    R, C = math.prod(rows), math.prod(columns)
-    x_LRC = x.astype(DTYPES[products]).transpose(order).reshape(*stack, R, C)
-    y_LRC = _where_whole(x_LRC, epsilon, products)
-    y = y_LRC.reshape(*stack, *rows, *columns).transpose(back).astype(x.dtype)
-    return y * (UPDATE_RMS * math.sqrt(max(R, C)))
+    x_LRC = as_matrices(x.astype(DTYPES[products]), axes)
+    y = from_matrices(_orthogonalized_on_mesh(x_LRC, epsilon, products), x.shape, axes).astype(
+        x.dtype
+    )
+    return y * (UPDATE_RMS * math.sqrt(max(x_LRC.shape[-2:])))
 
 
-def _where_whole(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
-    """`orthogonalized`, with each stage's stack dealt out over the axes that cut the matrices."""
+def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
+    """`orthogonalized`, with each stage's stack dealt out over the axes that shard the matrices."""
     first, *rest = jax.typeof(x_LRC).sharding.spec.partitions
     path = _path(P(first, None, *rest))
     if len(path) == 1:
@@ -138,8 +135,10 @@ def _where_whole(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
 
 
 def _path(spec: P) -> list[P]:
-    """Specs from cut matrices to whole ones; each step moves one dimension's axes to the layers of
-    a stage, the second dimension."""
+    """Specs from sharded matrices to complete ones.
+
+    Each step moves one dimension's axes to the layers of a stage, the second dimension.
+    """
     entries = [_axes(entry) for entry in spec]
     path = [P(*entries)]
     for dim in (-1, -2):

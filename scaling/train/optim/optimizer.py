@@ -4,7 +4,7 @@
     adafactor  arXiv 1804.04235       muon   kellerjordan.github.io/posts/muon, arXiv 2502.16982
 
 Weight decay is decoupled in all four: a step takes rate x weight_decay of each matrix, and nothing
-of norms and biases. The state of a parameter is cut like the parameter.
+of norms and biases. The state of a parameter is sharded like the parameter.
 """
 
 import jax
@@ -15,7 +15,7 @@ from scaling.models.initializers import is_matrix
 from scaling.optimizers import Optimizer, settings_of
 from scaling.run import Train
 from scaling.train.optim.adafactor import scale_by_adafactor
-from scaling.train.optim.bf16_state import stored_in_bf16
+from scaling.train.optim.bf16_state import store_state_in_bf16
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.muon import by_kind, scale_by_muon
 
@@ -28,42 +28,44 @@ def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.Gradient
     steps = optax.chain(*clip, _core(train, optimizer))
     if optimizer.state == "fp32":
         return steps
-    return stored_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
+    return store_state_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
 
 
-def decayed(params: nnx.Module) -> nnx.Module:
+def decay_mask(params: nnx.Module) -> nnx.Module:
     """A tree of booleans in place of parameters: whether weight decay applies."""
     return jax.tree.map(is_matrix, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
 def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
     """The optimiser itself."""
-    told = settings_of(train, optimizer.name)
+    settings = settings_of(train, optimizer.name)
     if optimizer.name == "adamw":
-        return _adamw(train, told)
+        return _adamw(train, settings)
     if optimizer.name == "lion":
         return optax.lion(
             schedule(train),
-            b1=told["beta_1"],
-            b2=told["beta_2"],
+            b1=settings["beta_1"],
+            b2=settings["beta_2"],
             weight_decay=train.weight_decay,
-            mask=decayed,
+            mask=decay_mask,
         )
     if optimizer.name == "adafactor":
-        return _step(train, scale_by_adafactor(told["decay_rate"], told["epsilon"]))
+        return _step(train, scale_by_adafactor(settings["decay_rate"], settings["epsilon"]))
     assert optimizer.name == "muon"  # check_optimizer has refused all others
-    muon = _step(train, scale_by_muon(told["momentum"], told["epsilon"], optimizer.products))
-    return optax.partition({"muon": muon, "adamw": _adamw(train, told)}, by_kind)
+    muon = _step(
+        train, scale_by_muon(settings["momentum"], settings["epsilon"], optimizer.products)
+    )
+    return optax.partition({"muon": muon, "adamw": _adamw(train, settings)}, by_kind)
 
 
-def _adamw(train: Train, told: dict[str, float]) -> optax.GradientTransformation:
+def _adamw(train: Train, settings: dict[str, float]) -> optax.GradientTransformation:
     return optax.adamw(
         schedule(train),
-        b1=told["beta_1"],
-        b2=told["beta_2"],
-        eps=told["epsilon"],
+        b1=settings["beta_1"],
+        b2=settings["beta_2"],
+        eps=settings["epsilon"],
         weight_decay=train.weight_decay,
-        mask=decayed,
+        mask=decay_mask,
     )
 
 
@@ -71,6 +73,6 @@ def _step(train: Train, scaled: optax.GradientTransformation) -> optax.GradientT
     """- rate x (the scaled gradient + weight_decay x parameter)."""
     return optax.chain(
         scaled,
-        optax.add_decayed_weights(train.weight_decay, decayed),
+        optax.add_decayed_weights(train.weight_decay, decay_mask),
         optax.scale_by_learning_rate(schedule(train)),
     )

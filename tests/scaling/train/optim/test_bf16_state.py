@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.train.optim.bf16_state import stochastic_round, stored_in_bf16
+from scaling.train.optim.bf16_state import stochastic_round, store_state_in_bf16
 
 PARAMS = {"matrix": jnp.linspace(-1, 1, 64).reshape(8, 8), "scale": jnp.ones(8)}
 
 
 def averaged(seed: int | None, steps: int, keep: float = 0.999) -> np.ndarray:
     """The mean of ones as `keep` forgets, after some steps."""
-    made = stored_in_bf16(optax.ema(keep, debias=False), seed)
+    made = store_state_in_bf16(optax.ema(keep, debias=False), seed)
     params = jnp.zeros(4096)
     state = made.init(params)
     update = jax.jit(made.update)
@@ -26,7 +26,7 @@ def averaged(seed: int | None, steps: int, keep: float = 0.999) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_arrays_are_bf16_and_counters_whole(seed: int | None) -> None:
-    made = stored_in_bf16(optax.adamw(1e-3), seed)
+    made = store_state_in_bf16(optax.adamw(1e-3), seed)
     state = made.init(PARAMS)
     _, after = made.update(PARAMS, state, PARAMS)
     for tree in (state, after):
@@ -35,7 +35,7 @@ def test_arrays_are_bf16_and_counters_whole(seed: int | None) -> None:
 
 
 def test_the_first_step_is_that_of_float32_because_it_computes_in_float32() -> None:
-    plain, stored = optax.adamw(1e-3), stored_in_bf16(optax.adamw(1e-3), None)
+    plain, stored = optax.adamw(1e-3), store_state_in_bf16(optax.adamw(1e-3), None)
     expected, _ = plain.update(PARAMS, plain.init(PARAMS), PARAMS)
     found, _ = stored.update(PARAMS, stored.init(PARAMS), PARAMS)
     for name, update in found.items():

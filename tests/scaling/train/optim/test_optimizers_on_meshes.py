@@ -192,12 +192,12 @@ def test_state_arrays_are_sharded_like_their_parameter(name: str) -> None:
 @pytest.mark.parametrize(
     ("part", "path", "shape", "spec"),
     [
-        ("rows", "layers/attention/query_DNK", (2, 32), (None, "fsdp")),
-        ("columns", "layers/attention/query_DNK", (2, 8, 4), (None, "tensor", None)),
-        ("rows", "layers/attention/out_NKD", (2, 32), (None, "fsdp")),
-        ("columns", "layers/mlp/down_FD", (2, 64), (None, "tensor")),
-        ("columns", "head_VD", (64,), ("tensor",)),
-        ("whole", "layers/mlp_norm/scale", (2, 32), (None, None)),
+        ("v_row", "layers/attention/query_DNK", (2, 32), (None, "fsdp")),
+        ("v_col", "layers/attention/query_DNK", (2, 32), (None, "tensor")),
+        ("v_row", "layers/attention/out_NKD", (2, 32), (None, "fsdp")),
+        ("v_col", "layers/mlp/down_FD", (2, 64), (None, "tensor")),
+        ("v_col", "head_VD", (64,), ("tensor",)),
+        ("v", "layers/mlp_norm/scale", (2, 32), (None, None)),
     ],
 )
 def test_adafactor_rows_and_columns_are_sharded_like_those_of_the_parameter(
@@ -205,7 +205,7 @@ def test_adafactor_rows_and_columns_are_sharded_like_those_of_the_parameter(
 ) -> None:
     state = abstract_of("adafactor").optimizer
     parts = dict(zip(names(state), jax.tree.leaves(state), strict=True))
-    (found,) = [leaf for key, leaf in parts.items() if key.endswith(f"{part}/{path}")]
+    (found,) = [leaf for key, leaf in parts.items() if key.endswith(f"{path}/0/{part}")]
     assert found.shape == shape
     assert found.sharding.is_equivalent_to(
         jax.NamedSharding(found.sharding.mesh, P(*spec)), len(shape)
