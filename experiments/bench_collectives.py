@@ -31,7 +31,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
-from scaling.simulate.collective import groups_of
+from scaling.simulate.collective import collective_groups
 
 NAME, GPUS = "dgx-h100", 8  # of a node
 NODES = (128, 2048)
@@ -130,7 +130,7 @@ def price_seconds(which: str, nodes: int, before: bool = False) -> float:
         some = mixed_calls(cluster, BATCH)[::SAMPLE]
         return SAMPLE * _cpu(lambda: [_single(call, cluster, profile) for call in some])
     mesh = MeshShape(data=nodes // GPUS, fsdp=GPUS, tensor=GPUS) if which == "data" else None
-    groups = groups_of(cluster, mesh, ("data",) if mesh else ())
+    groups = collective_groups(cluster, mesh, ("data",) if mesh else ())
     if before:
         price("all-reduce", 1e6, groups, cluster, profile)
     return _cpu(lambda: price("all-reduce", 1e9, groups, cluster, profile))

@@ -1,4 +1,4 @@
-"""The rings that links between chips of a node hold, where not every chip reaches every other.
+"""Rings over links between pairs of chips of a node, where not every chip reaches every other.
 
     0 = 1        two chips: as many rings as links
     |   ||       more: a closed walk through all of them gives two rings, one each way round, and
@@ -23,43 +23,48 @@ MOST_CHIPS = 8  # of a search in full: 2,520 walks
 
 
 def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
-    """Links of `kinds` between the chips of a node that stand in pairs."""
+    """Number of links of `kinds` between each two chips of a node, as wired in pairs."""
     chips = cluster.parts["chip"]
-    found = [[0] * chips for _ in range(chips)]
+    counts = [[0] * chips for _ in range(chips)]
     for link in cluster.links:
         if link.kind in kinds and link.wiring == "pairs" and link.parts == ("chip", "chip"):
             for i, j in link.pairs:
-                found[i][j] += link.count
-                found[j][i] += link.count
-    return tuple(map(tuple, found))
+                counts[i][j] += link.count
+                counts[j][i] += link.count
+    return tuple(map(tuple, counts))
 
 
 @lru_cache(maxsize=4096)
 def rings(links: Links, members: tuple[int, ...]) -> tuple[Walk, ...]:
-    """Rings, each in one direction, that hold all `members` (chips) at once; none: ()."""
+    """The most rings through all `members` (chips) that the links hold at once, each one way round.
+
+    Returns:
+        () if there is no ring.
+    """
     if len(members) == 2:
         return (members,) * links[members[0]][members[1]]
     if len(members) > MOST_CHIPS:
         return ()
-    room = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
-    direct = [walk for walk in _walks(members) if _fits(_edges(walk), room)]
+    capacity = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
+    direct = [walk for walk in _walks(members) if _fits(_edges(walk), capacity)]
     if direct:
-        return _both_ways(_packed([(walk, _edges(walk)) for walk in direct], room))
-    passing = (_passing(walk, links, members) for walk in _walks(members))
-    found = next((walk for walk in passing if walk and _fits(_edges(walk), room)), None)
-    return _both_ways([found]) if found else ()
+        return _both_ways(_packed([(walk, _edges(walk)) for walk in direct], capacity))
+    longer = (_with_detour(walk, links, members) for walk in _walks(members))
+    ring = next((walk for walk in longer if walk and _fits(_edges(walk), capacity)), None)
+    return _both_ways([ring]) if ring else ()
 
 
 def ring_count(links: Links, members: tuple[int, ...]) -> int:
-    """How many rings there are; 0: none."""
+    """Number of rings that the links hold at once."""
     return len(rings(links, members))
 
 
-Edge = tuple[int, int]
+Edge = tuple[int, int]  # two chips, the lower number first
+WalkEdges = tuple[Walk, Counter[Edge]]  # a walk and how often it passes each pair
 
 
 def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
-    """Closed walks through all members; each once, in one of its directions."""
+    """Closed walks through all members, each in one of its two directions."""
     first, *rest = members
     for order in permutations(rest):
         if order[0] < order[-1]:
@@ -67,7 +72,7 @@ def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
 
 
 def _edges(walk: Walk) -> Counter[Edge]:
-    """Pairs of chips that a closed walk passes."""
+    """How often a closed walk passes each pair of chips."""
     return Counter(map(_edge, walk, (*walk[1:], walk[0])))
 
 
@@ -75,8 +80,8 @@ def _both_ways(walks: Sequence[Walk]) -> tuple[Walk, ...]:
     return tuple(turned for walk in walks for turned in (walk, walk[::-1]))
 
 
-def _passing(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
-    """The walk with a chip between two that lack a link, where just one pair of it does."""
+def _with_detour(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
+    """The walk with a chip between the one pair of it that lacks a link; None if that is not so."""
     missing = [k for k, i in enumerate(walk) if not links[i][walk[(k + 1) % len(walk)]]]
     if len(missing) != 1:
         return None
@@ -88,20 +93,17 @@ def _passing(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
     return None
 
 
-Laid = tuple[Walk, Counter[Edge]]  # a walk and the pairs that it passes
-
-
-def _packed(walks: Sequence[Laid], room: Counter[Edge]) -> tuple[Walk, ...]:
-    """The most walks, repeats allowed, that fit at once."""
+def _packed(walks: Sequence[WalkEdges], capacity: Counter[Edge]) -> tuple[Walk, ...]:
+    """The largest set of walks, repeats allowed, that fit into the links at once."""
     best: tuple[Walk, ...] = ()
     for number, (walk, edges) in enumerate(walks):
-        if _fits(edges, room):
-            best = max(best, (walk, *_packed(walks[number:], room - edges)), key=len)
+        if _fits(edges, capacity):
+            best = max(best, (walk, *_packed(walks[number:], capacity - edges)), key=len)
     return best
 
 
-def _fits(walk: Counter[Edge], room: Counter[Edge]) -> bool:
-    return all(room[edge] >= n for edge, n in walk.items())
+def _fits(walk: Counter[Edge], capacity: Counter[Edge]) -> bool:
+    return all(capacity[edge] >= n for edge, n in walk.items())
 
 
 def _edge(i: int, j: int) -> Edge:

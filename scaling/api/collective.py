@@ -13,7 +13,7 @@ from scaling.meshes.units import parse_size
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.simulate.collective import CollectivePrice, collective_prices, groups_of
+from scaling.simulate.collective import CollectivePrice, collective_groups, collective_prices
 from scaling.simulate.resolve import DEFAULT_SOFTWARE, profile_for
 
 
@@ -88,7 +88,7 @@ def price_sizes(
         )
     order = parse_order(as_axes(device_order))
     shape = None if mesh is None else as_mesh(mesh, order)
-    groups = groups_of(cluster, shape, as_axes(axis))
+    groups = collective_groups(cluster, shape, as_axes(axis))
     return collective_prices(kind, sizes, groups, cluster, profile, algorithm, skew)  # type: ignore[arg-type]
 
 

@@ -25,12 +25,13 @@ from scaling.collectives.pair_links import (
     own_links_share,
     ring_counts,
 )
-from scaling.collectives.runs import changes, classes, lengths, run_sums
+from scaling.collectives.runs import column_classes, run_lengths, run_starts, run_sums
 from scaling.collectives.torus import torus_load, torus_permute_load
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
 from scaling.meshes.placement import crossed_level
+from scaling.meshes.torus import TorusGrid
 from scaling.program.ir import CollectiveKind
 
 POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
@@ -73,7 +74,9 @@ class PlacedGroups:
     def patterns(self) -> tuple["Patterns | None", ...]:
         """How the groups lie at each level; None for a torus, where every chip forwards."""
         ordered = in_order(self.groups)
-        return tuple(None if level.grid else patterns(ordered, level) for level in self.levels)
+        return tuple(
+            None if level.grid else group_patterns(ordered, level) for level in self.levels
+        )
 
 
 def place_groups(groups: np.ndarray, cluster: Cluster) -> PlacedGroups:
@@ -95,11 +98,11 @@ def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) ->
     )
 
 
-def load(
+def level_load(
     kind: CollectiveKind, groups: np.ndarray, level: NetworkLevel, algorithm: str = "hierarchical"
 ) -> LinkLoad:
     """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
-    found = None if level.grid else patterns(in_order(groups), level)
+    found = None if level.grid else group_patterns(in_order(groups), level)
     return _load(kind, groups, level, found, algorithm)
 
 
@@ -111,18 +114,21 @@ def _load(
     algorithm: str,
 ) -> LinkLoad:
     if level.grid is not None:
-        on_torus = (
-            torus_permute_load(*pairs_of(groups), level.grid)
-            if kind == "permute"
-            else torus_load(kind, groups, level.grid)
-        )
-        share, least, users, members, hops = on_torus
-        return LinkLoad(share, users, members, min_share=least, torus_hops=hops)
+        return _torus_load(kind, groups, level.grid)
     assert found is not None
+    if kind != "permute":
+        return _pattern_load(kind, found, level, algorithm)
+    return _pair_permute(groups, level, found) if level.pair_links else _permute(groups, level)
+
+
+def _torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> LinkLoad:
+    """The load of the links of a torus, where every algorithm runs along its rings and lines."""
     if kind == "permute":
-        permuted = _pair_permute if level.pair_links else _permute
-        return permuted(groups, level, found)
-    return _pattern_load(kind, found, level, algorithm)
+        on_torus = torus_permute_load(*pairs_of(groups), grid)
+    else:
+        on_torus = torus_load(kind, groups, grid)
+    share, least, users, members, hops = on_torus
+    return LinkLoad(share, users, members, min_share=least, torus_hops=hops)
 
 
 def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:
@@ -166,33 +172,48 @@ class Patterns:
     units: int  # units that one group has within one parent, at most
 
 
-def patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
+def group_patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
     """The patterns of all groups (device ids [groups, ranks], `in_order`) at one level."""
     flat, ranks, labels = groups.ravel(), groups.shape[1], level.labels
-    new = changes(labels.unit[flat], labels.pool[flat])
+    new = run_starts(labels.unit[flat], labels.pool[flat])
     new[::ranks] = True
     starts = np.flatnonzero(new)  # of runs: members of one group in one unit and pool
-    group, first, members = starts // ranks, flat[starts], lengths(starts, flat.size)
+    group, first, members = starts // ranks, flat[starts], run_lengths(starts, flat.size)
     unit, pool, region = labels.unit[first], labels.pool[first], labels.region[first]
-    new_unit, new_region = changes(group, unit), changes(group, region)
+    new_unit, new_region = run_starts(group, unit), run_starts(group, region)
     inside, within = run_sums(members, new_unit), run_sums(members, new_region)
     units = run_sums(new_unit.astype(int), new_region)
     rings = np.ones(len(starts), int)
     if links := level.pair_links:
         rings = ring_counts(flat % len(links), starts[new_region], links)[np.cumsum(new_region) - 1]
-    neighbours = run_sums(new_unit.astype(int), changes(group, labels.parent[first]))
+    neighbours = run_sums(new_unit.astype(int), run_starts(group, labels.parent[first]))
     crosses = np.flatnonzero(inside < within)
     traits = np.stack([inside, within, units, rings])[:, crosses]
-    kind, examples = classes(traits)
-    group, pool = group[crosses], pool[crosses]
-    pools, kinds = int(pool.max(initial=0)) + 1, len(examples)
-    counts = np.bincount(pool * kinds + kind, members[crosses], pools * kinds)
-    counts = counts.reshape(pools, kinds)
-    users = np.bincount(pool[changes(group, pool)], minlength=pools)
-    distinct = np.flatnonzero(changes(users, *counts.T))
+    number, examples = column_classes(traits)
+    counts, users = _pool_counts(group[crosses], pool[crosses], members[crosses], number)
     inside, within, units, rings = traits[:, examples]
     boundary = Boundary(inside, within, units, ranks, level.innermost)
-    return Patterns(boundary, rings, counts[distinct], users[distinct], int(neighbours.max()))
+    return Patterns(boundary, rings, counts, users, int(neighbours.max()))
+
+
+def _pool_counts(
+    group: np.ndarray, pool: np.ndarray, members: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Members of each class in each pool, and groups that use it; neighbours that are alike once.
+
+    Args:
+        group, pool, members, number: of each run: its group, its pool, how many members it has,
+            and the number of its class; int [runs].
+
+    Returns:
+        float [distinct pools, classes] and int [distinct pools].
+    """
+    pools, classes = int(pool.max(initial=0)) + 1, int(number.max(initial=-1)) + 1
+    cells = np.bincount(pool * classes + number, members, pools * classes)
+    counts = cells.reshape(pools, classes)
+    users = np.bincount(pool[run_starts(group, pool)], minlength=pools)
+    distinct = np.flatnonzero(run_starts(users, *counts.T))
+    return counts[distinct], users[distinct]
 
 
 def _pattern_load(
@@ -218,7 +239,7 @@ def _pattern_load(
     )
 
 
-def _permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
+def _permute(groups: np.ndarray, level: NetworkLevel) -> LinkLoad:
     """Pairs that cross: out of the busiest pool, or into it; with a link to each peer, one link."""
     labels = level.labels
     source, target = pairs_of(groups)

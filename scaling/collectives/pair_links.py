@@ -15,7 +15,7 @@ rings go that way. Both can be reached; no measurement tells how libraries route
 
 import numpy as np
 
-from scaling.collectives.runs import changes, classes
+from scaling.collectives.runs import column_classes, run_starts
 from scaling.meshes.rings import Links, ring_count
 
 
@@ -27,7 +27,7 @@ def have_rings(groups: np.ndarray, links: Links) -> bool:
         links: [chips, chips] of a node.
     """
     flat = groups.ravel()
-    new = changes(flat // len(links))
+    new = run_starts(flat // len(links))
     new[:: groups.shape[1]] = True
     sets, _ = chip_sets(flat % len(links), np.flatnonzero(new))
     counts = [ring_count(links, chips) for chips in sets if len(chips) > 1]
@@ -50,7 +50,7 @@ def ring_counts(chips: np.ndarray, starts: np.ndarray, links: Links) -> np.ndarr
 def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ...]], np.ndarray]:
     """Distinct sets of chips (0 to 61) among runs of `chips`, and the number of each run's set."""
     masks = np.bitwise_or.reduceat(np.left_shift(1, chips), starts)
-    number, examples = classes(masks[None])
+    number, examples = column_classes(masks[None])
     sets = [tuple(i for i in range(62) if mask >> i & 1) for mask in masks[examples].tolist()]
     return sets, number
 

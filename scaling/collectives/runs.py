@@ -6,7 +6,7 @@ labels   0 0 0 1 1 4 4 4    three runs; found in one pass, without sorting
 import numpy as np
 
 
-def classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def column_classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Classes of equal columns: the number of each column's class, and an example of each class.
 
     Args:
@@ -15,13 +15,13 @@ def classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if traits.shape[1] == 0 or bool((traits == traits[:, :1]).all()):
         return np.zeros(traits.shape[1], int), np.arange(min(1, traits.shape[1]))
     order = np.lexsort(traits)
-    new = changes(*traits[:, order])
+    new = run_starts(*traits[:, order])
     number = np.empty(len(order), int)
     number[order] = np.cumsum(new) - 1
     return number, order[new]
 
 
-def changes(*labels: np.ndarray) -> np.ndarray:
+def run_starts(*labels: np.ndarray) -> np.ndarray:
     """Where any of the labels differs from the one before it; True at the first."""
     new = np.ones(len(labels[0]), bool)
     np.not_equal(labels[0][1:], labels[0][:-1], out=new[1:])
@@ -30,7 +30,7 @@ def changes(*labels: np.ndarray) -> np.ndarray:
     return new
 
 
-def lengths(starts: np.ndarray, size: int) -> np.ndarray:
+def run_lengths(starts: np.ndarray, size: int) -> np.ndarray:
     """Lengths of runs that begin at `starts` and cover `size` places."""
     return np.diff(starts, append=size)
 
@@ -38,4 +38,4 @@ def lengths(starts: np.ndarray, size: int) -> np.ndarray:
 def run_sums(values: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The sum over the run that each value belongs to; runs begin where `new` is True."""
     starts = np.flatnonzero(new)
-    return np.repeat(np.add.reduceat(values, starts), lengths(starts, len(values)))
+    return np.repeat(np.add.reduceat(values, starts), run_lengths(starts, len(values)))

@@ -92,7 +92,7 @@ def arguments(step: Operation, priced: Priced) -> Record:
             "level": cost.level,
             "bottleneck": cost.bottleneck,
             "lower_bound_us": _plain(cost.lower_bound * MICROSECONDS),
-            "formula": "latency + bytes over the busiest uplink / its bandwidth",
+            "formula": "latency + bytes over the busiest links / their bandwidth",
             "source": _source(cost.evidence, priced),
         }
     assert isinstance(step, Kernel)

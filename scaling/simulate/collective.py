@@ -56,7 +56,7 @@ class CollectivePrice:
         return document
 
 
-def groups_of(
+def collective_groups(
     cluster: Cluster, mesh: MeshShape | None = None, axes: Sequence[str] = ()
 ) -> np.ndarray:
     """Device ids [groups, members]: of the mesh's axes, or of the whole cluster.

@@ -13,7 +13,7 @@ from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
-from scaling.simulate.collective import collective_prices, groups_of
+from scaling.simulate.collective import collective_groups, collective_prices
 from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
@@ -24,7 +24,7 @@ def h100(nodes=1):
 
 
 def seconds(kind, size, cluster, mesh=None, axes=(), algorithm="auto"):
-    groups = groups_of(cluster, parse_mesh(mesh) if mesh else None, axes)
+    groups = collective_groups(cluster, parse_mesh(mesh) if mesh else None, axes)
     return collective_time(kind, float(size), groups, cluster, IDEAL, algorithm).time
 
 

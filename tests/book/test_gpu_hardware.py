@@ -7,7 +7,7 @@ by its question; where the book is in error, both figures stand here with the re
 import numpy as np
 import pytest
 
-from scaling.collectives.contention import load
+from scaling.collectives.contention import level_load
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import level_nodes
@@ -227,7 +227,7 @@ def test_text_a_rack_of_gb200_sends_nine_times_as_much_as_a_node_of_h100():
 def test_text_all_gather_rate_of_each_level_alone(printed, nodes, words, lacking, rate):
     cluster = catalog.load("dgx-h100", nodes)
     found = next(u for u in levels(cluster) if u.name == words)
-    share = load("all-gather", np.arange(cluster.devices)[None], found, "hierarchical").share
+    share = level_load("all-gather", np.arange(cluster.devices)[None], found, "hierarchical").share
     above, below = map(int, lacking.split("/"))
     assert share == pytest.approx(above / below)
     assert found.bandwidth / share == printed(rate)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaling.collectives.contention import load
+from scaling.collectives.contention import level_load
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.levels import levels
@@ -228,7 +228,7 @@ def test_a_ring_over_an_odd_number_of_nodes_changes_rails_once():
     """Channels swap their two rails from node to node; the last of three swaps over NVLink."""
     where = groups_on("dgx-h100", 3)
     carried = replay("all-gather", GB, where[1], where[0]).carried("node2/chip", "nvswitch")
-    even = load("all-gather", where[1], levels(where[0])[0], "ring").share * GB
+    even = level_load("all-gather", where[1], levels(where[0])[0], "ring").share * GB
     assert max(carried.values()) > even * 1.05
 
 
@@ -277,7 +277,7 @@ def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm)
     for level in levels(cluster):
         if level.name == "PCIe of a chip" and cluster.nodes > 1:
             continue
-        share = load(kind, groups, level, algorithm).share
+        share = level_load(kind, groups, level, algorithm).share
         assert busiest(result, level) == pytest.approx(share * GB, rel=1e-9), level.name
 
 

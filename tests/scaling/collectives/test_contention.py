@@ -12,11 +12,11 @@ from scaling.collectives.algorithms.base import Boundary
 from scaling.collectives.contention import (
     POINT_TO_POINT,
     LinkLoad,
+    group_patterns,
     in_order,
+    level_load,
     levels_for,
-    load,
     pairs_of,
-    patterns,
 )
 from scaling.collectives.pair_links import chip_sets, have_rings
 from scaling.meshes import catalog
@@ -72,7 +72,7 @@ def counted(kind, groups, region):
     st.sampled_from([8, DEVICES]),
 )
 def test_the_load_is_that_of_following_every_group(kind, groups, region):
-    found = load(kind, groups, level(region))
+    found = level_load(kind, groups, level(region))
     assert found.share == pytest.approx(counted(kind, groups, region))
     assert bool(found.groups) == bool(found.share)
 
@@ -86,7 +86,7 @@ def test_a_permute_loads_what_its_pairs_cross(groups, region):
             out[a // UNIT] += 1
             into[b // UNIT] += 1
     most = max([*out.values(), *into.values()], default=0)
-    assert load("permute", groups, level(region)).share == most
+    assert level_load("permute", groups, level(region)).share == most
 
 
 def test_rows_of_two_are_pairs_and_longer_rows_are_rings():
@@ -97,7 +97,7 @@ def test_rows_of_two_are_pairs_and_longer_rows_are_rings():
 @given(group_arrays())
 def test_units_are_those_that_one_group_joins(groups):
     expected = max(len({d // UNIT for d in group}) for group in groups.tolist())
-    assert load("all-gather", groups, level()).units == expected
+    assert level_load("all-gather", groups, level()).units == expected
 
 
 # Levels of catalogue clusters
@@ -178,7 +178,7 @@ def test_loads_by_classes_are_those_of_every_member(case, use):
         if level.point_to_point and kind not in POINT_TO_POINT:
             continue
         totals, users, joined = member_by_member(kind, groups, level, algorithm)
-        found = load(kind, groups, level, algorithm)
+        found = level_load(kind, groups, level, algorithm)
         assert found.share == pytest.approx(totals.max(), rel=1e-12), level.name
         busiest = np.isclose(totals, totals.max(), rtol=1e-12, atol=0)
         assert found.groups in users[busiest]
@@ -206,7 +206,7 @@ def test_groups_that_are_alike_are_one_class_in_one_pool(axis):
     cluster = catalog.load("dgx-h100", 128)
     groups = groups_along({"data": 16, "fsdp": 8, "tensor": 8}, [axis])
     for level in levels(cluster):
-        assert patterns(groups, level).counts.shape in ((1, 1), (1, 0)), level.name
+        assert group_patterns(groups, level).counts.shape in ((1, 1), (1, 0)), level.name
 
 
 def test_pools_that_differ_are_kept_apart():
@@ -214,7 +214,7 @@ def test_pools_that_differ_are_kept_apart():
     labels = np.arange(8) // 4
     zeros = np.zeros(8, int)
     of = NetworkLevel("links", "network", 1.0, 1.0, LinkLabels(labels, labels, zeros, zeros))
-    found = patterns(np.array([[0, 1, 2, 4]]), of)
+    found = group_patterns(np.array([[0, 1, 2, 4]]), of)
     assert (found.at.inside.tolist(), found.at.within.tolist()) == ([1, 3], [4, 4])
     assert found.counts.tolist() == [[0, 3], [1, 0]]
     assert (found.users.tolist(), found.units) == ([1, 1], 2)
@@ -231,7 +231,7 @@ def test_sets_of_chips_are_found_once_each(sets):
 
 def test_groups_of_one_load_nothing():
     level = levels(catalog.load("dgx-h100", 2))[0]
-    assert load("all-reduce", np.array([[0], [9]]), level, "ring") == LinkLoad(0.0, 0, 1)
+    assert level_load("all-reduce", np.array([[0], [9]]), level, "ring") == LinkLoad(0.0, 0, 1)
 
 
 def test_members_are_put_in_the_order_of_the_devices():
@@ -241,8 +241,8 @@ def test_members_are_put_in_the_order_of_the_devices():
 def test_a_tree_over_two_uneven_nodes_sends_its_bytes_once():
     """Seven chips of one node and one of another are two units, as 4 and 4 are."""
     nodes = levels(catalog.load("dgx-h100", 2))[1]
-    uneven = load("all-reduce", np.array([[0, 1, 2, 3, 4, 5, 6, 8]]), nodes, "tree")
-    even = load("all-reduce", np.array([[0, 1, 2, 3, 8, 9, 10, 11]]), nodes, "tree")
+    uneven = level_load("all-reduce", np.array([[0, 1, 2, 3, 4, 5, 6, 8]]), nodes, "tree")
+    even = level_load("all-reduce", np.array([[0, 1, 2, 3, 8, 9, 10, 11]]), nodes, "tree")
     assert uneven.share == even.share == 1
 
 
@@ -252,11 +252,11 @@ def test_a_tree_over_two_uneven_nodes_sends_its_bytes_once():
 def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
     """Eight MI300X have 64 GB/s to each of seven others, not 448 GB/s to any one of them."""
     xgmi = levels(catalog.load("mi300x-8"))[0]
-    one = load("permute", np.array([[0, 4]]), xgmi)
+    one = level_load("permute", np.array([[0, 4]]), xgmi)
     assert one.share / xgmi.bandwidth == pytest.approx(1 / 64e9)
-    apart = load("permute", np.array([[0, 4], [1, 5], [0, 5]]), xgmi)
+    apart = level_load("permute", np.array([[0, 4], [1, 5], [0, 5]]), xgmi)
     assert apart.share == one.share
-    twice = load("permute", np.array([[0, 4], [0, 4]]), xgmi)
+    twice = level_load("permute", np.array([[0, 4], [0, 4]]), xgmi)
     assert twice.share == 2 * one.share
 
 
@@ -265,23 +265,23 @@ def test_cards_behind_two_sockets_share_the_links_between_them():
     sockets = levels(cluster)[2]
     assert (sockets.name, sockets.bandwidth) == ("links between sockets", 128e9)
     assert np.bincount(sockets.labels.unit).tolist() == [4, 4, 4, 4]
-    assert load("permute", np.array([[0, 4], [1, 5], [4, 0]]), sockets).share == 2
-    assert load("permute", np.array([[0, 8], [0, 1]]), sockets).share == 0
+    assert level_load("permute", np.array([[0, 4], [1, 5], [4, 0]]), sockets).share == 2
+    assert level_load("permute", np.array([[0, 8], [0, 1]]), sockets).share == 0
 
 
 V100 = levels(catalog.load("dgx-v100"))[0]  # one or two links to each of four others; six in all
 
 
 def test_pairs_of_chips_with_links_of_their_own_use_these():
-    single, double = load("permute", np.array([[0, 1]]), V100), np.array(V100.pair_links)
+    single, double = level_load("permute", np.array([[0, 1]]), V100), np.array(V100.pair_links)
     assert single.share == 1 / double[0, 1] and single.hops_per_message == 1
-    two = load("permute", np.array([[0, 1], [1, 0]]), V100)
+    two = level_load("permute", np.array([[0, 1], [1, 0]]), V100)
     assert two.share == single.share  # both ways at once
 
 
 def test_a_permute_without_links_of_its_own_goes_round_the_rings():
     """Eight chips of six rings (three both ways round): 4 of 8 pass a link, 3 rings share them."""
-    ring = load("permute", np.arange(8)[None], V100)
+    ring = level_load("permute", np.arange(8)[None], V100)
     assert not np.array(V100.pair_links)[7, 0]
     assert (ring.share, ring.hops_per_message) == (8 / 6, 4)
     assert ring.min_share == 1 / 6
@@ -289,8 +289,8 @@ def test_a_permute_without_links_of_its_own_goes_round_the_rings():
 
 def test_an_all_to_all_over_links_between_pairs_goes_round_the_rings():
     """To chips at 1, 2, 3, 4, 3, 2 and 1 hops: 16 in all, an eighth of the bytes each, 6 rings."""
-    found = load("all-to-all", np.arange(8)[None], V100, "pairwise")
+    found = level_load("all-to-all", np.arange(8)[None], V100, "pairwise")
     assert found.share == pytest.approx(16 / 8 / 6)
     assert found.min_share == pytest.approx(7 / 8 / 6)
-    pair = load("all-to-all", np.array([[0, 1]]), V100, "pairwise")
+    pair = level_load("all-to-all", np.array([[0, 1]]), V100, "pairwise")
     assert pair.share == pytest.approx(1 / 2 / V100.pair_links[0][1])

@@ -10,7 +10,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.simulate.collective import bus_factor, collective_prices, groups_of
+from scaling.simulate.collective import bus_factor, collective_groups, collective_prices
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
@@ -22,7 +22,7 @@ KEYS = {
 
 
 def one(kind, size=2**30, cluster=H100, profile=PROFILE, mesh=None, axes=(), **options):
-    groups = groups_of(cluster, parse_mesh(mesh) if mesh else None, axes)
+    groups = collective_groups(cluster, parse_mesh(mesh) if mesh else None, axes)
     return collective_prices(kind, [size], groups, cluster, profile, **options)[0]
 
 
@@ -62,9 +62,9 @@ def test_groups_come_from_the_mesh():
     answer = one("all-gather", cluster=cluster, mesh="data=4,tensor=8", axes=("data",))
     assert (answer.groups, answer.ranks) == (8, 4)
     assert answer.bottleneck.startswith("NICs of a node: 8 groups")
-    first = groups_of(cluster, parse_mesh("data=4"), ())
+    first = collective_groups(cluster, parse_mesh("data=4"), ())
     np.testing.assert_array_equal(first, [[0, 1, 2, 3]])
-    np.testing.assert_array_equal(groups_of(H100), np.arange(8)[None])
+    np.testing.assert_array_equal(collective_groups(H100), np.arange(8)[None])
 
 
 def test_large_sums_of_eight_are_done_in_the_switch_and_small_ones_on_a_ring():
