@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_folder, calibration_path, host_calibration
@@ -45,11 +46,12 @@ def calibrate_to_file(
     from scaling.profiles.io import write_profile
 
     _check_writable(Path(out) if out else calibration_folder() / "new.json")
-    use_host_devices(HOST_DEVICES if devices is None else devices)
+    with quiet():
+        use_host_devices(HOST_DEVICES if devices is None else devices)
 
-    from scaling.calibrate.calibrate import calibrate as measure
+        from scaling.calibrate.calibrate import calibrate as measure
 
-    profile = measure(quick, lambda text: print(text, file=sys.stderr, flush=True))
+        profile = measure(quick, lambda text: print(text, file=sys.stderr, flush=True))
     path = Path(out) if out else calibration_path(profile.machine)
     write_profile(profile, path)
     return path, profile

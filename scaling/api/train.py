@@ -71,7 +71,8 @@ def train(
     """
     run = with_steps(load_run(run, mesh=mesh, device_order=device_order, set=set), steps)
     folder = Path(run_dir) if run_dir is not None else default_folder(run)
-    options = _options(run, folder, resume, record_profile, init, (tensorboard, wandb))
+    with _quiet():  # imports jax
+        options = _options(run, folder, resume, record_profile, init, (tensorboard, wandb))
     return _train(run, options, devices)
 
 
@@ -119,31 +120,45 @@ def _options(
 
 
 def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
-    import jax
+    with _quiet():
+        _start_jax(run, options, devices)
+        from scaling.train.loop import RunResult
+        from scaling.train.run_folder import finished_step, lock_run_folder
 
-    from scaling.compile.options import use_compilation_cache
+        done = finished_step(options, run.train.steps)
+        if done is not None:
+            return RunResult(done, 0, math.nan)
+        planned = _plan(run, options)
+    with lock_run_folder(options.folder):
+        return _compile_and_train(planned, options)
+
+
+def _start_jax(run: Run, options: "Options", devices: int | None) -> None:
+    """Make the fake devices that are wanted, or join the other processes of a job."""
     from scaling.meshes.devices import use_host_devices
     from scaling.train.launch.distributed import start_distributed
     from scaling.train.launch.gpu import reserve_gpu_memory
-    from scaling.train.loop import RunResult
-    from scaling.train.prepare import plan
-    from scaling.train.run_folder import finished_step, lock_run_folder
 
     check_device_count(run, options, devices)
     if devices is not None:
         use_host_devices(devices)
     reserve_gpu_memory()
     start_distributed()
-    done = finished_step(options, run.train.steps)
-    if done is not None:
-        return RunResult(done, 0, math.nan)
+
+
+def _plan(run: Run, options: "Options") -> "Plan":
+    """Check the run against the devices present, and print what is about to run."""
+    import jax
+
+    from scaling.compile.options import use_compilation_cache
+    from scaling.train.prepare import plan
+
     use_compilation_cache()
     run, notice = continued(run, options, jax.device_count())
     _print(notice)
     planned = plan(run)
     _print(_header(planned))
-    with lock_run_folder(options.folder):
-        return _compile_and_train(planned, options)
+    return planned
 
 
 def _compile_and_train(planned: "Plan", options: "Options") -> "RunResult":
@@ -271,5 +286,7 @@ def _print(lines: Sequence[str], stream: TextIO | None = None) -> None:
     """Print (to stderr) by the first process of the job only."""
     import jax
 
-    if lines and jax.process_index() == 0:
+    with _quiet():
+        is_first = jax.process_index() == 0
+    if lines and is_first:
         print("\n".join(lines), file=stream or sys.stderr)

@@ -33,14 +33,17 @@ class ExportCommand:
 
     def execute(self) -> int:
         """Export through the host's memory, which is larger than an accelerator's."""
-        from scaling.models.huggingface.export import family_of
-        from scaling.train.trained_model import newest_model, run_of_folder
-        from scaling.weights.exported import export_weights
+        from scaling.compile.quiet import quiet
 
-        run = run_of_folder(self.run_dir)
-        family = family_of(run.model)  # refused before anything is read
-        model = newest_model(run, self.run_dir, _host())
-        files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
+        with quiet():
+            from scaling.models.huggingface.export import family_of
+            from scaling.train.trained_model import newest_model, run_of_folder
+            from scaling.weights.exported import export_weights
+
+            run = run_of_folder(self.run_dir)
+            family = family_of(run.model)  # refused before anything is read
+            model = newest_model(run, self.run_dir, _host())
+            files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
         size = sum(file.stat().st_size for file in files)
         print(
             f"wrote {self.output}: config.json ({family}) and {len(files)} file(s) of weights, "

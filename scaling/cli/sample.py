@@ -33,9 +33,13 @@ class SampleCommand:
 
     def execute(self) -> int:
         """Load the newest checkpoint and print text."""
-        from scaling.train.sample import generate, load_model
+        from scaling.compile.quiet import quiet
 
-        run, model = load_model(self.run_dir)
-        length = run.batch.seq_len
-        print(generate(model, self.prompt, length, self.tokens, self.temperature, self.seed))
+        with quiet():
+            from scaling.train.sample import generate, load_model
+
+            run, model = load_model(self.run_dir)
+            options = (run.batch.seq_len, self.tokens, self.temperature, self.seed)
+            text = generate(model, self.prompt, *options)
+        print(text)
         return 0

@@ -35,6 +35,7 @@ class ShardingCommand:
 
     def execute(self) -> int:
         """Print the sharding table."""
+        from scaling.compile.quiet import quiet
         from scaling.optimizers import optimizer_of
         from scaling.parallelism.checks import check_trainable
         from scaling.parallelism.rules import notes, resolved_mesh, rules_for
@@ -47,27 +48,28 @@ class ShardingCommand:
         check_trainable(run, mesh)
         rules, split = rules_for(run, mesh), sequence_cut(run, mesh)
 
-        import jax
+        with quiet():
+            import jax
 
-        from scaling.meshes.devices import abstract_mesh
-        from scaling.report.shardings import (
-            held_bytes,
-            held_line,
-            rows,
-            state_bytes,
-            state_line,
-            table,
-            warnings,
-        )
-        from scaling.train.execution import execution_for
-        from scaling.train.step import abstract_state
+            from scaling.meshes.devices import abstract_mesh
+            from scaling.report.shardings import (
+                held_bytes,
+                held_line,
+                rows,
+                state_bytes,
+                state_line,
+                table,
+                warnings,
+            )
+            from scaling.train.execution import execution_for
+            from scaling.train.step import abstract_state
 
-        with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-            execution = execution_for(run, rules, "cpu")
-            state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-            held = held_bytes(state.params, execution, run.batch.microbatches)
-        all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
-        notices = notes(run, rules) + warnings(all_rows)
+            with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
+                execution = execution_for(run, rules, "cpu")
+                state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+                held = held_bytes(state.params, execution, run.batch.microbatches)
+            all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
+            notices = notes(run, rules) + warnings(all_rows)
         if self.json:
             document = {"name": run.name, "mesh": str(mesh), "devices": mesh.devices}
             document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}

@@ -91,9 +91,12 @@ class TrainCommand:
     def _train(self, run: sc.Run, folder: Path) -> int:
         """Train in this process; returns the exit code."""
         from scaling.api.train import report
+        from scaling.compile.quiet import quiet
         from scaling.train.launch.distributed import NotJoined
-        from scaling.train.launch.stopping import NotFinite
         from scaling.train.launch.supervisor import LOST
+
+        with quiet():  # imports jax
+            from scaling.train.launch.stopping import NotFinite
 
         check_stopped_code(self.stopped_code)
         try:

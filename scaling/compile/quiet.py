@@ -36,7 +36,7 @@ def quiet(message: str = "") -> Iterator[None]:
     """
     if message and sys.stderr.isatty():
         print(message, file=sys.stderr, flush=True)
-    log = None if os.environ.get(VERBOSE) else _opened_log()
+    log = None if os.environ.get(VERBOSE) or _descriptor_is_log() else _opened_log()
     if log is None:
         yield
         return
@@ -50,6 +50,14 @@ def quiet(message: str = "") -> Iterator[None]:
         except Exception:
             _show(log, start)
             raise
+
+
+def _descriptor_is_log() -> bool:
+    """Return whether an outer `quiet` is on."""
+    try:
+        return os.path.samestat(os.fstat(2), log_path().stat())
+    except OSError:  # no log yet, or no stderr
+        return False
 
 
 def _opened_log() -> io.FileIO | None:
