@@ -27,7 +27,6 @@ Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
 LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")
 
 HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
-FABRIC_PARTS = ("leaf", "spine", "core")
 # xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU
 # and its GPUs
 LINK_KINDS = ("nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network")

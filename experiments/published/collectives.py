@@ -1,6 +1,6 @@
 """Published measurements of collectives: one row per (machine, collective, size), with its source.
 
-    collectives.csv    what others measured; bytes as nccl-tests counts them
+    collectives.csv    what others measured; bytes as nccl-tests counts them; columns in README.md
     split.json         which of the rows may be fitted; the others only score
 
 A *series* is the times of one collective on one machine in groups of one size, over message sizes.
@@ -40,9 +40,7 @@ class Case:
     groups: int  # equal groups at once
     algorithm: str  # "auto", or what the measurement forced
     overrides: tuple[tuple[str, float], ...]
-    grade: str  # A: printed time, system as in the catalogue; B: something is inferred
     source: str
-    notes: str
 
     @property
     def key(self) -> str:
@@ -103,9 +101,7 @@ def _case(row: dict[str, str]) -> Case:
         groups=int(row["groups"]),
         algorithm=row["algorithm"],
         overrides=tuple((key, float(value)) for key, value in overrides),
-        grade=row["grade"],
         source=f"{row['source']}, {row['reference']}",
-        notes=row["notes"],
     )
 
 

@@ -29,7 +29,7 @@ class Node:
     """A place that links start from or end at."""
 
     name: str
-    kind: str  # one of HOST_PARTS and FABRIC_PARTS
+    kind: str  # one of HOST_PARTS, "leaf", "spine" or "core"
 
 
 @dataclass(frozen=True)
