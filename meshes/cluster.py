@@ -1,4 +1,4 @@
-"""A cluster: what one host is made of, how its parts are joined, and the fabric between hosts.
+"""A cluster: what one host is made of, how its parts are linked, and the fabric between hosts.
 
                        core                        levels, from the inside out:
               spine           spine                chip    one device
@@ -55,7 +55,7 @@ class LinkSpec:
 
     @property
     def total_bandwidth(self) -> float | None:
-        """bytes/s, one direction, all physical links of one pair of parts together."""
+        """bytes/s, one direction, of all physical links between two parts."""
         return None if self.bandwidth is None else self.count * self.bandwidth.value
 
 
@@ -134,12 +134,12 @@ def torus_shape(cluster: Cluster) -> tuple[int, ...]:
 
 
 def torus_link(torus: Torus) -> LinkSpec:
-    """The link from a chip of a torus to the next."""
+    """The link between neighbouring chips of a torus."""
     return LinkSpec(("chip", "chip"), "ici", "pairs", torus.bandwidth, torus.hop_latency)
 
 
 def network_link(cluster: Cluster) -> LinkSpec | None:
-    """The link of NICs and leaf switches, or None for a single machine."""
+    """The link between NICs and leaf switches; None for a single machine."""
     return next((link for link in cluster.links if link.parts == ("nic", "leaf")), None)
 
 
@@ -164,7 +164,7 @@ def level_nodes(cluster: Cluster) -> dict[Level, int]:
 
 
 def whole_domains(cluster: Cluster, nodes: int) -> int:
-    """At most `nodes` nodes, but whole NVLink domains or slices, and at least one of them.
+    """`nodes` rounded down to a multiple of the NVLink domain or slice; at least one of them.
 
     Racks of 18 places with 16 trays each: the leaves of a rack, for up to 18 nodes, join 16.
     """

@@ -1,4 +1,4 @@
-"""How bad input is reported: what is wrong, the numbers, how to fix it, in the user's own words."""
+"""Errors for bad input: what is wrong, the numbers, and how to fix it, in the user's words."""
 
 import difflib
 import sys
@@ -54,13 +54,13 @@ def check_keys(given: Iterable[str], valid: Iterable[str], where: str, what: str
 
 
 class Problems:
-    """Messages of several InputErrors, so that all mistakes of a file are reported together."""
+    """Collects InputErrors, so that all mistakes of a file are reported together."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
 
     def attempt(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """What `function` returns, or None after an InputError, whose message is kept."""
+        """The result of `function`; None after an InputError, whose message is kept."""
         try:
             return function(*args, **kwargs)
         except InputError as error:

@@ -51,7 +51,7 @@ def read(cls: type[T], data: Any, where: str) -> T:
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    """Types of the fields: a profile has hundreds of instances of a few classes."""
+    """Types of the fields; cached, for a profile has hundreds of instances of a few classes."""
     return typing.get_type_hints(cls)
 
 
@@ -122,7 +122,7 @@ def _convert_tuple(args: tuple, value: Any, where: str) -> tuple:
 
 
 def _convert_all(items: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
-    """{key: converted value} of (key, hint, value, where); all errors together."""
+    """Dictionary of converted values from (key, hint, value, where); collects all errors."""
     problems = Problems()
     values = {key: problems.attempt(convert, *rest) for key, *rest in items}
     problems.raise_any()
@@ -130,12 +130,12 @@ def _convert_all(items: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    """A finite number of a size that machines count in."""
+    """Whether `value` is a finite number of at most LARGEST."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _is_too_large(value: Any) -> bool:
-    """A number that is finite, and no more."""
+    """Whether `value` is a finite number beyond LARGEST."""
     return isinstance(value, float) and LARGEST < abs(value) < math.inf
 
 

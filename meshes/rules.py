@@ -1,4 +1,4 @@
-"""Which mesh axes cut which dimension of a tensor, by the dimension's logical name.
+"""Which mesh axes shard which dimension of a tensor, by the dimension's logical name.
 
     weight ("embed", "mlp")  of shape [4096, 14336]  on fsdp=4, tensor=2   ->  ("fsdp", "tensor")
 
@@ -43,7 +43,7 @@ class Rules:
         return hash((self.mesh, tuple(sorted(self.table.items()))))
 
     def axes(self, dim: str | None) -> tuple[str, ...]:
-        """Mesh axes (of size > 1) that cut the dimension called `dim`; () for None."""
+        """Mesh axes (of size > 1) that shard the dimension called `dim`; () for None."""
         if dim is None:
             return ()
         check_keys([dim], self.table, "sharding rules")
@@ -66,7 +66,7 @@ class Rules:
         return tuple(_entry(axes) for axes in cuts)
 
     def shards(self, *dims: str | None) -> int:
-        """Number of parts a tensor with these dimensions is cut into."""
+        """Number of parts a tensor with these dimensions is sharded into."""
         return self.mesh.size(axis for dim in dims for axis in self.axes(dim))
 
     def free_axes(self, *dims: str | None) -> tuple[str, ...]:

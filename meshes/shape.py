@@ -55,7 +55,7 @@ class MeshShape:
 
     @property
     def batch_shards(self) -> int:
-        """Parts the global batch is cut into."""
+        """Number of shards of the global batch."""
         return self.data * self.fsdp * self.expert
 
     def size(self, axes: Iterable[str]) -> int:
@@ -76,7 +76,7 @@ class MeshShape:
         return int(np.ravel_multi_index(place, tuple(self.sizes.values())))
 
     def groups(self, axes: Iterable[str]) -> np.ndarray:
-        """Device numbers that talk to each other along `axes`: int array [groups, size(axes)].
+        """Device numbers of each group along `axes`: int array [groups, size(axes)].
 
         Members are in device order; a collective over `axes` runs in all groups at once.
         """
@@ -88,7 +88,7 @@ class MeshShape:
 
 
 def groups_along(sizes: Mapping[str, int], axes: Iterable[str]) -> np.ndarray:
-    """As `MeshShape.groups`, for a mesh with axes of any names, outermost first."""
+    """Like `MeshShape.groups`, for a mesh with axes of any names, outermost first."""
     names, wanted = list(sizes), set(axes)
     rest = [i for i, axis in enumerate(names) if axis not in wanted]
     kept = [i for i, axis in enumerate(names) if axis in wanted]
@@ -118,7 +118,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
 
 
 def parse_order(axes: Iterable[str]) -> tuple[str, ...]:
-    """Return a whole device order: `axes` outermost, the others behind them in default order.
+    """Return a complete device order: `axes` outermost, the others behind them in default order.
 
     Raises:
         InputError: an unknown axis, or one named twice.

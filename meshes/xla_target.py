@@ -1,4 +1,4 @@
-"""The text that tells XLA about a GPU which is not there, so that a step can be compiled for it.
+"""Target description of a GPU that is not present, from which XLA compiles for it.
 
 The message is `stream_executor.GpuTargetConfigProto` of openxla/xla
 (xla/stream_executor/device_description.proto); one example per GPU is kept there under

@@ -87,7 +87,7 @@ class ClusterFile:
 TABLES = ("parts", "links", "sources", "fabric", "torus")
 OLD_KEYS = {"joints": "links", "switch_reduction": "has_nvls"}
 CLUSTER_KEYS = (*(f.name for f in fields(ClusterFile)), *TABLES)
-# What users write at the top of a cluster file in good faith, and where it belongs.
+# Keys that users expect at the top of a cluster file -> where they belong.
 MISPLACED = {
     "nodes": "a file describes one host; --nodes N says how many",
     "gpus": "write it below [parts]: chip = 8",
@@ -102,7 +102,7 @@ MISPLACED = {
 
 
 def kind_of(data: Mapping[str, Any], where: str) -> Literal["accelerator", "cluster"]:
-    """What a file describes, by its keys.
+    """Whether a file describes an accelerator or a cluster, judged by its keys.
 
     Raises:
         InputError: the file has no key of either.
@@ -147,7 +147,7 @@ def cluster_from(data: Any, find_chip: Callable[[str], Accelerator], where: str)
 
 
 def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Draft:
-    """Like `cluster_from`, with everything that could be read in spite of problems."""
+    """Like `cluster_from`, but keeps what could be read in spite of problems."""
     problems = Problems()
     draft = Draft(problems)
     data = {OLD_KEYS.get(key, key): value for key, value in data.items()}
@@ -186,7 +186,7 @@ def _assembled(
     sources: Mapping[str, Source],
     where: str,
 ) -> Cluster:
-    """The cluster of a file whose tables could all be read."""
+    """The cluster, once all tables could be read."""
     check_keys([file.cpu], CPUS, f"{where}: cpu", "make of CPU")
     chips = ValueEntry(parts["chip"], file.layout_source)
     domain = resolve_optional(file.domain_nodes, sources, f"{where}: domain_nodes")
@@ -214,7 +214,7 @@ def _assembled(
 
 
 def _parts(data: Mapping[str, Any], where: str, problems: Problems) -> dict[str, int]:
-    """[parts]: how many of each kind one host has."""
+    """Counts of [parts]: how many of each kind one host has."""
     table = read_table(data, "parts", f"{where}: parts", problems)
     problems.attempt(check_keys, table, HOST_PARTS, f"{where}: parts")
     counts = {

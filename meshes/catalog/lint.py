@@ -1,11 +1,11 @@
-"""Figures that can be read but are probably not what was meant: bits for bytes, GB for bytes ...
+"""Warnings about figures that are probably not meant: bits for bytes, GB for bytes ...
 
     low <= figure <= high     of every product of its kind, by public specifications
 
 A figure outside is reported with the unit that it looks like. Also reported: a NIC that is faster
 than its slot, a GPU's PCIe link that is faster than the GPU's, a host with very many chips, and
-nodes that fill no whole number of NVLink domains. Files, overrides and what-if values are all
-looked at in the same way.
+nodes that do not divide into equal NVLink domains. Files, overrides and what-if values are
+checked alike.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Range:
     source: str  # what the two ends are
 
     def times(self, count: int) -> "Range":
-        """The range of `count` of them together."""
+        """The range of the sum of `count` such figures."""
         return replace(self, low=count * self.low, high=count * self.high)
 
 
@@ -127,7 +127,7 @@ def lint_link(link: LinkSpec, where: str) -> Iterator[str]:
 
 
 def lint_fabric(fabric: Fabric, where: str) -> Iterator[str]:
-    """A warning about the latency of its hops."""
+    """A warning about the latency of the fabric's hops."""
     if fabric.hop_latency is not None:
         yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, LATENCY)
 

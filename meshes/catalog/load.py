@@ -1,4 +1,4 @@
-"""Finding, loading and checking catalogue files: by name from the package, or by path."""
+"""Finds, loads and checks catalogue files, by name from the package or by path."""
 
 import tomllib
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def one_host(name_or_path: str | Path) -> Cluster:
 
 
 def warnings_of(name_or_path: str | Path, cluster: Cluster) -> list[str]:
-    """What of a loaded cluster is probably not what was meant, one sentence each.
+    """Warnings about a loaded cluster, one sentence each: figures that are probably not meant.
 
     Args:
         name_or_path: what the cluster was loaded from.

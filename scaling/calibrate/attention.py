@@ -34,7 +34,7 @@ GPU_FULL: tuple[Size, ...] = tuple(
 
 
 def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
-    """Forward, and forward with backward, of every size; in bf16 where the kernel is cuDNN's.
+    """Yields forward, and forward with backward, of every size; in bf16 for cuDNN's kernel.
 
     Args:
         mesh: all devices along `data`.
@@ -58,7 +58,7 @@ def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
 
 
 def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
-    """The samples of attention, with the forward seconds taken off the backward ones."""
+    """The samples of attention; backward seconds without those of the forward pass."""
     found = [sample for sample in samples if isinstance(sample, AttentionSample)]
     alone = []
     for forward, both in zip(found[::2], found[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""Measure this machine: matrix products, memory, attention, each collective on each axis.
+"""Measures this machine: matrix products, memory, attention, each collective on each axis.
 
 calibrate(quick=True, progress=print)      # a Profile: raw samples, and the fits with their errors
 
@@ -57,9 +57,9 @@ from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.train.execution import flash_platform
 
-FUSED = ("copy", "transpose", "reduce")  # memory operations that the memory decides
-Some = TypeVar(
-    "Some",
+FUSED = ("copy", "transpose", "reduce")  # memory operations that are bound by the memory
+OneKind = TypeVar(
+    "OneKind",
     MatmulSample,
     MemorySample,
     AttentionSample,
@@ -70,11 +70,11 @@ Some = TypeVar(
 
 
 def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
-    """The profile of the devices present, all of them busy.
+    """The profile of the devices present, measured with all of them at work.
 
     Args:
         quick: fewer samples and repeats: tens of seconds on a small machine, not minutes.
-        progress: told in a few words what happens next.
+        progress: called with a short text before each phase.
     """
     device = jax.devices()[0]
     on_host = device.platform == "cpu"
@@ -110,7 +110,7 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
 def with_steps(
     profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
 ) -> Profile:
-    """The profile with what whole steps say of kernels in programs."""
+    """The profile with the slowdown of kernels within whole steps."""
     if not steps:
         return profile
     priced = priced_alone(steps, programs, profile)
@@ -121,7 +121,7 @@ def with_steps(
 
 
 def all_cases(quick: bool) -> list[Case]:
-    """Everything that is measured on the devices present."""
+    """All cases for the devices present."""
     mesh = everywhere()
     device = mesh.devices.flat[0]
     sizes = sizes_for(device.platform, quick)
@@ -142,7 +142,7 @@ def everywhere() -> Mesh:
 def profile_of_samples(
     samples: Samples, machine: str, date: str, versions: dict[str, str], overlap: bool = False
 ) -> Profile:
-    """The profile that the samples are fitted by.
+    """The profile fitted to the samples.
 
     Args:
         samples: raw measurements.
@@ -170,7 +170,7 @@ def profile_of_samples(
 
 
 def links_of(device_kind: str) -> tuple[LinkFit, ...]:
-    """What is known of the links of a GPU: only those inside this machine are measured here."""
+    """Shipped link fits of a GPU: the links of other machines cannot be measured here."""
     for name in catalog.accelerator_names():
         chip = catalog.accelerator(name)
         if chip.title == device_kind and chip.peaks:
@@ -179,7 +179,7 @@ def links_of(device_kind: str) -> tuple[LinkFit, ...]:
 
 
 def _units(samples: Samples, evidence: Evidence, overlap: bool) -> tuple[MemoryFit, VectorFit]:
-    """Memory and vector units: each from samples that it decides, or together, where all add up."""
+    """Memory and vector fits: separate where they overlap, together where their times add up."""
     if not overlap:
         return fit_sum(samples.memory, evidence)
     memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
@@ -188,8 +188,8 @@ def _units(samples: Samples, evidence: Evidence, overlap: bool) -> tuple[MemoryF
 
 def _matmul_fits(samples: Samples, evidence: Evidence) -> tuple[MatmulFit, ...]:
     dtypes = dict.fromkeys(sample.dtype for sample in samples.matmul)
-    chosen = ([p for p in samples.matmul if p.dtype == dtype] for dtype in dtypes)
-    return tuple(fit_matmul(some, evidence) for some in chosen)
+    by_dtype = ([s for s in samples.matmul if s.dtype == dtype] for dtype in dtypes)
+    return tuple(fit_matmul(group, evidence) for group in by_dtype)
 
 
 def _other_formats(fit: MatmulFit) -> MatmulFit:
@@ -200,9 +200,9 @@ def _other_formats(fit: MatmulFit) -> MatmulFit:
 
 def _attention_fits(samples: Samples, evidence: Evidence) -> tuple[AttentionFit, ...]:
     directions = dict.fromkeys(sample.direction for sample in samples.attention)
-    chosen = ([p for p in samples.attention if p.direction == way] for way in directions)
-    return tuple(fit_attention(some, evidence) for some in chosen if len(some) > 1)
+    groups = ([s for s in samples.attention if s.direction == d] for d in directions)
+    return tuple(fit_attention(group, evidence) for group in groups if len(group) > 1)
 
 
-def _of(cls: type[Some], samples: Sequence[Sample]) -> tuple[Some, ...]:
+def _of(cls: type[OneKind], samples: Sequence[Sample]) -> tuple[OneKind, ...]:
     return tuple(sample for sample in samples if isinstance(sample, cls))

@@ -24,18 +24,18 @@ GPU_FULL = tuple(2**i for i in range(12, 31, 2))
 
 
 def collective_cases(devices: int, quick: bool, host: bool) -> Iterator[Case]:
-    """Every kind, axis and size; when quick only the axis whose ranks lie furthest apart."""
+    """Yields every kind, axis and size; if quick, the axis with the largest stride only."""
     sizes = (HOST_QUICK if quick else HOST_FULL) if host else (GPU_QUICK if quick else GPU_FULL)
     for ranks, stride in axes(devices, quick):
         shape = MeshShape(data=devices // (ranks * stride), fsdp=ranks, tensor=stride)
         mesh = present_mesh(shape)
         for kind, operation in operations(ranks).items():
             for size in sizes:
-                whole = size // FLOAT // ranks * ranks  # elements; every rank has an equal share
-                mine = whole // ranks if kind == "all-gather" else whole
-                sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * whole, ())
+                total = size // FLOAT // ranks * ranks  # elements; a multiple of the ranks
+                local = total // ranks if kind == "all-gather" else total
+                sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * total, ())
                 in_place = kind == "all-reduce"
-                yield Case(sample, mesh, operation, ((mine,),), in_place=in_place)
+                yield Case(sample, mesh, operation, ((local,),), in_place=in_place)
 
 
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:
@@ -48,7 +48,7 @@ def axes(devices: int, quick: bool) -> list[tuple[int, int]]:
 
 
 def operations(ranks: int) -> dict[CollectiveKind, Callable[[jax.Array], jax.Array]]:
-    """What one device does inside a `shard_map`, on a vector."""
+    """Each kind of collective as a function of a vector inside `shard_map`."""
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
     return {
         "all-reduce": lambda x: jax.lax.psum(x, AXIS),

@@ -1,10 +1,10 @@
-"""Cases of calls: what a program costs before and besides its kernels, on a CPU.
+"""Cases of calling a program: its cost besides its kernels, on a CPU.
 
     buffers     n arguments go in, n results come out
     temporary   a large array, filled and read again, that no other call has left behind
 
-What a program touches, and how much temporary memory it has, is read from its compiled text, as it
-is of the programs that are to be priced.
+The bytes that a program touches and its temporary memory are read from its compiled text, as for
+programs that are priced.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ WIDTH = 128  # elements of a small argument
 
 
 def dispatch_benches(mesh: Mesh, quick: bool) -> Iterator[Bench]:
-    """Programs of several numbers of buffers and amounts of temporary memory.
+    """Yields programs with several numbers of buffers and amounts of temporary memory.
 
     Args:
         mesh: all devices along `data`.
@@ -53,7 +53,7 @@ def _filling(size: int) -> Callable[[jax.Array], list[jax.Array]]:
 
 
 def _bench(mesh: Mesh, operation: Callable[..., list[jax.Array]], count: int) -> Bench:
-    """Compiled, warm, with its arguments in place; what it touches read from its text."""
+    """Compiles and warms up a program; its sample states what it touches."""
     every = over_all(mesh)
     sharding = jax.NamedSharding(mesh, every)
     inputs = [jax.device_put(jnp.ones(WIDTH * mesh.size), sharding) for _ in range(count)]

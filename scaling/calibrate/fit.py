@@ -1,4 +1,4 @@
-"""From raw samples to the fits of a profile.
+"""Fits of a profile from raw samples.
 
 What is linear in a cost (overhead, rate) is solved by least squares of relative errors; what is not
 (half sizes, the size of a cache) is searched on a grid.
@@ -27,8 +27,8 @@ from scaling.profiles.samples import AttentionSample, CollectiveSample, MatmulSa
 HALF_SIZES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)  # the grid of each dimension
 HALF_KEYS = (0.0, *np.geomspace(16, 2048, 29))
 HALF_HEADS = (0.0, *np.geomspace(4, 256, 25))
-SLOWER = 1.5  # times what its bytes take: from there on it is arithmetic that a sample waits for
-HELD_OUT = 8  # samples from which on half of them, drawn by lot, are held out once
+SLOWER = 1.5  # times the time of its bytes, from which a sample counts as bound by arithmetic
+HELD_OUT = 8  # samples from which half of them, drawn at random, are held out once
 
 
 class Timed(Protocol):
@@ -36,7 +36,7 @@ class Timed(Protocol):
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Of every repeat."""
+        """Seconds of every repeat."""
 
 
 Sample = TypeVar("Sample", bound=Timed)
@@ -62,7 +62,7 @@ def fit_matmul(
 
 
 def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarray:
-    """What the fit says of each sample; without waves, which are a GPU's."""
+    """Seconds of each sample by the fit; without waves, which only GPUs have."""
     sizes = np.array([(p.batch, p.m, p.n, p.k) for p in samples], float)
     padded = sizes + (0.0, *fit.half_sizes)
     flop_rate = fit.efficiency * (fit.peak or 1.0)
@@ -72,7 +72,7 @@ def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarra
 def fit_memory(
     samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None = None
 ) -> MemoryFit:
-    """The fit of operations without arithmetic: samples of copies, transposes and the like.
+    """The fit of operations that are bound by memory: copies, transposes, reductions.
 
     Args:
         samples: of several sizes.
@@ -83,7 +83,7 @@ def fit_memory(
 
 
 def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarray:
-    """What the fit says of each sample, arithmetic left out."""
+    """Seconds of each sample by the fit, without its arithmetic."""
     moved = np.array([p.bytes for p in samples])
     near = np.minimum(moved, fit.cache) if fit.cache_bandwidth else 0.0 * moved
     far_rate = fit.efficiency * (fit.bandwidth or 1.0)
@@ -128,13 +128,13 @@ def fit_attention(
 
 
 def attention_flops(sample: AttentionSample) -> float:
-    """Two products over the full square of scores forward, five backward (recomputed scores)."""
+    """FLOPs of two products over all scores forward, five backward (scores recomputed)."""
     square = sample.batch * sample.heads * sample.queries * sample.keys * sample.head_dim
     return (2 if sample.direction == "forward" else 5) * 2.0 * square
 
 
 def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:
-    """What the fit says of each sample."""
+    """Seconds of each sample by the fit."""
     work = fit.executed * _attention_work(samples, fit.half_keys, fit.half_head)
     return fit.overhead + work / (fit.efficiency * (fit.peak or 1.0))
 
@@ -142,7 +142,7 @@ def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> 
 def fit_collectives(
     samples: Sequence[CollectiveSample], evidence: Evidence
 ) -> tuple[CollectiveFit, ...]:
-    """One line of time over bytes for every (kind, ranks, groups) among the samples."""
+    """A line of seconds over bytes for every (kind, ranks, groups) among the samples."""
     found: dict[tuple, list[CollectiveSample]] = {}
     for sample in samples:
         found.setdefault((sample.kind, sample.ranks, sample.groups), []).append(sample)
@@ -151,7 +151,7 @@ def fit_collectives(
 
 
 def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:
-    """What the fit says of each sample."""
+    """Seconds of each sample by the fit."""
     return np.asarray(fitted_time(fit, np.array([p.bytes for p in samples], float)))
 
 
@@ -171,7 +171,7 @@ def _matmul(samples: Sequence[MatmulSample], evidence: Evidence, peak: float | N
 def _memory(
     samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None
 ) -> MemoryFit:
-    """Without a cache, or with one where that explains the samples."""
+    """A fit without a cache, or with one if that halves the loss."""
     moved, seconds = np.array([p.bytes for p in samples]), typical(samples)
     a, b, _ = line(moved, seconds)
     efficiency, own = share_of(b, bandwidth)
@@ -203,7 +203,7 @@ def _attention(
 def _attention_work(
     samples: Sequence[AttentionSample], half_keys: float, half_head: float
 ) -> np.ndarray:
-    """FLOPs, charged for what the short rows and heads waste."""
+    """FLOPs, increased for short rows and small heads."""
     flops = np.array([attention_flops(p) for p in samples])
     keys, heads = np.array([(p.keys, p.head_dim) for p in samples], float).T
     return flops * (1 + half_keys / keys) * (1 + half_head / heads)
@@ -215,7 +215,7 @@ def _differ(samples: Sequence[AttentionSample]) -> bool:
 
 
 def _collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> CollectiveFit:
-    """A line, or one with a knee where that halves the loss."""
+    """A line, or a line with a knee if that halves the loss."""
     first = samples[0]
     moved, seconds = np.array([p.bytes for p in samples], float), typical(samples)
     alpha, per_byte, _ = line(moved, seconds)
@@ -232,13 +232,13 @@ def with_errors(
     seconds: Callable[[Fit, Sequence[Sample]], np.ndarray],
     samples: Sequence[Sample],
 ) -> Fit:
-    """The fit to all samples, with its errors, and those on samples held out of another fit."""
+    """The fit to all samples with its errors, also of a fit to half of them on the others."""
     if len(samples) < 2:
         raise InputError(f"a fit needs two samples or more, got {len(samples)}")
     fit: Any = make(samples)
     evidence = scored(fit.evidence, seconds(fit, samples), typical(samples))
     if len(samples) >= HELD_OUT:
-        order = np.random.default_rng(0).permutation(len(samples))  # grids come in regular patterns
+        order = np.random.default_rng(0).permutation(len(samples))  # sample grids are regular
         kept, held = ([samples[i] for i in half] for half in (order[::2], order[1::2]))
         errors = np.abs(seconds(make(kept), held) / typical(held) - 1)
         evidence = replace(evidence, held_out_error=float(errors.mean()))

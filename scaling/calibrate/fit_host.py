@@ -1,4 +1,4 @@
-"""The fits of a machine whose kernels take the sum of their parts: a CPU.
+"""Fits of a CPU, whose kernels take the sum of their parts.
 
     seconds = overhead + near bytes / near rate + far bytes / far rate
             + vector FLOPs / rate + transcendentals / rate
@@ -20,7 +20,7 @@ from scaling.profiles.samples import DispatchSample, MemorySample, StepSample
 
 @dataclass(frozen=True)
 class SumFit:
-    """Memory and vector units, found together."""
+    """Memory and vector units, fitted together."""
 
     memory: MemoryFit
     vector: VectorFit
@@ -28,7 +28,7 @@ class SumFit:
 
 
 def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
-    """The rates of everything that is no matrix product; their errors are those of the sum."""
+    """Memory and vector rates; their errors are those of the sum."""
     found = with_errors(lambda some: _sum(some, evidence), sum_seconds, samples)
     evidence = found.evidence
     memory = MemoryFit(**{**vars(found.memory), "evidence": evidence})
@@ -36,7 +36,7 @@ def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[Memory
 
 
 def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
-    """What the fit says of each sample."""
+    """Seconds of each sample by the fit."""
     memory, vector = fit.memory, fit.vector
     assert memory.bandwidth and memory.cache_bandwidth
     each = [1 / memory.cache_bandwidth, 1 / memory.bandwidth - 1 / memory.cache_bandwidth]
@@ -71,7 +71,7 @@ def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
 def fit_dispatch(
     samples: Sequence[DispatchSample], memory: MemoryFit, kept: float, evidence: Evidence
 ) -> DispatchFit:
-    """What calling a program costs, beyond the memory that it touches.
+    """The cost of calling a program, besides the memory that it touches.
 
     Args:
         samples: with several numbers of buffers, and some with fresh memory.
@@ -86,7 +86,7 @@ def fit_dispatch(
 def dispatch_seconds(
     fit: DispatchFit, samples: Sequence[DispatchSample], memory: MemoryFit
 ) -> np.ndarray:
-    """What the fits say of each sample."""
+    """Seconds of each sample by the fits."""
     work = np.array([(1, p.buffers, p.fresh) for p in samples], float)
     return work @ np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth]) + _touching(
         samples, memory

@@ -19,7 +19,7 @@ Shape = tuple[int, int, int, int]  # batch, m, n, k
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured."""
+    """Shapes and sizes that are measured."""
 
     dtypes: tuple[str, ...]
     shapes: tuple[Shape, ...]
@@ -79,14 +79,14 @@ GPU_FULL = Sizes(
 
 
 def sizes_for(platform: str, quick: bool) -> Sizes:
-    """What is measured on `platform` ("cpu", "gpu", ...)."""
+    """Sizes measured on `platform` ("cpu", "gpu", ...)."""
     if platform == "cpu":
         return HOST_QUICK if quick else HOST_FULL
     return GPU_QUICK if quick else GPU_FULL
 
 
 def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
-    """Every shape in every dtype, and the square ones in the other dtypes."""
+    """Yields every shape in every dtype, and square ones in the other dtypes."""
     for dtype in (*sizes.dtypes, *sizes.other_dtypes):
         for batch, m, n, k in sizes.shapes:
             if dtype in sizes.dtypes or (batch == 1 and m == n == k):
@@ -96,7 +96,7 @@ def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
 
 
 def _product(dtype: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """As the models multiply: true fp32 where that is asked for, the device's default elsewhere."""
+    """A product as in the models: true fp32 for "fp32", else the device's default."""
     highest = dtype == "fp32"
     precision = jax.lax.Precision.HIGHEST if highest else jax.lax.Precision.DEFAULT
     return lambda a, b: jnp.matmul(a, b, precision=precision)

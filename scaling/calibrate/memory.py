@@ -1,7 +1,7 @@
 """Cases of operations without matrix products, on tensors of every size.
 
-They differ in what they do to each element, and in how many arrays they read and write; their
-sizes, in where those lie.
+They differ in operations per element and in the number of arrays; sizes decide whether those lie in
+a cache.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ FLOAT = 4  # bytes of fp32
 
 @dataclass(frozen=True)
 class Counted:
-    """What an operation does, per element of the arrays that it reads."""
+    """Counts of an operation per element of the arrays that it reads."""
 
     read: int = 1  # arrays
     written: int = 1
@@ -31,7 +31,7 @@ class Counted:
 
 
 def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
-    """Every operation on tensors of every size; matrices of a power of two by that or half."""
+    """Yields every operation on tensors of every size."""
     for elements in sizes:
         rows = 2 ** ((elements.bit_length() - 1) // 2)
         shape = (rows, elements // rows)
@@ -45,7 +45,7 @@ def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
 
 
 def _transpose(x: jax.Array) -> jax.Array:
-    """Flat, because the compiler may call a matrix transposed that it never moved."""
+    """Transposed and flattened, so that the compiler cannot skip the copy."""
     return x.T.reshape(-1)
 
 
@@ -73,12 +73,12 @@ def _column_sums(x: jax.Array) -> jax.Array:
 
 
 def _gated(x: jax.Array, y: jax.Array) -> jax.Array:
-    """An MLP's gate."""
+    """The gate of a gated MLP."""
     return jax.nn.silu(x) * y
 
 
 def _update(x: jax.Array, mean: jax.Array, square: jax.Array) -> jax.Array:
-    """An optimiser's: several arrays, a root and a division."""
+    """An optimizer update: several arrays, a root and a division."""
     return x - 0.001 * mean / (jnp.sqrt(square) + 1e-8)
 
 

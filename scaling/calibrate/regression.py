@@ -113,7 +113,7 @@ def parts(
 
 
 def _choices(size: np.ndarray) -> Iterator[list[int]]:
-    """Every set of the kinds of work that there is any of."""
+    """Yields every set of the kinds of work that occur."""
     present = [int(i) for i in np.flatnonzero(size)]
     for count in range(1, len(present) + 1):
         yield from map(list, combinations(present, count))

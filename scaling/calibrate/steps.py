@@ -1,8 +1,8 @@
-"""Whole training steps of small models, to see what kernels take in a program.
+"""Whole training steps of small models, which measure the slowdown of kernels within a step.
 
-Alone in a loop a kernel finds its operands where it left them, at addresses that suit it. In a
-program other kernels, and other devices on the same core, have used the cache since. How much that
-costs cannot be told kernel by kernel; whole steps say it, as one factor for all kernels.
+Alone in a loop a kernel finds its operands in cache. In a step, other kernels and other devices on
+the same core have used the cache since. Single kernels do not show that cost; whole steps do, as
+one factor for all kernels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -77,7 +77,7 @@ def _run(
 
 
 class Steps:
-    """A run whose every call is a training step on random tokens, compiled as the trainer does."""
+    """A compiled run; each call is a training step on random tokens."""
 
     def __init__(self, run: Run):
         self.run = run
@@ -101,12 +101,12 @@ class Steps:
 
     @property
     def program(self) -> Program:
-        """What the step does."""
+        """The program of the step."""
         return program_of(self.step, self.mesh, self.run.name)
 
 
 def step_benches(devices: int, quick: bool) -> Iterator[tuple[Bench, Program, Run]]:
-    """The reference runs, ready, with their programs."""
+    """Yields the reference runs, compiled and warm, with their programs."""
     for run in reference_runs(devices, quick):
         try:
             steps = Steps(run)
@@ -132,7 +132,7 @@ def priced_alone(
 
 
 def _tokens(run: Run, like: Tokens) -> Tokens:
-    """Uniform over the vocabulary, placed as the step takes them."""
+    """Tokens uniform over the vocabulary, sharded as the step takes them."""
     shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
     drawn = np.random.default_rng(0).integers(0, run.model.vocab_size, shape, np.int32)
     place = lambda part: jax.device_put(part, like.inputs.sharding)

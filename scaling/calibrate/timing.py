@@ -1,4 +1,4 @@
-"""Seconds of one operation of a device, apart from what it costs to call a program.
+"""Measures the seconds of one operation of a device, without the cost of calling a program.
 
     program     loop of R iterations:  inputs, result = barrier(inputs, operation(inputs))
     window      several calls, ended by one wait; seconds per operation = window / (calls x R)
@@ -46,7 +46,7 @@ MOST = 10_000  # iterations; a loop whose body costs nothing ends too
 
 @dataclass(frozen=True)
 class Case:
-    """An operation to be measured: what it will be called, and how it is run."""
+    """An operation to be measured: its sample, and how to run it."""
 
     sample: Sample
     mesh: Mesh
@@ -59,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bench:
-    """A case, ready to run."""
+    """A compiled case."""
 
     sample: Sample
     call: Callable[[], Any]
@@ -69,7 +69,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure. Seconds."""
+    """How long to measure, in seconds."""
 
     call: float  # least time of one call, against the cost of the call itself
     window: float  # least time of a window, against the clock
@@ -136,12 +136,12 @@ def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
     return min(MOST, needed) if needed > 2 * PILOT else PILOT
 
 
-def _compiled_all(wanted: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
-    """Programs, on a CPU compiled several at a time; compilers for GPUs time kernels, alone."""
+def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
+    """Compiled programs: in parallel on a CPU, one by one for GPUs, whose compiler times kernels."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = usable if jax.default_backend() == "cpu" else 1
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda one: compiled(*one), wanted))
+        return list(pool.map(lambda pair: compiled(*pair), cases))
 
 
 def lasting(bench: Bench, effort: Effort) -> Bench:
@@ -199,26 +199,26 @@ def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def over_all(mesh: Mesh) -> P:
-    """The first dimension cut over all devices."""
+    """Partition spec that shards the first dimension over all devices."""
     return P(tuple(axis for axis, size in mesh.shape.items() if size > 1))
 
 
 def _inputs(case: Case) -> list[jax.ShapeDtypeStruct]:
     """Shapes over all devices: along the first dimension, device after device."""
     sharding = jax.NamedSharding(case.mesh, over_all(case.mesh))
-    whole = [(case.mesh.size * first, *rest) for first, *rest in case.shapes]
-    return [jax.ShapeDtypeStruct(shape, case.dtype, sharding=sharding) for shape in whole]
+    shapes = [(case.mesh.size * first, *rest) for first, *rest in case.shapes]
+    return [jax.ShapeDtypeStruct(shape, case.dtype, sharding=sharding) for shape in shapes]
 
 
 def _bench(case: Case, iterations: int, program: jax.stages.Compiled) -> Bench:
-    """With its inputs in place, and warm."""
+    """A bench with its inputs on the devices, warmed up."""
     inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
     jax.block_until_ready(program(*inputs))
     return Bench(case.sample, lambda: program(*inputs), iterations)
 
 
 def _values(case: Case, shape: tuple[int, ...]) -> np.ndarray:
-    """Random numbers: with constant ones a GPU draws less power, and so runs faster, than it would.
+    """Random inputs: with constant ones a GPU draws less power and runs faster.
 
     Zeros where results are fed back, which sums of anything else would let grow without end.
     """

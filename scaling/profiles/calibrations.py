@@ -1,9 +1,9 @@
-"""Calibrations of this machine on disk, and which of them is nearest to what is to be priced.
+"""Finds calibrations of this machine on disk: the one nearest to what is priced.
 
 ~/.cache/scaling/calibrations/8-x-cpu--intel-xeon--2-cores-.json
 
-Fake devices share the machine's cores, so what one of them gets depends on how many there are: each
-number of devices has a calibration of its own.
+Fake devices share the machine's cores, so the speed of one depends on their number: each number of
+devices has a calibration of its own.
 """
 
 import math
@@ -21,13 +21,13 @@ CPU = re.compile(r"(\d+) x cpu \(")  # how `scaling.profiles.machine.host` begin
 
 
 def calibration_folder() -> Path:
-    """Where calibrations of this machine are kept: $SCALING_CACHE or ~/.cache/scaling."""
+    """Folder of calibrations, in $SCALING_CACHE or ~/.cache/scaling."""
     base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
     return Path(base) / "calibrations"
 
 
 def calibration_path(machine: str) -> Path:
-    """The file of a machine as `Profile.machine` names it."""
+    """The calibration file of a machine, by `Profile.machine`."""
     words = "".join(c if c.isalnum() else "-" for c in machine).strip("-").lower()
     return calibration_folder() / f"{words}.json"
 
@@ -51,7 +51,7 @@ def host_calibration(devices: int) -> Profile | None:
 
 
 def _of_cpus() -> Iterator[Profile]:
-    """Those that can be read, the newest first."""
+    """Readable CPU calibrations, the newest first."""
     files = calibration_folder().glob("*.json")
     for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
         try:

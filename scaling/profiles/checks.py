@@ -1,11 +1,11 @@
-"""Whether the figures of a calibration file can be those of a machine, key by key.
+"""Checks that the figures of a calibration file are possible, key by key.
 
     efficiency, executed                     above 0, at most 1
     peaks, bandwidths, other rates           above 0
     times, sizes, errors, raw measurements   not negative
     ranks, groups, tiles                     at least 1
 
-None stands for a figure that a fit does not have, and is left to it.
+None stands for a figure that a fit does not have, and is not checked.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def check_figures(profile: Profile, where: str) -> None:
-    """Raise InputError for the first figure that no machine has; `where` names the file."""
+    """Raise InputError for the first impossible figure; `where` names the file."""
     for path, key, value in _figures(profile, "", ""):
         fits, words = RANGES[_kind(key)]
         if not fits(value):

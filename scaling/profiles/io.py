@@ -248,7 +248,7 @@ def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[L
 
 
 def _carried(fit: Fit) -> Fit:
-    """The same figures as an assumption about another chip."""
+    """The fit, graded as an assumption about another chip."""
     evidence: Any = fit.evidence  # type: ignore[attr-defined]
     carried = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
     return replace(fit, evidence=carried)  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""What machine this is, in words that tell one from another, and what else runs on it."""
+"""Identifies this machine and measures the load of other processes on it."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ MUCH = 0.2
 
 
 def machine() -> str:
-    """The devices present: `4 x NVIDIA H100 80GB HBM3`, or `host(8)`."""
+    """Name of the devices present: `4 x NVIDIA H100 80GB HBM3`, or `host(8)`."""
     import jax
 
     devices = jax.devices()
@@ -27,7 +27,7 @@ def machine() -> str:
 
 
 def host(devices: int) -> str:
-    """This computer with so many fake devices: `8 x cpu (Intel Xeon @ 2.60GHz, 2 cores)`."""
+    """Name of this computer with fake devices: `8 x cpu (Intel Xeon @ 2.60GHz, 2 cores)`."""
     return f"{devices} x cpu ({cpu_model()}, {cores()} cores)"
 
 
@@ -42,7 +42,7 @@ def cpu_model() -> str:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 
 
 def busy() -> str:
-    """What other processes use of the processor, "" if little; listens for `LISTEN` seconds."""
+    """A warning if other processes use much of the processor, else ""; takes `LISTEN` seconds."""
     load = OtherLoad()
     time.sleep(LISTEN)
     share = load.share()
@@ -74,7 +74,7 @@ class OtherLoad:
 
 
 def _processor_times() -> tuple[float, float, float]:
-    """Seconds that all processors were used, were there, and were used by this process, so far."""
+    """Processor seconds since boot: used by all, available, and used by this process."""
     if not STATISTICS.exists():
         return 0.0, 0.0, 0.0
     fields = STATISTICS.read_text().splitlines()[0].split()[1:]

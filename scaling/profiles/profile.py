@@ -61,7 +61,7 @@ class MatmulFit:
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """Up to `cache` bytes move at `cache_bandwidth`, what is beyond them at that of the memory."""
+    """The first `cache` bytes move at `cache_bandwidth`, the rest at that of the memory."""
 
     efficiency: float  # fraction of the memory bandwidth
     evidence: Evidence
@@ -73,7 +73,7 @@ class MemoryFit:
 
 @dataclass(frozen=True)
 class VectorFit:
-    """Rates of everything that is no matrix product."""
+    """Rates of all arithmetic outside of matrix products."""
 
     flops: float  # FLOP/s
     transcendentals: float  # exponentials, logarithms, roots ... per second
@@ -163,7 +163,7 @@ class StepFit:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a program gets out of one machine.
+    """Efficiencies and overheads of one machine.
 
     The units of a GPU work at the same time: a kernel takes as long as the slowest of them. A core
     of a CPU waits for its loads and computes in turn: there the parts of a kernel add up.
@@ -188,7 +188,7 @@ class Profile:
 
     @property
     def grade(self) -> Grade:
-        """That of the weakest evidence."""
+        """Grade of the weakest evidence."""
         return max((e.grade for e in evidences(self)), key=GRADES.index)
 
     @cached_property
@@ -207,7 +207,7 @@ def evidences(profile: Profile) -> Iterator[Evidence]:
 
 
 def matmul_fit(profile: Profile, dtype: str) -> MatmulFit:
-    """The fit of `dtype`; InputError names those that there are."""
+    """The fit of `dtype`; InputError lists the fitted ones."""
     by_dtype = {fit.dtype: fit for fit in profile.matmul}
     fit = by_dtype.get(dtype) or by_dtype.get(ANY)
     if fit is None:
@@ -220,5 +220,5 @@ def matmul_fit(profile: Profile, dtype: str) -> MatmulFit:
 
 
 def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None:
-    """The fit of that direction, or None: attention is then priced as a matmul."""
+    """The fit of a direction; None if attention is to be priced as a matmul."""
     return next((fit for fit in profile.attention if fit.direction == direction), None)
