@@ -137,7 +137,7 @@ def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
 
 
 def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
-    """Compiled programs: in parallel on a CPU, one by one for GPUs, whose compiler times kernels."""
+    """Compiled programs: in parallel on a CPU, one by one for GPUs, which XLA times kernels on."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = usable if jax.default_backend() == "cpu" else 1
     with ThreadPoolExecutor(threads) as pool:

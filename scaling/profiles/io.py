@@ -109,16 +109,16 @@ def profile_from(text: str, where: str) -> Profile:
 
 def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
     """Why a calibration may not hold here, one sentence each; empty: it was made here, in quiet."""
-    found = [loaded(profile.other_load)] if profile.other_load else []
+    reasons = [loaded(profile.other_load)] if profile.other_load else []
     if profile.version != VERSION:
-        found.append(f"the calibration is of format {profile.version}, not {VERSION}")
+        reasons.append(f"the calibration is of format {profile.version}, not {VERSION}")
     if profile.machine != machine:
-        found.append(f"the calibration was measured on {profile.machine}, this is {machine}")
+        reasons.append(f"the calibration was measured on {profile.machine}, this is {machine}")
     for package, here in versions.items():
         there = profile.versions.get(package)
         if there is not None and there != here:
-            found.append(f"the calibration was measured with {package} {there}, this is {here}")
-    return found
+            reasons.append(f"the calibration was measured with {package} {there}, this is {here}")
+    return reasons
 
 
 def loaded(share: float) -> str:
@@ -219,16 +219,16 @@ def _assumed(accelerator: Accelerator) -> Profile:
     """The efficiencies of an H100, and vector rates in proportion to the fp32 peaks."""
     stand_in = shipped(STAND_IN)
     fp32 = _vector_peak(accelerator) / catalog.accelerator(STAND_IN).peak("fp32")
-    vector = _carried(stand_in.vector)
+    vector = _assumed_fit(stand_in.vector)
     return replace(
         stand_in,
         name=accelerator.name,
         machine=accelerator.name,
-        matmul=tuple(_carried(fit) for fit in stand_in.matmul),
-        memory=_carried(stand_in.memory),
+        matmul=tuple(_assumed_fit(fit) for fit in stand_in.matmul),
+        memory=_assumed_fit(stand_in.memory),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
-        attention=tuple(_carried(fit) for fit in stand_in.attention),
-        links=_links_like(accelerator, tuple(_carried(fit) for fit in stand_in.links)),
+        attention=tuple(_assumed_fit(fit) for fit in stand_in.attention),
+        links=_links_like(accelerator, tuple(_assumed_fit(fit) for fit in stand_in.links)),
         samples=Samples(),
     )
 
@@ -247,8 +247,8 @@ def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[L
     return (*links, *(replace(fit, link="xgmi") for fit in links if fit.link == "nvlink"))
 
 
-def _carried(fit: Fit) -> Fit:
+def _assumed_fit(fit: Fit) -> Fit:
     """The fit, graded as an assumption about another chip."""
     evidence: Any = fit.evidence  # type: ignore[attr-defined]
-    carried = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
-    return replace(fit, evidence=carried)  # type: ignore[type-var]
+    assumed = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
+    return replace(fit, evidence=assumed)  # type: ignore[type-var]

@@ -1,12 +1,11 @@
-"""What a profile says of links: which algorithms and protocols it knows, the fit of each use.
+"""Look-ups of link fits in a profile: known algorithms and protocols, and the fit of each use.
 
-Of the fits that hold, the one counts that says most exactly what it is about:
+Among the fits that apply, the most specific one is taken, in this order:
 
     algorithm and kind    algorithm, any kind    any algorithm, this kind    any of both
 
-each before the same of any transport, if it is about what moves bytes between just those hosts.
-
-A search of meshes asks the same by the thousand: each profile keeps what was found in it.
+each for the transport between the hosts before the same for any transport. Each profile caches its
+look-ups, which a search of meshes repeats by the thousand.
 """
 
 from collections.abc import Callable
@@ -17,47 +16,47 @@ from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind
 
 Names = ParamSpec("Names")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def _kept(
-    find: Callable[Concatenate[Profile, Names], Found],
-) -> Callable[Concatenate[Profile, Names], Found]:
-    """The same, looked up once in each profile."""
+def _cached(
+    look_up: Callable[Concatenate[Profile, Names], Result],
+) -> Callable[Concatenate[Profile, Names], Result]:
+    """`look_up`, done once for each profile and names."""
 
-    @wraps(find)
-    def found(profile: Profile, *names: Names.args, **others: Names.kwargs) -> Found:
-        key = (find.__name__, *names, *sorted(others.items()))
-        if key not in profile.answers:
-            profile.answers[key] = find(profile, *names, **others)
-        return profile.answers[key]
+    @wraps(look_up)
+    def cached(profile: Profile, *names: Names.args, **options: Names.kwargs) -> Result:
+        key = (look_up.__name__, *names, *sorted(options.items()))
+        if key not in profile.look_ups:
+            profile.look_ups[key] = look_up(profile, *names, **options)
+        return profile.look_ups[key]
 
-    return found
+    return cached
 
 
-@_kept
+@_cached
 def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
-    """Those that the profile has figures of for this kind; none: only what holds for any."""
+    """Algorithms with fits of their own for this kind; () if all fits are for any algorithm."""
     named = (f.algorithm for f in profile.links if f.kind in (kind, "any"))
     return tuple(dict.fromkeys(name for name in named if name != "any"))
 
 
-@_kept
+@_cached
 def has_figures(profile: Profile, kind: CollectiveKind, link: str) -> bool:
-    """Whether any algorithm has figures of its own of this kind over such links."""
+    """Whether any algorithm has fits of its own for this kind over such links."""
     return any(
         f.link == link and f.algorithm != "any" and f.kind in (kind, "any") for f in profile.links
     )
 
 
-@_kept
+@_cached
 def protocols(profile: Profile, algorithm: str) -> tuple[str, ...]:
     """Protocols that an algorithm can run under, in the order of the profile."""
     own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links
     return tuple(dict.fromkeys(fit.protocol for fit in own))
 
 
-@_kept
+@_cached
 def link_fit(
     profile: Profile,
     algorithm: str,
@@ -66,8 +65,8 @@ def link_fit(
     protocol: str,
     transport: str = "",
 ) -> LinkFit | None:
-    """The fit that says most exactly how an algorithm uses a kind of link, or None."""
-    found = [
+    """The most specific fit of an algorithm over a kind of link; None if there is none."""
+    candidates = [
         fit
         for fit in profile.links
         if fit.link == link
@@ -76,5 +75,5 @@ def link_fit(
         and fit.algorithm in (algorithm, "any")
         and fit.transport in (transport, "any")
     ]
-    said = lambda f: (f.transport != "any", f.algorithm != "any", f.kind != "any")
-    return max(found, key=said, default=None)
+    specificity = lambda f: (f.transport != "any", f.algorithm != "any", f.kind != "any")
+    return max(candidates, key=specificity, default=None)

@@ -192,8 +192,8 @@ class Profile:
         return max((e.grade for e in evidences(self)), key=GRADES.index)
 
     @cached_property
-    def answers(self) -> dict[tuple[Any, ...], Any]:
-        """What was found in this profile, which does not change (`scaling.profiles.link_fits`)."""
+    def look_ups(self) -> dict[tuple[Any, ...], Any]:
+        """Cache of `scaling.profiles.link_fits`; a profile does not change."""
         return {}
 
 
