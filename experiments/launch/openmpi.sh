@@ -18,7 +18,7 @@ SLOTS="$(awk '!/^[[:space:]]*(#|$)/ { n = 1; for (i = 2; i <= NF; i++)
     if ($i ~ /^slots=/) n = substr($i, 7); sum += n } END { print sum + 0 }' "$HOSTS")"
 
 RESUME=()
-if compgen -G "$RUN_DIR/checkpoints/step_*/checksums.json" > /dev/null; then
+if compgen -G "$RUN_DIR/checkpoints/step_????????" > /dev/null; then
     RESUME=(--resume)
 fi
 

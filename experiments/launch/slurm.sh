@@ -22,7 +22,7 @@ RESTARTS="${RESTARTS:-3}"              # after a crash of processes; nodes that 
 
 # A job that Slurm has put back into the queue goes on from its last checkpoint.
 RESUME=()
-if compgen -G "$RUN_DIR/checkpoints/step_*/checksums.json" > /dev/null; then
+if compgen -G "$RUN_DIR/checkpoints/step_????????" > /dev/null; then
     RESUME=(--resume)
 fi
 

@@ -15,7 +15,7 @@ from scaling.parallelism.rules import rules_for
 from scaling.train.launch.distributed import job_kind
 
 LAUNCH = Path(__file__).resolve().parents[2] / "experiments" / "launch"
-SCRIPTS = sorted(path.name for path in LAUNCH.glob("*.sh"))
+FOLDER = "my runs"  # a blank, which the files must keep
 STAND_IN = """#!/bin/sh
 printf '%s\\0' "$@" > {seen}/words
 env -0 > {seen}/environment
@@ -56,22 +56,16 @@ def understood():
     return understand
 
 
-def after_launcher(words):
-    """From `scaling` on."""
+def scaling_words(words):
+    """The words from `scaling` on."""
     return words[words.index("scaling") :]
 
 
-def save(folder, step):
-    """What marks a finished checkpoint."""
-    path = folder / "checkpoints" / f"step_{step:08d}"
-    path.mkdir(parents=True)
-
-
-def slurm(launched, tmp_path, **more):
-    given = {"SLURM_JOB_ID": "4242", "SLURMD_NODENAME": "node7", "SLURM_CPUS_PER_TASK": "8"}
-    return launched(
-        "bash", str(LAUNCH / "slurm.sh"), **given, RUN_DIR=str(tmp_path / "run"), **more
-    )
+def saved_folder(tmp_path, saved):
+    """A run folder, with a checkpoint or with one that was interrupted."""
+    name = "step_00000007" if saved else "step_00000007.orbax-checkpoint-tmp-1"
+    (tmp_path / FOLDER / "checkpoints" / name).mkdir(parents=True)
+    return tmp_path / FOLDER
 
 
 def sbatch_options():
@@ -80,90 +74,74 @@ def sbatch_options():
     return dict(option.partition("=")[::2] for option in options)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_every_script_is_bash_and_may_be_executed(name):
-    assert subprocess.run(["bash", "-n", str(LAUNCH / name)]).returncode == 0
-    assert os.access(LAUNCH / name, os.X_OK)
-
-
-def test_slurm_starts_one_process_for_each_device_of_the_mesh(launched, understood, tmp_path):
-    words, env = slurm(launched, tmp_path)
-    given, options = understood(after_launcher(words)), sbatch_options()
+@pytest.mark.parametrize("saved", [False, True])
+def test_slurm_starts_one_process_per_device_and_resumes_a_checkpoint(
+    launched, understood, tmp_path, saved
+):
+    folder = saved_folder(tmp_path, saved)
+    settings = {"SLURM_JOB_ID": "4242", "SLURMD_NODENAME": "node7", "SLURM_CPUS_PER_TASK": "8"}
+    words, env = launched("bash", str(LAUNCH / "slurm.sh"), RUN_DIR=str(folder), **settings)
+    train, options = understood(scaling_words(words)), sbatch_options()
     tasks = int(options["nodes"]) * int(options["ntasks-per-node"])
-    assert parse_mesh(given.mesh).devices == tasks
+    assert parse_mesh(train.mesh).devices == tasks
     assert options["gpus-per-node"] == options["ntasks-per-node"]
-    assert given.restarts == 3 and not given.resume
-    assert words[0] == "--kill-on-bad-exit=1"
-    assert env["SRUN_CPUS_PER_TASK"] == "8"
-
-
-def test_the_processes_of_srun_are_a_job_that_is_understood(launched, tmp_path):
-    _, env = slurm(launched, tmp_path)
-    of_srun = {"SLURM_STEP_NUM_TASKS": "32", "SLURM_PROCID": "31"}
+    assert (train.resume, train.run_dir, train.restarts) == (saved, folder, 3)
+    assert words[0] == "--kill-on-bad-exit=1" and env["SRUN_CPUS_PER_TASK"] == "8"
     assert env["JAX_COORDINATOR_ADDRESS"] == "node7:24242"
+    of_srun = {"SLURM_STEP_NUM_TASKS": "32", "SLURM_PROCID": "31"}
     assert job_kind({**env, **of_srun}) == "explicit"
 
 
-def test_slurm_goes_on_where_there_is_a_checkpoint(launched, understood, tmp_path):
-    save(tmp_path / "run", 7)
-    words, _ = slurm(launched, tmp_path, RUN="tiny", MESH="fsdp=32")
-    given = understood(after_launcher(words))
-    assert given.resume and given.run == "tiny" and given.mesh == "fsdp=32"
-
-
-def test_a_folder_with_blanks_stays_one_word(launched, understood, tmp_path):
-    folder = tmp_path / "my runs"
-    save(folder, 7)
-    more = {"SLURM_JOB_ID": "1", "RUN_DIR": str(folder)}
-    words, _ = launched("bash", str(LAUNCH / "slurm.sh"), **more)
-    assert understood(after_launcher(words)).run_dir == folder
-
-
-def test_open_mpi_meets_at_the_first_host_with_a_process_for_each_slot(
-    launched, understood, tmp_path
+@pytest.mark.parametrize("saved", [False, True])
+def test_open_mpi_starts_one_process_per_slot_and_resumes_a_checkpoint(
+    launched, understood, tmp_path, saved
 ):
+    folder = saved_folder(tmp_path, saved)
     (tmp_path / "hosts").write_text("# ours\n\nnode3 slots=8\nnode4 slots=8\n")
-    words, _ = launched("bash", str(LAUNCH / "openmpi.sh"), "hosts")
-    given = understood(after_launcher(words))
-    assert words[words.index("-np") + 1] == "16" == str(parse_mesh(given.mesh).devices)
+    words, _ = launched("bash", str(LAUNCH / "openmpi.sh"), "hosts", RUN_DIR=str(folder))
+    train = understood(scaling_words(words))
+    assert words[words.index("-np") + 1] == "16" == str(parse_mesh(train.mesh).devices)
     assert "JAX_COORDINATOR_ADDRESS=node3:29400" in words
     of_mpirun = {"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_RANK": "15"}
     assert job_kind({"JAX_COORDINATOR_ADDRESS": "node3:29400", **of_mpirun}) == "explicit"
-    assert given.restarts == 3 and not given.resume
+    assert (train.resume, train.run_dir, train.restarts) == (saved, folder, 3)
 
 
-def test_open_mpi_without_hosts_says_how_it_is_used():
+def test_open_mpi_without_hosts_prints_its_usage():
     done = subprocess.run(["bash", str(LAUNCH / "openmpi.sh")], capture_output=True, text=True)
     assert done.returncode and "usage: openmpi.sh HOSTS_FILE" in done.stderr
 
 
-# Kubernetes
-
-
 @pytest.fixture(scope="module")
 def objects():
+    """The Kubernetes objects by kind."""
     documents = yaml.safe_load_all((LAUNCH / "kubernetes.yaml").read_text())
     return {document["kind"]: document for document in documents}
 
 
 def container(objects):
-    (found,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
-    return found
+    (only,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
+    return only
 
 
 def variables(objects):
     return {v["name"]: v.get("value") for v in container(objects)["env"]}
 
 
-def test_the_processes_are_as_many_as_the_pods_and_fit_the_mesh(objects):
-    job, given = objects["Job"]["spec"], variables(objects)
-    assert job["completions"] == job["parallelism"] == int(given["JAX_NUM_PROCESSES"])
+def test_kubernetes_pods_are_the_processes_and_fit_the_mesh(objects):
+    job, env = objects["Job"]["spec"], variables(objects)
+    assert job["completions"] == job["parallelism"] == int(env["JAX_NUM_PROCESSES"])
     gpus = container(objects)["resources"]["limits"]["nvidia.com/gpu"]
-    assert parse_mesh(given["MESH"]).devices == job["completions"] * gpus
+    assert parse_mesh(env["MESH"]).devices == job["completions"] * gpus
     assert job["completionMode"] == "Indexed"
+    (source,) = (v for v in container(objects)["env"] if v["name"] == "JAX_PROCESS_ID")
+    path = source["valueFrom"]["fieldRef"]["fieldPath"]
+    assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    of_jax = {k: v for k, v in env.items() if k.startswith("JAX_")}
+    assert job_kind({**of_jax, "JAX_PROCESS_ID": "3"}) == "explicit"
 
 
-def test_the_address_is_that_of_pod_0_behind_the_service(objects):
+def test_kubernetes_address_is_that_of_pod_0_behind_the_service(objects):
     name, service = objects["Job"]["metadata"]["name"], objects["Service"]
     host, port = variables(objects)["JAX_COORDINATOR_ADDRESS"].split(":")
     assert host == f"{name}-0.{service['metadata']['name']}"
@@ -173,49 +151,28 @@ def test_the_address_is_that_of_pod_0_behind_the_service(objects):
     assert objects["Job"]["spec"]["template"]["spec"]["subdomain"] == service["metadata"]["name"]
 
 
-def test_the_number_of_a_process_is_the_index_of_its_pod(objects):
-    (source,) = (v for v in container(objects)["env"] if v["name"] == "JAX_PROCESS_ID")
-    path = source["valueFrom"]["fieldRef"]["fieldPath"]
-    assert path == "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    found = {k: v for k, v in variables(objects).items() if k.startswith("JAX_")}
-    assert job_kind({**found, "JAX_PROCESS_ID": "3"}) == "explicit"
-
-
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_pod_trains_and_goes_on_where_there_is_a_checkpoint(
+def test_kubernetes_pod_resumes_a_checkpoint_and_a_stop_does_not_count_as_failure(
     objects, launched, understood, tmp_path, saved
 ):
-    folder = tmp_path / "run"
-    if saved:
-        save(folder, 7)
+    folder = saved_folder(tmp_path, saved)
     settings = {k: v for k, v in variables(objects).items() if v} | {"RUN_DIR": str(folder)}
     words, _ = launched(*container(objects)["command"], **settings)
-    given = understood(["scaling", *words])
-    assert given.resume == saved and given.run_dir == folder and given.restarts == 3
-    assert given.stopped_code != 0  # else a pod that is moved would count as done
-
-
-def test_pods_that_were_stopped_do_not_count_as_failed(objects, launched, understood, tmp_path):
-    settings = {k: v for k, v in variables(objects).items() if v} | {"RUN_DIR": str(tmp_path)}
-    words, _ = launched(*container(objects)["command"], **settings)
+    train = understood(["scaling", *words])
+    assert (train.resume, train.run_dir, train.restarts) == (saved, folder, 3)
+    assert train.stopped_code != 0  # else a pod that is moved would count as done
     (rule,) = objects["Job"]["spec"]["podFailurePolicy"]["rules"]
-    asked = rule["onExitCodes"]
-    assert (rule["action"], asked["operator"]) == ("Ignore", "In")
-    assert asked["values"] == [understood(["scaling", *words]).stopped_code]
-    assert asked["containerName"] == container(objects)["name"]
+    assert (rule["action"], rule["onExitCodes"]["operator"]) == ("Ignore", "In")
+    assert rule["onExitCodes"]["values"] == [train.stopped_code]
+    assert rule["onExitCodes"]["containerName"] == container(objects)["name"]
 
 
-def test_every_volume_that_is_mounted_is_there(objects):
+def test_kubernetes_volumes_that_are_mounted_exist(objects):
     pod = objects["Job"]["spec"]["template"]["spec"]
-    mounted = {mount["name"] for mount in container(objects)["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}
-    assert any(
-        variables(objects)["RUN_DIR"].startswith(mount["mountPath"])
-        for mount in container(objects)["volumeMounts"]
-    )
-
-
-# What all of them start
+    mounts = container(objects)["volumeMounts"]
+    assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}
+    folder = variables(objects)["RUN_DIR"]
+    assert any(folder.startswith(mount["mountPath"]) for mount in mounts)
 
 
 @pytest.mark.parametrize(
@@ -229,13 +186,7 @@ def test_every_volume_that_is_mounted_is_there(objects):
 def test_the_run_of_every_file_fits_its_mesh(file, mesh):
     text = (LAUNCH / file).read_text()
     assert "llama3-8b" in text and mesh in text
+    assert f"[`{file}`]({file})" in (LAUNCH / "README.md").read_text()
     run = load_run("llama3-8b", mesh=mesh)
     assert run.batch.global_batch % (run.mesh.batch_shards * run.batch.microbatches) == 0
     rules_for(run, run.mesh)
-
-
-def test_the_readme_names_every_file():
-    text = (LAUNCH / "README.md").read_text()
-    files = {path.name for path in LAUNCH.iterdir()} - {"README.md"}
-    assert all(f"[`{name}`]({name})" in text for name in files)
-    assert len(files) == 3
