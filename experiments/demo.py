@@ -13,13 +13,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from scaling.api.calibrate import calibrate_to_file
 from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.meshes.errors import InputError
-from scaling.report.plots import plot_loss
+from scaling.report.plots import DPI, SIZE, figure_with_axes
 from scaling.simulate.resolve import HOST, profile_for, target
 from scaling.train.launch.gpu import avoid_absent_gpus
 from scaling.train.monitor.metrics import read_metrics
@@ -118,10 +120,36 @@ def _summary(folder: Path) -> str:
     records = read_metrics(folder)
     losses = [r["loss"] for r in records if "loss" in r]
     held_out = [r["held_out_loss"] for r in records if "held_out_loss" in r]
-    paths = plot_loss(records, "demo: Python's standard library, byte by byte", folder / "loss")
+    paths = _plot_loss(records, "demo: Python's standard library, byte by byte", folder / "loss")
     parts = [f"loss {losses[0]:.3f} -> {losses[-1]:.3f} in {len(losses)} steps"]
     parts += [f"held out {held_out[-1]:.3f}"] if held_out else []
     return f"{', '.join(parts)}; plots: {', '.join(map(str, paths))}"
+
+
+def _plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> list[Path]:
+    """Training and held-out loss against the step.
+
+    Args:
+        records: lines of `metrics.jsonl`.
+        title: above the picture.
+        stem: path without suffix; `.png` and `.svg` are written.
+    """
+    figure, axes = figure_with_axes(*SIZE)
+    train = [(r["step"], r["loss"]) for r in records if r.get("loss") is not None]
+    held_out = [(r["step"], r["held_out_loss"]) for r in records if "held_out_loss" in r]
+    axes.plot(*_points(train), linewidth=1, label="training")
+    axes.plot(*_points(held_out), "o-", label="held out")
+    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
+    for path in paths:
+        figure.savefig(path, dpi=DPI)
+    return paths
+
+
+def _points(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def audit(
         *_unnamed(priced),
         *_products(priced, run, shape),
     ]
-    return sorted(found, key=lambda surprise: -abs(surprise.seconds))
+    return sorted(found, key=lambda discrepancy: -abs(discrepancy.seconds))
 
 
 def noticeable(discrepancies: Iterable[Discrepancy], priced: Priced) -> list[Discrepancy]:

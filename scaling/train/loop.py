@@ -32,7 +32,7 @@ from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
 from scaling.train.monitor.measured import MEASURED, peak_memory, save_measured
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
-from scaling.train.monitor.profile import Profile
+from scaling.train.monitor.profile import ProfileRecorder
 from scaling.train.monitor.progress import ProgressLine
 from scaling.train.prepare import Plan, Programs, place_tokens
 from scaling.train.run_folder import Options, explain_full_disk, own_folder
@@ -102,7 +102,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         line = stack.enter_context(ProgressLine(run.train.steps, step, stream, options.predicted))
         for text in notes:
             line.note(text)
-        profile = stack.enter_context(Profile(folder / "profile", options.profile))
+        profile = stack.enter_context(ProfileRecorder(folder / "profile", options.profile))
         stop = stack.enter_context(StopSignal())
         schedule = CheckpointSchedule(run.train.checkpoint_every, step)
         loop = _Loop(
@@ -123,7 +123,7 @@ class _Loop:
     batches: TrainingBatches
     log: MetricsLog
     line: ProgressLine
-    profile: Profile
+    profile: ProfileRecorder
     stop: StopSignal
     clock: Clock
     saved: int = -1  # step of the last save; the folder may not show it to every process yet

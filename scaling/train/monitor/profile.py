@@ -1,7 +1,7 @@
-"""Recording a profile of chosen steps with `jax.profiler`, to be read by Perfetto or XProf.
+"""Records a profile of some steps with `jax.profiler`, to be read by Perfetto or XProf.
 
-To begin one takes a while, and to write it longer. So whoever times the steps reads those in flight
-before either: `begins` and `ends` say when.
+Starting a recording takes a while, and writing it longer. So the timer of steps waits for those in
+flight before either: `begins` and `ends` say when.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ def parse_range(text: str, steps: int) -> tuple[int, int]:
     return int(first), int(last)
 
 
-class Profile:
+class ProfileRecorder:
     """Records steps `first` to `last` into a folder; does nothing if there is no range."""
 
     def __init__(self, folder: Path, steps: tuple[int, int] | None):
@@ -60,7 +60,7 @@ class Profile:
             self._stop()
             self.recorded = (self._first, self._last)
 
-    def __enter__(self) -> "Profile":
+    def __enter__(self) -> "ProfileRecorder":
         return self
 
     def __exit__(self, *error: object) -> None:

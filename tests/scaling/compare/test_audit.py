@@ -1,4 +1,4 @@
-"""Surprises: none where a program does what was asked, and each kind is told from the others.
+"""Discrepancies: none where a program does what was asked, and each kind is told from the others.
 
 Programs are written by hand, one call for each entry of the table; a handful are compiled.
 """
@@ -64,7 +64,7 @@ def priced(steps: Iterable[Operation], shape: MeshShape = SHAPE) -> Priced:
 
 
 def found_in(table: Table, run: Run = RUN, shape: MeshShape = SHAPE) -> list:
-    """The surprises of a program with this traffic and the products that are asked for."""
+    """The discrepancies of a program with this traffic and the products that are asked for."""
     return audit(priced([*calls_of(table), products(run, shape)], shape), run, shape)
 
 
@@ -73,7 +73,7 @@ def time_of(axes: str, kind: str, n: float) -> float:
     return priced([call(axes, kind, n)]).timeline.total
 
 
-def test_a_program_that_does_what_was_asked_has_no_surprise() -> None:
+def test_a_program_that_does_what_was_asked_has_no_discrepancy() -> None:
     assert found_in(expected_bytes(RUN, SHAPE)) == []
 
 
@@ -81,29 +81,29 @@ def test_a_program_that_does_what_was_asked_has_no_surprise() -> None:
 def test_every_entry_is_held_to_one_percent(key: tuple[str, str], factor: float) -> None:
     table = expected_bytes(RUN, SHAPE)
     asked, table[key] = table[key], factor * table[key]
-    (surprise,) = found_in(table)
-    assert (surprise.axes, surprise.kind, surprise.reason) == (*key, NOT_EXPLAINED)
-    assert surprise.expected == asked
+    (discrepancy,) = found_in(table)
+    assert (discrepancy.axes, discrepancy.kind, discrepancy.reason) == (*key, NOT_EXPLAINED)
+    assert discrepancy.expected == asked
     large = table[key] if table[key] >= SMALLEST else 0
-    assert surprise.found == pytest.approx(large)
-    assert (surprise.seconds > 0) == (factor > 1)
+    assert discrepancy.found == pytest.approx(large)
+    assert (discrepancy.seconds > 0) == (factor > 1)
 
 
 def test_gathering_twice_costs_the_time_of_one_gather() -> None:
     table = expected_bytes(RUN, SHAPE)
     asked = table[GATHER]
-    (surprise,) = found_in({**table, GATHER: 2 * asked})
-    assert (surprise.expected, surprise.found, surprise.calls) == (asked, 2 * asked, 1)
-    assert surprise.lines == ("%all-gather.fsdp =",)
-    assert surprise.seconds == pytest.approx(time_of(*GATHER, 2 * asked) / 2)
+    (discrepancy,) = found_in({**table, GATHER: 2 * asked})
+    assert (discrepancy.expected, discrepancy.found, discrepancy.calls) == (asked, 2 * asked, 1)
+    assert discrepancy.lines == ("%all-gather.fsdp =",)
+    assert discrepancy.seconds == pytest.approx(time_of(*GATHER, 2 * asked) / 2)
 
 
 def test_a_missing_collective_saves_its_time() -> None:
     table = expected_bytes(RUN, SHAPE)
     asked = table.pop(SUM)
-    (surprise,) = found_in(table)
-    assert (surprise.found, surprise.calls, surprise.lines) == (0, 0, ())
-    assert surprise.seconds == pytest.approx(-time_of(*SUM, asked))
+    (discrepancy,) = found_in(table)
+    assert (discrepancy.found, discrepancy.calls, discrepancy.lines) == (0, 0, ())
+    assert discrepancy.seconds == pytest.approx(-time_of(*SUM, asked))
 
 
 def test_a_collective_that_nobody_asked_for_is_told_with_its_line() -> None:
@@ -112,12 +112,16 @@ def test_a_collective_that_nobody_asked_for_is_told_with_its_line() -> None:
         call("data+fsdp", "all-to-all", 1e6),
         products(RUN),
     ]
-    (surprise,) = audit(priced(steps), RUN, SHAPE)
-    assert (surprise.axes, surprise.kind, surprise.expected) == ("data+fsdp", "all-to-all", 0)
-    assert surprise.lines == ("%all-to-all.data+fsdp =",)
+    (discrepancy,) = audit(priced(steps), RUN, SHAPE)
+    assert (discrepancy.axes, discrepancy.kind, discrepancy.expected) == (
+        "data+fsdp",
+        "all-to-all",
+        0,
+    )
+    assert discrepancy.lines == ("%all-to-all.data+fsdp =",)
 
 
-def test_cutting_a_call_into_small_ones_is_no_surprise() -> None:
+def test_cutting_a_call_into_small_ones_is_no_discrepancy() -> None:
     table = expected_bytes(RUN, SHAPE)
     asked = table.pop(SUM)
     count = int(asked // SMALLEST) + 1
@@ -126,7 +130,7 @@ def test_cutting_a_call_into_small_ones_is_no_surprise() -> None:
     assert audit(priced(steps), RUN, SHAPE) == []
 
 
-def test_scalars_and_groups_of_one_are_no_surprise() -> None:
+def test_scalars_and_groups_of_one_are_no_discrepancy() -> None:
     extra = [call("data+fsdp", "all-reduce", 4), call("", "all-reduce", 1e9)]
     steps = [*calls_of(expected_bytes(RUN, SHAPE)), *extra, products(RUN)]
     assert audit(priced(steps), RUN, SHAPE) == []
@@ -135,19 +139,23 @@ def test_scalars_and_groups_of_one_are_no_surprise() -> None:
 def test_groups_of_no_mesh_axes_are_named() -> None:
     odd = replace(call("", "all-gather", 1e8, "odd"), groups=((0, 1, 2), (3, 4, 5)))
     steps = [*calls_of(expected_bytes(RUN, SHAPE)), odd, products(RUN)]
-    (surprise,) = audit(priced(steps), RUN, SHAPE)
-    assert (surprise.reason, surprise.found, surprise.lines) == (NO_MESH_AXES, 1e8, ("%odd =",))
-    assert surprise.seconds > 0
-    assert str(surprise).startswith("all-gather: 100 MB per step instead of 0 B, which costs ")
+    (discrepancy,) = audit(priced(steps), RUN, SHAPE)
+    assert (discrepancy.reason, discrepancy.found, discrepancy.lines) == (
+        NO_MESH_AXES,
+        1e8,
+        ("%odd =",),
+    )
+    assert discrepancy.seconds > 0
+    assert str(discrepancy).startswith("all-gather: 100 MB per step instead of 0 B, which costs ")
 
 
 def test_a_permute_that_keeps_its_pairs_has_axes_and_is_named_once() -> None:
     pairs = tuple((i, (i + 4) % 8) for i in range(8))
     far = replace(call("data+fsdp", "permute", 1e8, "far"), groups=pairs)
-    (surprise,) = audit(
+    (discrepancy,) = audit(
         priced([*calls_of(expected_bytes(RUN, SHAPE)), far, products(RUN)]), RUN, SHAPE
     )
-    assert (surprise.axes, surprise.reason) == ("data+fsdp", NOT_EXPLAINED)
+    assert (discrepancy.axes, discrepancy.reason) == ("data+fsdp", NOT_EXPLAINED)
 
 
 def test_a_branch_that_is_not_taken_does_nothing() -> None:
@@ -166,28 +174,32 @@ def test_a_branch_that_is_not_taken_does_nothing() -> None:
 def test_a_step_that_is_called_twice_is_timed_once() -> None:
     needed = replace(products(RUN), name="half.remat", flops=products(RUN).flops)
     found = priced([*calls_of(expected_bytes(RUN, SHAPE)), needed, needed])
-    (surprise,) = audit(found, RUN, SHAPE)
-    assert surprise.found == pytest.approx(2 * surprise.expected) and surprise.calls == 2
-    assert surprise.seconds == pytest.approx(found.timeline.by_name["half.remat"])
+    (discrepancy,) = audit(found, RUN, SHAPE)
+    assert discrepancy.found == pytest.approx(2 * discrepancy.expected) and discrepancy.calls == 2
+    assert discrepancy.seconds == pytest.approx(found.timeline.by_name["half.remat"])
 
 
 def test_products_that_the_compiler_repeats_cost_their_time() -> None:
     needed = products(RUN)
     again = replace(needed, name="gemm.remat2", flops=needed.flops / 2)
     program = priced([*calls_of(expected_bytes(RUN, SHAPE)), needed, again])
-    (surprise,) = audit(program, RUN, SHAPE)
-    assert (surprise.kind, surprise.reason) == (PRODUCTS, REMATERIALISED)
-    assert surprise.found == pytest.approx(1.5 * surprise.expected)
-    assert surprise.seconds == pytest.approx(program.kernels["gemm.remat2"].time)
-    assert surprise.lines == ("gemm.remat2",)
-    assert "FLOP per step instead of" in str(surprise)
+    (discrepancy,) = audit(program, RUN, SHAPE)
+    assert (discrepancy.kind, discrepancy.reason) == (PRODUCTS, REMATERIALISED)
+    assert discrepancy.found == pytest.approx(1.5 * discrepancy.expected)
+    assert discrepancy.seconds == pytest.approx(program.kernels["gemm.remat2"].time)
+    assert discrepancy.lines == ("gemm.remat2",)
+    assert "FLOP per step instead of" in str(discrepancy)
 
 
 def test_other_products_than_the_models_are_not_explained() -> None:
     fewer = replace(products(RUN), flops=products(RUN).flops / 2)
-    (surprise,) = audit(priced([*calls_of(expected_bytes(RUN, SHAPE)), fewer]), RUN, SHAPE)
-    assert (surprise.kind, surprise.reason, surprise.lines) == (PRODUCTS, NOT_EXPLAINED, ())
-    assert surprise.seconds < 0
+    (discrepancy,) = audit(priced([*calls_of(expected_bytes(RUN, SHAPE)), fewer]), RUN, SHAPE)
+    assert (discrepancy.kind, discrepancy.reason, discrepancy.lines) == (
+        PRODUCTS,
+        NOT_EXPLAINED,
+        (),
+    )
+    assert discrepancy.seconds < 0
 
 
 def test_flash_attention_is_credited_with_the_products_of_its_kernel() -> None:
@@ -219,8 +231,8 @@ def test_a_tied_table_that_is_summed_in_float32_is_recognised() -> None:
     run = replace(RUN, model=replace(MODEL, tied_embeddings=True))
     table = expected_bytes(run, SHAPE)
     table[SUM] += 2 * 32_000 * 512 / 4  # two bytes more for each element of the shard
-    (surprise,) = found_in(table, run)
-    assert (surprise.reason, surprise.seconds > 0) == (TIED_TABLE, True)
+    (discrepancy,) = found_in(table, run)
+    assert (discrepancy.reason, discrepancy.seconds > 0) == (TIED_TABLE, True)
     table[SUM] *= 1.1
     assert [s.reason for s in found_in(table, run)] == [NOT_EXPLAINED]
 
@@ -231,9 +243,9 @@ def test_a_sum_outside_the_loop_over_microbatches_is_recognised() -> None:
     shape = MeshShape(fsdp=4, tensor=2)
     table = expected_bytes(run, shape)
     table["tensor", "all-reduce"] /= 4
-    (surprise,) = found_in(table, run, shape)
-    assert (surprise.reason, surprise.seconds < 0) == (ONCE_PER_STEP, True)
-    assert ", which saves " in str(surprise)
+    (discrepancy,) = found_in(table, run, shape)
+    assert (discrepancy.reason, discrepancy.seconds < 0) == (ONCE_PER_STEP, True)
+    assert ", which saves " in str(discrepancy)
 
 
 def test_collectives_that_the_compiler_repeats_are_recognised() -> None:
@@ -252,11 +264,11 @@ def test_the_dearest_comes_first() -> None:
 def test_the_sentence_says_what_where_how_much_and_why() -> None:
     table = expected_bytes(RUN, SHAPE)
     table[SUM] = 2e9
-    (surprise,) = found_in(table)
-    assert str(surprise).startswith(
+    (discrepancy,) = found_in(table)
+    assert str(discrepancy).startswith(
         "all-reduce over data: 2 GB per step instead of 23.2 MB, which "
     )
-    assert str(surprise).endswith(" ms: not explained")
+    assert str(discrepancy).endswith(" ms: not explained")
 
 
 def test_on_cpus_sums_of_both_kinds_are_one() -> None:
@@ -272,8 +284,8 @@ def test_on_cpus_sums_of_both_kinds_are_one() -> None:
     assert audit(host, run, shape) == []
     table["fsdp", "all-reduce"] *= 2
     program = priced([*calls_of(table), products(run, shape)], shape)
-    (surprise,) = audit(replace(program, cluster=host.cluster), run, shape)
-    assert (surprise.axes, surprise.kind, surprise.expected) == ("fsdp", "sum", scattered)
+    (discrepancy,) = audit(replace(program, cluster=host.cluster), run, shape)
+    assert (discrepancy.axes, discrepancy.kind, discrepancy.expected) == ("fsdp", "sum", scattered)
 
 
 # Compiled. Toys of two layers, whose matrices are large enough for calls of 64 KiB.
@@ -281,7 +293,7 @@ def test_on_cpus_sums_of_both_kinds_are_one() -> None:
 
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
-    """Surprises of a run's step on a mesh and cluster; the folder of programs is the test's own."""
+    """Discrepancies of a run's step on a mesh and cluster; the cache is the test's own."""
     from scaling.train.program import program_of_run
 
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path))

@@ -13,7 +13,7 @@ from scaling.meshes.errors import InputError
 from scaling.train import loop
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
-from scaling.train.monitor.profile import Profile, parse_range
+from scaling.train.monitor.profile import ProfileRecorder, parse_range
 from scaling.train.run_folder import Options
 
 
@@ -101,7 +101,7 @@ def test_no_step_time_includes_the_beginning_or_the_end_of_a_recording(
 def steps_recorded(folder, steps, last):
     """Names of the annotated steps found in a profile of `steps`, of a run of `last` steps."""
     double = jax.jit(lambda x: 2 * x)
-    with Profile(folder, steps) as profile:
+    with ProfileRecorder(folder, steps) as profile:
         for step in range(1, last + 1):
             profile.before(step, jnp.float32(step))
             with jax.profiler.TraceAnnotation(f"step {step}"):
@@ -123,14 +123,14 @@ def test_a_run_that_ends_early_keeps_what_was_recorded(tmp_path):
 
 
 def test_a_crash_ends_the_recording(tmp_path):
-    with pytest.raises(ZeroDivisionError), Profile(tmp_path / "first", (1, 9)) as profile:
+    with pytest.raises(ZeroDivisionError), ProfileRecorder(tmp_path / "first", (1, 9)) as profile:
         profile.before(1, None)
         raise ZeroDivisionError
     assert steps_recorded(tmp_path / "second", (1, 1), last=1) == ["step 1"]
 
 
 def test_without_a_range_nothing_is_recorded(tmp_path):
-    with Profile(tmp_path / "profile", None) as profile:
+    with ProfileRecorder(tmp_path / "profile", None) as profile:
         for step in range(1, 4):
             profile.before(step, jnp.float32(step))
             profile.after(step, jnp.float32(0))

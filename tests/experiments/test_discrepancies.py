@@ -1,10 +1,10 @@
-"""The study of surprises: its pairs can be trained, and its page says what was found."""
+"""The study of discrepancies: its pairs can be trained, and its page says what was found."""
 
 import json
 
 import pytest
 
-from experiments.surprises import PAIRS, Pair, Result, described, save
+from experiments.discrepancies import PAIRS, Pair, Result, described, save
 from scaling.compare.audit import PRODUCTS, Discrepancy
 from scaling.compare.known_causes import ONCE_PER_STEP
 from scaling.meshes.placement import check_fits
@@ -15,8 +15,10 @@ SAVED = Discrepancy(
 )
 
 
-def result(*surprises):
-    return Result(PAIRS[0], {"data all-reduce": {"expected": 2e6, "found": 1e6}}, 0.5, surprises)
+def result(*discrepancies):
+    return Result(
+        PAIRS[0], {"data all-reduce": {"expected": 2e6, "found": 1e6}}, 0.5, discrepancies
+    )
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
@@ -45,6 +47,6 @@ def test_the_results_are_saved_as_data_and_as_a_page(tmp_path):
     path = save([result(), result(SAVED)], tmp_path)
     data, page = json.loads(path.read_text()), (path.parent / "README.md").read_text()
     assert [pair["matches"] for pair in data["pairs"]] == [True, False]
-    assert data["pairs"][1]["surprises"][0]["lines"] == ["%ar = all-reduce()"]
+    assert data["pairs"][1]["discrepancies"][0]["lines"] == ["%ar = all-reduce()"]
     assert "1 of 2 pairs move what the table says" in page
     assert f"1 x {ONCE_PER_STEP}" in page and "saves 1 ms" in page

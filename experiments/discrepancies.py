@@ -1,7 +1,7 @@
 """Is what was asked for what runs? Compiled steps held against the table of
 `analytic.communication`.
 
-    python -m experiments.surprises --out experiments/results        about 8 minutes, no GPU
+    python -m experiments.discrepancies --out experiments/results        about 8 minutes, no GPU
 
 Each pair of a model and a mesh is compiled for its cluster as the trainer would compile it. Summed
 bytes per (axes, kind) over calls of 64 KiB and more must equal the table within 1 %; what does not
@@ -112,12 +112,12 @@ class Result:
     pair: Pair
     bytes: dict[str, dict[str, float]]  # "axes kind" -> expected and found, calls of 64 KiB on
     seconds: float  # of a step, as priced
-    surprises: tuple[Discrepancy, ...]
+    discrepancies: tuple[Discrepancy, ...]
 
     @property
     def matches(self) -> bool:
         """Whether the program moves what the table says."""
-        return all(surprise.kind == PRODUCTS for surprise in self.surprises)
+        return all(discrepancy.kind == PRODUCTS for discrepancy in self.discrepancies)
 
 
 def described(pair: Pair) -> tuple[Run, MeshShape, Cluster]:
@@ -160,19 +160,19 @@ def moved(program: Program) -> dict[tuple[str, str], float]:
 
 
 def table(results: Iterable[Result]) -> str:
-    """All pairs, and below them the kinds of surprise."""
+    """All pairs, and below them the kinds of discrepancy."""
     results = list(results)
-    rows = [("pair", "step", "matches", "surprises")]
+    rows = [("pair", "step", "matches", "discrepancies")]
     for result in results:
         matches = "yes" if result.matches else "no"
-        words = "; ".join(map(str, result.surprises)) or "-"
+        words = "; ".join(map(str, result.discrepancies)) or "-"
         rows.append((result.pair.name, format_time(result.seconds), matches, words))
-    kinds = Counter(s.reason for result in results for s in result.surprises)
+    kinds = Counter(s.reason for result in results for s in result.discrepancies)
     count = sum(result.matches for result in results)
     return "\n".join(
         [
             *columns(rows, left=(0, 2, 3)),
-            f"\n{count} of {len(results)} pairs move what the table says; kinds of surprise:",
+            f"\n{count} of {len(results)} pairs move what the table says; kinds of discrepancy:",
             *(f"  {n} x {reason}" for reason, n in kinds.most_common()),
         ]
     )
@@ -185,9 +185,9 @@ def page(results: Sequence[Result], words: str) -> str:
         "",
         words,
         "",
-        "Made by `python -m experiments.surprises`: each pair is compiled without a GPU, and its",
+        "Made by `python -m experiments.discrepancies`: each pair is compiled without a GPU; its",
         "bytes per (axes, kind), over calls of 64 KiB and more, are held against a table derived",
-        "by hand (`scaling/analytic/communication`), within 1 %. `surprises.json` has all sums and",
+        "by hand (`scaling/analytic`), within 1 %. `discrepancies.json` has all sums and",
         "the HLO lines of what differs. `step`: as priced. Pairs with other products are named,",
         "but count as matching where their bytes are those of the table.",
         "",
@@ -200,7 +200,7 @@ def page(results: Sequence[Result], words: str) -> str:
 
 def save(results: Sequence[Result], folder: Path) -> Path:
     """Write the results below `folder`, in one of this day."""
-    place = folder / f"{date.today().isoformat()}-surprises"
+    place = folder / f"{date.today().isoformat()}-discrepancies"
     place.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -212,14 +212,14 @@ def save(results: Sequence[Result], folder: Path) -> Path:
     packages = ", ".join(f"{name} {found}" for name, found in document["versions"].items())
     words = f"{document['date']}, {packages}, commit {document['commit']}."
     (place / "README.md").write_text(page(results, words), encoding="utf-8")
-    path = place / "surprises.json"
+    path = place / "discrepancies.json"
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Compile and compare all pairs, print the table, save the results."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.surprises")
+    parser = argparse.ArgumentParser(prog="python -m experiments.discrepancies")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", default="", help="pairs whose name has this text")
     args = parser.parse_args(arguments)
@@ -228,7 +228,7 @@ def main(arguments: list[str] | None = None) -> None:
     for pair in PAIRS:
         if args.only in pair.name:
             results.append(compared(pair))
-            print(f"{pair.name}: {'; '.join(map(str, results[-1].surprises)) or 'as asked'}")
+            print(f"{pair.name}: {'; '.join(map(str, results[-1].discrepancies)) or 'as asked'}")
             jax.clear_caches()
     print(f"\n{table(results)}\nresults: {save(results, args.out)}")
 
