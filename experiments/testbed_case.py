@@ -51,34 +51,33 @@ class Point:
 
 
 def points(hosts: int, devices: int, bandwidth: float, sizes: tuple[int, ...]) -> list[Point]:
-    """What is measured on one testbed: every kind, axis and size, and the latency first."""
+    """All points of one testbed: the latency first, then every kind, axis and size."""
     axes = ("all", "hosts") if devices > 1 else ("all",)
-    found = []
+    every = []
     for axis in axes:
         ranks = hosts * devices if axis == "all" else hosts
         kinds: list[CollectiveKind] = list(operations(ranks))
-        found.append(Point("permute", axis, hosts, devices, bandwidth, SMALL, LATENCY_LOOP))
+        every.append(Point("permute", axis, hosts, devices, bandwidth, SMALL, LATENCY_LOOP))
         for kind in kinds:
             for size in sizes:
-                whole = size // FLOAT // ranks * ranks * FLOAT  # every rank has an equal share
-                link = link_bytes(kind, groups_over(axis, hosts, devices), devices, whole)
-                needed = math.ceil(WINDOW / payload_bound(link, bandwidth))
-                again = min(MOST, needed)
-                found.append(Point(kind, axis, hosts, devices, bandwidth, whole, again))
-    return found
+                total = size // FLOAT // ranks * ranks * FLOAT  # every rank has an equal share
+                link = link_bytes(kind, groups_over(axis, hosts, devices), devices, total)
+                iterations = min(MOST, math.ceil(WINDOW / payload_bound(link, bandwidth)))
+                every.append(Point(kind, axis, hosts, devices, bandwidth, total, iterations))
+    return every
 
 
 def case(point: Point) -> Case:
-    """How a point is run."""
+    """The case that measures a point."""
     ranks = point.hosts * point.devices if point.axis == "all" else point.hosts
     across = ranks if point.axis == "all" else point.hosts
     inside = 1 if point.axis == "all" else point.devices
     mesh = present_mesh(MeshShape(fsdp=across, tensor=inside))
     elements = point.bytes // FLOAT
-    mine = elements // ranks if point.kind == "all-gather" else elements
-    measured = CollectiveSample(_kind(point.kind), ranks, inside, point.bytes, ())
+    local = elements // ranks if point.kind == "all-gather" else elements
+    sample = CollectiveSample(_kind(point.kind), ranks, inside, point.bytes, ())
     operation = operations(ranks)[_kind(point.kind)]
-    return Case(measured, mesh, operation, ((mine,),), in_place=point.kind == "all-reduce")
+    return Case(sample, mesh, operation, ((local,),), in_place=point.kind == "all-reduce")
 
 
 def _kind(name: str) -> CollectiveKind:
@@ -87,10 +86,10 @@ def _kind(name: str) -> CollectiveKind:
 
 def measure(point: Point, repeats: int) -> Point:
     """The point with its seconds, as this process sees them; the first call is not counted."""
-    made = case(point)
-    program = compiled(made, point.iterations)
-    sharding = jax.NamedSharding(made.mesh, over_all(made.mesh))
-    shape = (made.mesh.size * made.shapes[0][0],)
+    measured = case(point)
+    program = compiled(measured, point.iterations)
+    sharding = jax.NamedSharding(measured.mesh, over_all(measured.mesh))
+    shape = (measured.mesh.size * measured.shapes[0][0],)
     values = jax.make_array_from_callback(shape, sharding, _zeros(shape))
     seconds = []
     for _ in range(repeats + 1):
@@ -101,7 +100,7 @@ def measure(point: Point, repeats: int) -> Point:
 
 
 def _zeros(shape: tuple[int]) -> Callable[[Any], np.ndarray]:
-    """What each device's part is made of."""
+    """A function that makes the zeros of each device's shard."""
     return lambda index: np.zeros(len(range(*index[0].indices(shape[0]))), np.float32)
 
 

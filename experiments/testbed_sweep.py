@@ -77,18 +77,18 @@ def predict(points: Sequence[Point]) -> list[Result]:
     latency: dict[tuple[int, int], float] = {}
     for p in points:
         if p.bytes == SMALL:
-            latency[_bed(p)] = min(latency.get(_bed(p), math.inf), *p.seconds)
+            latency[_size(p)] = min(latency.get(_size(p), math.inf), *p.seconds)
     results = []
     for p in points:
         if p.bytes != SMALL:
-            groups, seconds = groups_over(p.axis, p.hosts, p.devices), latency[_bed(p)]
+            groups, seconds = groups_over(p.axis, p.hosts, p.devices), latency[_size(p)]
             link = link_bytes(p.kind, groups, p.devices, p.bytes)
             predicted = predicted_time(p.kind, groups, p.devices, p.bytes, p.bandwidth, seconds)
             results.append(Result(p, payload_bound(link, p.bandwidth), predicted))
     return results
 
 
-def _bed(point: Point) -> tuple[int, int]:
+def _size(point: Point) -> tuple[int, int]:
     return point.hosts, point.devices
 
 

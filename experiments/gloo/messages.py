@@ -1,4 +1,4 @@
-"""What the collectives of JAX's CPU backend (gloo) send over each host's link, and how long.
+"""Messages of the collectives of JAX's CPU backend (gloo), and the bytes on each host's link.
 
     all-reduce      ring, 2 (n - 1) rounds of size / n to the rank before
     all-gather      ring, n - 1 rounds of size / n to the rank after
@@ -6,7 +6,7 @@
     all-to-all      one round, size / n to everybody
     permute         one round, size to the rank after
 
-Here is what is sent; `experiments.gloo.time` says how long it takes.
+`experiments.gloo.time` predicts their seconds.
 
 Read in openxla/xla, xla/backends/cpu/collectives/gloo_communicator.cc at 3e1a45f9a740 (it asks for
 the ring by name and does all-to-all and permute itself) and pytorch/gloo at 70dc360272df:
@@ -23,24 +23,24 @@ from scaling.meshes.errors import InputError, nearest
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank of a group sends to another."""
+    """Bytes that one rank of a group sends to another."""
 
     source: int
     target: int
     bytes: float
 
 
-Round = tuple[Message, ...]  # may all be under way at once; the next round needs what they bring
+Round = tuple[Message, ...]  # messages that may be in flight at once; the next round needs them
 
 
 def rounds(kind: str, ranks: int, size: float) -> list[Round]:
-    """The messages of one collective.
+    """The rounds of messages of one collective.
 
     Args:
         kind: all-reduce, all-gather, reduce-scatter, all-to-all or permute (next in ring).
         ranks: of the group.
         size: bytes as nccl-tests counts them: the full buffer for all-reduce, the unsharded total
-            for all-gather and reduce-scatter, what one rank has to send for the others.
+            for all-gather and reduce-scatter, what one rank sends for the others.
 
     Raises:
         InputError: gloo has no such kind here.
@@ -65,7 +65,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
 
 
 def groups_over(axis: str, hosts: int, devices: int) -> list[list[int]]:
-    """Groups of device numbers; host h has the devices h x `devices` and those that follow.
+    """Groups of device numbers; host h has devices h x `devices` to (h + 1) x `devices` - 1.
 
     Args:
         axis: "all": one group of all devices; "hosts": for each place in a host, one group.
@@ -82,25 +82,25 @@ def link_bytes(
 
     Args:
         groups: device numbers; all groups run at once.
-        devices: of each host; what two of them send each other stays inside.
+        devices: of each host; messages between two of them use no link.
         size: as in `rounds`, for each group.
     """
     per_group = [rounds(kind, len(group), size) for group in groups]
-    found = []
-    for together in zip(*per_group, strict=True):
-        carried: defaultdict[tuple[str, int], float] = defaultdict(float)
-        for group, messages in zip(groups, together, strict=True):
+    busiest = []
+    for rounds_now in zip(*per_group, strict=True):
+        load: defaultdict[tuple[str, int], float] = defaultdict(float)
+        for group, messages in zip(groups, rounds_now, strict=True):
             for message in messages:
                 source, target = (group[r] // devices for r in (message.source, message.target))
                 if source != target:
-                    carried["out", source] += message.bytes
-                    carried["in", target] += message.bytes
-        found.append(max(carried.values(), default=0.0))
-    return found
+                    load["out", source] += message.bytes
+                    load["in", target] += message.bytes
+        busiest.append(max(load.values(), default=0.0))
+    return busiest
 
 
 def payload_bound(link: Sequence[float], bandwidth: float) -> float:
-    """Seconds for the bytes of `link_bytes` if a link carried nothing but payload."""
+    """Lower bound in seconds: the bytes of `link_bytes` without headers or latency."""
     return sum(link) / bandwidth
 
 
@@ -109,7 +109,7 @@ def _ring(ranks: int, step: int, size: float) -> Round:
 
 
 def _reduce_scatter(ranks: int, size: float) -> list[Round]:
-    """Recursive halving inside each block, smaller blocks into larger ones, shares into order.
+    """Recursive halving in each block, then smaller blocks into larger ones, then reordering.
 
     13 ranks are blocks of 8, 4 and 1. After its own halvings a block of b ranks holds the sum of
     its inputs in b parts; it hands them to the next larger block, which does the same. Parts of
@@ -150,7 +150,7 @@ def _halvings(start: int, count: int, size: float) -> list[Round]:
 
 
 def _into_larger(block: tuple[int, int], larger: tuple[int, int], size: float) -> Round:
-    """Each rank's part, cut as finely as those of the larger block are, to where these are."""
+    """Each rank's part, split to the part size of the larger block and sent to its owners."""
     (start, count), (first, number) = block, larger
     messages = []
     for rank in range(count):

@@ -1,19 +1,19 @@
-"""How long the collectives of JAX's CPU backend (gloo) take on a testbed.
+"""Predicted seconds of the collectives of JAX's CPU backend (gloo) on a testbed.
 
-    ring            each round the longer of: its bytes; one latency for every two segments and
-                    half of its bytes (two segments are under way at any time)
-    two-way pairs   where A and B send first and then ask to receive, the request of the later one
-                    waits in the same TCP stream behind its data: one message after the other
-    reduce-scatter  rounds x latency + the busiest link of every round
+    ring            each round takes the longer of: its bytes; one latency for every two segments
+                    plus half of its bytes (two segments are in flight at any time)
+    two-way pairs   A and B send first and then request to receive; the later one's request waits in
+                    the TCP stream behind its data, so the messages run one after the other
+    reduce-scatter  rounds x latency + bytes on the busiest link of every round
 
 Two-way pairs are those of all-to-all, of permute between two ranks, and of all-gather between two
-ranks, whose message is in two halves. Who is later is chance: the mean over random orders is taken.
-All-reduce asks first and then sends, so its pairs do both at once.
+ranks, whose message is in two halves. The order is random: the mean over orders is taken.
+All-reduce requests first and then sends, so its pairs do both at once.
 
 Read in pytorch/gloo at 70dc360272df: gloo/transport/tcp/pair.cc (send, recv and their
 notifications), gloo/allreduce.h (segments of at most 1 MiB), gloo/allgather.cc; and in openxla/xla
-at 3e1a45f9a740, xla/backends/cpu/collectives/gloo_communicator.cc. What the hosts themselves cost,
-copies, sums and memory to be allocated, is not in it.
+at 3e1a45f9a740, xla/backends/cpu/collectives/gloo_communicator.cc. Work of the hosts (copies, sums,
+allocation of memory) is not included.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def predicted_time(
     """Seconds of a collective in all `groups` at once.
 
     Args:
-        kind, groups, devices, size: as in `gloo.link_bytes`.
+        kind, groups, devices, size: as in `messages.link_bytes`.
         bandwidth: bytes/s of a link, headers included.
         latency: s of a round, measured with a small message.
     """
@@ -70,7 +70,7 @@ def _ring_round(transfer: float, segments: int, latency: float) -> float:
 
 
 def _orders(pairs: int) -> list[tuple[bool, ...]]:
-    """For every pair whether the higher rank is first: all ways, or a fixed sample of them."""
+    """For every pair, whether the higher rank is first: all orders, or a fixed sample."""
     if 2**pairs <= ORDERS:
         return list(itertools.product((False, True), repeat=pairs))
     draw = random.Random(0)
@@ -84,26 +84,26 @@ def _in_order(
     size: float,
     swaps: Sequence[bool],
 ) -> list[Transfer]:
-    """All messages, those of a two-way pair one after the other."""
+    """All transfers; those of a two-way pair run one after the other."""
     swap = iter(swaps)
     transfers: list[Transfer] = []
     for group in groups:
         (messages,) = rounds(kind, len(group), size)
         back = {(m.target, m.source): m for m in messages if m.source > m.target}
         for message in (m for m in messages if m.source < m.target):
-            both = [message, back[message.source, message.target]]
+            pair = [message, back[message.source, message.target]]
             if next(swap):
-                both.reverse()
-            transfers += _pair(both, group, devices, len(transfers), halves=kind == "all-gather")
+                pair.reverse()
+            transfers += _pair(pair, group, devices, len(transfers), halves=kind == "all-gather")
     return transfers
 
 
 def _pair(
-    both: list[Message], group: Sequence[int], devices: int, start: int, halves: bool
+    pair: list[Message], group: Sequence[int], devices: int, start: int, halves: bool
 ) -> list[Transfer]:
-    """The messages of one pair; `start`: position of the first among all."""
-    hosts = [(group[m.source] // devices, group[m.target] // devices) for m in both]
-    first, second = (m.bytes for m in both)
+    """The transfers of one pair; `start` is the position of the first among all."""
+    hosts = [(group[m.source] // devices, group[m.target] // devices) for m in pair]
+    first, second = (m.bytes for m in pair)
     if not halves:
         return [Transfer(*hosts[0], first), Transfer(*hosts[1], second, (start,))]
     return [
