@@ -35,6 +35,7 @@ from scaling.hlo.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.models.accounting import padding, scores_share, train_flops
+from scaling.models.accounting.matrices import compressing_matrices
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.program.ir import COLLECTIVE_KINDS, Collective, CollectiveKind
 from scaling.run import Run
@@ -155,16 +156,18 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     (over `context`, those of chunks that meet).
 
     A head that `tensor` neither cuts nor sees other tokens of runs on each of its devices, and so
-    does the router of a stream whose sequence is whole. Flash attention, and any over `context`,
-    runs forward again only where the whole layer does; its backward pass has five products for the
-    two of its forward pass (arXiv 2205.14135, algorithm 4). A pipeline has idle ticks too.
+    do the router and the matrices that make latents where a stream's sequence is whole. Flash
+    attention, and any over `context`, runs forward again only where the whole layer does; its
+    backward pass has five products for the two of its forward pass (arXiv 2205.14135,
+    algorithm 4). A pipeline has idle ticks too.
     """
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
-    if not rules_for(run, shape).axes("vocab") and not is_sequence_parallel(run, shape):
-        groups["head"] *= shape.tensor
-    if "router" in groups and not is_sequence_parallel(run, shape):
-        groups["router"] *= shape.tensor
+    if not is_sequence_parallel(run, shape):
+        groups["head"] *= 1 if rules_for(run, shape).axes("vocab") else shape.tensor
+        groups |= {name: groups[name] * shape.tensor for name in groups if name == "router"}
+        latents = sum(flops.components[name] for name in compressing_matrices(run.model))
+        groups["projections"] += latents * (shape.tensor - 1)
     if flash or shape.context > 1:
         none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
         forward = none.groups["attention"] / 3
