@@ -1,4 +1,4 @@
-"""A decoder-only transformer as plain data: what the model, its costs and checkpoints share."""
+"""The shapes and options of a decoder-only transformer, as plain data (no jax)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -39,9 +39,9 @@ class Moe:
     gate: Literal["softmax", "sigmoid"] = "softmax"  # of the router's logits
     normalize_weights: bool = True  # a token's weights are divided by their sum
     routed_scaling: float = 1.0  # and multiplied by this
-    selection_bias: bool = False  # per expert, added to choose experts but not to weigh them
+    selection_bias: bool = False  # per expert, added to select experts but not to weigh them
     bias_update_rate: float = 0.0  # of that bias per step, against the sign of the excess load
-    n_groups: int = 1  # experts in groups, of which a token chooses some first
+    n_groups: int = 1  # groups of experts, of which a token selects the best first
     groups_per_token: int = 1
     aux_loss: float = 0.0  # weight of the load-balancing loss (models/moe/routing.py)
     z_loss: float = 0.0  # weight of the router's z-loss (likewise)
@@ -68,7 +68,7 @@ class Moe:
         self._check_groups()
 
     def _check_groups(self) -> None:
-        """A token's experts must fit into the groups that it chooses."""
+        """Raise InputError unless a token's experts fit into its groups."""
         if self.n_experts % self.n_groups:
             raise InputError(
                 f"n_experts={self.n_experts} is not divisible by n_groups={self.n_groups}"
@@ -78,10 +78,10 @@ class Moe:
                 f"groups_per_token={self.groups_per_token} must lie between 1 and "
                 f"n_groups={self.n_groups}"
             )
-        open_to_a_token = self.groups_per_token * self.n_experts // self.n_groups
-        if self.experts_per_token > open_to_a_token:
+        selectable = self.groups_per_token * self.n_experts // self.n_groups
+        if self.experts_per_token > selectable:
             raise InputError(
-                f"experts_per_token={self.experts_per_token} exceeds the {open_to_a_token} experts "
+                f"experts_per_token={self.experts_per_token} exceeds the {selectable} experts "
                 f"of groups_per_token={self.groups_per_token}; raise groups_per_token"
             )
 
@@ -136,7 +136,7 @@ class Yarn:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shapes and choices of one transformer. Fields left at 0 are derived as their comment says."""
+    """Shapes and options of one transformer. Fields left at 0 are derived as their comment says."""
 
     vocab_size: int
     d_model: int
@@ -155,6 +155,7 @@ class ModelConfig:
     max_positions: int = 0  # rows of the learned table; 0: the run's seq_len
     tied_embeddings: bool = False
     bias: bool = False  # on every projection and, with layernorm, on the norms
+    qkv_bias: bool = False  # on the projections of q, k and v only (Qwen2)
     qk_norm: bool = False  # RMSNorm over each head of q and k (Qwen3)
     sliding_window: int | None = None  # tokens each position sees, itself included
     mla: Mla | None = None
@@ -182,6 +183,8 @@ class ModelConfig:
             raise InputError(
                 f"n_heads={self.n_heads} is not a multiple of n_kv_heads={self.n_kv_heads}"
             )
+        if self.qkv_bias and self.mla:
+            raise InputError("latent attention has no qkv_bias; set qkv_bias to false")
         if self.yarn and self.rope_scaling:
             raise InputError("give either rope_scaling or yarn: both stretch rotary positions")
         if self.yarn and self.rope_theta == 1:

@@ -1,43 +1,67 @@
-"""Token by token: logits of new tokens from a cache of the ones before.
+"""Decoding: logits of new tokens from a cache of keys and values of the tokens before.
 
     cache  = empty_cache(...)
-    logits, cache = extend(model, cache, prompt, 0)              prefill: T tokens at once
-    logits, cache = extend(model, cache, token, position)        one at a time
+    logits, cache = decode_step(model, cache, prompt, 0)              prefill: T tokens at once
+    logits, cache = decode_step(model, cache, token, position)        one at a time
 
-Places behind the newest token may hold anything: a query sees its own position and those before
-it, and a token is put in its place before anybody looks there. So a prompt may be padded.
+Rows of the cache behind the newest token may hold anything: a query sees its own position and those
+before it, and a token's row is written before it is read. So a prompt may be padded.
 
-The cache is cut like the activations: batch over data x fsdp x expert, key/value heads over tensor.
-Latent attention keeps the latents, for all heads, so on every device along tensor.
+The cache is sharded like the activations: batch over data x fsdp x expert, key/value heads over
+tensor. Latent attention caches the latents, shared by all heads: a copy on each tensor device.
 """
 
-# Dims: B batch, T new tokens, U positions of the cache, D model, V vocabulary, L layers
+# Dims: B batch, T new tokens, U positions of the cache, D model, V vocabulary, L layers,
+#       N query heads, M key/value heads, K head dim; R, r: latent and rotated part of a latent key
 
+import functools
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.errors import InputError
-from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
-from scaling.models.attention_kernels.kv_cache import Past
+from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers, query_key_dim
+from scaling.models.attention import HEADS, KV_HEADS, Attention
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
-from scaling.models.transformer import Transformer
+from scaling.models.latent_attention import LatentAttention
+from scaling.models.positions import apply_rotary_from, attention_factor, rotary_frequencies
+from scaling.models.transformer import Block, Transformer
+
+
+class KVCache(NamedTuple):
+    """Keys and values [B, U, M, K] of one layer; in a stack [L, B, U, M, K].
+
+    Latent attention: `keys` holds norm(c) [B, U, 1, R], `values` the rotated k_r [B, U, 1, r].
+    """
+
+    keys: Any
+    values: Any
+
+    def append(self, keys: jax.Array, values: jax.Array, start: jax.Array) -> "KVCache":
+        """The cache with the rows of the positions start, start + 1, ... replaced."""
+        write = lambda rows, new: jax.lax.dynamic_update_slice_in_dim(
+            rows, new.astype(rows.dtype), start, axis=1
+        )
+        return KVCache(write(self.keys, keys), write(self.values, values))
 
 
 class Cache(NamedTuple):
-    """The past of all layers, those in front of experts apart."""
+    """The cache of all layers; of a mixture of experts its leading dense layers apart."""
 
-    dense_layers: Past | None
-    layers: Past
+    dense_layers: KVCache | None
+    layers: KVCache
 
 
 def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: int) -> Cache:
     """Zeros for `length` positions of `batch` sequences, in compute format. Under the mesh.
 
     Raises:
-        InputError: a execution that cuts the sequence, or more positions than the model has.
+        InputError: a mesh that shards the sequence, or more positions than the model has.
     """
     if execution.rules.axes("residual"):
         raise InputError("tokens are decoded on meshes without context and sequence parallelism")
@@ -50,23 +74,24 @@ def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: i
     return Cache(make(dense) if dense and moe else None, make(moe or dense))
 
 
-def extend(
+def decode_step(
     model: Transformer, cache: Cache, tokens_BT: jax.Array, start: jax.Array | int
 ) -> tuple[jax.Array, Cache]:
     """float32 logits [B, T, V] of tokens at the positions from `start` on, and the longer cache.
 
     Args:
-        model: built with a execution that does not cut the sequence.
+        model: built with an execution that does not shard the sequence.
         cache: has the positions before `start`, and room for T more.
         tokens_BT: int32.
         start: int scalar, may be traced.
     """
+    chex.assert_rank(tokens_BT, 2)
     start = jnp.asarray(start, jnp.int32)
     x_BTD = model.embedding(tokens_BT, start=start)
 
-    def layer(x_BTD: jax.Array, both: Any) -> tuple[jax.Array, Past]:
-        block, past = both
-        return block.extended(x_BTD, past, start)
+    def layer(x_BTD: jax.Array, both: Any) -> tuple[jax.Array, KVCache]:
+        block, layer_cache = both
+        return _decode_block(block, layer_cache, x_BTD, start)
 
     dense_layers = cache.dense_layers
     if dense_layers is not None:
@@ -75,7 +100,102 @@ def extend(
     return model.logits(x_BTD), Cache(dense_layers, layers)
 
 
-def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int]) -> Past:
+def _decode_block(
+    block: Block, cache: KVCache, x_BTD: jax.Array, start: jax.Array
+) -> tuple[jax.Array, KVCache]:
+    """One layer on T new tokens."""
+    attention, h_BTD = block.attention, block.attention_norm(x_BTD)
+    if isinstance(attention, LatentAttention):
+        y_BTD, cache = decode_latent_attention(attention, h_BTD, cache, start)
+    else:
+        y_BTD, cache = decode_attention(attention, h_BTD, cache, start)
+    return block.feed_forward(x_BTD + y_BTD)[0], cache
+
+
+def decode_attention(
+    attention: Attention, x_BTD: jax.Array, cache: KVCache, start: jax.Array
+) -> tuple[jax.Array, KVCache]:
+    """Attention of tokens from position `start` on, to those before and to themselves.
+
+    Args:
+        attention: of one layer.
+        x_BTD: T new tokens.
+        cache: keys and values [B, U, M, K] of U positions, of which `start` are filled.
+        start: int32 scalar.
+
+    Returns:
+        [B, T, D], and the cache with the new keys and values in it.
+    """
+    execution, config = attention.execution, attention.config
+    positions = cache.keys.shape[1]
+    rope = rotary_frequencies(config), start, positions, attention_factor(config)
+    q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, lambda x: apply_rotary_from(x, *rope))
+
+    def core(q: jax.Array, k: jax.Array, v: jax.Array, cache: KVCache, start: jax.Array) -> tuple:
+        cache = cache.append(k, v, start)
+        mask = causal_mask(q.shape[1], positions, config.sliding_window, start)
+        return reference_attention(q, *cache, mask, execution.precision), cache
+
+    query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
+    both = KVCache(keys, keys)
+    mapped = jax.shard_map(
+        core, in_specs=(query, keys, keys, both, P()), out_specs=(query, both), check_vma=False
+    )
+    a_BTNK, cache = mapped(q_BTNK, k_BTMK, v_BTMK, cache, start)
+    return attention.output(a_BTNK), cache
+
+
+def decode_latent_attention(
+    attention: LatentAttention, x_BTD: jax.Array, cache: KVCache, start: jax.Array
+) -> tuple[jax.Array, KVCache]:
+    """As `decode_attention`; the cache holds norm(c) [B, U, 1, R] and rotated k_r [B, U, 1, r].
+
+    KVb is not applied to the cache but to the queries and to the attention's result (2405.04434,
+    section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
+    """
+    execution, config = attention.execution, attention.config
+    assert config.mla is not None
+    n, scale, positions = (
+        config.mla.qk_nope_head_dim,
+        query_key_dim(config) ** -0.5,
+        cache.keys.shape[1],
+    )
+    rope = rotary_frequencies(config), start, positions, attention_factor(config)
+    rotates = config.positions == "rope"
+    rotation = lambda x: apply_rotary_from(x, *rope) if rotates else x
+    q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotation)
+    qn_BTNK, qr_BTNK = attention.queries(q_BTR, rotation)
+    kv_RNK = execution.place(attention.kv_b_RNK[...].astype(execution.dtype), None, "heads", None)
+
+    def core(
+        qn: jax.Array,
+        qr: jax.Array,
+        kv: jax.Array,
+        new: tuple[jax.Array, jax.Array],
+        cache: KVCache,
+        start: jax.Array,
+    ) -> tuple:
+        product = functools.partial(jnp.einsum, precision=execution.precision)
+        cache = cache.append(new[0][:, :, None], new[1][:, :, None], start)
+        q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
+        k = jnp.concatenate(cache, axis=-1)
+        mask = causal_mask(q.shape[1], positions, config.sliding_window, start)
+        a = reference_attention(q, k, cache.keys, mask, execution.precision, scale)
+        return product("btnr,rnv->btnv", a, kv[..., n:]), cache
+
+    heads, shared = execution.spec(*HEADS), execution.spec("batch", "sequence", None)
+    both = KVCache(*[execution.spec("batch", "sequence", None, None)] * 2)
+    mapped = jax.shard_map(
+        core,
+        in_specs=(heads, heads, execution.spec(None, "heads", None), (shared,) * 2, both, P()),
+        out_specs=(heads, both),
+        check_vma=False,
+    )
+    a_BTNV, cache = mapped(qn_BTNK, qr_BTNK, kv_RNK, (c_BTR, k_BTR), cache, start)
+    return attention.output(a_BTNV), cache
+
+
+def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int]) -> KVCache:
     if config.mla:
         heads, dim = 1, None
         widths = config.mla.kv_lora_rank, config.mla.qk_rope_head_dim
@@ -84,4 +204,4 @@ def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int
         widths = config.head_dim, config.head_dim
     spec = execution.spec(None, "batch", None, dim, None)
     zeros = (jnp.zeros((*shape, heads, w), execution.dtype, out_sharding=spec) for w in widths)
-    return Past(*zeros)
+    return KVCache(*zeros)

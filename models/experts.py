@@ -1,23 +1,24 @@
-"""A mixture of experts in place of the MLP: route, exchange over `expert`, multiply, bring back.
+"""A mixture of experts in place of the MLP: route, dispatch over `expert`, multiply, combine.
 
 One `shard_map` over all mesh axes; on each device
 
-    own tokens      router, k experts and weights of each         sequence cut over context, tensor
-    all-gather      tokens, weights and choices over tensor       as the dense MLP does
-    all-to-all      tokens to their experts' devices              fixed buffers
-    (models/moe/dispatch.py) experts         their part of the hidden units
-    models/moe/expert_mlps.py all-to-all      results back; the sum of each token's k
+    own tokens      router, k experts and weights of each     sequence sharded over context, tensor
+    all-gather      tokens, weights and experts over tensor   as the dense MLP does
+    all-to-all      tokens to their experts' devices          fixed buffers (models/moe/dispatch.py)
+    experts         this device's hidden units                models/moe/expert_mlps.py
+    all-to-all      results back; the sum of each token's k
     reduce-scatter  partial sums over tensor
 
-Experts are stored cut over expert, their embed dimension over fsdp, their hidden units over tensor.
-Devices along tensor exchange the same tokens, each for its part of the hidden units.
+Experts are stored sharded over expert, their embed dimension over fsdp, their hidden units over
+tensor. Devices along tensor exchange the same tokens, each for its part of the hidden units.
 """
 
-# Dims: b, s a device's part of batch and sequence, T tokens, K experts per token, E experts,
+# Dims: b, s a device's shard of batch and sequence, T tokens, K experts per token, E experts,
 # R rows of the buffer, D model, F hidden units of an expert
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -28,22 +29,28 @@ from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.initializers import constant, matrix, residual_std
-from scaling.models.moe.dispatch import collect, exchange, places, spread, weights_of_rows
+from scaling.models.moe.dispatch import (
+    all_to_all,
+    combine,
+    dispatch,
+    routing_indices,
+    weights_of_rows,
+)
 from scaling.models.moe.expert_mlps import (
     DIMS,
     Weights,
-    gathered_again,
+    gather_expert_weight,
     padded_experts,
     ragged_experts,
+    regathered,
     shared_experts,
-    whole,
 )
-from scaling.models.moe.routing import Routing, choose, no_routing, statistics
-from scaling.models.pipeline.shard_map import stage_map
+from scaling.models.moe.routing import Routing, empty_routing, routing_statistics, top_k_gating
+from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 
 class Experts(nnx.Module):
-    """x_BSD -> [B, S, D], cut like the residual stream, and what the routing says of its load."""
+    """x_BSD -> [B, S, D], sharded like the residual stream; and load and losses of the routing."""
 
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         moe = config.moe
@@ -69,18 +76,22 @@ class Experts(nnx.Module):
         self.shared_down_FD = make("shared_down", (S, D), std) if S else None
 
     def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing]:
+        chex.assert_shape(x_BSD, (None, None, self.config.d_model))
         residual = self.execution.spec("batch", "residual", None)
         weights = self._weights()
         specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
-        mapped = stage_map(
+        mapped = shard_map_per_stage(
             self.execution.rules,
             functools.partial(_local, self.config, self.execution),
             in_specs=(residual, specs),
             out_specs=(residual, P()),  # the routing is the same on all devices of a stage
-            alone=lambda x_BSD, weights: (x_BSD, no_routing(weights["router"].shape[-1])),
+            abstract_impl=lambda x_BSD, weights: (
+                x_BSD,
+                empty_routing(weights["router"].shape[-1]),
+            ),
         )
         y_BSD, routing = mapped(x_BSD, weights)
-        # As in `Execution.project`: between the gather of this result's gradient and the stream's.
+        # As in `sharding.project`: between the gather of this result's gradient and the stream's.
         return jax.lax.optimization_barrier(y_BSD), routing
 
     def _weights(self) -> Weights:
@@ -100,51 +111,51 @@ class Experts(nnx.Module):
 def _local(
     config: ModelConfig, execution: Execution, x_bsD: jax.Array, weights: Weights
 ) -> tuple[jax.Array, Routing]:
-    """One device's part of the layer."""
+    """The layer on one device's tokens [b, s, D]."""
     rules, moe = execution.rules, config.moe
     assert moe is not None
-    cut = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-    tokens_over = (*rules.axes("batch"), *rules.axes("residual"))
+    sharded = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
+    token_axes = (*rules.axes("batch"), *rules.axes("residual"))
     with jax.named_scope("router"):
-        logits_bsE = _logits(execution, x_bsD, weights["router"], tokens_over)
-        choice = choose(moe, logits_bsE, weights.get("bias"))
-    flat = lambda y: _over_sequence(execution, cut, y)
-    x_TD, experts_TK = flat(x_bsD), flat(choice.experts)
-    y_TD, dropped = _routed(config, execution, x_TD, flat(choice.weights), experts_TK, weights)
+        logits_bsE = _logits(execution, x_bsD, weights["router"], token_axes)
+        gating = top_k_gating(moe, logits_bsE, weights.get("bias"))
+    flat = lambda y: _gather_sequence(execution, sharded, y)
+    x_TD, experts_TK = flat(x_bsD), flat(gating.experts)
+    y_TD, dropped = _routed(config, execution, x_TD, flat(gating.weights), experts_TK, weights)
     if moe.n_shared_experts:
         with jax.named_scope("shared"):
             y_TD = y_TD + shared_experts(config, execution, x_TD, weights)
-    if cut:  # each of these devices has counted the same tokens
-        dropped = dropped / jax.lax.axis_size(cut)
+    if sharded:  # each of these devices has counted the same tokens
+        dropped = dropped / jax.lax.axis_size(sharded)
     with jax.named_scope("router"):
-        routing = statistics(logits_bsE, choice, tokens_over, dropped)
+        routing = routing_statistics(logits_bsE, gating, token_axes, dropped)
     y_bSD = y_TD.reshape(x_bsD.shape[0], -1, x_bsD.shape[2])
-    if cut:
-        return jax.lax.psum_scatter(y_bSD, cut, scatter_dimension=1, tiled=True), routing
+    if sharded:
+        return jax.lax.psum_scatter(y_bSD, sharded, scatter_dimension=1, tiled=True), routing
     summed = rules.axes("mlp")
     return (jax.lax.psum(y_bSD, summed) if summed else y_bSD), routing
 
 
 def _logits(
-    execution: Execution, x: jax.Array, router: jax.Array, tokens_over: tuple[str, ...]
+    execution: Execution, x: jax.Array, router: jax.Array, token_axes: tuple[str, ...]
 ) -> jax.Array:
     """The router in float32 whatever the compute format: [..., E]."""
 
     def multiply(x: jax.Array, router: jax.Array) -> jax.Array:
-        router_DE = whole(execution, router, "router", tokens_over)
+        router_DE = gather_expert_weight(execution, router, "router", token_axes)
         return jnp.dot(x.astype(jnp.float32), router_DE, precision=jax.lax.Precision.HIGHEST)
 
-    return gathered_again(execution, multiply)(x, router)
+    return regathered(execution, multiply)(x, router)
 
 
-def _over_sequence(execution: Execution, cut: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
-    """A device's tokens with their sequence whole over tensor, flat: [T, X].
+def _gather_sequence(execution: Execution, sharded: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
+    """A device's tokens with their sequence all-gathered over tensor, flat: [T, X].
 
-    A stream that is whole already is declared different along tensor, so that its gradient is
-    summed over the hidden units there once.
+    A stream that is not sharded over tensor is marked varying there, so that its gradient is summed
+    over the hidden units once.
     """
-    if cut:
-        y_bsX = jax.lax.all_gather(y_bsX, cut, axis=1, tiled=True)
+    if sharded:
+        y_bsX = jax.lax.all_gather(y_bsX, sharded, axis=1, tiled=True)
     elif jnp.issubdtype(y_bsX.dtype, jnp.floating):
         for axis in execution.rules.axes("mlp"):
             y_bsX = jax.lax.pcast(y_bsX, axis, to="varying")
@@ -159,23 +170,25 @@ def _routed(
     experts_TK: jax.Array,
     weights: Weights,
 ) -> tuple[jax.Array, jax.Array]:
-    """The weighted sum of each token's experts, partial over tensor, and how many were dropped."""
+    """The weighted sum of each token's experts, partial over tensor, and the number of drops."""
     moe = config.moe
     assert moe is not None
     over, devices = execution.rules.axes("experts"), execution.rules.mesh.expert
-    room = capacity(moe, x_TD.shape[0], devices)
+    rows = capacity(moe, x_TD.shape[0], devices)
     dropless = moe.capacity_factor is None
     with jax.named_scope("dispatch"):
-        at = places(experts_TK, moe.n_experts, devices if dropless else moe.n_experts, room)
-        rows_RD = exchange(spread(x_TD, at), over)
-        weights_R = exchange(weights_of_rows(weights_TK, at), over)
+        idx = routing_indices(
+            experts_TK, moe.n_experts, devices if dropless else moe.n_experts, rows
+        )
+        rows_RD = all_to_all(dispatch(x_TD, idx), over)
+        weights_R = all_to_all(weights_of_rows(weights_TK, idx), over)
     with jax.named_scope("experts"):
         if dropless:
             load_E = jnp.zeros(moe.n_experts, jnp.int32).at[experts_TK.reshape(-1)].add(1)
-            counts_PE = exchange(load_E.reshape(devices, -1), over)
+            counts_PE = all_to_all(load_E.reshape(devices, -1), over)
             rows_RD = ragged_experts(config, execution, rows_RD, weights_R, counts_PE, weights)
         else:
             rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
     with jax.named_scope("combine"):
-        y_TD = collect(exchange(rows_RD, over), at)
-    return y_TD, (experts_TK.size - at.kept).astype(jnp.float32)
+        y_TD = combine(all_to_all(rows_RD, over), idx)
+    return y_TD, (experts_TK.size - idx.kept).astype(jnp.float32)

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import Rules, named
-from scaling.models.pipeline.shard_map import stage_map
+from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 VALUES, GRADIENTS = jnp.float8_e4m3fn, jnp.float8_e5m2
 TINY = 1e-30  # stands for the largest of zeros; its scale is still a normal float32
@@ -88,7 +88,7 @@ def _on_devices(
     local = functools.partial(multiply, equation, formats)
     out = P(*target.partitions, unreduced=summed)
     alone = functools.partial(jnp.einsum, equation, out_sharding=out)
-    mapped = stage_map(rules, local, specs, out, alone=alone)
+    mapped = shard_map_per_stage(rules, local, specs, out, abstract_impl=alone)
     return reshard(mapped(reshard(a, specs[0]), reshard(b, specs[1])), target)
 
 

@@ -1,18 +1,23 @@
-"""Making parameters: random numbers of the right scale, born with their sharding."""
+"""Making parameters: random numbers of the right scale, created with their sharding."""
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
 
 from scaling.meshes.rules import Rules
-from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
+from scaling.models.pipeline.schedule import layer_order
 
-INIT_STD = (
-    0.02  # GPT-2 (Radford et al. 2019) and Llama: normal(0, 0.02) for matrices and embeddings
-)
+Layer = TypeVar("Layer", bound=nnx.Module)
+
+# GPT-2 (Radford et al. 2019) and Llama: normal(0, 0.02) for matrices and embeddings
+INIT_STD = 0.02
 
 
 def matrix(
@@ -40,15 +45,30 @@ def constant(
     return nnx.Param(filled, dims=dims)
 
 
-def zeros(
-    config: ModelConfig, rules: Rules, shape: tuple[int, ...], dims: tuple[str | None, ...]
+def bias(
+    present: bool, rules: Rules, shape: tuple[int, ...], dims: tuple[str | None, ...]
 ) -> nnx.Param | None:
-    """A bias that starts at zero, or None for a model without biases."""
-    return constant(rules, 0.0, shape, dims) if config.bias else None
+    """A bias that starts at zero, or None where there is none."""
+    return constant(rules, 0.0, shape, dims) if present else None
+
+
+def stacked_layers(
+    execution: Execution, make: Callable[[jax.Array], Layer], keys: jax.Array
+) -> Layer:
+    """The modules `make(key)` of all layers as one, with a leading dimension in stored order.
+
+    In a pipeline rows are ordered by stage and virtual stage (`pipeline.schedule.layer_order`), and
+    sharded over `stage`.
+    """
+    rules = execution.rules
+    if rules.axes("layers"):
+        order = layer_order(len(keys), rules.mesh.stage, execution.virtual_stages)
+        keys = reshard(keys[order], execution.spec("layers"))
+    return jax.vmap(make)(keys)
 
 
 def is_matrix(param: nnx.Variable) -> bool:
-    """Whether a parameter is multiplied (a matrix or table) rather than scaled or added (a vector).
+    """True for a parameter that is multiplied (a matrix or table), not scaled or added (a vector).
 
     True for logical dimensions such as ("embed", "heads", None); a bias of heads x head_dim is a
     vector. Matrices are decayed, and are what fully sharded data parallelism gathers.

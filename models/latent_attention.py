@@ -1,48 +1,52 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): q, k and v of low rank.
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): low-rank q, k and v.
 
     q of a head      = [q_n, rotate(q_r)]       q_n, q_r from  norm(x Qa) Qb,  or from  x Q
     c, k_r           = parts of  x KVa          k_r is one for all heads
     k of a head      = [k_n, rotate(k_r)]       k_n, v   from  norm(c) KVb
     y                = softmax(q k^T / sqrt(n + r), causal) v O
 
-The latents norm(x Qa), norm(c) and k_r are a fraction of d_model. So each device makes them for its
-own part of a sequence-parallel stream, and they, not the stream, are gathered over `tensor`, which
-cuts the heads. Qa and KVa are the same on all devices along `tensor`.
+The latents norm(x Qa), norm(c) and k_r are a fraction of d_model. So each device computes them for
+its own shard of a sequence-parallel stream, and they, not the stream, are all-gathered over
+`tensor`, which shards the heads. Qa and KVa are replicated over `tensor`.
 """
 
 # Dims: B batch, S sequence, D model, N heads, R latent, K n + r channels of q and k, V of v
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
-from jax.sharding import PartitionSpec as P
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.attention_kernels.context import attend_across
-from scaling.models.attention_kernels.kv_cache import Past
-from scaling.models.attention_kernels.reference import attend_stored, seen_TU
-from scaling.models.attention_kernels.zigzag import order
+from scaling.models.attention import HEADS, Rotation
+from scaling.models.attention_kernels.context import context_attention
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
+from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
-from scaling.models.pipeline.shard_map import stage_map
-from scaling.models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
+from scaling.models.pipeline.shard_map import shard_map_per_stage
+from scaling.models.positions import (
+    apply_rotary,
+    attention_factor,
+    rotary_frequencies,
+    yarn_score_scale,
+)
 from scaling.models.sharding import project
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
-LATENT = ("embed", "heads", None)  # of Qb and KVb: fsdp cuts the latent, as it cuts d_model
-HEADS = ("batch", "sequence", "heads", None)
-
-Rotation = Callable[[jax.Array], jax.Array]  # of queries or keys [B, S, N, K] by their positions
+LATENT = ("embed", "heads", None)  # Qb and KVb: fsdp shards the latent as it shards d_model
 
 
 class LatentAttention(nnx.Module):
-    """x_BSD -> [B, S, D], both cut over the sequence if sequence-parallel."""
+    """x_BSD -> [B, S, D], both sharded along the sequence if sequence-parallel.
+
+    Communication: all-gather of the latents over `tensor` (if sequence-parallel), then
+    reduce-scatter (else all-reduce) of the result; keys and values over `context`.
+    """
 
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         mla = config.mla
@@ -53,12 +57,12 @@ class LatentAttention(nnx.Module):
         keys = jax.random.split(key, 5)
         make = functools.partial(matrix, execution.rules)
         norm = functools.partial(Norm, config, execution.rules, kind="rmsnorm", eps=EPS)
-        cut, whole = ("embed", "heads", None), ("embed", None)
-        self.query_DNK = None if Q else make(keys[0], (D, N, K), cut)
-        self.query_a_DR = make(keys[0], (D, Q), whole) if Q else None
+        per_head, shared = ("embed", "heads", None), ("embed", None)
+        self.query_DNK = None if Q else make(keys[0], (D, N, K), per_head)
+        self.query_a_DR = make(keys[0], (D, Q), shared) if Q else None
         self.query_a_norm = norm(size=Q) if Q else None
         self.query_b_RNK = make(keys[1], (Q, N, K), LATENT) if Q else None
-        self.kv_a_DR = make(keys[2], (D, R + mla.qk_rope_head_dim), whole)
+        self.kv_a_DR = make(keys[2], (D, R + mla.qk_rope_head_dim), shared)
         self.kv_a_norm = norm(size=R)
         self.kv_b_RNK = make(keys[3], (R, N, mla.qk_nope_head_dim + V), LATENT)
         std = residual_std(config.n_layers)
@@ -68,55 +72,13 @@ class LatentAttention(nnx.Module):
         q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD)
         q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
         v_BSNV = checkpoint_name(v_BSNV, "value")
-        return self._output(self._attend(q_BSNK, k_BSNK, v_BSNV))
-
-    def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
-        """As `models.attention.Attention.extended`; the past holds norm(c) [B, U, 1, R] and rotated
-        k_r [B, U, 1, r], one for all heads.
-
-        KVb is not applied to the past but to the queries and to what they found (2405.04434,
-        section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
-        """
-        execution, mla = self.execution, self.config.mla
-        assert mla is not None
-        n, scale = mla.qk_nope_head_dim, query_key_dim(self.config) ** -0.5
-        turn = frequencies(self.config), start, past.first.shape[1], magnitude(self.config)
-        rotates = self.config.positions == "rope"
-        rotation = lambda x: rotate_from(x, *turn) if rotates else x
-        q_BTR, c_BTR, k_BTR = self.latents(x_BTD, rotation)
-        qn_BTNK, qr_BTNK = self.queries(q_BTR, rotation)
-        kv_RNK = execution.place(self.kv_b_RNK[...].astype(execution.dtype), None, "heads", None)
-
-        def core(
-            qn: jax.Array,
-            qr: jax.Array,
-            kv: jax.Array,
-            new: tuple[jax.Array, jax.Array],
-            past: Past,
-            start: jax.Array,
-        ) -> tuple:
-            product = functools.partial(jnp.einsum, precision=execution.precision)
-            past = past.with_new(new[0][:, :, None], new[1][:, :, None], start)
-            q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
-            k = jnp.concatenate(past, axis=-1)
-            seen = seen_TU(q.shape[1], k.shape[1], self.config.sliding_window, start)
-            found = attend_stored(q, k, past.first, seen, execution.precision, scale)
-            return product("btnr,rnv->btnv", found, kv[..., n:]), past
-
-        heads, shared = execution.spec(*HEADS), execution.spec("batch", "sequence", None)
-        both = Past(*[execution.spec("batch", "sequence", None, None)] * 2)
-        mapped = jax.shard_map(
-            core,
-            in_specs=(heads, heads, execution.spec(None, "heads", None), (shared,) * 2, both, P()),
-            out_specs=(heads, both),
-            check_vma=False,
-        )
-        a_BTNV, past = mapped(qn_BTNK, qr_BTNK, kv_RNK, (c_BTR, k_BTR), past, start)
-        return self._output(a_BTNV), past
+        return self.output(self._attend(q_BSNK, k_BSNK, v_BSNV))
 
     def latents(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, ...]:
-        """What queries are made from (normed, or x itself), norm(c) and rotated k_r; each of whole
-        sequences: [B, S, R]."""
+        """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.
+
+        All-gathered along the sequence over `tensor`, if sequence-parallel.
+        """
         execution, mla = self.execution, self.config.mla
         assert mla is not None
         kv_BSR = self._compressed(x_BSD, self.kv_a_DR)
@@ -124,7 +86,7 @@ class LatentAttention(nnx.Module):
         q_BSR = x_BSD
         if self.query_a_DR is not None and self.query_a_norm is not None:
             q_BSR = self.query_a_norm(self._compressed(x_BSD, self.query_a_DR))
-        # Rotated before it is gathered: so its gradient's sum over heads is scattered at once.
+        # Rotated before the gather: so its gradient's sum over heads is reduce-scattered.
         k_BSR = rotation(k_BSR[:, :, None])[:, :, 0]
         return tuple(
             execution.place(y, "batch", "sequence", None)
@@ -132,7 +94,7 @@ class LatentAttention(nnx.Module):
         )
 
     def queries(self, q_BSR: jax.Array, rotation: Rotation) -> tuple[jax.Array, jax.Array]:
-        """The two parts of the heads [B, S, N, n or r], times YaRN's score scale."""
+        """The two parts of the queries, [B, S, N, n] and rotated [B, S, N, r], scaled."""
         mla = self.config.mla
         assert mla is not None
         if self.query_b_RNK is None:
@@ -141,7 +103,7 @@ class LatentAttention(nnx.Module):
         else:
             w, dims = self.query_b_RNK, LATENT
         q_BSNK = project(self.execution, "bsr,rnk->bsnk", q_BSR, w[...], dims, HEADS)
-        scale = score_scale(self.config)
+        scale = yarn_score_scale(self.config)
         if scale != 1:
             q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
         n_BSNK, r_BSNK = jnp.split(q_BSNK, [mla.qk_nope_head_dim], axis=-1)
@@ -159,7 +121,7 @@ class LatentAttention(nnx.Module):
         kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=execution.spec(*HEADS))
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
 
-    def _output(self, a_BSNV: jax.Array) -> jax.Array:
+    def output(self, a_BSNV: jax.Array) -> jax.Array:
         return project(
             self.execution,
             "bsnv,nvd->bsd",
@@ -171,27 +133,30 @@ class LatentAttention(nnx.Module):
         )
 
     def _rotated(self, x_BSNK: jax.Array) -> jax.Array:
-        """Queries or keys of whole sequences at their positions."""
+        """Queries or keys of whole sequences, rotated by their positions."""
         if self.config.positions != "rope":
             return x_BSNK
-        places = order(x_BSNK.shape[1], self.execution.rules.mesh.context)
-        return rotate(x_BSNK, frequencies(self.config), places, magnitude(self.config))
+        positions = zigzag_order(x_BSNK.shape[1], self.execution.rules.mesh.context)
+        rope = rotary_frequencies(self.config), positions, attention_factor(self.config)
+        return apply_rotary(x_BSNK, *rope)
 
     def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
-        """Each device on its own rows and heads; scores are stored, as values are of another
-        length than keys, which no kernel that jax offers takes. Over `context` zeros make them as
-        long, so that both travel together."""
+        """Attention [B, S, N, V], each device on its own rows and heads; scores are stored.
+
+        jax's flash kernels need values as long as keys. Over `context` values are padded with
+        zeros to that length, so that both are exchanged together.
+        """
         execution, seq, window = self.execution, q_BSNK.shape[1], self.config.sliding_window
         if execution.rules.axes("sequence"):
             zeros = [(0, 0)] * 3 + [(0, q_BSNK.shape[-1] - v_BSNV.shape[-1])]
-            a_BSNK = attend_across(execution, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
+            a_BSNK = context_attention(execution, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
             return a_BSNK[..., : v_BSNV.shape[-1]]
 
         def core(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return attend_stored(q, k, v, seen_TU(seq, seq, window), execution.precision)
+            return reference_attention(q, k, v, causal_mask(seq, seq, window), execution.precision)
 
         spec = execution.spec(*HEADS)
-        mapped = stage_map(execution.rules, core, (spec,) * 3, spec)
+        mapped = shard_map_per_stage(execution.rules, core, (spec,) * 3, spec)
         return checkpoint_name(mapped(q_BSNK, k_BSNK, v_BSNV), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:

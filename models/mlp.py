@@ -1,4 +1,4 @@
-"""The feed-forward block: SwiGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
+"""The feed-forward network: SwiGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
 
 swiglu:  (silu(x gate) * (x up)) down          gelu, relu:  act(x up) down
 """
@@ -13,14 +13,18 @@ from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
-from scaling.models.initializers import add_bias, matrix, residual_std, zeros
+from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.sharding import project
 
 ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
 
 
 class Mlp(nnx.Module):
-    """x_BSD -> [B, S, D]; hidden units are cut over `tensor`."""
+    """x_BSD -> [B, S, D]; hidden units are sharded over `tensor`.
+
+    Communication: all-gather of x over `tensor` along the sequence (if sequence-parallel), then
+    reduce-scatter (else all-reduce) of the result; the backward pass does the reverse.
+    """
 
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         D, F = config.d_model, config.d_ff
@@ -31,20 +35,20 @@ class Mlp(nnx.Module):
         self.up_DF = matrix(execution.rules, keys[0], (D, F), ("embed", "mlp"))
         self.gate_DF = matrix(execution.rules, keys[1], (D, F), ("embed", "mlp")) if gated else None
         self.down_FD = matrix(execution.rules, keys[2], (F, D), ("mlp", "embed"), std)
-        self.up_bias_F = zeros(config, execution.rules, (F,), ("mlp",))
-        self.gate_bias_F = zeros(config, execution.rules, (F,), ("mlp",)) if gated else None
-        self.down_bias_D = zeros(config, execution.rules, (D,), (None,))
+        self.up_bias_F = bias(config.bias, execution.rules, (F,), ("mlp",))
+        self.gate_bias_F = bias(config.bias, execution.rules, (F,), ("mlp",)) if gated else None
+        self.down_bias_D = bias(config.bias, execution.rules, (D,), (None,))
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
         execution, activate = self.execution, ACTIVATIONS[self.kind]
         x_BSD = execution.place(x_BSD, "batch", "sequence", None)
         up_BSF = checkpoint_name(self._hidden(x_BSD, self.up_DF, self.up_bias_F), "mlp_up")
         if self.gate_DF is None:
-            h_BSF = _from_inputs(activate)(up_BSF)
+            h_BSF = _saving_inputs(activate)(up_BSF)
         else:
             gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
             gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
-            h_BSF = _from_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
+            h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
         y_BSD = project(
             execution,
             "bsf,fd->bsd",
@@ -56,12 +60,12 @@ class Mlp(nnx.Module):
         )
         return add_bias(y_BSD, self.down_bias_D)
 
-    def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None) -> jax.Array:
+    def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias_F: nnx.Param | None) -> jax.Array:
         out = ("batch", "sequence", "mlp")
         y_BSF = project(self.execution, "bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
-        return add_bias(y_BSF, bias)
+        return add_bias(y_BSF, bias_F)
 
 
-def _from_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """An elementwise function that keeps its inputs only for the backward pass."""
+def _saving_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """An elementwise function that saves only its inputs for the backward pass."""
     return jax.checkpoint(activation, prevent_cse=False)

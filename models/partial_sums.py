@@ -1,7 +1,8 @@
 """Gradients as partial sums per device, so that a loop over microbatches sums over devices once.
 
-A weight that is declared `reduced` over some mesh axes gets a gradient that is `unreduced` over
-them: each device's own sum. `whole` adds these up.
+With explicit shardings a weight that is marked `reduced` over some mesh axes gets a gradient that
+is `unreduced` over them: one partial sum per device. Inside a `shard_map` a weight that is marked
+varying over some axes gets a gradient that is summed over them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,15 +15,18 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import REPLICAS
+from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.sharding import axes_of
 
-MARKED = (*REPLICAS, "stage")  # of the axes that `partial_over` is called with, those of every run
+MARKED = (*REPLICAS, "stage")  # the axes that any run marks weights `reduced` over
 
 
-def partial_over(params: Any, axes: Iterable[str]) -> Any:
-    """Parameters whose gradients arrive as one partial sum for each device of `axes` (matrices
-    only): of those among them that do not cut the parameter."""
+def mark_reduced(params: Any, axes: Iterable[str]) -> Any:
+    """Parameters whose gradients arrive as one partial sum per device of `axes`.
+
+    Matrices only, and only the axes that do not shard the parameter.
+    """
 
     def mark(param: nnx.Variable) -> nnx.Variable:
         sharding = jax.typeof(param[...]).sharding
@@ -36,14 +40,38 @@ def partial_over(params: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
-def differing(weight: jax.Array, axes: Iterable[str], marked: Sequence[str] = MARKED) -> jax.Array:
-    """A weight inside a `shard_map`, declared different along `axes`: its gradient is summed over
-    them, in one sum over those that may be marked partial, whether they are or not."""
-    axes = tuple(axes)
-    first = tuple(axis for axis in axes if axis in marked)
-    for together in filter(None, (first, *((a,) for a in axes if a not in marked))):
-        weight = jax.lax.pcast(weight, together, to="varying")
-    return weight
+def all_gather_weight(
+    execution: Execution,
+    w: jax.Array,
+    dims: tuple[str | None, ...],
+    token_axes: Sequence[str],
+    jointly: Sequence[str] = MARKED,
+) -> jax.Array:
+    """A stored weight inside a `shard_map`, all-gathered over fsdp along "embed".
+
+    As it is if gathered already (`Execution.gathers_weights_once`). Before the gather the weight is
+    marked varying over the replicas, so that its gradient is reduce-scattered over fsdp first, and
+    only the shard is summed over them.
+
+    Args:
+        execution: rules.
+        w: this device's shard, in the format that it is multiplied in.
+        dims: logical dimensions of the weight.
+        token_axes: mesh axes that shard the tokens it is multiplied with.
+        jointly: axes over which the gradient is summed in one all-reduce.
+    """
+    rules = execution.rules
+    fsdp = () if execution.gathers_weights_once else rules.axes("embed")
+    sharded = {*fsdp, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
+    w = _mark_varying(w, tuple(axis for axis in token_axes if axis not in sharded), jointly)
+    return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
+
+
+def _mark_varying(w: jax.Array, axes: tuple[str, ...], jointly: Sequence[str]) -> jax.Array:
+    together = tuple(axis for axis in axes if axis in jointly)
+    for group in filter(None, (together, *((a,) for a in axes if a not in jointly))):
+        w = jax.lax.pcast(w, group, to="varying")
+    return w
 
 
 def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:
@@ -51,6 +79,6 @@ def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:
     return jnp.zeros(leaf.shape, leaf.dtype, out_sharding=leaf.sharding)
 
 
-def whole(gradient: jax.Array) -> jax.Array:
+def psum_replicas(gradient: jax.Array) -> jax.Array:
     """The sum over the replicas of a gradient's partial sums."""
     return reshard(gradient, P(*jax.typeof(gradient).sharding.spec.partitions))

@@ -1,6 +1,6 @@
 """Rotary positions (RoFormer, arXiv 2104.09864), in the half-split form of Llama and GPT-NeoX.
 
-Channel pair (i, i + K/2) of a head is turned by the angle  position * theta^(-2i/K).
+Channel pair (i, i + K/2) of a head is rotated by the angle  position * theta^(-2i/K).
 """
 
 import math
@@ -16,76 +16,78 @@ YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, eq
 LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair
 
 
-def frequencies(config: ModelConfig) -> np.ndarray:
+def rotary_frequencies(config: ModelConfig) -> np.ndarray:
     """Angle per position of each rotated channel pair: float64 [rotated channels / 2]."""
     channels = config.mla.qk_rope_head_dim if config.mla else config.head_dim
     exponent = np.arange(0, channels, 2) / channels
     plain = config.rope_theta**-exponent
     if config.yarn is not None:
         return _yarn(plain, config.rope_theta, config.yarn)
-    return plain if config.rope_scaling is None else _stretched(plain, config.rope_scaling)
+    return plain if config.rope_scaling is None else _llama3_scaling(plain, config.rope_scaling)
 
 
-def magnitude(config: ModelConfig) -> float:
-    """What rotated queries and keys are multiplied by: 1 but for YaRN."""
+def attention_factor(config: ModelConfig) -> float:
+    """The factor of rotated queries and keys: 1 except for YaRN."""
     yarn = config.yarn
     if yarn is None:
         return 1.0
     if yarn.attention_factor is not None:
         return yarn.attention_factor
     if yarn.mscale and yarn.mscale_all_dim:
-        return _growth(yarn.factor, yarn.mscale) / _growth(yarn.factor, yarn.mscale_all_dim)
-    return _growth(yarn.factor, 1.0)
+        return _yarn_mscale(yarn.factor, yarn.mscale) / _yarn_mscale(
+            yarn.factor, yarn.mscale_all_dim
+        )
+    return _yarn_mscale(yarn.factor, 1.0)
 
 
-def score_scale(config: ModelConfig) -> float:
-    """What the scores of latent attention are multiplied by, beside 1 / sqrt(head).
+def yarn_score_scale(config: ModelConfig) -> float:
+    """The factor of latent attention's scores, beside 1 / sqrt(head): 1 except for YaRN.
 
     DeepSeek-V3 (its inference code and Hugging Face's) scales all channels there, rotated or not.
     """
     yarn = config.yarn
     if config.mla is None or yarn is None or not yarn.mscale_all_dim:
         return 1.0
-    return _growth(yarn.factor, yarn.mscale_all_dim) ** 2
+    return _yarn_mscale(yarn.factor, yarn.mscale_all_dim) ** 2
 
 
-def rotate(
+def apply_rotary(
     x_BSNK: jax.Array,
     freqs: np.ndarray,
     positions: np.ndarray | None = None,
-    magnitude: float = 1.0,
+    factor: float = 1.0,
 ) -> jax.Array:
-    """Queries or keys [B, S, N, K] turned by their positions: int [S], 0..S-1 if None."""
+    """Queries or keys [B, S, N, K] rotated by their positions: int [S], 0..S-1 if None."""
     if positions is None:
         positions = np.arange(x_BSNK.shape[1])
-    return _turned(x_BSNK, *_table(positions, freqs, magnitude))
+    return _rotate(x_BSNK, *_cos_sin(positions, freqs, factor))
 
 
-def rotate_from(
-    x_BSNK: jax.Array, freqs: np.ndarray, start: jax.Array, most: int, magnitude: float = 1.0
+def apply_rotary_from(
+    x_BSNK: jax.Array, freqs: np.ndarray, start: jax.Array, most: int, factor: float = 1.0
 ) -> jax.Array:
-    """As `rotate`, at the positions start, start + 1, ... below `most`; `start` may be traced."""
+    """As `apply_rotary`, at positions start, start + 1, ... below `most`; `start` may be traced."""
     rows = x_BSNK.shape[1]
-    cut = lambda table: jax.lax.dynamic_slice_in_dim(jnp.asarray(table), start, rows, axis=1)
-    return _turned(x_BSNK, *map(cut, _table(np.arange(most), freqs, magnitude)))
+    rows_of = lambda table: jax.lax.dynamic_slice_in_dim(jnp.asarray(table), start, rows, axis=1)
+    return _rotate(x_BSNK, *map(rows_of, _cos_sin(np.arange(most), freqs, factor)))
 
 
-def _table(
-    positions: np.ndarray, freqs: np.ndarray, magnitude: float
+def _cos_sin(
+    positions: np.ndarray, freqs: np.ndarray, factor: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines, float32 [1, S, 1, K/2] of angles that are exact in float64."""
+    """Cosines and sines times `factor`, float32 [1, S, 1, K/2], of angles exact in float64."""
     angles = np.outer(positions, freqs)[None, :, None, :]
-    cos, sin = ((magnitude * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
+    cos, sin = ((factor * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
     return cos, sin
 
 
-def _turned(x_BSNK: jax.Array, cos: ArrayLike, sin: ArrayLike) -> jax.Array:
+def _rotate(x_BSNK: jax.Array, cos: ArrayLike, sin: ArrayLike) -> jax.Array:
     low, high = jnp.split(x_BSNK.astype(jnp.float32), 2, axis=-1)
-    turned = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
-    return turned.astype(x_BSNK.dtype)
+    rotated = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    return rotated.astype(x_BSNK.dtype)
 
 
-def _stretched(freqs: np.ndarray, scaling: RopeScaling) -> np.ndarray:
+def _llama3_scaling(freqs: np.ndarray, scaling: RopeScaling) -> np.ndarray:
     """Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, a ramp between."""
     wavelength = 2 * math.pi / freqs
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
@@ -112,6 +114,6 @@ def _yarn(freqs: np.ndarray, theta: float, yarn: Yarn) -> np.ndarray:
     return ramp * freqs / yarn.factor + (1 - ramp) * freqs
 
 
-def _growth(factor: float, share: float) -> float:
-    """YaRN's scale of attention for sequences longer by `factor`."""
+def _yarn_mscale(factor: float, share: float) -> float:
+    """YaRN's scale of attention for sequences longer by `factor` (0.1 share ln(factor) + 1)."""
     return YARN_GROWTH * share * math.log(factor) + 1.0

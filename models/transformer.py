@@ -11,23 +11,22 @@ An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take i
 
 # Dims: B batch, S sequence, D model, V vocabulary, L layers
 
+import chex
 import jax
 from flax import nnx
 
 from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.models.attention import Attention
-from scaling.models.attention_kernels.kv_cache import Past
 from scaling.models.config import ModelConfig
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.head import logits, sequence_dim
-from scaling.models.initializers import matrix
+from scaling.models.initializers import matrix, stacked_layers
 from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
 from scaling.models.moe.routing import Routing
 from scaling.models.norm import Norm
-from scaling.models.pipeline.layers import stacked_keys
 from scaling.models.remat import rematerialized
 
 
@@ -45,17 +44,13 @@ class Block(nnx.Module):
         self.mlp = Experts(config, execution, keys[1]) if moe else Mlp(config, execution, keys[1])
 
     def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
-        """The stream after this layer; of a layer with experts also how they were used."""
+        """The residual stream after this layer; with experts also their load and losses."""
         with jax.named_scope("attention"):
             x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD))
-        return self._fed_forward(x_BSD)
+        return self.feed_forward(x_BSD)
 
-    def extended(self, x_BTD: jax.Array, past: Past, start: jax.Array) -> tuple[jax.Array, Past]:
-        """The stream of tokens that come behind those of `past` (models/decode.py)."""
-        y_BTD, past = self.attention.extended(self.attention_norm(x_BTD), past, start)
-        return self._fed_forward(x_BTD + y_BTD)[0], past
-
-    def _fed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
+    def feed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
+        """The second half of the layer: MLP or experts."""
         with jax.named_scope("mlp"):
             h_BSD = self.mlp_norm(x_BSD)
             if isinstance(self.mlp, Experts):
@@ -72,12 +67,12 @@ class Transformer(nnx.Module):
         embed_key, head_key, blocks_key = jax.random.split(key, 3)
         self.embedding = Embedding(config, execution, embed_key)
         keys = jax.random.split(blocks_key, config.n_layers)
-        dense, moe = n_dense_layers(config), n_moe_layers(config) > 0
-        stack = lambda keys, moe: jax.vmap(lambda key: Block(config, execution, key, moe))(
-            stacked_keys(execution, keys)
+        dense, has_experts = n_dense_layers(config), n_moe_layers(config) > 0
+        stack = lambda keys, moe: stacked_layers(
+            execution, lambda key: Block(config, execution, key, moe), keys
         )
-        self.dense_layers = stack(keys[:dense], False) if moe and dense else None
-        self.layers = stack(keys[dense:] if moe else keys, moe)
+        self.dense_layers = stack(keys[:dense], False) if has_experts and dense else None
+        self.layers = stack(keys[dense:] if has_experts else keys, has_experts)
         self.final_norm = Norm(config, execution.rules, config.d_model)
         shape = (config.vocab_size, config.d_model)
         tied = config.tied_embeddings
@@ -86,14 +81,17 @@ class Transformer(nnx.Module):
         )
 
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
-        return self.routed(tokens_BS)[0]
+        return self.with_routing(tokens_BS)[0]
 
-    def routed(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
-        """Logits and, where there are experts, their load and losses, stacked over their layers."""
-        execution = self.execution
+    def with_routing(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
+        """Logits [B, S, V]; with experts also their load and losses, stacked over their layers.
+
+        Saved for the backward pass: per layer what `remat` keeps (`scaling.models.remat`).
+        """
+        chex.assert_rank(tokens_BS, 2)
         with jax.named_scope("embed"):
             x_BSD = self.embedding(tokens_BS)
-        apply = rematerialized(lambda x_BSD, block: block(x_BSD), execution)
+        apply = rematerialized(lambda x_BSD, block: block(x_BSD), self.execution)
         with jax.named_scope("layers"):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
@@ -104,6 +102,7 @@ class Transformer(nnx.Module):
         """float32 logits [B, S, V] of the stream after the last layer."""
         execution = self.execution
         with jax.named_scope("head"):
-            x_BSD = execution.place(self.final_norm(x_BSD), "batch", sequence_dim(execution), None)
+            normed = self.final_norm(x_BSD)
+            x_BSD = execution.place(normed, "batch", sequence_dim(execution), None)
             head = self.embedding.table_VD if self.head_VD is None else self.head_VD
             return logits(execution, x_BSD, head[...])

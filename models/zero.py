@@ -25,7 +25,7 @@ from jax.tree_util import keystr, tree_map_with_path
 from scaling.meshes.rules import named
 from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
-from scaling.models.partial_sums import partial_over
+from scaling.models.partial_sums import mark_reduced
 
 
 def all_gather_params(params: Any, execution: Execution) -> Any | None:
@@ -67,19 +67,19 @@ def float32_accumulators(
 ) -> tuple[Any, Any | None]:
     """The arguments of `with_float32_grads` for weights that a loop over ticks uses.
 
-    Gradients are partial sums over `axes` (see `partial_over`) and over fsdp until after the loop,
+    Gradients are partial sums over `axes` (see `mark_reduced`) and over fsdp until after the loop,
     where they are reduce-scattered and reach `params`.
 
     Args:
         execution: the run's.
-        axes: see `partial_over`.
+        axes: see `mark_reduced`.
         params: the stored parameters.
         gathered: `all_gather_params(params)`; None under stage 3.
     """
-    params = partial_over(params, axes)
+    params = mark_reduced(params, axes)
     if gathered is None:
         return params, None
-    gathered = partial_over(gathered, (*axes, *execution.rules.axes("embed")))
+    gathered = mark_reduced(gathered, (*axes, *execution.rules.axes("embed")))
 
     def accumulator(own: nnx.Variable, weight: nnx.Variable) -> nnx.Variable:
         if not is_matrix(own):

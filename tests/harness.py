@@ -21,11 +21,11 @@ from scaling.compare.audit import Discrepancy, audit
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
-from scaling.models.attention_kernels.zigzag import order
+from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.execution import Execution
 from scaling.optimizers import optimizer_of
-from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import ideal
 from scaling.program.ir import Loop
@@ -178,7 +178,7 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
             x = x[rows] if "layers" in name.split("/") else x
         arrays[name] = jax.device_put(x, leaf.sharding)
     text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
-    zigzag = order(SEQ_LEN, run.mesh.context)
+    zigzag = zigzag_order(SEQ_LEN, run.mesh.context)
     parts = (part[:, zigzag].reshape(cut.inputs.shape) for part in (text[:, :-1], text[:, 1:]))
     return from_dict(like, arrays), Tokens(*jax.device_put(tuple(parts), cut.inputs.sharding))
 
@@ -242,7 +242,7 @@ def priced(case: Case) -> Priced:
     """The compiled step of a case, read and priced as if on ideal H100s."""
     run, step = case.run, compiled(case)
     program = program_of(step, host_mesh(run.mesh), run.name)
-    program = mark_bubbles(program, ticks_of(run, run.mesh))
+    program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
     return replace(price(program, H100, ideal()), cluster=HOST)
 
 
@@ -286,7 +286,7 @@ def moved(priced: Priced) -> dict[tuple[str, str], float]:
 
 def assert_one_hop_per_tick(priced: Priced, run: Run) -> None:
     """A stage's output is passed on once in each tick, and so is its gradient."""
-    every, total = running_collectives(priced), ticks_of(run, run.mesh).total
+    every, total = running_collectives(priced), pipeline_schedule(run, run.mesh).iterations
     hops = [(c.origin.phase, n) for c, n in every if (c.kind, c.axes) == ("permute", ("stage",))]
     assert hops == [("forward", total), ("backward", total)]
     loops = [

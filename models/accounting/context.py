@@ -15,7 +15,7 @@ from typing import Literal
 
 from scaling.models.accounting.activations import BYTES
 from scaling.models.accounting.matrices import query_key_dim, value_dim
-from scaling.models.attention_kernels.zigzag import seen_rows, walks, window_reach
+from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.models.config import ModelConfig
 
 RING_BUFFERS = 2  # those that are worked on, and the next ones, which arrive meanwhile
@@ -90,5 +90,5 @@ def buffer_bytes(
 def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:
     """Tokens of a chunk, its rows that others see, and other devices that one meets."""
     chunk, window = seq // (2 * context), config.sliding_window
-    others = sum(map(len, walks(context, window_reach(window, chunk))))
-    return chunk, seen_rows(window, chunk), others
+    others = sum(map(len, ring_hops(context, window_reach(window, chunk))))
+    return chunk, visible_rows(window, chunk), others

@@ -21,10 +21,12 @@ from scaling.models.accounting.matrices import (
 )
 from scaling.models.config import ModelConfig
 
+QKV = ("q", "k", "v")  # names of `attention_matrices` that `qkv_bias` adds biases to
+
 
 @dataclass(frozen=True)
 class Parameters:
-    """Counts over the whole model; `active` are those that one token meets."""
+    """Counts over the whole model; `active` are those that one token uses."""
 
     components: Mapping[str, int]
     active: int
@@ -66,7 +68,7 @@ def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, 
     """
     if moe is None:
         moe = n_moe_layers(config) > 0
-    attention = {n: _matrix(config, s) for n, s in attention_matrices(config).items()}
+    attention = {n: _projection(config, n, s) for n, s in attention_matrices(config).items()}
     mlp = _experts(config) if moe else _mlp(config, config.d_ff)
     return (
         {"norm1": _norm(config)} | attention | _inner_norms(config) | {"norm2": _norm(config)} | mlp
@@ -80,6 +82,11 @@ def _position_rows(config: ModelConfig) -> int:
             "or the run's sequence length with with_positions(config, seq_len)"
         )
     return config.max_positions
+
+
+def _projection(config: ModelConfig, name: str, shape: Shape) -> int:
+    has_own_bias = config.qkv_bias and not config.bias and name in QKV
+    return _matrix(config, shape) + (shape[1] if has_own_bias else 0)
 
 
 def _matrix(config: ModelConfig, shape: Shape) -> int:

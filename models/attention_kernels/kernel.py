@@ -1,13 +1,13 @@
-"""Attention of some queries to some keys, and how the parts of one softmax are put together.
+"""Attention of some queries to a block of keys, and the merge of blocks of one softmax.
 
     scores = q k^T / sqrt(K)          lse = log sum exp(scores)          out = exp(scores - lse) v
 
-A query's keys may be split into blocks. Each block gives its own `out` and `lse`, and
+The keys of a query may be split into blocks. Each block gives its own `out` and `lse`, and
 
     lse = log(exp(lse_1) + exp(lse_2))       out = exp(lse_1 - lse) out_1 + exp(lse_2 - lse) out_2
 
-is what all keys at once would give (online softmax, arXiv 1805.02867; in blocks, 2112.05682). For
-the backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205.14135, B.4):
+is the result of all keys at once (online softmax, arXiv 1805.02867; in blocks, 2112.05682). For the
+backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205.14135, B.4):
 
     p = exp(scores - lse)                       dv = p^T dout
     ds = p (dout v^T - sum(dout out))           dq = ds k          dk = ds^T q
@@ -18,16 +18,16 @@ the backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from scaling.models.attention_kernels.flash import flash_backward, flash_forward
+from scaling.models.attention_kernels.reference import MASK_VALUE, causal_mask
 
-FAR = -1e30  # the score of a hidden key: exp(FAR - lse) is 0 and FAR - FAR is no NaN
 
-
-class Part(NamedTuple):
-    """Attention over some of the keys."""
+class PartialAttention(NamedTuple):
+    """Attention over some of the keys: result and log-sum-exp."""
 
     out_BTNK: jax.Array
     lse_BTN: jax.Array  # float32
@@ -46,10 +46,10 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """What computes a block: cuDNN's flash kernel where it knows the mask, else XLA.
+class AttentionKernel:
+    """Computes one block: cuDNN's flash kernel if it has the mask, else XLA.
 
-    cuDNN knows the diagonal, with or without a window, and blocks in which all is seen.
+    cuDNN has the causal mask of the diagonal, with or without a window, and no mask at all.
     """
 
     implementation: Literal["cudnn", "xla"]
@@ -57,39 +57,44 @@ class Kernel:
 
     def forward(
         self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array, mask: Mask | None
-    ) -> Part:
-        """Queries see all these keys (None), or those of the mask."""
+    ) -> PartialAttention:
+        """Attention to these keys, all of them (`mask` None) or those of the mask.
+
+        `out` in compute format [B, T, N, K], `lse` float32 [B, T, N].
+        """
+        _check_shapes(q_BTNK, k_BUMK, v_BUMK)
         if self._flash(mask):
-            return Part(*flash_forward(q_BTNK, k_BUMK, v_BUMK, *_flash_mask(mask)))
+            return PartialAttention(*flash_forward(q_BTNK, k_BUMK, v_BUMK, *_flash_mask(mask)))
         scores = self._scores(q_BTNK, k_BUMK, mask)
         lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
         p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMK.dtype)
         out = jnp.einsum("bmgtu,bumk->btmgk", p, v_BUMK, precision=self.precision)
-        return Part(out.reshape(q_BTNK.shape), _to_BTN(lse_BMGT))
+        return PartialAttention(out.reshape(q_BTNK.shape), _to_BTN(lse_BMGT))
 
     def backward(
         self,
         q_BTNK: jax.Array,
         k_BUMK: jax.Array,
         v_BUMK: jax.Array,
-        whole: Part,
+        total: PartialAttention,
         dout_BTNK: jax.Array,
         mask: Mask | None,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Gradients of q, k and v by way of these keys; `whole` is the attention over all keys."""
+        """Gradients of q, k and v through these keys; `total` is the attention over all keys."""
+        _check_shapes(q_BTNK, k_BUMK, v_BUMK)
         if self._flash(mask):
-            return flash_backward(q_BTNK, k_BUMK, v_BUMK, whole, dout_BTNK, *_flash_mask(mask))
+            return flash_backward(q_BTNK, k_BUMK, v_BUMK, total, dout_BTNK, *_flash_mask(mask))
         groups = _grouped(q_BTNK, k_BUMK.shape[2])
         dout = _grouped(dout_BTNK, k_BUMK.shape[2])
-        product = lambda *of: jnp.einsum(*of, precision=self.precision)
-        exact = lambda *of: jnp.einsum(
-            *of, precision=self.precision, preferred_element_type=jnp.float32
+        product = lambda *args: jnp.einsum(*args, precision=self.precision)
+        exact = lambda *args: jnp.einsum(
+            *args, precision=self.precision, preferred_element_type=jnp.float32
         )
         scores = self._scores(q_BTNK, k_BUMK, mask)
-        p = jnp.exp(scores - _to_BMGT(whole.lse_BTN, k_BUMK.shape[2])[..., None])
+        p = jnp.exp(scores - _to_BMGT(total.lse_BTN, k_BUMK.shape[2])[..., None])
         dv = product("bmgtu,btmgk->bumk", p.astype(v_BUMK.dtype), dout)
         dp = exact("btmgk,bumk->bmgtu", dout, v_BUMK)
-        mean_BTN = (dout_BTNK.astype(jnp.float32) * whole.out_BTNK.astype(jnp.float32)).sum(-1)
+        mean_BTN = (dout_BTNK.astype(jnp.float32) * total.out_BTNK.astype(jnp.float32)).sum(-1)
         ds = p * (dp - _to_BMGT(mean_BTN, k_BUMK.shape[2])[..., None]) * q_BTNK.shape[-1] ** -0.5
         ds = ds.astype(q_BTNK.dtype)
         dq = product("bmgtu,bumk->btmgk", ds, k_BUMK).reshape(q_BTNK.shape)
@@ -112,26 +117,28 @@ class Kernel:
             return scores
         T, U = scores.shape[-2:]
         offset = jnp.asarray(mask.offset).reshape(-1, 1, 1, 1, 1)
-        distance = offset + jnp.arange(T)[:, None] - jnp.arange(U)
-        seen = distance >= 0
-        if mask.window is not None:
-            seen &= distance < mask.window
-        return jnp.where(seen, scores, FAR)
+        return jnp.where(causal_mask(T, U, mask.window, offset), scores, MASK_VALUE)
 
 
-def merge(first: Part, second: Part) -> Part:
+def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention:
     """Attention over the keys of both; `out` in float32."""
     lse_BTN = jnp.logaddexp(first.lse_BTN, second.lse_BTN)
-    weigh = lambda part: part.out_BTNK * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
-    return Part(weigh(first) + weigh(second), lse_BTN)
+    weighted = lambda part: part.out_BTNK * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
+    return PartialAttention(weighted(first) + weighted(second), lse_BTN)
 
 
 def _flash_mask(mask: Mask | None) -> tuple[bool, int | None]:
-    """Whether causal, and the window, as `scaling.models.attention_kernels.flash` takes them."""
+    """`causal` and `window` of `scaling.models.attention_kernels.flash`."""
     if mask is None:
         return False, None
     assert mask.offset == 0
     return True, mask.window
+
+
+def _check_shapes(q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array) -> None:
+    B, _, _, K = q_BTNK.shape
+    chex.assert_equal_shape([k_BUMK, v_BUMK])
+    chex.assert_shape(k_BUMK, (B, None, None, K))
 
 
 def _grouped(x_BTNK: jax.Array, M: int) -> jax.Array:

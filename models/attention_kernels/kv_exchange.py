@@ -1,12 +1,12 @@
-"""How the devices of `context` come by each other's keys and values, and give gradients back.
+"""Exchange of keys and values over the mesh axis `context`: all-gather or ring.
 
     all-gather  everything at once; gradients are reduce-scattered
-    ring        passed on from device to device, the next ones arriving while these are worked on;
+    ring        permuted from device to device, the next keys arriving while these are computed on;
                 gradients travel along with the keys that they belong to, and home at the end
 
 Per layer and device, of C - 1 others with kv bytes each: both receive (C - 1) kv forward, and in
-the backward pass (C - 1) kv again and (C - 1) kv of gradients. The ring has room for two devices'
-keys and values, the gather needs it for all.
+the backward pass (C - 1) kv again and (C - 1) kv of gradients. The ring has buffers for two
+devices' keys and values, the all-gather for all.
 """
 
 import functools
@@ -16,103 +16,106 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-AXIS = "context"
+CONTEXT = "context"  # the mesh axis
 
-# What has been made of the keys met so far, a shift s, keys and values of device i - s -> the same
-# with these, and what goes back to that device.
-Meet = Callable[[Any, int, jax.Array], tuple[Any, Any]]
+# (state, shift s, keys and values of device i - s) -> (state, gradients to return to that device)
+Visit = Callable[[Any, int, jax.Array], tuple[Any, Any]]
 
 
-class Passing:
-    """One layer's exchange, inside `shard_map`."""
+class KvExchange:
+    """The exchange of one layer, inside `shard_map`."""
 
     def __init__(
-        self, method: Literal["ring", "all-gather"], walks: Sequence[Sequence[int]], devices: int
+        self, method: Literal["ring", "all-gather"], hops: Sequence[Sequence[int]], devices: int
     ):
-        """`walks`: whose keys are needed, see `models.attention_kernels.zigzag`; `devices`: of the
-        axis."""
-        self.method, self.walks, self.devices = method, walks, devices
+        """`hops`: shifts of the devices whose keys are needed, along the ring and against it
+        (`models.attention_kernels.zigzag.ring_hops`); `devices`: size of the axis."""
+        self.method, self.hops, self.devices = method, hops, devices
 
     @property
     def shifts(self) -> tuple[int, ...]:
-        """Device i meets the keys of i - s, for each of these s."""
-        return tuple(shift for walk in self.walks for shift in walk)
+        """Device i visits the keys of device i - s, for each of these s."""
+        return tuple(shift for direction in self.hops for shift in direction)
 
-    def round(
-        self, kv: jax.Array, state: Any, meet: Meet, fetched: jax.Array | None = None
+    def run(
+        self, kv: jax.Array, state: Any, visit: Visit, saved: jax.Array | None = None
     ) -> tuple[Any, list[Any], jax.Array]:
-        """`state` after meeting every needed device's keys and values.
+        """`state` after visiting every needed device's keys and values.
 
         Args:
-            kv: this device's.
-            state: to begin with.
-            meet: called once for each shift.
-            fetched: what an earlier round of the same keys has returned as such.
+            kv: this device's keys and values.
+            state: the initial state.
+            visit: called once for each shift.
+            saved: the third result of an earlier run of the same keys.
 
         Returns:
-            The state, what `meet` gives back per shift, and others' keys to spare a second round
-            a part of its way: all gathered ones; of the ring those that arrive first, stacked.
+            The state, what `visit` returns per shift, and others' keys that save a second run part
+            of its communication: all gathered ones; of the ring the first to arrive, stacked.
         """
         if not self.shifts:
             return state, [], kv[None][:0]
         if self.method == "ring":
-            return self._ring(kv, state, meet, fetched)
-        gathered = jax.lax.all_gather(kv, AXIS) if fetched is None else fetched
+            return self._ring(kv, state, visit, saved)
+        gathered = jax.lax.all_gather(kv, CONTEXT) if saved is None else saved
         returned = []
         for shift in self.shifts:
-            device = (jax.lax.axis_index(AXIS) - shift) % self.devices
+            device = (jax.lax.axis_index(CONTEXT) - shift) % self.devices
             theirs = jax.lax.dynamic_index_in_dim(gathered, device, keepdims=False)
-            state, back = meet(state, shift, theirs)
-            returned.append(back)
+            state, gradient = visit(state, shift, theirs)
+            returned.append(gradient)
         return state, returned, gathered
 
-    def home(self, returned: Sequence[jax.Array], kv: jax.Array) -> jax.Array:
-        """The sum of what all devices give back to this one, float32, shaped like `kv`.
+    def return_gradients(self, gradients: Sequence[jax.Array], kv: jax.Array) -> jax.Array:
+        """The sum of all devices' gradients of this device's `kv`, float32, of its shape.
 
-        It travels in its own format. What `meet` gave back for a shift belongs to device i - s.
+        Communicated in their own format.
+
+        Args:
+            gradients: those that `visit` returned; of shift s they belong to device i - s.
+            kv: this device's keys and values.
         """
-        if not returned:
+        if not gradients:
             return jnp.zeros(kv.shape, jnp.float32)
         if self.method == "ring":
-            return self._ring_home(returned)
-        zeros = jnp.zeros_like(returned[0])
+            return self._return_by_ring(gradients)
+        zeros = jnp.zeros_like(gradients[0])
         shifts = (shift % self.devices for shift in self.shifts)
-        by_shift = dict(zip(shifts, returned, strict=True))
+        by_shift = dict(zip(shifts, gradients, strict=True))
         stack = jnp.stack([by_shift.get(shift, zeros) for shift in range(self.devices)])
-        shift_of = (jax.lax.axis_index(AXIS) - jnp.arange(self.devices)) % self.devices
-        return jax.lax.psum_scatter(stack[shift_of], AXIS).astype(jnp.float32)
+        shift_of_device = (jax.lax.axis_index(CONTEXT) - jnp.arange(self.devices)) % self.devices
+        return jax.lax.psum_scatter(stack[shift_of_device], CONTEXT).astype(jnp.float32)
 
     def _ring(
-        self, kv: jax.Array, state: Any, meet: Meet, fetched: jax.Array | None
+        self, kv: jax.Array, state: Any, visit: Visit, saved: jax.Array | None
     ) -> tuple[Any, list[Any], jax.Array]:
         returned: list[Any] = []
         firsts: list[jax.Array] = []
-        for walk in filter(None, self.walks):
+        for direction in filter(None, self.hops):
             arrived = kv
-            for shift in walk:
-                if shift == walk[0] and fetched is not None:
-                    arrived = fetched[len(firsts)]
+            for shift in direction:
+                if shift == direction[0] and saved is not None:
+                    arrived = saved[len(firsts)]
                 else:
-                    arrived = self._pass_on(arrived, 1 if shift > 0 else -1)
-                if shift == walk[0]:
+                    arrived = self._permute(arrived, 1 if shift > 0 else -1)
+                if shift == direction[0]:
                     firsts.append(arrived)
-                # The next ones are sent off after those before these have been met: two are
-                # underway at most, however far ahead the compiler would like to fetch.
+                # The next keys are sent after the previous ones have been visited: two are in
+                # flight at most, however far ahead the compiler would prefetch.
                 state, arrived = jax.lax.optimization_barrier((state, arrived))
-                state, back = meet(state, shift, arrived)
-                returned.append(back)
+                state, gradient = visit(state, shift, arrived)
+                returned.append(gradient)
         return state, returned, jnp.stack(firsts)
 
-    def _ring_home(self, returned: Sequence[jax.Array]) -> jax.Array:
-        left, sums = list(returned), []
-        for walk in filter(None, self.walks):
-            given = left.pop(0)
-            for shift in walk[1:]:
-                given = self._pass_on(given, 1 if shift > 0 else -1) + left.pop(0)
-            sums.append(self._pass_on(given, -walk[-1]).astype(jnp.float32))
+    def _return_by_ring(self, gradients: Sequence[jax.Array]) -> jax.Array:
+        remaining, sums = list(gradients), []
+        for direction in filter(None, self.hops):
+            total = remaining.pop(0)
+            for shift in direction[1:]:
+                total = self._permute(total, 1 if shift > 0 else -1) + remaining.pop(0)
+            sums.append(self._permute(total, -direction[-1]).astype(jnp.float32))
         return functools.reduce(jnp.add, sums)
 
-    def _pass_on(self, x: jax.Array, by: int) -> jax.Array:
-        """Every device's `x` to the device `by` further along the ring."""
-        pairs = [(i, (i + by) % self.devices) for i in range(self.devices)]
-        return jax.lax.ppermute(x, AXIS, pairs)
+    def _permute(self, x: jax.Array, hops: int) -> jax.Array:
+        """Every device's `x` sent `hops` devices along the ring."""
+        pairs = [(i, (i + hops) % self.devices) for i in range(self.devices)]
+        return jax.lax.ppermute(x, CONTEXT, pairs)

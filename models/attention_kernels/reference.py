@@ -1,45 +1,52 @@
-"""Attention that stores its scores: for values of another length than keys, and for queries that
-come behind the keys they see.
-"""
+"""Attention that stores its scores: for values of another length than keys, and for decoding."""
 
 # Dims: B batch, T queries, U keys, N query heads, M key/value heads, G = N / M, K, V head dims
 
+import chex
 import jax
 import jax.numpy as jnp
 
-HIDDEN = -1e30  # the score of a key that is not seen
+# The score of a masked key. Finite: exp(MASK_VALUE - lse) is 0, MASK_VALUE - MASK_VALUE is no NaN.
+MASK_VALUE = -1e30
 
 
-def seen_TU(queries: int, keys: int, window: int | None, first: jax.Array | int = 0) -> jax.Array:
-    """Which keys each query sees: its own position back to `window - 1` before it; bool [T, U].
+def causal_mask(
+    queries: int, keys: int, window: int | None, offset: jax.Array | int = 0
+) -> jax.Array:
+    """True where a query sees a key: bool [T, U], or [..., T, U] by the shape of `offset`.
 
     Args:
-        queries, keys: how many of each.
-        window: None: all keys before it.
-        first: position of the first query; keys begin at 0.
+        queries: T.
+        keys: U.
+        window: tokens that a query sees, itself included; None: all before it.
+        offset: position of the first query less that of the first key; int, or int32 [..., 1, 1].
     """
-    ago = first + jnp.arange(queries)[:, None] - jnp.arange(keys)
-    return (ago >= 0) & (ago < (keys if window is None else window))
+    distance = offset + jnp.arange(queries)[:, None] - jnp.arange(keys)
+    mask = distance >= 0
+    return mask if window is None else mask & (distance < window)
 
 
-def attend_stored(
+def reference_attention(
     q_BTNK: jax.Array,
     k_BUMK: jax.Array,
     v_BUMV: jax.Array,
-    seen: jax.Array,
+    mask: jax.Array,
     precision: jax.lax.Precision,
     scale: float | None = None,
 ) -> jax.Array:
     """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
     Args:
-        q_BTNK: queries; `k_BUMK`, `v_BUMV`: keys and values, M a divisor of N.
-        seen: bool [T, U].
+        q_BTNK: queries.
+        k_BUMK: keys, M a divisor of N.
+        v_BUMV: values.
+        mask: bool [T, U], see `causal_mask`.
         precision: of both products.
         scale: None: 1 / sqrt(K).
     """
     B, T, N, K = q_BTNK.shape
-    M = k_BUMK.shape[2]
+    U, M = k_BUMK.shape[1:3]
+    chex.assert_shape([k_BUMK, v_BUMV, mask], [(B, U, M, K), (B, U, M, None), (T, U)])
     scores = jnp.einsum(
         "btmgk,bumk->bmgtu",
         q_BTNK.reshape(B, T, M, N // M, K),
@@ -48,5 +55,5 @@ def attend_stored(
         preferred_element_type=jnp.float32,
     )
     scores = scores * (K**-0.5 if scale is None else scale)
-    p = jax.nn.softmax(jnp.where(seen, scores, HIDDEN)).astype(v_BUMV.dtype)
+    p = jax.nn.softmax(jnp.where(mask, scores, MASK_VALUE)).astype(v_BUMV.dtype)
     return jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision).reshape(B, T, N, -1)

@@ -1,14 +1,14 @@
-"""The order in which a sequence lies on the devices of `context`: zigzag, so that all work alike.
+"""Zigzag order of a sequence over the devices of `context`, so that all have equal work.
 
-    C devices, 2 C chunks; device i holds one early and one late chunk, i and 2 C - 1 - i:
+    C devices, 2 C chunks; device i has one early and one late chunk, i and 2 C - 1 - i:
 
     C = 4     device 0: 0 7     device 1: 1 6     device 2: 2 5     device 3: 3 4
 
 A query of chunk n needs the chunks 0..n, so each device has  (i + 1) + (2 C - i) = 2 C + 1  pairs
 of chunks to do, whatever i. (Without this order the first device would be nearly idle.)
 
-Tokens are put into this order on the host, before they are placed; positions follow it; the loss is
-a mean over tokens, which no order changes. One device, C = 1, has its sequence as it was.
+Tokens are put into this order on the host, before they are sent to devices; positions follow it;
+the loss is a mean over tokens, which no order changes. With C = 1 the order is unchanged.
 """
 
 from typing import Any
@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 
-def order(seq_len: int, devices: int) -> np.ndarray:
-    """Position of each token as the devices hold them, one device after the other: int [seq_len].
+def zigzag_order(seq_len: int, devices: int) -> np.ndarray:
+    """Position of each token in the order of storage, device after device: int [seq_len].
 
     Args:
         seq_len: tokens, a multiple of 2 x `devices` where there are several.
         devices: C, those of the context axis.
     """
     rows = seq_len // devices
-    return np.concatenate([positions(device, devices, rows) for device in range(devices)])
+    return np.concatenate([zigzag_positions(device, devices, rows) for device in range(devices)])
 
 
-def positions(device: Any, devices: int, rows: int) -> Any:
-    """Positions of the `rows` tokens of a sequence that one device holds: int [rows].
+def zigzag_positions(device: Any, devices: int, rows: int) -> Any:
+    """Positions of the `rows` tokens of a sequence on one device: int [rows].
 
     Args:
         device: its number, perhaps traced by jax.
@@ -42,16 +42,16 @@ def positions(device: Any, devices: int, rows: int) -> Any:
     return chunk * (rows // 2) + within
 
 
-def walks(devices: int, reach: int | None) -> tuple[tuple[int, ...], ...]:
-    """Whose keys a device meets: shifts s, those of device i - s; along the ring, and against it.
+def ring_hops(devices: int, reach: int | None) -> tuple[tuple[int, ...], ...]:
+    """Shifts s of the devices i - s whose keys device i needs: along the ring, and against it.
 
     Args:
         devices: C.
         reach: chunks back that a window reaches, see `window_reach`; None: no window.
 
     Returns:
-        Without a window (1, 2, ..., C - 1) and (). Device i - s holds no chunk within reach of any
-        of device i's, on any device, if s is further from 0 (around the ring) than `reach`.
+        Without a window (1, 2, ..., C - 1) and (). Device i - s has no chunk within reach of any
+        of device i's, for any i, if s is further from 0 (around the ring) than `reach`.
     """
     along = devices - 1 if reach is None else min(reach, devices - 1)
     against = 0 if reach is None else min(reach, devices - 1 - along)
@@ -68,6 +68,6 @@ def window_reach(window: int | None, chunk: int) -> int | None:
     return None if window is None else (window + chunk - 2) // chunk
 
 
-def seen_rows(window: int | None, chunk: int) -> int:
-    """The last tokens of each chunk that other chunks' queries may see."""
+def visible_rows(window: int | None, chunk: int) -> int:
+    """Number of last tokens of each chunk that other chunks' queries may see."""
     return chunk if window is None else min(chunk, window - 1)

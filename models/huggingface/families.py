@@ -1,4 +1,4 @@
-"""What each Hugging Face model_type means as a ModelConfig, as tables that huggingface.py applies.
+"""What each Hugging Face model_type means as a ModelConfig: tables that `huggingface.read` uses.
 
 Source of key names, defaults and meanings: huggingface/transformers,
 src/transformers/models/*/configuration_*.py (release 5).
@@ -43,7 +43,7 @@ class Family:
     mla: tuple[str, ...] = ()  # keys that are fields of Mla by the same name
     derived: tuple[str, ...] = ()  # keys that follow from others
     aliases: Table = field(default_factory=dict)  # another spelling of a key -> the key
-    bias_keys: tuple[str, ...] = ()  # must agree: a ModelConfig has biases everywhere or nowhere
+    bias_keys: tuple[str, ...] = ()  # must agree: `ModelConfig.bias` is all or nothing
     rope_theta: float | None = 10_000.0  # where the key is absent; None: no rotary positions
     window: Literal["none", "always", "switched"] = "none"
     default_window: int | None = None  # sliding_window where the key is absent
@@ -145,6 +145,15 @@ FAMILIES: dict[str, Family] = {
         moe_defaults=AUX_LOSS,
         rope_theta=1_000_000.0,
         window="always",
+    ),
+    "qwen2": Family(  # and Qwen2.5: biases of q, k and v only
+        shapes=ROTARY_SHAPES,
+        constants={"qkv_bias": True},
+        defaults=ROTARY_DEFAULTS | {"n_kv_heads": 32},
+        only=SILU | {"use_mrope": (False,)},
+        window="switched",
+        default_window=4096,
+        default_window_layer=28,
     ),
     "qwen3": QWEN3,
     "qwen3_moe": Family(

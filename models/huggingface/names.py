@@ -1,7 +1,7 @@
 """Which tensor of a Hugging Face file holds which parameter, and how its dimensions lie there.
 
     layers/attention/query_DNK [L, D, N, K]   is, for each layer,
-    model.layers.{layer}.self_attn.q_proj.weight   laid out as "NK D": N x K rows of D
+    model.layers.{layer}.self_attn.q_proj.weight   stored as "NK D": N x K rows of D
 
 A parameter's dimensions are the capitals at the end of its name (as in `models/`), after those that
 only number tensors: layers and experts. Source of the names: huggingface/transformers, release 5,
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from scaling.models.accounting.matrices import expert_width, n_dense_layers, query_key_dim
 from scaling.models.config import ModelConfig
 
-Entry = tuple[str, str, str]  # parameter, tensor, layout
+Entry = tuple[str, str, str]  # parameter, tensor, its dimensions
 
 NORM = (("scale", "weight", "X"), ("bias", "bias", "X"))
 ATTENTION = (
@@ -87,7 +87,7 @@ class Stored:
     """Where one parameter lies: in one tensor, or in one for each layer (and expert)."""
 
     name: str  # of the tensor; {layer} and {expert} stand for numbers
-    layout: tuple[str, ...]  # for each dimension of the tensor, the dimensions it is made of
+    dims_in_file: tuple[str, ...]  # for each dimension of the tensor, the dimensions it is made of
     dims: str  # of the parameter, those that number tensors left out
     sizes: Mapping[str, int] = field(hash=False)  # by dimension
     layers: range | None = None  # that are stacked along the first dimension
@@ -98,7 +98,7 @@ class Stored:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the tensor."""
-        *first, last = (math.prod(self.sizes[d] for d in dims) for dims in self.layout)
+        *first, last = (math.prod(self.sizes[d] for d in dims) for dims in self.dims_in_file)
         return (*first, last * self.part[1])
 
     @property
@@ -127,9 +127,9 @@ def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
         family: its model_type.
     """
     found = {}
-    for path, name, layout, layers in _entries(config, family):
+    for path, name, dims_in_file, layers in _entries(config, family):
         if _exists(config, path):
-            found[path] = _stored(config, family, path, name, layout, layers)
+            found[path] = _stored(config, family, path, name, dims_in_file, layers)
     return found
 
 
@@ -138,9 +138,9 @@ def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, 
     if family == "gpt2":
         yield "embedding/table_VD", f"{GPT2_PREFIX}wte.weight", "V D", None
         yield "embedding/positions_TD", f"{GPT2_PREFIX}wpe.weight", "T D", None
-        for ours, theirs, layout in GPT2_LAYER:
+        for ours, theirs, dims_in_file in GPT2_LAYER:
             name = f"{GPT2_PREFIX}h.{{layer}}.{theirs}"
-            yield f"layers/{ours}", name, layout, range(config.n_layers)
+            yield f"layers/{ours}", name, dims_in_file, range(config.n_layers)
         for ours, theirs, _ in NORM:
             yield f"final_norm/{ours}", f"{GPT2_PREFIX}ln_f.{theirs}", "D", None
     else:
@@ -157,58 +157,64 @@ def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, 
 def _layers(
     group: str, layers: range, entries: Iterator[Entry]
 ) -> Iterator[tuple[str, str, str, range]]:
-    for ours, theirs, layout in entries:
-        yield f"{group}/{ours}", f"model.layers.{{layer}}.{theirs}", layout, layers
+    for ours, theirs, dims_in_file in entries:
+        yield f"{group}/{ours}", f"model.layers.{{layer}}.{theirs}", dims_in_file, layers
 
 
 def _layer(config: ModelConfig, family: str, moe: bool) -> Iterator[Entry]:
     """One layer of a family with rotary positions."""
     yield "attention_norm/scale", "input_layernorm.weight", "D"
     yield "mlp_norm/scale", "post_attention_layernorm.weight", "D"
-    for ours, theirs, layout in LATENT if config.mla else ATTENTION:
-        yield f"attention/{ours}", f"self_attn.{theirs}", layout
-    for ours, theirs, layout in EXPERTS if moe else MLP:
+    for ours, theirs, dims_in_file in LATENT if config.mla else ATTENTION:
+        yield f"attention/{ours}", f"self_attn.{theirs}", dims_in_file
+    for ours, theirs, dims_in_file in EXPERTS if moe else MLP:
         if moe and family == "mixtral":
             for published, mixtral in MIXTRAL_NAMES.items():
                 theirs = theirs.replace(published, mixtral)
         place = "block_sparse_moe" if moe and family == "mixtral" else "mlp"
-        yield f"mlp/{ours}", f"{place}.{theirs}", layout
+        yield f"mlp/{ours}", f"{place}.{theirs}", dims_in_file
 
 
 def _exists(config: ModelConfig, path: str) -> bool:
-    """Whether a model of this configuration has that parameter."""
-    name = path.rpartition("/")[2] if not path.endswith("scale") else path
-    mla, moe = config.mla, config.moe
-    conditions = {
-        "head_VD": not config.tied_embeddings,
-        "positions": config.positions == "learned",
-        "router_bias": moe is not None and moe.selection_bias,
-        "shared": moe is not None and moe.n_shared_experts > 0,
-        "query_norm": config.qk_norm,
-        "key_norm": config.qk_norm,
-        "query_a": mla is not None and mla.q_lora_rank is not None,
-        "query_b_": mla is not None and mla.q_lora_rank is not None,
-        "query_DNK": mla is None or mla.q_lora_rank is None,
-    }
+    """True if a model of this configuration has the parameter `path`."""
+    parent, _, name = path.rpartition("/")
+    name = parent.rpartition("/")[2] if name == "scale" else name  # a norm: whose it is
     if "gate" in name and config.mlp != "swiglu":
         return False
-    for key, exists in conditions.items():
-        if key in name:
+    mla, moe = config.mla, config.moe
+    qkv_bias = config.bias or config.qkv_bias
+    low_rank_query = mla is not None and mla.q_lora_rank is not None
+    by_prefix = {
+        "head_VD": not config.tied_embeddings,
+        "positions_TD": config.positions == "learned",
+        "router_bias": moe is not None and moe.selection_bias,
+        "shared_": moe is not None and moe.n_shared_experts > 0,
+        "query_norm": config.qk_norm,
+        "key_norm": config.qk_norm,
+        "query_a_": low_rank_query,
+        "query_b_": low_rank_query,
+        "query_DNK": not low_rank_query,
+        "query_bias": qkv_bias,
+        "key_bias": qkv_bias,
+        "value_bias": qkv_bias,
+    }
+    for prefix, exists in by_prefix.items():
+        if name.startswith(prefix):
             return exists
     return config.bias if "bias" in name else True
 
 
 def _stored(
-    config: ModelConfig, family: str, path: str, name: str, layout: str, layers: range | None
+    config: ModelConfig, family: str, path: str, name: str, dims_in_file: str, layers: range | None
 ) -> Stored:
     sizes, last = _sizes(config), path.rpartition("/")[2]
-    parts = tuple(layout.split())
+    parts = tuple(dims_in_file.split())
     if last in ("scale", "bias"):
         dims = parts[0]
     else:  # the parameter's own order of the same dimensions
         order = last.rpartition("_")[2]
         order = order[1:] if "{expert}" in name else order
-        dims = _renamed(order, parts)
+        dims = _in_parameter_order("".join(parts), order)
     third = next((i for i, part in enumerate(GPT2_THIRDS) if last.startswith(part)), 0)
     rotated = config.mla.qk_rope_head_dim if config.mla else 0
     pairs = last.startswith(("query_b_", "query_DNK", "kv_a_DR")) and config.positions == "rope"
@@ -224,13 +230,14 @@ def _stored(
     )
 
 
-def _renamed(order: str, parts: tuple[str, ...]) -> str:
-    """The layout's letters in the order of the parameter's, of which some have other names there:
-    a matrix's own rank or width."""
-    letters = [letter for part in parts for letter in part]
-    known = [letter for letter in order if letter in letters]
-    spare = iter(letter for letter in letters if letter not in known)
-    return "".join(letter if letter in known else next(spare) for letter in order)
+def _in_parameter_order(letters: str, order: str) -> str:
+    """The file's dimension letters in the order of the parameter's name.
+
+    Where a letter of the name is not among them (`DF` for "W D": an expert's width is W), the
+    remaining letters take the places left, in order.
+    """
+    spare = iter(letter for letter in letters if letter not in order)
+    return "".join(letter if letter in letters else next(spare) for letter in order)
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:

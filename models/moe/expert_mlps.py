@@ -1,11 +1,11 @@
 """The experts' MLPs on the rows that a device has received, each expert on its own rows.
 
-    dropless           rows sorted by expert, `jax.lax.ragged_dot`: empty rows are left out where
-                       the backend has such a kernel; XLA's fallback takes all rows to all experts
+    dropless           rows sorted by expert, `jax.lax.ragged_dot`: empty rows are skipped where the
+                       backend has such a kernel; XLA's fallback multiplies all rows by all experts
     capacity factor    batched products of equal groups, empty rows included
 
-A row's weight is multiplied to its hidden units, before the last product: so no gradient needs the
-results, and they are neither kept nor computed again.
+A row's weight multiplies its hidden units, before the last product: so no gradient needs the
+results, and they are neither saved nor recomputed.
 """
 
 # Dims: T tokens, R rows, P devices along expert, E experts of this device, C rows of one group,
@@ -22,13 +22,13 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS
 from scaling.models.moe.dispatch import (
-    collect,
+    combine,
+    dispatch,
     expert_of_rows,
-    sorted_places,
-    spread,
+    sort_indices,
     weights_of_rows,
 )
-from scaling.models.partial_sums import differing
+from scaling.models.partial_sums import all_gather_weight
 
 DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights, by name
     "router": ("embed", None),
@@ -40,7 +40,7 @@ DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights
     "shared_down": ("mlp", "embed"),
 }
 Weights = dict[str, jax.Array]  # by name of DIMS, as stored on this device; and "bias"
-Product = Callable[[jax.Array, jax.Array], jax.Array]  # rows, whole weight
+Product = Callable[[jax.Array, jax.Array], jax.Array]  # rows, gathered weight
 
 
 def ragged_experts(
@@ -51,14 +51,14 @@ def ragged_experts(
     counts_PE: jax.Array,
     weights: Weights,
 ) -> jax.Array:
-    """Received rows through their experts.
+    """The experts' results for received rows, dropless: [R, D].
 
     Args:
         config: the model.
-        execution: its execution.
+        execution: rules and number format.
         rows_RD: P groups by sender, each sorted by expert, empty rows last.
         weights_R: of the rows, float32.
-        counts_PE: int32, rows of each sender for each expert.
+        counts_PE: int32, rows of each sender for each of this device's experts.
         weights: see `Weights`.
     """
     devices, local = counts_PE.shape
@@ -74,9 +74,9 @@ def ragged_experts(
     if devices == 1:  # sorted by expert already
         return run(rows_RD, weights_R, is_used_R)
     expert_R = expert_of_rows(counts_PE, rows_RD.shape[0] // devices)
-    by_expert = sorted_places(expert_R, local)
+    by_expert = sort_indices(expert_R, local)
     sorted_R = weights_of_rows(weights_R[:, None], by_expert)
-    return collect(run(spread(rows_RD, by_expert), sorted_R, is_used_R), by_expert)
+    return combine(run(dispatch(rows_RD, by_expert), sorted_R, is_used_R), by_expert)
 
 
 def padded_experts(
@@ -86,7 +86,7 @@ def padded_experts(
     weights_R: jax.Array,
     weights: Weights,
 ) -> jax.Array:
-    """Received rows through their experts; P groups by sender, in each E groups of C rows."""
+    """The same with a capacity factor: rows are P groups by sender, in each E groups of C rows."""
     devices, local = execution.rules.mesh.expert, weights["up"].shape[0]
     product = functools.partial(
         jnp.einsum,
@@ -108,31 +108,23 @@ def padded_experts(
 def shared_experts(
     config: ModelConfig, execution: Execution, x_TD: jax.Array, weights: Weights
 ) -> jax.Array:
-    """The experts that every token passes, partial over tensor."""
+    """The result of the experts that every token passes: [T, D], partial sums over tensor."""
     product = functools.partial(
         jnp.dot, precision=execution.precision, preferred_element_type=execution.dtype
     )
     return _mlp(config, execution, weights, product, x_TD, prefix="shared_")
 
 
-def whole(execution: Execution, w: jax.Array, name: str, met: tuple[str, ...]) -> jax.Array:
-    """A stored weight in compute format (the router: float32), gathered over fsdp; or one that is
-    whole already (`Execution.gathers_once`).
-
-    `met` are the mesh axes that cut the tokens it meets. Before the gather it is declared different
-    along those that do not cut the weight itself, so that its gradient is summed over them as a
-    shard, after the reduce-scatter.
-    """
-    rules, dims = execution.rules, DIMS[name]
+def gather_expert_weight(
+    execution: Execution, w: jax.Array, name: str, token_axes: tuple[str, ...]
+) -> jax.Array:
+    """The stored weight `name` of `DIMS` in compute format (the router: float32), all-gathered."""
     w = w if name == "router" else w.astype(execution.dtype)
-    gathered = () if execution.gathers_weights_once else rules.axes("embed")
-    cuts = {*gathered, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
-    w = differing(w, [axis for axis in met if axis not in cuts])
-    return jax.lax.all_gather(w, gathered, axis=dims.index("embed"), tiled=True) if gathered else w
+    return all_gather_weight(execution, w, DIMS[name], token_axes)
 
 
-def gathered_again(execution: Execution, multiply: Product) -> Product:
-    """A product that does not keep the weight that it gathers (see `Execution.project`)."""
+def regathered(execution: Execution, multiply: Product) -> Product:
+    """A product that does not save the weight that it gathers (see `sharding.project`)."""
     return jax.checkpoint(multiply, prevent_cse=False) if execution.remat == "none" else multiply
 
 
@@ -146,13 +138,15 @@ def _mlp(
     is_used_R: jax.Array | None = None,
     prefix: str = "",
 ) -> jax.Array:
-    """(act(x gate) * (x up) * weight) down, row by row; rows that are not used count as zero."""
+    """(act(x gate) * (x up) * weight) down, row by row; unused rows count as zero."""
     activate, gated = ACTIVATIONS[config.mlp], config.mlp == "swiglu"
-    met = (*execution.rules.axes("batch"), *execution.rules.axes("sequence"))
+    token_axes = (*execution.rules.axes("batch"), *execution.rules.axes("sequence"))
 
     def times(x: jax.Array, name: str) -> jax.Array:
-        multiply = lambda x, w: product(x, whole(execution, w, prefix + name, met))
-        return gathered_again(execution, multiply)(x, weights[prefix + name])
+        multiply = lambda x, w: product(
+            x, gather_expert_weight(execution, w, prefix + name, token_axes)
+        )
+        return regathered(execution, multiply)(x, weights[prefix + name])
 
     def hidden(up: jax.Array, gate: jax.Array | None) -> jax.Array:
         h = activate(up) if gate is None else activate(gate) * up

@@ -1,12 +1,12 @@
-"""Which experts a token goes to and how much each counts; what keeps the experts' load even.
+"""Gating: the experts of each token and their weights; losses and bias that balance the load.
 
     logits   = x router                                   float32, whatever the compute format
     s        = softmax(logits) or sigmoid(logits)         over all experts
-    chosen   = the k largest of  s + bias                 in the best groups only, if there are some
-    weights  = s of the chosen [/ their sum] * scaling    the bias chooses, it does not weigh
+    top k    = the k largest of  s + bias                 in the best groups only, if any
+    weights  = s of the top k [/ their sum] * scaling     the bias selects, it does not weigh
 
-Mixtral (arXiv 2401.04088) takes the softmax over the chosen logits: that is the softmax over all,
-divided by the sum of the chosen, as Qwen3-MoE writes it. DeepSeek-V3 (arXiv 2412.19437, section
+Mixtral (arXiv 2401.04088) takes the softmax over the top k logits: that is the softmax over all,
+divided by the sum of the top k, as Qwen3-MoE writes it. DeepSeek-V3 (arXiv 2412.19437, section
 2.1.2) has sigmoids, the bias and the groups; a group's score is the sum of its two largest.
 
 Against uneven load, per layer, averaged over the layers:
@@ -24,25 +24,28 @@ f, P and the load are taken over all tokens of a microbatch on all devices, so n
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from scaling.models.config import Moe
 
-BEST_OF_GROUP = 2  # largest scores that make a group's: DeepSeek-V3's config.json, "noaux_tc"
-TINY = 1e-20  # keeps 0 / 0 away where all chosen sigmoids underflow
+BEST_OF_GROUP = (
+    2  # largest scores whose sum is a group's score: DeepSeek-V3's config.json, "noaux_tc"
+)
+TINY = 1e-20  # avoids 0 / 0 where the sigmoids of all selected experts underflow
 
 
-class Choice(NamedTuple):
-    """Where tokens go, and with what weights."""
+class Gating(NamedTuple):
+    """The experts of each token and their weights."""
 
-    weights: jax.Array  # float32 [..., K], of each chosen expert
+    weights: jax.Array  # float32 [..., K], of each selected expert
     experts: jax.Array  # int32 [..., K], best first
-    shares: jax.Array  # float32 [..., E], the gate's values divided by their sum
+    probs: jax.Array  # float32 [..., E], the gate's values divided by their sum
 
 
 class Routing(NamedTuple):
-    """What one layer (or, stacked, each layer) says about its load."""
+    """Load and balancing losses of one layer; stacked, of each layer."""
 
     load_E: jax.Array  # float32, assignments to each expert, dropped ones included
     dropped: jax.Array  # float32 scalar, assignments that found no room
@@ -50,68 +53,69 @@ class Routing(NamedTuple):
     z_loss: jax.Array  # float32 scalar, before its weight
 
 
-def choose(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Choice:
+def top_k_gating(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Gating:
     """The experts of each token and their weights.
 
     Args:
-        moe: how.
+        moe: gate, groups, scaling.
         logits: float32 [..., E].
-        bias_E: for the choice alone; gets no gradient.
+        bias_E: selects only; gets no gradient.
     """
+    chex.assert_axis_dimension(logits, -1, moe.n_experts)
     gates = jax.nn.softmax(logits) if moe.gate == "softmax" else jax.nn.sigmoid(logits)
     scores = jax.lax.stop_gradient(gates)
     if bias_E is not None:
         scores = scores + jax.lax.stop_gradient(bias_E)
     if moe.groups_per_token < moe.n_groups:
-        scores = _of_best_groups(moe, scores)
+        scores = _in_best_groups(moe, scores)
     _, experts = jax.lax.top_k(scores, moe.experts_per_token)
     weights = jnp.take_along_axis(gates, experts, axis=-1)
     if moe.normalize_weights:
         weights = weights / (weights.sum(axis=-1, keepdims=True) + TINY)
-    shares = gates / (gates.sum(axis=-1, keepdims=True) + TINY)
-    return Choice(weights * moe.routed_scaling, experts, shares)
+    probs = gates / (gates.sum(axis=-1, keepdims=True) + TINY)
+    return Gating(weights * moe.routed_scaling, experts, probs)
 
 
-def statistics(
-    logits: jax.Array, choice: Choice, axes: tuple[str, ...], dropped: jax.Array
+def routing_statistics(
+    logits: jax.Array, gating: Gating, axes: tuple[str, ...], dropped: jax.Array
 ) -> Routing:
-    """Load and losses over the tokens of all devices; inside a `shard_map`.
+    """Load and losses over the tokens of all devices, by one all-reduce; inside a `shard_map`.
 
     Args:
         logits: of this device's tokens, [..., E].
-        choice: for them.
-        axes: mesh axes that cut the tokens.
+        gating: of these tokens.
+        axes: mesh axes that shard the tokens.
         dropped: assignments of this device without room, a scalar.
     """
     experts = logits.shape[-1]
-    load_E = jnp.zeros(experts, jnp.float32).at[choice.experts.reshape(-1)].add(1.0)
+    load_E = jnp.zeros(experts, jnp.float32).at[gating.experts.reshape(-1)].add(1.0)
     z = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
     scalars = jnp.stack([z, dropped, jnp.float32(logits.size // experts)])
-    shares_E = choice.shares.reshape(-1, experts).sum(axis=0)
-    sums = jnp.concatenate([load_E, shares_E, scalars])
+    probs_E = gating.probs.reshape(-1, experts).sum(axis=0)
+    sums = jnp.concatenate([load_E, probs_E, scalars])
     sums = jax.lax.psum(sums, axes) if axes else sums  # one sum over all devices for everything
-    load_E, shares_E, (z, dropped, tokens) = jnp.split(sums, [experts, 2 * experts])
+    load_E, probs_E, (z, dropped, tokens) = jnp.split(sums, [experts, 2 * experts])
     load_E = jax.lax.stop_gradient(load_E)
-    aux_loss = experts * jnp.sum(load_E / tokens * shares_E / tokens)
+    aux_loss = experts * jnp.sum(load_E / tokens * probs_E / tokens)
     return Routing(load_E, jax.lax.stop_gradient(dropped), aux_loss, z / tokens)
 
 
-def no_routing(experts: int) -> Routing:
-    """Of no tokens."""
+def empty_routing(experts: int) -> Routing:
+    """The record of zero tokens, for abstract evaluation."""
     return Routing(jnp.zeros(experts, jnp.float32), *[jnp.zeros((), jnp.float32)] * 3)
 
 
-def moved_bias(bias_LE: jax.Array, load_LE: jax.Array, rate: float) -> jax.Array:
+def updated_selection_bias(bias_LE: jax.Array, load_LE: jax.Array, rate: float) -> jax.Array:
     """The selection biases after a step: up for experts below the mean load, down above it."""
     mean_L1 = load_LE.mean(axis=-1, keepdims=True)
     return bias_LE + rate * jnp.sign(mean_L1 - load_LE)
 
 
-def _of_best_groups(moe: Moe, scores: jax.Array) -> jax.Array:
+def _in_best_groups(moe: Moe, scores: jax.Array) -> jax.Array:
     """Scores, minus infinity outside the `groups_per_token` groups with the best experts."""
     grouped = scores.reshape(*scores.shape[:-1], moe.n_groups, -1)
     best = min(BEST_OF_GROUP, grouped.shape[-1])
-    of_groups = jax.lax.top_k(grouped, best)[0].sum(axis=-1)
-    _, chosen = jax.lax.top_k(of_groups, moe.groups_per_token)
-    is_open = (chosen[..., None] == jnp.arange(moe.n_groups)).any(axis=-2)
+    group_scores = jax.lax.top_k(grouped, best)[0].sum(axis=-1)
+    _, selected = jax.lax.top_k(group_scores, moe.groups_per_token)
+    is_open = (selected[..., None] == jnp.arange(moe.n_groups)).any(axis=-2)
     return jnp.where(is_open[..., None], grouped, -jnp.inf).reshape(scores.shape)

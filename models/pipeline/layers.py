@@ -1,36 +1,36 @@
-"""The layers as a pipeline over the mesh axis `stage`, inside one step: `models.pipeline.schedule`
-says when.
+"""The layers as a pipeline over the mesh axis `stage`, inside one step.
 
-    enter    every stage looks up the tokens of all microbatches; only the first uses them
-    run      a scan over the ticks: hand on (one collective-permute), then every stage its part
-    leave    what the last stage has made is shared out over all stages, along the sequence, so
-             that all of them multiply by the output head
+    embed      every stage embeds the tokens of all microbatches; only the first uses them
+    run        a scan over the iterations of `models.pipeline.schedule`: one collective-permute to
+               the next stage, then each stage runs its part
+    collect    the last stage's outputs are scattered over all stages, along the sequence, so that
+               all of them multiply by the output head
 
-    over stage    forward                      backward
-    each tick     permute to the next stage    permute to the one before
-    once          reduce-scatter of what the   all-gather of its gradient
-                  last stage has made
+    over stage       forward                     backward
+    each iteration   permute to the next stage   permute to the previous one
+    once             reduce-scatter of outputs   all-gather of their gradient
 
 Stages compute under a `vmap`, so that a block is written for one stage; what crosses stages is a
-`shard_map` over all axes. In idle ticks stages compute on what nobody reads.
+`shard_map` over all axes. In idle iterations stages compute on values that nothing reads.
 """
 
-# Dims: M microbatches, T ticks, P stages, R rounds, L layers of a part, B batch, S sequence,
-#       D model
+# Dims: M microbatches, T iterations, P stages, V virtual stages, L layers of a part, B batch,
+#       S sequence, D model; b, s: one device's shard of B, S
 
 import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution
-from scaling.models.pipeline.schedule import Ticks, layer_order
-from scaling.models.pipeline.shard_map import AXIS, spelled_out, with_stages
+from scaling.models.pipeline.schedule import PipelineSchedule
+from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, stacked_spec
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
@@ -38,141 +38,146 @@ Spec = PartitionSpec
 
 
 def embedding_execution(execution: Execution) -> Execution:
-    """The embedding's: each stage has the whole batch, as if it were its own."""
+    """The execution of the embedding: each stage has the whole batch, sharded as if its own."""
     table = dict(execution.rules.table)
-    table["batch"] = AXIS, *table["batch"]
+    table["batch"] = STAGE, *table["batch"]
     return replace(execution, rules=replace(execution.rules, table=table))
 
 
 def head_execution(execution: Execution) -> Execution:
-    """The head's: stages share out the part of a sequence that `context` gives them."""
+    """The execution of the output head: the sequence is sharded over `stage`, inside `context`."""
     table = dict(execution.rules.table)
     inner = [axis for axis in table["residual"] if axis not in table["sequence"]]
-    table["sequence"] = *table["sequence"], AXIS
+    table["sequence"] = *table["sequence"], STAGE
     table["residual"] = *table["sequence"], *inner
     return replace(execution, rules=replace(execution.rules, table=table))
 
 
-def stacked_keys(execution: Execution, keys: jax.Array) -> jax.Array:
-    """The random key of each row of the stored stack, from those of the layers in order."""
-    rules = execution.rules
-    if not rules.axes("layers"):
-        return keys
-    order = layer_order(len(keys), rules.mesh.stage, execution.virtual_stages)
-    return reshard(keys[order], execution.spec("layers"))
-
-
-def entered(
-    execution: Execution, ticks: Ticks, embed: Callable, tokens_MBS: jax.Array
+def embed_microbatches(
+    execution: Execution, schedule: PipelineSchedule, embed: Callable, tokens_MBS: jax.Array
 ) -> jax.Array:
-    """The embedded microbatches at the ticks in which they enter: [T, P, B, S, D].
+    """The embedded microbatches at the iterations in which they enter: [T, P, B, S, D].
 
     Args:
+        execution: of the layers.
+        schedule: of the pipeline.
         embed: tokens [P B, S] to the residual stream, under `embedding_execution`.
-        tokens_MBS: the same on all stages.
+        tokens_MBS: int32, the same on all stages.
     """
-    entry, group = embedding_execution(execution), ticks.group
-    copied = jax.shard_map(
-        lambda tokens_mbs: jax.lax.pcast(tokens_mbs, AXIS, to="varying"),
+    chex.assert_rank(tokens_MBS, 3)
+    entry, group = embedding_execution(execution), schedule.group
+    copy = jax.shard_map(
+        lambda tokens_mbs: jax.lax.pcast(tokens_mbs, STAGE, to="varying"),
         in_specs=execution.spec(None, "batch", "sequence"),
         out_specs=entry.spec(None, "batch", "sequence"),
     )
 
-    def at_ticks(x_mbsD: jax.Array) -> jax.Array:
+    def at_iterations(x_mbsD: jax.Array) -> jax.Array:
         x = x_mbsD.reshape(-1, 1, group, *x_mbsD.shape[1:])
-        x = _repeated(x, 1, ticks.rounds - 1).reshape(-1, *x_mbsD.shape[1:])
-        return _repeated(x, 0, ticks.stages - 1)[:, None]
+        x = _repeat_last(x, 1, schedule.virtual_stages - 1).reshape(-1, *x_mbsD.shape[1:])
+        return _repeat_last(x, 0, schedule.stages - 1)[:, None]
 
-    spread = jax.shard_map(
-        at_ticks,
+    enter = jax.shard_map(
+        at_iterations,
         in_specs=entry.spec(None, "batch", "residual", None),
-        out_specs=_stacked(execution, None, AXIS),
+        out_specs=_stream_spec(execution, None, STAGE),
     )
-    return spread(jax.lax.map(embed, copied(tokens_MBS)))
+    return enter(jax.lax.map(embed, copy(tokens_MBS)))
 
 
-def run(
-    execution: Execution, ticks: Ticks, layer: Layer, layers: Any, x_TPBSD: jax.Array
+def run_pipeline(
+    execution: Execution, schedule: PipelineSchedule, layer: Layer, layers: Any, x_TPBSD: jax.Array
 ) -> tuple[jax.Array, Any]:
-    """What each stage has made in each tick, [T, P, B, S, D], and what its layers said besides.
+    """The output of each stage in each iteration, [T, P, B, S, D], and what its layers return too.
 
-    That is a tree of sums over microbatches, [P, R L, ...], or None.
+    The latter is a tree of sums over microbatches, [P, V L, ...], or None.
+
+    Saved for the backward pass: what `layer`'s remat keeps, in every iteration; with
+    `recompute_stages` the input of each iteration only.
 
     Args:
+        execution: of the layers.
+        schedule: of the pipeline.
         layer: one layer, for a scan over those of a part.
-        layers: the stored stack (`models.pipeline.schedule.layer_order`), cut over `stage`; and the
-        same as
-            `scaling.models.zero.all_gather_params` made it, or None.
-        x_TPBSD: what enters, of stage 0.
+        layers: the stored stack (`models.pipeline.schedule.layer_order`), sharded over `stage`; and
+            the same as `scaling.models.zero.all_gather_params` returns it, or None.
+        x_TPBSD: the inputs of stage 0.
     """
-    parts = jax.tree.map(lambda x: _parts(ticks, x), layers)
-    stages = reshard(jnp.arange(ticks.stages), execution.spec("layers"))
-    on_stages = jax.vmap(functools.partial(_stage, execution, ticks, layer), (0, 0, 1), (1, 0))
-    return on_stages(stages, parts, x_TPBSD)
+    chex.assert_shape(x_TPBSD, (schedule.iterations, schedule.stages, None, None, None))
+    parts = jax.tree.map(lambda x: _by_stage(schedule, x), layers)
+    stages = reshard(jnp.arange(schedule.stages), execution.spec("layers"))
+    one_stage = functools.partial(_stage, execution, schedule, layer)
+    return jax.vmap(one_stage, (0, 0, 1), (1, 0))(stages, parts, x_TPBSD)
 
 
 def _stage(
     execution: Execution,
-    ticks: Ticks,
+    schedule: PipelineSchedule,
     layer: Layer,
     stage: jax.Array,
     parts: Any,
     x_TBSD: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    """What one stage makes; `parts` are its stacks [R, L, ...]."""
+    """The outputs of one stage; `parts` are its stacks [V, L, ...]."""
     parts = float32_accumulators(execution, REPLICAS, *parts)
 
-    def work(x_BSD: jax.Array, tick: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
-        number = ticks.round_of(tick, stage)
-        part = jax.tree.map(lambda x: _of_round(x, number), parts)
+    def run_part(x_BSD: jax.Array, iteration: jax.Array, parts: Any) -> tuple[jax.Array, Any]:
+        number = schedule.virtual_stage_at(iteration, stage)
+        part = jax.tree.map(lambda x: _select_virtual_stage(x, number), parts)
         # Here, not layer by layer, or the gradients of a part would be float32 twice.
         return jax.lax.scan(layer, x_BSD, with_float32_grads(*part))
 
     if execution.recompute_stages:
-        work = jax.checkpoint(work, prevent_cse=False)
+        run_part = jax.checkpoint(run_part, prevent_cse=False)
 
-    def step(y_BSD: jax.Array, now: tuple) -> tuple[jax.Array, tuple]:
-        x_BSD, tick, enters = now
+    def step(y_BSD: jax.Array, inputs: tuple) -> tuple[jax.Array, tuple]:
+        x_BSD, iteration, enters = inputs
         with jax.named_scope("hand_on"):
-            x_BSD = _hand_on(execution, ticks)(y_BSD, x_BSD, enters)
-        y_BSD, said = work(x_BSD, tick, parts)
-        return y_BSD, (y_BSD, said)
+            x_BSD = _shift_to_next_stage(execution, schedule)(y_BSD, x_BSD, enters)
+        y_BSD, aux = run_part(x_BSD, iteration, parts)
+        return y_BSD, (y_BSD, aux)
 
-    numbers = jnp.arange(ticks.total)
-    inputs = x_TBSD, numbers, jnp.asarray(ticks.enters)
-    _, (y_TBSD, said) = jax.lax.scan(step, x_TBSD[0], inputs)
-    return y_TBSD, jax.tree.map(lambda x: _sum(x, ticks.works(numbers, stage)), said)
-
-
-def _sum(x_TL: jax.Array, works_T: jax.Array) -> jax.Array:
-    """Over the ticks in which a stage works."""
-    return jnp.where(works_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
+    iterations = jnp.arange(schedule.iterations)
+    inputs = x_TBSD, iterations, jnp.asarray(schedule.enters)
+    _, (y_TBSD, aux) = jax.lax.scan(step, x_TBSD[0], inputs)
+    is_busy_T = schedule.is_busy(iterations, stage)
+    return y_TBSD, jax.tree.map(lambda x_TL: _sum_where(is_busy_T, x_TL), aux)
 
 
-def left(execution: Execution, ticks: Ticks, y_TPBSD: jax.Array) -> jax.Array:
-    """What the last stage has made of the microbatches, under `head_execution`: [M, B, S, D]."""
+def _sum_where(is_busy_T: jax.Array, x_TL: jax.Array) -> jax.Array:
+    """The sum over the iterations in which a stage has work."""
+    return jnp.where(is_busy_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
 
-    def share_out(y_T1bsD: jax.Array) -> jax.Array:
-        y = y_T1bsD[ticks.stages - 1 :, 0]
-        y = y.reshape(-1, ticks.rounds, ticks.group, *y.shape[1:])[:, -1]
+
+def collect_outputs(
+    execution: Execution, schedule: PipelineSchedule, y_TPBSD: jax.Array
+) -> jax.Array:
+    """The last stage's outputs of all microbatches under `head_execution`: [M, B, S, D].
+
+    Reduce-scattered over `stage` along the sequence.
+    """
+
+    def scatter(y_T1bsD: jax.Array) -> jax.Array:
+        y = y_T1bsD[schedule.stages - 1 :, 0]
+        y = y.reshape(-1, schedule.virtual_stages, schedule.group, *y.shape[1:])[:, -1]
         y_mbsD = y.reshape(-1, *y.shape[2:])
-        last = jax.lax.axis_index(AXIS) == ticks.stages - 1
-        y_mbsD = jnp.where(last, y_mbsD, 0)
-        return jax.lax.psum_scatter(y_mbsD, AXIS, scatter_dimension=2, tiled=True)
+        is_last = jax.lax.axis_index(STAGE) == schedule.stages - 1
+        y_mbsD = jnp.where(is_last, y_mbsD, 0)
+        return jax.lax.psum_scatter(y_mbsD, STAGE, scatter_dimension=2, tiled=True)
 
-    leave = jax.shard_map(
-        share_out,
-        in_specs=_stacked(execution, None, AXIS),
+    collect = jax.shard_map(
+        scatter,
+        in_specs=_stream_spec(execution, None, STAGE),
         out_specs=head_execution(execution).spec(None, "batch", "residual", None),
     )
-    return leave(y_TPBSD)
+    return collect(y_TPBSD)
 
 
-def left_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
-    """The targets of the tokens that `left` leaves on each device, [M, B, S].
+def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
+    """The targets of the tokens that `collect_outputs` gives to each device, [M, B, S].
 
-    Where `tensor` cuts a sequence too, it does so outside `stage`: the tokens of one stage are one
-    piece of each tensor device's.
+    Where `tensor` shards the sequence too, it does so outside `stage`: the tokens of one stage are
+    one piece of each tensor device's.
     """
     rules, mesh = execution.rules, execution.rules.mesh
     inner = mesh.size(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
@@ -180,81 +185,77 @@ def left_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
     def own(targets_mbs: jax.Array) -> jax.Array:
         m, b, s = targets_mbs.shape
         pieces = targets_mbs.reshape(m, b, inner, mesh.stage, -1)
-        piece = jax.lax.dynamic_index_in_dim(pieces, jax.lax.axis_index(AXIS), 3, keepdims=False)
+        piece = jax.lax.dynamic_index_in_dim(pieces, jax.lax.axis_index(STAGE), 3, keepdims=False)
         return piece.reshape(m, b, s // mesh.stage)
 
-    cut = jax.shard_map(
+    shard = jax.shard_map(
         own,
         in_specs=execution.spec(None, "batch", "sequence"),
         out_specs=head_execution(execution).spec(None, "batch", "sequence"),
     )
-    return cut(targets_MBS)
+    return shard(targets_MBS)
 
 
-def _hand_on(execution: Execution, ticks: Ticks) -> Callable:
-    """Each stage's input of a tick: what the one before has made, or what enters."""
-    ring = ticks.rounds > 1  # then the last stage's goes back to the first
-    pairs = [(i, (i + 1) % ticks.stages) for i in range(ticks.stages - (not ring))]
-    stream = _stacked(execution, AXIS)
+def _shift_to_next_stage(execution: Execution, schedule: PipelineSchedule) -> Callable:
+    """Each stage's input of an iteration: the previous stage's output, or a new microbatch."""
+    ring = schedule.virtual_stages > 1  # then the last stage sends back to the first
+    pairs = [(i, (i + 1) % schedule.stages) for i in range(schedule.stages - (not ring))]
+    stream = _stream_spec(execution, STAGE)
 
     def local(y_1bsD: jax.Array, x_1bsD: jax.Array, enters: jax.Array) -> jax.Array:
-        arrived = jax.lax.ppermute(y_1bsD, AXIS, pairs)
-        first = jax.lax.axis_index(AXIS) == 0
+        arrived = jax.lax.ppermute(y_1bsD, STAGE, pairs)
+        first = jax.lax.axis_index(STAGE) == 0
         return jnp.where(first & (enters | (not ring)), x_1bsD, arrived)
 
-    between = jax.shard_map(local, in_specs=(stream, stream, Spec()), out_specs=stream)
-    return spelled_out(lambda y_BSD, x_BSD, enters: x_BSD, lambda _, *args: between(*args))
+    shift = jax.shard_map(local, in_specs=(stream, stream, Spec()), out_specs=stream)
+    return custom_vmap_rule(lambda y_BSD, x_BSD, enters: x_BSD, lambda _, *args: shift(*args))
 
 
-def _parts(ticks: Ticks, x: jax.Array) -> jax.Array:
-    """A stored stack [P R L, ...] by stage and round, [P, R, L, ...]."""
+def _by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
+    """A stored stack [P V L, ...] by stage and virtual stage, [P, V, L, ...]."""
     stored = jax.typeof(x).sharding.spec
     rest = Spec(
         None, None, *stored.partitions[1:], unreduced=stored.unreduced, reduced=stored.reduced
     )
     split = jax.shard_map(
-        lambda x: x.reshape(1, ticks.rounds, -1, *x.shape[1:]),
+        lambda x: x.reshape(1, schedule.virtual_stages, -1, *x.shape[1:]),
         in_specs=stored,
-        out_specs=with_stages(rest),
+        out_specs=stacked_spec(rest),
     )
     return split(x)
 
 
-def as_stored(x_PL: jax.Array) -> jax.Array:
+def unstack_stages(x_PL: jax.Array) -> jax.Array:
     """An array of each stage's layers, [P, L, ...], as a stored stack [P L, ...]."""
     spec = jax.typeof(x_PL).sharding.spec
-    flat = jax.shard_map(lambda x_1L: x_1L[0], in_specs=spec, out_specs=_without(spec, 1))
+    out = Spec(*spec.partitions[:1], *spec.partitions[2:])
+    flat = jax.shard_map(lambda x_1L: x_1L[0], in_specs=spec, out_specs=out)
     return flat(x_PL)
 
 
-def _without(spec: Spec, dim: int) -> Spec:
-    """The spec of an array without one of its dimensions."""
-    return Spec(*spec.partitions[:dim], *spec.partitions[dim + 1 :])
-
-
-def _of_round(x_RL: jax.Array, number: jax.Array) -> jax.Array:
-    """One stage's part of a round, [L, ...].
+def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:
+    """One stage's part of the virtual stage `number`, [L, ...].
 
     A sum of products with one and zeros: jax 0.10.2 cannot transpose a dynamic slice of a weight
     whose gradient stays partial. Not one product that is reduced: XLA makes a `dot` of that, whose
     results on CPU devices varied from one execution to the next.
     """
-    like = Spec(reduced=jax.typeof(x_RL).sharding.spec.reduced)
-    of_rank = [1] * (x_RL.ndim - 1)
+    like = Spec(reduced=jax.typeof(x_VL).sharding.spec.reduced)
+    ones = [1] * (x_VL.ndim - 1)
 
-    def share(round_: int) -> jax.Array:
-        chosen = (number == round_).astype(x_RL.dtype).reshape(of_rank)
-        return x_RL[round_] * reshard(chosen, like)
+    def term(virtual_stage: int) -> jax.Array:
+        is_selected = (number == virtual_stage).astype(x_VL.dtype).reshape(ones)
+        return x_VL[virtual_stage] * reshard(is_selected, like)
 
-    rounds = x_RL.shape[0]
-    return x_RL[0] if rounds == 1 else functools.reduce(jnp.add, map(share, range(rounds)))
-
-
-def _stacked(execution: Execution, *stack: str | None) -> Spec:
-    """The residual stream's spec under further dimensions, cut over these mesh axes."""
-    return Spec(*stack, *execution.spec("batch", "residual", None).partitions)
+    count = x_VL.shape[0]
+    return x_VL[0] if count == 1 else functools.reduce(jnp.add, map(term, range(count)))
 
 
-def _repeated(x: jax.Array, axis: int, rows: int) -> jax.Array:
-    """`x` with its last row so many times more: numbers as good as any for idle ticks."""
+def _stream_spec(execution: Execution, *leading: str | None) -> Spec:
+    """The residual stream's spec under leading dimensions sharded over these mesh axes."""
+    return Spec(*leading, *execution.spec("batch", "residual", None).partitions)
+
+
+def _repeat_last(x: jax.Array, axis: int, rows: int) -> jax.Array:
+    """`x` with its last row repeated `rows` more times: the inputs of idle iterations."""
     return jnp.pad(x, [(0, rows if i == axis else 0) for i in range(x.ndim)], mode="edge")

@@ -1,19 +1,21 @@
-"""Which pipeline stage works on which microbatch, and when: ticks of equal length.
+"""Which pipeline stage works on which microbatch, and when: iterations of equal length.
 
-    S stages, R rounds, M microbatches. The layers are S R parts; stage s has the parts r S + s.
+    S stages, V virtual stages per stage, M microbatches. The layers are S V parts; stage s has the
+    parts v S + s.
 
-    S = 3, R = 1, M = 4  (gpipe)           S = 2, R = 2, M = 4  (circular; a' is round 1)
-    tick     0 1 2 3 4 5                   tick     0 1 2  3  4 5 6  7  8
-    stage 0  a b c d . .                   stage 0  a b a' b' c d c' d' .
-    stage 1  . a b c d .                   stage 1  . a b  a' b' c d c' d'
-    stage 2  . . a b c d
+    S = 3, V = 1, M = 4  (gpipe)           S = 2, V = 2, M = 4  (circular; a': virtual stage 1)
+    iteration  0 1 2 3 4 5                 iteration  0 1 2  3  4 5 6  7  8
+    stage 0    a b c d . .                 stage 0    a b a' b' c d c' d' .
+    stage 1    . a b c d .                 stage 1    . a b  a' b' c d c' d'
+    stage 2    . . a b c d
 
-In each tick a stage does one part for one microbatch and hands the result on to the next stage;
-after its last part of a round it comes back to stage 0, just in time. So a step takes
+In each iteration a stage runs one part on one microbatch and sends the result to the next stage;
+after the last stage a microbatch returns to stage 0, just in time for the next virtual stage. A
+step takes
 
-    M R + S - 1 ticks, of which each stage is idle in S - 1
+    M V + S - 1 iterations, of which each stage is idle in S - 1
 
-Several rounds take microbatches in groups of S (Megatron-LM's interleaved schedule, arXiv
+Several virtual stages take microbatches in groups of S (Megatron-LM's interleaved schedule, arXiv
 2104.04473, section 2.2.2, in its order of the forward pass).
 """
 
@@ -24,63 +26,67 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Ticks:
+class PipelineSchedule:
     """A forward pass of the pipeline; the backward pass is the same in reverse."""
 
     stages: int
-    rounds: int
-    microbatches: int  # a multiple of `stages` where there are several rounds
+    virtual_stages: int  # per stage
+    microbatches: int  # a multiple of `stages` if there are several virtual stages
 
     def __post_init__(self) -> None:
-        assert self.rounds == 1 or self.microbatches % self.stages == 0
+        assert self.virtual_stages == 1 or self.microbatches % self.stages == 0
 
     @property
-    def total(self) -> int:
-        """Ticks of one pass."""
-        return self.microbatches * self.rounds + self.stages - 1
+    def iterations(self) -> int:
+        """Iterations of one pass."""
+        return self.microbatches * self.virtual_stages + self.stages - 1
 
     @property
     def overhead(self) -> float:
-        """Ticks over those in which a stage has work: 1 without a bubble."""
-        return self.total / (self.microbatches * self.rounds)
+        """Iterations over those in which a stage has work: 1 without a bubble."""
+        return self.iterations / (self.microbatches * self.virtual_stages)
 
     @property
     def group(self) -> int:
-        """Microbatches that go through all rounds together."""
-        return 1 if self.rounds == 1 else self.stages
+        """Microbatches that pass all virtual stages together."""
+        return 1 if self.virtual_stages == 1 else self.stages
 
     @property
     def entries(self) -> np.ndarray:
-        """The tick in which each microbatch enters stage 0: int [microbatches]."""
+        """The iteration in which each microbatch enters stage 0: int [microbatches]."""
         group, place = np.divmod(np.arange(self.microbatches), self.group)
-        return group * self.group * self.rounds + place
+        return group * self.group * self.virtual_stages + place
 
     @property
     def exits(self) -> np.ndarray:
-        """The tick after which each microbatch leaves the last stage: int [microbatches]."""
-        return self.entries + self.rounds * self.stages - 1  # of parts, one after the other
+        """The iteration after which each microbatch leaves the last stage: int [microbatches]."""
+        return self.entries + self.virtual_stages * self.stages - 1
 
     @property
     def enters(self) -> np.ndarray:
-        """Whether stage 0 takes a new microbatch, not one that comes back: bool [total]."""
-        found = np.zeros(self.total, bool)
-        found[self.entries] = True
-        return found
+        """Whether stage 0 takes a new microbatch, not a returning one: bool [iterations]."""
+        is_new = np.zeros(self.iterations, bool)
+        is_new[self.entries] = True
+        return is_new
 
-    def works(self, tick: Any, stage: Any) -> Any:
+    def is_busy(self, iteration: Any, stage: Any) -> Any:
         """Whether a stage has work. Numbers, arrays or traced by jax."""
-        return (tick >= stage) & (tick < stage + self.microbatches * self.rounds)
+        busy = self.microbatches * self.virtual_stages
+        return (iteration >= stage) & (iteration < stage + busy)
 
-    def round_of(self, tick: Any, stage: Any) -> Any:
-        """The round that a stage is in; of idle ticks any. Numbers, arrays or traced by jax."""
-        return (tick + self.stages * self.rounds - stage) // self.stages % self.rounds
+    def virtual_stage_at(self, iteration: Any, stage: Any) -> Any:
+        """The virtual stage that a stage runs (any if it is idle). Numbers, arrays or traced."""
+        passed = iteration + self.stages * self.virtual_stages - stage
+        return passed // self.stages % self.virtual_stages
 
 
-def layer_order(layers: int, stages: int, rounds: int) -> np.ndarray:
+def layer_order(layers: int, stages: int, virtual_stages: int) -> np.ndarray:
     """The layer in each row of the stored stack, of which stages hold equal parts: int [layers].
 
     Args:
-        layers: a multiple of `stages` x `rounds`.
+        layers: a multiple of `stages` x `virtual_stages`.
+        stages: sizes of the mesh axis.
+        virtual_stages: per stage.
     """
-    parts = np.arange(layers).reshape(rounds, stages, -1)
+    parts = np.arange(layers).reshape(virtual_stages, stages, -1)
     return parts.transpose(1, 0, 2).reshape(-1)

@@ -1,9 +1,9 @@
-"""`jax.shard_map` in code that is written for one pipeline stage and runs under a vmap over all.
+"""`jax.shard_map` in code that is written for one pipeline stage and runs under a vmap over stages.
 
-A `shard_map` inside such a vmap would be manual over all axes but `stage`, which XLA is not
-dependable with: an all-gather over `data` beside a collective-permute was seen with jax 0.10.2. So
-what the vmap means is spelled out: one `shard_map` over all axes, whose arrays have a dimension
-more, that `stage` cuts into ones.
+A `shard_map` inside such a vmap would be manual over all axes but `stage`, which XLA does not
+compile reliably: an all-gather over `data` beside a collective-permute was seen with jax 0.10.2.
+So the vmap of such a function is defined here: one `shard_map` over all axes, whose arrays have a
+leading dimension that is sharded over `stage`.
 """
 
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.rules import Rules
 
-AXIS = "stage"
+STAGE = "stage"  # the mesh axis
 
 
-def stage_map(
+def shard_map_per_stage(
     rules: Rules,
     f: Callable,
     in_specs: Any,
     out_specs: Any,
     check_vma: bool = True,
-    alone: Callable | None = None,
+    abstract_impl: Callable | None = None,
 ) -> Callable:
-    """As `jax.shard_map` over all mesh axes; in a pipeline, for code that runs on each stage.
+    """`jax.shard_map` over all mesh axes; in a pipeline, for code that runs once per stage.
 
     Args:
         rules: say whether there are stages.
-        f: of one device's parts of arrays.
+        f: a function of one device's shards.
         in_specs: a spec for every array of the arguments, in trees like them, without `stage`.
-        out_specs: of the results, likewise; a None stands for no array.
+        out_specs: of the results, likewise; None stands for no array.
         check_vma: see `jax.shard_map`.
-        alone: as for `spelled_out`; None: a `shard_map` says it, which takes no weights whose
-            gradients stay partial.
+        abstract_impl: see `custom_vmap_rule`; None: a `shard_map`, which does not take weights
+            that are marked `reduced`.
     """
     plain = jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
     if not rules.axes("layers"):
@@ -46,22 +46,22 @@ def stage_map(
             own = jax.tree.map(lambda x, on: x[0] if on else x, args, batched)
             return jax.tree.map(lambda y: y[None], f(*own))
 
-        specs = _map(lambda spec, on: with_stages(spec) if on else spec, in_specs, batched)
-        out = _map(with_stages, out_specs)
+        specs = _map(lambda spec, on: stacked_spec(spec) if on else spec, in_specs, batched)
+        out = _map(stacked_spec, out_specs)
         return jax.shard_map(local, in_specs=specs, out_specs=out, check_vma=check_vma)(*args)
 
-    return spelled_out(alone or (lambda *args: plain(*args)), on_stages)
+    return custom_vmap_rule(abstract_impl or (lambda *args: plain(*args)), on_stages)
 
 
-def spelled_out(alone: Callable, on_stages: Callable) -> Callable:
-    """A function of one stage's arrays that is given as one of all stages'.
+def custom_vmap_rule(abstract_impl: Callable, on_stages: Callable) -> Callable:
+    """A function of one stage's arrays whose vmap over stages is `on_stages`.
 
     Args:
-        alone: only says which arrays come out.
-        on_stages: which of its arguments have a dimension for the stages in front (booleans in
-            trees like them), and the arguments, to results that all have it.
+        abstract_impl: gives results of the right shapes; it is traced, never executed.
+        on_stages: takes which arguments have a leading stage dimension (booleans in trees like
+            them) and the arguments; all its results have that dimension.
     """
-    call = custom_vmap(alone)
+    call = custom_vmap(abstract_impl)
 
     @call.def_vmap
     def rule(stages: int, batched: Any, *args: Any) -> tuple[Any, Any]:
@@ -71,9 +71,9 @@ def spelled_out(alone: Callable, on_stages: Callable) -> Callable:
     return call
 
 
-def with_stages(spec: P) -> P:
-    """The spec of one array for each stage, stacked."""
-    return P(AXIS, *spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
+def stacked_spec(spec: P) -> P:
+    """The spec of one array per stage, stacked along a leading dimension."""
+    return P(STAGE, *spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
 
 
 def _map(f: Callable, specs: Any, *trees: Any) -> Any:

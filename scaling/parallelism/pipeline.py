@@ -12,7 +12,7 @@ Imports no jax.
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
 from scaling.meshes.shape import MeshShape
-from scaling.models.pipeline.schedule import Ticks
+from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.run import Run
 
 TRAINED = ("gpipe", "1f1b", "circular")  # schedules
@@ -30,25 +30,25 @@ def computes_again(run: Run, shape: MeshShape) -> bool:
     return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")
 
 
-def ticks_of(run: Run, shape: MeshShape) -> Ticks:
+def pipeline_schedule(run: Run, shape: MeshShape) -> PipelineSchedule:
     """The schedule of a step of `run`; of one tick per microbatch without stages."""
-    rounds = run.pipeline.virtual_stages if shape.stage > 1 else 1
-    return Ticks(shape.stage, rounds, run.batch.microbatches)
+    virtual_stages = run.pipeline.virtual_stages if shape.stage > 1 else 1
+    return PipelineSchedule(shape.stage, virtual_stages, run.batch.microbatches)
 
 
 def check_stages(run: Run, rules: Rules) -> None:
     """Raise InputError unless layers, microbatches and sequences can be shared out over stages."""
-    mesh, rounds = rules.mesh, run.pipeline.virtual_stages
+    mesh, virtual_stages = rules.mesh, run.pipeline.virtual_stages
     if mesh.stage == 1:
         return
-    if rounds > 1 and run.pipeline.schedule != "circular":
+    if virtual_stages > 1 and run.pipeline.schedule != "circular":
         raise InputError(
-            f"pipeline.virtual_stages={rounds} is for pipeline.schedule 'circular', and the "
-            f"schedule is {run.pipeline.schedule!r}; use circular, or virtual_stages 1"
+            f"pipeline.virtual_stages={virtual_stages} is for pipeline.schedule 'circular', and "
+            f"the schedule is {run.pipeline.schedule!r}; use circular, or virtual_stages 1"
         )
-    _check_layers(run.model.n_layers, mesh.stage, rounds)
+    _check_layers(run.model.n_layers, mesh.stage, virtual_stages)
     microbatches = run.batch.microbatches
-    if rounds > 1 and microbatches % mesh.stage:
+    if virtual_stages > 1 and microbatches % mesh.stage:
         up = -(-microbatches // mesh.stage) * mesh.stage
         raise InputError(
             f"batch.microbatches={microbatches} is not a multiple of stage={mesh.stage}: a "
@@ -62,27 +62,35 @@ def pipeline_line(run: Run, shape: MeshShape) -> str | None:
     """The pipeline in one line, for the user to read; None without one."""
     if shape.stage == 1:
         return None
-    ticks = ticks_of(run, shape)
-    layers = run.model.n_layers // (ticks.stages * ticks.rounds)
-    parts = f"{ticks.rounds} parts of {layers}" if ticks.rounds > 1 else f"{layers}"
-    idle = (ticks.stages - 1) / ticks.total
+    schedule = pipeline_schedule(run, shape)
+    layers = run.model.n_layers // (schedule.stages * schedule.virtual_stages)
+    parts = (
+        f"{schedule.virtual_stages} parts of {layers}"
+        if schedule.virtual_stages > 1
+        else f"{layers}"
+    )
+    idle = (schedule.stages - 1) / schedule.iterations
     return (
-        f"stage={ticks.stages}: {parts} layer(s) on each, schedule {run.pipeline.schedule}; "
-        f"{ticks.total} ticks for {ticks.microbatches} microbatch(es), so each stage is idle for "
-        f"{idle:.0%} of them"
+        f"stage={schedule.stages}: {parts} layer(s) on each, schedule {run.pipeline.schedule}; "
+        f"{schedule.iterations} iterations for {schedule.microbatches} microbatch(es), so each "
+        f"stage is idle for {idle:.0%} of them"
     )
 
 
-def _check_layers(layers: int, stages: int, rounds: int) -> None:
-    if layers % (stages * rounds) == 0:
+def _check_layers(layers: int, stages: int, virtual_stages: int) -> None:
+    if layers % (stages * virtual_stages) == 0:
         return
-    fits = [n for n in divisors(layers) if layers % (n * rounds) == 0]
-    product = f" x pipeline.virtual_stages={rounds} = {stages * rounds}" if rounds > 1 else ""
+    fits = [n for n in divisors(layers) if layers % (n * virtual_stages) == 0]
+    product = (
+        f" x pipeline.virtual_stages={virtual_stages} = {stages * virtual_stages}"
+        if virtual_stages > 1
+        else ""
+    )
     choices = f"stage of {', '.join(map(str, fits))}" if fits else ""
-    if rounds > 1 and layers % stages == 0:
+    if virtual_stages > 1 and layers % stages == 0:
         others = ", ".join(map(str, divisors(layers // stages)))
         choices += f"{', or ' if choices else ''}pipeline.virtual_stages of {others}"
-    up = -(-layers // (stages * rounds)) * stages * rounds
+    up = -(-layers // (stages * virtual_stages)) * stages * virtual_stages
     raise InputError(
         f"model.n_layers={layers} is not divisible by stage={stages}{product}: every stage has as "
         f"many layers; use {choices or 'pipeline.virtual_stages 1'}, or model.n_layers of {up}"

@@ -11,7 +11,7 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
 from scaling.models.accounting import exchanged_bytes
-from scaling.models.attention_kernels.zigzag import walks, window_reach
+from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
 from scaling.run import Run
 
 
@@ -47,7 +47,7 @@ def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
     sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
     of = sequences, batch.seq_len, mesh.context, mesh.tensor
     size = exchanged_bytes(model, *of, run.precision.between)
-    others = sum(map(len, walks(mesh.context, window_reach(model.sliding_window, chunk))))
+    others = sum(map(len, ring_hops(mesh.context, window_reach(model.sliding_window, chunk))))
     return SequenceCut(run.context.method, mesh.context, chunk, others, size)
 
 

@@ -14,7 +14,7 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.zero import all_gather_params
 from scaling.optimizers import Optimizer
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
 FLOAT32 = BYTES["fp32"]
@@ -36,7 +36,7 @@ class Row:
 def rows(params: Any, rules: Rules) -> list[Row]:
     """One row per parameter of a tree of arrays or `ShapeDtypeStruct` with NamedSharding."""
     leaves = jax.tree.leaves(params)
-    return [_row(name, leaf, rules) for name, leaf in zip(names(params), leaves, strict=True)]
+    return [_row(name, leaf, rules) for name, leaf in zip(leaf_names(params), leaves, strict=True)]
 
 
 def table(all_rows: list[Row]) -> str:

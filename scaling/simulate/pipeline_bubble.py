@@ -9,7 +9,7 @@ stage. A loop that the compiler has unrolled or split is not recognised: all its
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scaling.models.pipeline.schedule import Ticks
+from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.program.ir import (
     Block,
     Branch,
@@ -25,11 +25,11 @@ from scaling.program.ir import (
 STAGE = "stage"  # the mesh axis
 
 
-def mark_bubbles(program: Program, ticks: Ticks) -> Program:
+def mark_bubbles(program: Program, pipeline: PipelineSchedule) -> Program:
     """The program with `Loop.bubble_trips` set in its loops over ticks."""
-    if ticks.stages == 1:
+    if pipeline.stages == 1:
         return program
-    return replace(program, schedule=_marked(program.schedule, ticks))
+    return replace(program, schedule=_marked(program.schedule, pipeline))
 
 
 def bubble_shares(program: Program) -> dict[str, Number]:
@@ -37,18 +37,18 @@ def bubble_shares(program: Program) -> dict[str, Number]:
     return dict(_shares(program.schedule))
 
 
-def _marked(block: Block, ticks: Ticks) -> Block:
-    return tuple(_step(step, ticks) for step in block)
+def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
+    return tuple(_step(step, pipeline) for step in block)
 
 
-def _step(step: Operation, ticks: Ticks) -> Operation:
+def _step(step: Operation, pipeline: PipelineSchedule) -> Operation:
     if isinstance(step, Branch):
-        return replace(step, branches=tuple(_marked(b, ticks) for b in step.branches))
+        return replace(step, branches=tuple(_marked(b, pipeline) for b in step.branches))
     if not isinstance(step, Loop):
         return step
-    if step.trips == ticks.total and any(map(_hands_on, step.body)):
-        return replace(step, bubble_trips=ticks.stages - 1)
-    return replace(step, body=_marked(step.body, ticks))
+    if step.trips == pipeline.iterations and any(map(_hands_on, step.body)):
+        return replace(step, bubble_trips=pipeline.stages - 1)
+    return replace(step, body=_marked(step.body, pipeline))
 
 
 def _hands_on(step: Operation) -> bool:

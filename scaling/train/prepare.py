@@ -14,7 +14,7 @@ from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.attention_kernels.zigzag import order
+from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.checks import check_device, check_settings, check_trainable
@@ -158,7 +158,7 @@ def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> To
     """
 
     def place(rows: np.ndarray, target: Any) -> jax.Array:
-        zigzag = order(target.shape[-1], target.sharding.mesh.shape.get("context", 1))
+        zigzag = zigzag_order(target.shape[-1], target.sharding.mesh.shape.get("context", 1))
         rows = rows.reshape(target.shape)[..., zigzag]
         return jax.make_array_from_callback(target.shape, target.sharding, rows.__getitem__)
 

@@ -14,7 +14,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.parallelism.rules import rules_for
 from scaling.program.ir import Program
 from scaling.program.versions import compiler_settings, compiler_versions
@@ -80,7 +80,7 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
         )
     step = jitted_step(run.train, optimizer)
     program, text = program_and_text(step, arguments, cluster, run.name, estimates)
-    return mark_bubbles(program, ticks_of(run, shape)), text
+    return mark_bubbles(program, pipeline_schedule(run, shape)), text
 
 
 def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":

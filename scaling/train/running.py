@@ -14,7 +14,7 @@ from scaling.hlo.reader import read_program
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import Run
@@ -46,7 +46,7 @@ def predict_compiled(
         warnings += more
     program = program_of(step, mesh, run.name)
     if run.mesh is not None:
-        program = mark_bubbles(program, ticks_of(run, run.mesh))
+        program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
     priced = price(program, cluster, profile)
     return priced, summarize(priced, run, warnings=warnings)
 

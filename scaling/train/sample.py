@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from scaling.meshes.errors import InputError
-from scaling.models.decode import Cache, empty_cache, extend
+from scaling.models.decode import Cache, decode_step, empty_cache
 from scaling.models.transformer import Transformer
 from scaling.run import Run
 from scaling.train.data.tokens import BYTE_VOCABULARY, decode, encode
@@ -86,7 +86,7 @@ def _continued(
     temperature: jax.Array,
 ) -> tuple[list[int], Cache, jax.Array]:
     """`most` new tokens behind those of `window`; nothing waits for a device before the last."""
-    length = cache.layers.first.shape[2]
+    length = cache.layers.keys.shape[2]
     padded = jnp.asarray([window + [0] * (length - len(window))], jnp.int32)
     first = len(window)
     token, cache, key = _next_token(model, cache, padded, 0, first - 1, key, temperature)
@@ -108,7 +108,7 @@ def _next_token(
     temperature: jax.Array,
 ) -> tuple[jax.Array, Cache, jax.Array]:
     """One token [1, 1] sampled behind number `last` of the new ones, which begin at `start`."""
-    logits_1TV, cache = extend(model, cache, tokens_1T, start)
+    logits_1TV, cache = decode_step(model, cache, tokens_1T, start)
     logits_V = logits_1TV[0, last]
     key, this = jax.random.split(key)
     sampled = jax.random.categorical(this, logits_V / jnp.maximum(temperature, TINY))

@@ -26,13 +26,13 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.moe.routing import Routing
-from scaling.models.partial_sums import partial_over, whole, zeros_like
+from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.optimizers import Optimizer
 from scaling.run import Batch, Train
-from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_moved_bias
+from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_updated_bias
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.optimizer import ADAMW, make_optimizer
 
@@ -105,7 +105,7 @@ def objective(
     params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
 ) -> tuple[jax.Array, StepOutput]:
     """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
-    logits_BSV, routing = params.routed(inputs_BS)
+    logits_BSV, routing = params.with_routing(inputs_BS)
     with jax.named_scope("loss"):
         output = StepOutput(cross_entropy(logits_BSV, targets_BS), routing)
         return _with_balancing_losses(params, output), output
@@ -118,12 +118,6 @@ def _with_balancing_losses(params: Transformer, output: StepOutput) -> jax.Array
         total = total + moe.aux_loss * routing.aux_loss.mean()
         total = total + moe.z_loss * routing.z_loss.mean()
     return total
-
-
-def loss_and_gradients(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Transformer]:
-    """Mean loss over all microbatches, and the gradient of what is minimised."""
-    output, grads = output_and_gradients(params, tokens)
-    return output.loss, grads
 
 
 def output_and_gradients(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
@@ -147,11 +141,11 @@ def _accumulated(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Trans
     """Several microbatches: partial sums per device in float32, reduced after the last one."""
     microbatches = tokens.inputs.shape[0]
     weights = _gathered_once(params)
-    output, grads = _sums(partial_over(params, REPLICAS) if weights is None else weights, tokens)
+    output, grads = _sums(mark_reduced(params, REPLICAS) if weights is None else weights, tokens)
     if weights is not None:
         grads = _scattered_once(grads, params)
     with jax.named_scope("gradients"):
-        mean = jax.tree.map(lambda g: whole(g) / microbatches, grads)
+        mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
     routing = mean_of_losses(output.routing, microbatches)
     return StepOutput(output.loss / microbatches, routing), mean
 
@@ -191,7 +185,7 @@ def _gathered_once(params: Transformer) -> Transformer | None:
     """
     execution = params.execution
     gathered = all_gather_params(params, execution)
-    return partial_over(gathered, (*REPLICAS, *execution.rules.axes("embed")))
+    return mark_reduced(gathered, (*REPLICAS, *execution.rules.axes("embed")))
 
 
 def _scattered_once(grads: Transformer, params: Transformer) -> Transformer:
@@ -215,7 +209,7 @@ def train_step(
         )
         params = optax.apply_updates(state.params, updates)
         if output.routing is not None:
-            params = with_moved_bias(params, output.routing.load_E)
+            params = with_updated_bias(params, output.routing.load_E)
     metrics = {
         "loss": output.loss,
         "grad_norm": optax.tree.norm(grads),

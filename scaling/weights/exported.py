@@ -18,7 +18,7 @@ from scaling.models.huggingface.export import to_huggingface
 from scaling.models.huggingface.names import Stored, stored_parameters
 from scaling.models.transformer import Transformer
 from scaling.weights.files import INDEX, SINGLE, deinterleaved
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 FORMATS = {"fp32": ("float32", np.float32), "bf16": ("bfloat16", jnp.bfloat16)}
 MOST_BYTES = 5 * 10**9  # of one file: transformers' own limit until release 5
@@ -71,7 +71,7 @@ def export_weights(
 def tensors_of(params: Transformer, stored: dict[str, Stored]) -> Iterator[Named]:
     """Every tensor of the files, float32, one parameter in memory at a time (parts of one tensor
     together)."""
-    arrays = dict(zip(names(params), jax.tree.leaves(params), strict=True))
+    arrays = dict(zip(leaf_names(params), jax.tree.leaves(params), strict=True))
     for _, paths in groupby(_ordered(stored), key=lambda path: _place(stored[path])):
         group = [(stored[path], np.asarray(arrays[path])) for path in paths]
         yield from _joined(group)
@@ -102,7 +102,7 @@ def _turned(stored: Stored, array: np.ndarray) -> np.ndarray:
     if stored.interleaved:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]
-    letters = "".join(stored.layout)
+    letters = "".join(stored.dims_in_file)
     array = array.transpose([stored.dims.index(d) for d in letters])
     *others, last = stored.shape
     return array.reshape(*others, last // stored.part[1])

@@ -153,20 +153,20 @@ def _tensor(
     sizes, (part, _) = stored.sizes, stored.part
     whole = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
     cuts, shape = [], []
-    for dims in stored.layout:
+    for dims in stored.dims_in_file:
         first, others = dims[0], dims[1:]
         step = math.prod(sizes[d] for d in others)
         # Parts lie along the last dimension; elsewhere there is one part, of number 0.
-        offset = part * sizes[first] * step if dims == stored.layout[-1] else 0
+        offset = part * sizes[first] * step if dims == stored.dims_in_file[-1] else 0
         rows = whole.get(first, inner[first])
         cuts.append(slice(offset + rows.start * step, offset + rows.stop * step))
         shape += [len(rows), *(sizes[d] for d in others)]
-    letters = "".join(stored.layout)
+    letters = "".join(stored.dims_in_file)
     array = files.read(name, tuple(cuts)).reshape(shape)
     array = array.transpose([letters.index(d) for d in stored.dims])
     if stored.interleaved:
         array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]
-    already = {dims[0] for dims in stored.layout} - whole.keys()
+    already = {dims[0] for dims in stored.dims_in_file} - whole.keys()
     ours = [
         slice(None) if d in already else slice(inner[d].start, inner[d].stop) for d in stored.dims
     ]

@@ -14,7 +14,7 @@ from scaling.models.huggingface.names import Stored, stored_parameters
 from scaling.models.transformer import Transformer
 from scaling.run import read_json
 from scaling.weights.files import WeightFiles, check_weights, read_part
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 
 def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:
@@ -41,7 +41,7 @@ def import_weights(path: Path, like: Transformer) -> Transformer:
         InputError: as `open_weights`.
     """
     files, parameters = open_weights(path, like.config)
-    pairs = zip(names(like), jax.tree.leaves(like), strict=True)
+    pairs = zip(leaf_names(like), jax.tree.leaves(like), strict=True)
     placed = [_placed(files, parameters[name], leaf) for name, leaf in pairs]
     return jax.tree.unflatten(jax.tree.structure(like), placed)
 

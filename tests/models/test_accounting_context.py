@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.models.accounting import buffer_bytes, exchanged_bytes, scores_share
-from scaling.models.attention_kernels.zigzag import positions
+from scaling.models.attention_kernels.zigzag import zigzag_positions
 from scaling.models.config import ModelConfig
 
 MODEL = ModelConfig(64, d_model=32, n_layers=2, n_heads=8, n_kv_heads=2, head_dim=16, d_ff=64)
@@ -32,7 +32,7 @@ def test_several_take_half_of_the_scores_and_half_a_chunk_per_token_more(context
 def test_no_score_that_is_needed_is_left_out(context, chunk, window):
     """The count of causal pairs in the window, token by token, is no larger."""
     seq = 2 * context * chunk
-    places = np.concatenate([positions(i, context, 2 * chunk) for i in range(context)])
+    places = np.concatenate([zigzag_positions(i, context, 2 * chunk) for i in range(context)])
     distance = places[:, None] - places
     needed = ((distance >= 0) & (distance < (window or seq))).sum()
     assert scores_share(windowed(window), seq, context) * seq**2 >= needed

@@ -12,7 +12,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import kv_cache_bytes
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
-from scaling.models.decode import empty_cache, extend
+from scaling.models.decode import decode_step, empty_cache
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 
@@ -85,7 +85,7 @@ def test_logits_from_the_cache_are_those_of_the_whole_model(name: str, shape: Me
         first[:, PROMPT:] = 7
         zero = jax.numpy.int32(0)
         steps = {
-            tokens: jax.jit(extend)
+            tokens: jax.jit(decode_step)
             .lower(model, cache, put(text[:, :tokens]), zero)
             .compile(compiler_options=QUICK)
             for tokens in (1, LENGTH)
@@ -115,7 +115,7 @@ def test_the_cache_takes_what_the_accounting_says(name: str) -> None:
         assert all(x.addressable_shards[0].data.nbytes * parts == x.nbytes for x in leaves)
 
 
-def test_a_layout_that_cuts_the_sequence_has_no_cache() -> None:
+def test_a_mesh_that_shards_the_sequence_has_no_cache() -> None:
     execution = Execution(make_rules(MeshShape(tensor=2), sequence_parallel=True), compute="fp32")
     with pytest.raises(InputError, match="without context and sequence parallelism"):
         empty_cache(MODELS["gpt"], execution, BATCH, LENGTH)

@@ -14,11 +14,17 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.attention_kernels.reference import attend_stored, seen_TU
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.config import Mla, ModelConfig, RopeScaling, Yarn
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import EPS, LatentAttention
-from scaling.models.positions import frequencies, magnitude, rotate, rotate_from, score_scale
+from scaling.models.positions import (
+    apply_rotary,
+    apply_rotary_from,
+    attention_factor,
+    rotary_frequencies,
+    yarn_score_scale,
+)
 
 ONE = MeshShape()
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
@@ -52,7 +58,7 @@ def rms(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
 def by_hand(attention: LatentAttention, x: np.ndarray) -> np.ndarray:
     """Token by token and head by head, as the paper's equations read."""
     config = attention.config
-    mla, freqs, scale = config.mla, frequencies(config), magnitude(config)
+    mla, freqs, scale = config.mla, rotary_frequencies(config), attention_factor(config)
     take = lambda param: np.asarray(param[...], np.float64)
 
     def turned(pairs: np.ndarray, position: int) -> np.ndarray:
@@ -78,7 +84,9 @@ def by_hand(attention: LatentAttention, x: np.ndarray) -> np.ndarray:
             values.append(kv[:, n:])
         for head in range(config.n_heads):
             q = np.concatenate([q_heads[head, :n], turned(q_heads[head, n:], t)])
-            scores = np.array([q @ k[head] for k in keys]) / math.sqrt(n + r) * score_scale(config)
+            scores = (
+                np.array([q @ k[head] for k in keys]) / math.sqrt(n + r) * yarn_score_scale(config)
+            )
             p = np.exp(scores - scores.max())
             p /= p.sum()
             a = sum(weight * v[head] for weight, v in zip(p, values, strict=True))
@@ -103,26 +111,26 @@ def test_latent_attention_is_its_formula(change: dict) -> None:
 
 def test_values_may_be_longer_or_shorter_than_keys() -> None:
     q, k, v = numbers(2, 5, 4, 6), numbers(2, 5, 2, 6, seed=1), numbers(2, 5, 2, 9, seed=2)
-    attend = functools.partial(attend_stored, precision=jax.lax.Precision.HIGHEST)
-    whole = attend(q, k, v, seen_TU(5, 5, None))
+    attend = functools.partial(reference_attention, precision=jax.lax.Precision.HIGHEST)
+    whole = attend(q, k, v, causal_mask(5, 5, None))
     assert whole.shape == (2, 5, 4, 9)
-    parts = [attend(q, k, v[..., i : i + 3], seen_TU(5, 5, None)) for i in (0, 3, 6)]
+    parts = [attend(q, k, v[..., i : i + 3], causal_mask(5, 5, None)) for i in (0, 3, 6)]
     np.testing.assert_allclose(np.concatenate(parts, axis=-1), whole, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("window", [None, 1, 3])
 def test_later_queries_see_what_they_would_see_among_all(window: int | None) -> None:
-    expected = np.asarray(seen_TU(8, 8, window))
-    seen = jit(lambda first: seen_TU(2, 8, window, first))
+    expected = np.asarray(causal_mask(8, 8, window))
+    seen = jit(lambda first: causal_mask(2, 8, window, first))
     for first in range(7):
         np.testing.assert_array_equal(seen(first), expected[first : first + 2])
     assert expected.sum(axis=1).tolist() == [min(t + 1, window or 8) for t in range(8)]
 
 
 def test_a_rotation_may_begin_anywhere() -> None:
-    x, freqs = numbers(1, 12, 2, 8), frequencies(replace(CONFIG, mla=None))
-    whole = np.asarray(rotate(x, freqs, magnitude=1.5))
-    part = jit(lambda x, start: rotate_from(x, freqs, start, 20, 1.5))
+    x, freqs = numbers(1, 12, 2, 8), rotary_frequencies(replace(CONFIG, mla=None))
+    whole = np.asarray(apply_rotary(x, freqs, factor=1.5))
+    part = jit(lambda x, start: apply_rotary_from(x, freqs, start, 20, 1.5))
     for start in (0, 3, 8):
         found = part(x[:, start : start + 4], start)
         np.testing.assert_allclose(found, whole[:, start : start + 4], rtol=1e-6, atol=1e-6)
@@ -135,9 +143,9 @@ def test_yarn_follows_the_paper_case_by_case() -> None:
     tellings agree exactly.
     """
     config = ModelConfig(32, 128, 1, 1, 32, yarn=Yarn(16.0, 4096, truncate=False))
-    plain = frequencies(replace(config, yarn=None))
+    plain = rotary_frequencies(replace(config, yarn=None))
     regions = set()
-    for i, (before, ours) in enumerate(zip(plain, frequencies(config), strict=True)):
+    for i, (before, ours) in enumerate(zip(plain, rotary_frequencies(config), strict=True)):
         turns = 4096 * before / (2 * math.pi)
         ends = [64 * math.log(4096 / (b * 2 * math.pi)) / math.log(10_000) for b in (32, 1)]
         if turns >= 32:
@@ -162,8 +170,8 @@ def test_yarn_only_lengthens_and_never_beyond_its_factor(
     factor: float, original: int, truncate: bool, theta: float
 ) -> None:
     config = ModelConfig(32, 64, 1, 1, 32, rope_theta=theta)
-    stretched = frequencies(replace(config, yarn=Yarn(factor, original, truncate=truncate)))
-    plain = frequencies(config)
+    stretched = rotary_frequencies(replace(config, yarn=Yarn(factor, original, truncate=truncate)))
+    plain = rotary_frequencies(config)
     assert (stretched <= plain * (1 + 1e-12)).all()
     assert (stretched >= plain / factor * (1 - 1e-12)).all()
     assert (np.diff(stretched) < 0).all()
@@ -171,12 +179,12 @@ def test_yarn_only_lengthens_and_never_beyond_its_factor(
 
 def test_yarn_scales_rotated_channels_or_the_scores_of_latent_attention() -> None:
     growth = 0.1 * math.log(40) + 1
-    assert magnitude(replace(CONFIG, yarn=YARN)) == 1.0
-    assert score_scale(replace(CONFIG, yarn=YARN)) == pytest.approx(growth**2)
+    assert attention_factor(replace(CONFIG, yarn=YARN)) == 1.0
+    assert yarn_score_scale(replace(CONFIG, yarn=YARN)) == pytest.approx(growth**2)
     plain = replace(CONFIG, mla=None, yarn=Yarn(40.0, 4096))
-    assert (magnitude(plain), score_scale(plain)) == (pytest.approx(growth), 1.0)
-    assert magnitude(replace(plain, yarn=Yarn(40.0, 4096, attention_factor=0.7))) == 0.7
-    assert (magnitude(CONFIG), score_scale(CONFIG)) == (1.0, 1.0)
+    assert (attention_factor(plain), yarn_score_scale(plain)) == (pytest.approx(growth), 1.0)
+    assert attention_factor(replace(plain, yarn=Yarn(40.0, 4096, attention_factor=0.7))) == 0.7
+    assert (attention_factor(CONFIG), yarn_score_scale(CONFIG)) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.mlp import Mlp
 from scaling.models.norm import Norm
-from scaling.models.positions import frequencies, rotate
+from scaling.models.positions import apply_rotary, rotary_frequencies
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
@@ -126,16 +126,16 @@ def test_qk_norm_makes_attention_ignore_the_scale_of_queries_and_keys() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_rotary_scores_depend_on_the_distance_only(first: int, second: int, shift: int) -> None:
-    freqs = frequencies(CONFIG)
+    freqs = rotary_frequencies(CONFIG)
     q, k = (np.tile(numbers(1, 1, 1, 6, seed=seed), (1, 41, 1, 1)) for seed in (1, 2))
-    q, k = np.asarray(rotate(q, freqs))[0, :, 0], np.asarray(rotate(k, freqs))[0, :, 0]
+    q, k = np.asarray(apply_rotary(q, freqs))[0, :, 0], np.asarray(apply_rotary(k, freqs))[0, :, 0]
     score = q[first] @ k[second]
     np.testing.assert_allclose(q[first + shift] @ k[second + shift], score, rtol=1e-4, atol=1e-5)
 
 
 def test_a_rotation_turns_each_pair_of_channels_by_its_angle() -> None:
     x = numbers(1, 11, 2, 6)
-    turned = np.asarray(rotate(x, frequencies(replace(CONFIG, rope_theta=50.0))))
+    turned = np.asarray(apply_rotary(x, rotary_frequencies(replace(CONFIG, rope_theta=50.0))))
     angles = np.arange(11)[:, None] * 50.0 ** (-np.arange(3) / 3)
     pairs = (x[..., :3] + 1j * x[..., 3:]) * np.exp(1j * angles)[None, :, None]
     np.testing.assert_allclose(turned[..., :3], pairs.real, atol=1e-5)
@@ -146,7 +146,7 @@ def test_positions_are_exact_far_into_a_sequence() -> None:
     """float32 angles would be wrong by up to 0.004 rad at position 100,000."""
     x = np.zeros((1, 100_001, 1, 6), np.float32)
     x[..., 0] = 1
-    last = np.asarray(rotate(x, frequencies(CONFIG)))[0, -1, 0]
+    last = np.asarray(apply_rotary(x, rotary_frequencies(CONFIG)))[0, -1, 0]
     angle = math.fmod(100_000.0, 2 * math.pi)
     np.testing.assert_allclose([last[0], last[3]], [math.cos(angle), math.sin(angle)], atol=1e-6)
 
@@ -154,9 +154,9 @@ def test_positions_are_exact_far_into_a_sequence() -> None:
 def test_stretched_wavelengths_follow_llama_3() -> None:
     """Case by case as the paper tells it, where the code has one clipped ramp."""
     config = ModelConfig(32, 128, 1, 1, 32, rope_theta=500_000.0)
-    stretched = frequencies(replace(config, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192)))
+    stretched = rotary_frequencies(replace(config, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 8192)))
     regions = set()
-    for plain, ours in zip(frequencies(config), stretched, strict=True):
+    for plain, ours in zip(rotary_frequencies(config), stretched, strict=True):
         turns = 8192 * plain / (2 * math.pi)  # in the original context
         if turns > 4:
             expected, region = plain, "kept"

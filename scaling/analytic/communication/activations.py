@@ -8,7 +8,7 @@ from scaling.analytic.communication.pipeline import recomputed_sums
 from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
-from scaling.models.attention_kernels.zigzag import seen_rows, walks, window_reach
+from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.models.config import ModelConfig
 from scaling.program.ir import CollectiveKind
 
@@ -52,9 +52,9 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
     chunk = run.batch.seq_len // (2 * C)
-    paths = walks(C, window_reach(config.sliding_window, chunk))
+    paths = ring_hops(C, window_reach(config.sliding_window, chunk))
     hops = sum(map(len, paths))
-    rows = step.tokens * seen_rows(config.sliding_window, chunk) / chunk
+    rows = step.tokens * visible_rows(config.sliding_window, chunk) / chunk
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
     calls, axes = step.passes(config.n_layers), step.over("context")
     if run.context.method == "ring":

@@ -42,7 +42,7 @@ from scaling.models.accounting.matrices import (
     n_moe_layers,
 )
 from scaling.models.config import ModelConfig
-from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
@@ -70,11 +70,14 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     batch = run.batch
     executed = (batch.global_batch, batch.seq_len)
     train = train_flops(run.model, *executed, run.remat).components
-    forward, ticks = forward_flops(run.model, *executed).components, ticks_of(run, shape)
+    forward, pipeline = (
+        forward_flops(run.model, *executed).components,
+        pipeline_schedule(run, shape),
+    )
     again = computes_again(run, shape)
     of_experts = (name for name in train if name.startswith("expert_"))
     experts = sum(train[name] + again * forward[name] for name in of_experts)
-    experts *= ticks.overhead / shape.devices
+    experts *= pipeline.overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token
     padding = exchange_rows(moe, tokens, shape.expert) / filled

@@ -32,7 +32,7 @@ from scaling.analytic.communication.transfers import StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops
 from scaling.models.accounting.matrices import n_dense_layers
-from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
 
 
@@ -41,7 +41,7 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream /= step.shape.tensor if step.sequence_parallel else 1
-    yield Transfer(over, "permute", stream, 2 * step.ticks.total, "stream between stages")
+    yield Transfer(over, "permute", stream, 2 * step.pipeline.iterations, "stream between stages")
     all_ = step.microbatches * stream
     yield Transfer(over, "reduce-scatter", all_, 1, "stream of the last stage")
     yield Transfer(over, "all-gather", all_, 1, "stream of the last stage")
@@ -74,14 +74,17 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
     if shape.stage == 1:
         return groups
     forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
-    ticks, again = ticks_of(run, shape), dict(forward.groups)
-    if run.model.n_layers == ticks.stages * ticks.rounds and "down" in forward.components:
+    pipeline, again = pipeline_schedule(run, shape), dict(forward.groups)
+    if (
+        run.model.n_layers == pipeline.stages * pipeline.virtual_stages
+        and "down" in forward.components
+    ):
         again["mlp"] -= forward.components["down"]
     twice = computes_again(run, shape)
-    in_ticks = lambda name, flops: ticks.overhead * (flops + again[name] * twice)
+    in_ticks = lambda name, flops: pipeline.overhead * (flops + again[name] * twice)
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
 
 
 def _is_one_layer(step: StepSizes) -> bool:
     """Whether a part is a single layer."""
-    return step.config.n_layers == step.ticks.stages * step.ticks.rounds
+    return step.config.n_layers == step.pipeline.stages * step.pipeline.virtual_stages

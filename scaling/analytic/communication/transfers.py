@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.activations import BYTES
 from scaling.models.config import ModelConfig
-from scaling.models.pipeline.schedule import Ticks
-from scaling.parallelism.pipeline import computes_again, ticks_of
+from scaling.models.pipeline.schedule import PipelineSchedule
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.program.ir import CollectiveKind
 from scaling.run import Run
 
@@ -45,9 +45,9 @@ class StepSizes:
         return self.run.batch.microbatches
 
     @property
-    def ticks(self) -> Ticks:
-        """Ticks of the pipeline; one for each microbatch without stages."""
-        return ticks_of(self.run, self.shape)
+    def pipeline(self) -> PipelineSchedule:
+        """The pipeline; without stages one iteration per microbatch."""
+        return pipeline_schedule(self.run, self.shape)
 
     @property
     def recompute(self) -> int:
@@ -57,7 +57,7 @@ class StepSizes:
 
     def passes(self, layers: int) -> float:
         """Number of passes of a device through `layers` layers, M L of the table."""
-        return self.ticks.total * layers / (self.ticks.stages * self.ticks.rounds)
+        return self.pipeline.iterations * layers / (self.pipeline.stages * self.pipeline.virtual_stages)
 
     @property
     def tokens(self) -> float:

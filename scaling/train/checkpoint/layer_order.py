@@ -15,7 +15,7 @@ from jax.sharding import reshard
 
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import layer_order
-from scaling.parallelism.pipeline import ticks_of
+from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.run import Run, read_run
 
 STACK = "layers"  # in the name of an array that has a row for each layer
@@ -23,8 +23,8 @@ STACK = "layers"  # in the name of an array that has a row for each layer
 
 def layer_order_of(run: Run) -> np.ndarray:
     """The layer in each row of the run's stacks: int [n_layers]."""
-    ticks = ticks_of(run, run.mesh or MeshShape())
-    return layer_order(run.model.n_layers, ticks.stages, ticks.rounds)
+    pipeline = pipeline_schedule(run, run.mesh or MeshShape())
+    return layer_order(run.model.n_layers, pipeline.stages, pipeline.virtual_stages)
 
 
 def reorder_layers(

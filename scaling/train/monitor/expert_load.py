@@ -10,7 +10,7 @@ import jax
 from flax import nnx
 
 from scaling.models.experts import Experts
-from scaling.models.moe.routing import Routing, moved_bias
+from scaling.models.moe.routing import Routing, updated_selection_bias
 from scaling.models.transformer import Transformer
 
 
@@ -40,7 +40,7 @@ def routing_metrics(routing: Routing | None) -> dict[str, jax.Array]:
     }
 
 
-def with_moved_bias(params: Transformer, load_LE: jax.Array) -> Transformer:
+def with_updated_bias(params: Transformer, load_LE: jax.Array) -> Transformer:
     """Parameters whose selection biases have moved against the load, if there are any."""
     moe = params.config.moe
     if moe is None or not moe.bias_update_rate:
@@ -48,6 +48,6 @@ def with_moved_bias(params: Transformer, load_LE: jax.Array) -> Transformer:
     params = jax.tree.map(lambda leaf: leaf, params)  # a copy: what is given stays as it is
     experts = params.layers.mlp
     assert isinstance(experts, Experts) and experts.router_bias_E is not None
-    bias_LE = moved_bias(experts.router_bias_E[...], load_LE, moe.bias_update_rate)
+    bias_LE = updated_selection_bias(experts.router_bias_E[...], load_LE, moe.bias_update_rate)
     experts.router_bias_E = nnx.Param(bias_LE, dims=experts.router_bias_E.dims)
     return params

@@ -10,7 +10,7 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.attention import attend
-from scaling.models.attention_kernels.zigzag import order
+from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
 
 B, S, N, M, K = 2, 32, 4, 2, 4
@@ -36,7 +36,7 @@ def placed_on(execution: Execution) -> list[jax.Array]:
     """What is drawn, in zigzag order on the mesh that is set."""
     heads = "heads", "kv_heads", "kv_heads", "heads"
     specs = [execution.spec("batch", "sequence", head, None) for head in heads]
-    places, mesh = order(S, execution.rules.mesh.context), jax.sharding.get_mesh()
+    places, mesh = zigzag_order(S, execution.rules.mesh.context), jax.sharding.get_mesh()
     return [
         jax.device_put(x[:, places], jax.NamedSharding(mesh, spec))
         for x, spec in zip(drawn(), specs, strict=True)
@@ -45,7 +45,7 @@ def placed_on(execution: Execution) -> list[jax.Array]:
 
 def computed(mesh: MeshShape, execution: Execution, window: int | None) -> list[np.ndarray]:
     """Output and gradients of q, k and v, in natural order."""
-    places = order(S, mesh.context)
+    places = zigzag_order(S, mesh.context)
 
     def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
         out, back = jax.vjp(lambda *x: attend(*x, execution, window), q, k, v)

@@ -9,12 +9,12 @@ from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.flash import flash_backward, flash_forward
-from scaling.models.attention_kernels.kernel import Kernel, Mask, Part, merge
+from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 
 B, T, N, M, K = 2, 128, 4, 2, 64
 BF16_ROUNDING = 2e-2  # of values of about 1: a few units in the last place of bfloat16
-FLASH = Kernel("cudnn", jax.lax.Precision.DEFAULT)
-PLAIN = Kernel("xla", jax.lax.Precision.HIGHEST)
+FLASH = AttentionKernel("cudnn", jax.lax.Precision.DEFAULT)
+PLAIN = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
 
 
 def shapes(sharding=None) -> list[jax.ShapeDtypeStruct]:
@@ -93,7 +93,7 @@ def test_on_a_gpu_two_blocks_and_their_gradients_equal_all_keys_at_once():
     whole = merge(*parts)
     expected = PLAIN.forward(q, k, v, None)
     near(whole.out_BTNK, expected.out_BTNK)
-    rounded = Part(whole.out_BTNK.astype(q.dtype), whole.lse_BTN)
+    rounded = PartialAttention(whole.out_BTNK.astype(q.dtype), whole.lse_BTN)
     found = [FLASH.backward(q, k[at], v[at], rounded, dout, None) for at in (first, second)]
     dq, dk, dv = PLAIN.backward(q, k, v, expected, dout, None)
     near(found[0][0].astype(jnp.float32) + found[1][0], dq)

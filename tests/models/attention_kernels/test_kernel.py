@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scaling.models.attention_kernels.kernel import Kernel, Mask, Part, merge
+from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 
-KERNEL = Kernel("xla", jax.lax.Precision.HIGHEST)
+KERNEL = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
 B, T, U, N, M, K = 2, 4, 6, 4, 2, 8
 WHOLE = Mask(offset=U - T)  # the queries are the last T of U tokens
 
@@ -87,14 +87,14 @@ def test_every_sequence_of_a_batch_may_have_its_own_mask():
 
 def test_merged_parts_may_be_far_apart_in_size():
     """exp of a score of 200 is no float32."""
-    one = Part(jnp.ones((1, 1, 1, 1)), jnp.full((1, 1, 1), 200.0))
-    two = Part(jnp.zeros((1, 1, 1, 1)), jnp.full((1, 1, 1), -200.0))
+    one = PartialAttention(jnp.ones((1, 1, 1, 1)), jnp.full((1, 1, 1), 200.0))
+    two = PartialAttention(jnp.zeros((1, 1, 1, 1)), jnp.full((1, 1, 1), -200.0))
     merged = merge(one, two)
     assert float(merged.out_BTNK[0, 0, 0, 0]) == 1.0
     assert float(merged.lse_BTN[0, 0, 0]) == 200.0
 
 
 def test_masks_that_flash_does_not_know_go_to_xla():
-    kernel = Kernel("cudnn", jax.lax.Precision.DEFAULT)
+    kernel = AttentionKernel("cudnn", jax.lax.Precision.DEFAULT)
     assert kernel._flash(None) and kernel._flash(Mask()) and kernel._flash(Mask(window=4))
     assert not kernel._flash(Mask(jnp.array([4]), window=4))

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.models.attention_kernels.zigzag import order, positions, seen_rows, walks, window_reach
+from scaling.models.attention_kernels.zigzag import (
+    ring_hops,
+    visible_rows,
+    window_reach,
+    zigzag_order,
+    zigzag_positions,
+)
 
 DEVICES = st.integers(1, 9)
 CHUNKS = st.integers(1, 12)
@@ -13,25 +19,25 @@ WINDOWS = st.integers(1, 60)
 
 
 def held(device: int, devices: int, chunk: int) -> np.ndarray:
-    return positions(device, devices, 2 * chunk)
+    return zigzag_positions(device, devices, 2 * chunk)
 
 
 def test_four_devices_by_hand():
-    assert order(16, 4).tolist() == [0, 1, 14, 15, 2, 3, 12, 13, 4, 5, 10, 11, 6, 7, 8, 9]
+    assert zigzag_order(16, 4).tolist() == [0, 1, 14, 15, 2, 3, 12, 13, 4, 5, 10, 11, 6, 7, 8, 9]
 
 
 def test_one_device_has_its_sequence_as_it_was_even_of_odd_length():
-    assert order(7, 1).tolist() == list(range(7))
+    assert zigzag_order(7, 1).tolist() == list(range(7))
 
 
 @given(DEVICES, CHUNKS)
 def test_every_token_is_on_one_device(devices, chunk):
-    assert sorted(order(2 * devices * chunk, devices)) == list(range(2 * devices * chunk))
+    assert sorted(zigzag_order(2 * devices * chunk, devices)) == list(range(2 * devices * chunk))
 
 
 @given(DEVICES, CHUNKS)
 def test_devices_hold_their_part_of_the_order_in_ascending_positions(devices, chunk):
-    parts = order(2 * devices * chunk, devices).reshape(devices, -1)
+    parts = zigzag_order(2 * devices * chunk, devices).reshape(devices, -1)
     for device, part in enumerate(parts):
         assert held(device, devices, chunk).tolist() == part.tolist()
         assert (np.diff(part) > 0).all()
@@ -51,7 +57,7 @@ def seen_by(device: int, other: int, devices: int, chunk: int, window: int | Non
 
 @given(DEVICES, CHUNKS, st.none() | WINDOWS)
 def test_a_device_walks_to_those_whose_keys_are_seen_and_no_further(devices, chunk, window):
-    shifts = [s for walk in walks(devices, window_reach(window, chunk)) for s in walk]
+    shifts = [s for walk in ring_hops(devices, window_reach(window, chunk)) for s in walk]
     met = {s % devices for s in shifts}
     needed = {
         (device - other) % devices
@@ -67,7 +73,7 @@ def test_a_device_walks_to_those_whose_keys_are_seen_and_no_further(devices, chu
 def test_other_chunks_see_the_last_rows_of_a_chunk_and_their_first_queries_see_them(
     devices, chunk, window
 ):
-    rows = seen_rows(window, chunk)
+    rows = visible_rows(window, chunk)
     for device in range(devices):
         for other in range(devices):
             seen = seen_by(device, other, devices, chunk, window)
@@ -81,10 +87,10 @@ def test_other_chunks_see_the_last_rows_of_a_chunk_and_their_first_queries_see_t
 
 
 def test_without_a_window_the_ring_is_walked_once_around():
-    assert walks(4, None) == ((1, 2, 3), ())
-    assert walks(1, None) == ((), ())
+    assert ring_hops(4, None) == ((1, 2, 3), ())
+    assert ring_hops(1, None) == ((), ())
 
 
 @pytest.mark.parametrize(("reach", "expected"), [(0, ((), ())), (1, ((1,), (-1,)))])
 def test_a_short_window_walks_both_ways(reach, expected):
-    assert walks(8, reach) == expected
+    assert ring_hops(8, reach) == expected

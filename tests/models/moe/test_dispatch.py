@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from scaling.models.accounting.expert_buffers import capacity, exchange_rows
 from scaling.models.config import Moe
 from scaling.models.moe.dispatch import (
-    Places,
-    collect,
+    RoutingIndices,
+    combine,
+    dispatch,
     expert_of_rows,
-    places,
-    sorted_places,
-    spread,
+    routing_indices,
+    sort_indices,
     weights_of_rows,
 )
 
 TOKENS, K, EXPERTS = 10, 2, 8
 SEEDS = st.integers(0, 10**6)
-placed = jax.jit(places, static_argnums=(1, 2, 3))  # one shape, so that nothing compiles twice
+placed = jax.jit(
+    routing_indices, static_argnums=(1, 2, 3)
+)  # one shape, so that nothing compiles twice
 
 
 def choices(seed: int) -> np.ndarray:
@@ -64,10 +66,10 @@ def test_without_room_later_choices_and_later_tokens_are_dropped(seed: int, fact
 
 
 @jax.jit
-def both_ways(x_TD: jax.Array, y_RD: jax.Array, at: Places) -> tuple:
-    """spread, its transpose, collect, its transpose."""
-    rows, to_tokens = jax.vjp(lambda x: spread(x, at), x_TD)
-    sums, to_rows = jax.vjp(lambda y: collect(y, at), y_RD)
+def both_ways(x_TD: jax.Array, y_RD: jax.Array, at: RoutingIndices) -> tuple:
+    """dispatch, its transpose, combine, its transpose."""
+    rows, to_tokens = jax.vjp(lambda x: dispatch(x, at), x_TD)
+    sums, to_rows = jax.vjp(lambda y: combine(y, at), y_RD)
     return rows, to_tokens(y_RD)[0], sums, to_rows(x_TD)[0]
 
 
@@ -88,7 +90,7 @@ def test_spread_and_collect_are_each_others_transposes(seed: int, factor: float 
 def test_rows_carry_the_weight_of_their_assignment_and_empty_ones_none() -> None:
     experts_TK = jnp.int32([[0, 3], [3, 1]])
     weights_TK = jnp.float32([[0.6, 0.4], [0.7, 0.3]])
-    at = places(experts_TK, 4, 2, 4)
+    at = routing_indices(experts_TK, 4, 2, 4)
     found = np.asarray(weights_of_rows(weights_TK, at)).reshape(2, 4)
     # device 0: expert 0 of token 0, expert 1 of token 1; device 1: expert 3 of tokens 1 (its first
     # choice), then 0
@@ -99,18 +101,18 @@ def test_received_rows_know_their_expert_from_the_counts() -> None:
     counts_PE = jnp.int32([[2, 0, 1], [0, 1, 0]])
     expert_R = expert_of_rows(counts_PE, 4)
     assert expert_R.tolist() == [0, 0, 2, 3, 1, 3, 3, 3]  # 3: nobody's
-    at = sorted_places(expert_R, 3)
+    at = sort_indices(expert_R, 3)
     assert at.assignment_R.tolist() == [0, 1, 4, 2, 8, 8, 8, 8]  # by expert, then empty ones
     x_R1 = jnp.arange(1.0, 9.0)[:, None]
-    back = collect(spread(x_R1, at), at)[:, 0]
+    back = combine(dispatch(x_R1, at), at)[:, 0]
     assert back.tolist() == [1, 2, 3, 0, 5, 0, 0, 0]
 
 
 def test_sums_of_bfloat16_rows_are_added_up_in_float32() -> None:
     k = 3
-    at = places(jnp.int32([[0, 1, 2]]), 3, 1, 3)
+    at = routing_indices(jnp.int32([[0, 1, 2]]), 3, 1, 3)
     rows = jnp.bfloat16([[256.0], [1.0], [1.0]])  # 256 + 1 is 256 in bfloat16
-    assert collect(rows, at).tolist() == [[258.0]] and at.row_KT.shape == (k, 1)
+    assert combine(rows, at).tolist() == [[258.0]] and at.row_KT.shape == (k, 1)
 
 
 def test_room_by_hand() -> None:

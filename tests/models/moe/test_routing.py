@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.models.config import Moe
-from scaling.models.moe.routing import choose, moved_bias, statistics
+from scaling.models.moe.routing import routing_statistics, top_k_gating, updated_selection_bias
 
 MIXTRAL = Moe(8, 2)
 QWEN = Moe(8, 3, normalize_weights=False)
@@ -43,7 +43,7 @@ def by_hand(moe: Moe, logits: np.ndarray, bias: np.ndarray | None) -> dict[int, 
 def test_experts_and_weights_are_those_of_a_choice_token_by_token(name: str) -> None:
     moe = KINDS[name]
     logits, bias = logits_of(moe), bias_of(moe) if moe.selection_bias else None
-    choice = choose(moe, jnp.asarray(logits), bias)
+    choice = top_k_gating(moe, jnp.asarray(logits), bias)
     for token in range(len(logits)):
         expected = by_hand(moe, logits[token], bias)
         found = dict(
@@ -54,7 +54,7 @@ def test_experts_and_weights_are_those_of_a_choice_token_by_token(name: str) -> 
 
 def test_mixtrals_softmax_over_the_chosen_is_the_normalised_softmax_over_all() -> None:
     logits = logits_of(MIXTRAL)
-    choice = choose(MIXTRAL, jnp.asarray(logits), None)
+    choice = top_k_gating(MIXTRAL, jnp.asarray(logits), None)
     over_chosen = jax.nn.softmax(np.take_along_axis(logits, np.asarray(choice.experts), -1))
     np.testing.assert_allclose(choice.weights, over_chosen, rtol=1e-5)
 
@@ -63,26 +63,26 @@ def test_the_bias_changes_the_choice_and_not_the_weights() -> None:
     logits = logits_of(DEEPSEEK, tokens=1)
     one_group = replace(DEEPSEEK, n_groups=1, groups_per_token=1, normalize_weights=False)
     pushed = np.where(np.arange(16) < 4, 10.0, 0.0).astype(np.float32)
-    choice = choose(one_group, jnp.asarray(logits), pushed)
+    choice = top_k_gating(one_group, jnp.asarray(logits), pushed)
     assert set(choice.experts[0].tolist()) == {0, 1, 2, 3}
     sigmoids = 1 / (1 + np.exp(-logits[0][np.asarray(choice.experts[0])]))
     np.testing.assert_allclose(choice.weights[0], 2.5 * sigmoids, rtol=1e-5)
 
 
 def test_the_bias_gets_no_gradient_and_the_logits_do() -> None:
-    weigh = lambda logits, bias: (choose(DEEPSEEK, logits, bias).weights ** 2).sum()
+    weigh = lambda logits, bias: (top_k_gating(DEEPSEEK, logits, bias).weights ** 2).sum()
     arguments = jnp.asarray(logits_of(DEEPSEEK)), jnp.asarray(bias_of(DEEPSEEK))
     to_logits, to_bias = jax.grad(weigh, argnums=(0, 1))(*arguments)
     assert not to_bias.any() and to_logits.any()
 
 
 def test_weights_of_underflowing_sigmoids_stay_finite() -> None:
-    choice = choose(DEEPSEEK, jnp.full((3, 16), -200.0), None)
-    assert np.isfinite(choice.weights).all() and np.isfinite(choice.shares).all()
+    choice = top_k_gating(DEEPSEEK, jnp.full((3, 16), -200.0), None)
+    assert np.isfinite(choice.weights).all() and np.isfinite(choice.probs).all()
 
 
 def losses(moe: Moe, logits: np.ndarray) -> tuple:
-    compute = lambda x: statistics(x, choose(moe, x, None), (), jnp.float32(0))
+    compute = lambda x: routing_statistics(x, top_k_gating(moe, x, None), (), jnp.float32(0))
     return jax.jit(compute)(jnp.asarray(logits))
 
 
@@ -124,7 +124,9 @@ def test_the_gradient_of_the_aux_loss_lowers_the_crowded_experts() -> None:
 
 @given(st.lists(st.integers(0, 99), min_size=2, max_size=9), st.floats(1e-4, 1))
 def test_the_bias_moves_against_the_load_by_its_rate(load: list[int], rate: float) -> None:
-    moved = np.asarray(moved_bias(jnp.zeros((1, len(load))), jnp.float32([load]), rate))[0]
+    moved = np.asarray(
+        updated_selection_bias(jnp.zeros((1, len(load))), jnp.float32([load]), rate)
+    )[0]
     assert np.all(np.abs(moved[moved != 0]) == np.float32(rate))
     for number, bias in zip(load, moved, strict=True):
         mean = np.float32(np.float32(load).mean())
@@ -138,12 +140,14 @@ def test_a_biased_load_becomes_even_by_the_bias_alone() -> None:
     bias_LE = jnp.zeros((1, 8))
     skews = []
     load_of = jax.jit(
-        lambda bias: statistics(logits, choose(moe, logits, bias), (), jnp.float32(0)).load_E
+        lambda bias: (
+            routing_statistics(logits, top_k_gating(moe, logits, bias), (), jnp.float32(0)).load_E
+        )
     )
     for _ in range(60):
         load = load_of(bias_LE[0])
         skews.append(float(load.max() / load.mean()))
-        bias_LE = moved_bias(bias_LE, load[None], moe.bias_update_rate)
+        bias_LE = updated_selection_bias(bias_LE, load[None], moe.bias_update_rate)
     assert skews[0] > 2 and skews[-1] < 1.3
 
 

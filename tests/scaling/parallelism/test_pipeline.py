@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
-from scaling.parallelism.pipeline import computes_again, pipeline_line, recomputes, ticks_of
+from scaling.parallelism.pipeline import (
+    computes_again,
+    pipeline_line,
+    pipeline_schedule,
+    recomputes,
+)
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Pipeline, Run, Sharding
 
@@ -109,13 +114,13 @@ def test_a_whole_stream_is_shared_out_over_stages_only():
 def test_the_line_says_layers_ticks_and_idle_share():
     assert pipeline_line(RUN, MeshShape(data=4)) is None
     said = pipeline_line(RUN, MeshShape(stage=4))
-    assert "stage=4: 3 layer(s) on each, schedule gpipe; 11 ticks for 8 microbatch(es)" in said
+    assert "stage=4: 3 layer(s) on each, schedule gpipe; 11 iterations for 8 microbatch(es)" in said
     assert "idle for 27% of them" in said
     assert "2 parts of 3 layer(s)" in pipeline_line(circular(2), MeshShape(stage=2))
 
 
 def test_more_rounds_are_idle_for_less():
-    shares = [ticks_of(circular(n), MeshShape(stage=2)).overhead for n in (1, 2, 3, 6)]
+    shares = [pipeline_schedule(circular(n), MeshShape(stage=2)).overhead for n in (1, 2, 3, 6)]
     assert shares == [1 + 1 / (8 * n) for n in (1, 2, 3, 6)]
 
 

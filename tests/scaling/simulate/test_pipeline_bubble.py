@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.terms import read_recording
 from scaling.meshes import catalog
-from scaling.models.pipeline.schedule import Ticks
+from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.profiles.io import ideal
 from scaling.program.ir import Collective, Kernel, Loop, Operation, Origin, Program
 from scaling.program.serialization import program_dict, read_program_dict
@@ -19,7 +19,7 @@ from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.simulate.timeline import run_schedule
 
-TICKS = Ticks(4, 1, 8)  # eleven ticks, three of them idle
+SCHEDULE = PipelineSchedule(4, 1, 8)  # eleven ticks, three of them idle
 HOP = Collective("hop", kind="permute", axes=("stage",), bytes=2**20, asynchronous=False)
 LAYERS = Loop(
     "layers", body=(Kernel("dot", kind="matmul", flops=1e12, bytes=1e6, dtype="bf16"),), trips=2
@@ -31,12 +31,12 @@ def program(*schedule: Operation) -> Program:
     return Program("deep", "compiled", {"stage": 4}, schedule)
 
 
-def pipeline(trips: int = TICKS.total) -> Program:
+def pipeline(trips: int = SCHEDULE.iterations) -> Program:
     return program(Loop("ticks", body=(HOP, LAYERS), trips=trips), Kernel("head"))
 
 
 def test_the_loop_that_hands_on_in_each_tick_is_marked():
-    (ticks, head) = mark_bubbles(pipeline(), TICKS).schedule
+    (ticks, head) = mark_bubbles(pipeline(), SCHEDULE).schedule
     assert (ticks.bubble_trips, ticks.trips, ticks.body) == (3, 11, (HOP, LAYERS))
     assert head == Kernel("head")
 
@@ -51,23 +51,23 @@ def test_the_loop_that_hands_on_in_each_tick_is_marked():
     ],
 )
 def test_other_loops_are_not(other):
-    assert mark_bubbles(other, TICKS) == other
+    assert mark_bubbles(other, SCHEDULE) == other
 
 
 def test_without_stages_nothing_is():
-    alone = Ticks(1, 1, 11)
+    alone = PipelineSchedule(1, 1, 11)
     assert mark_bubbles(pipeline(), alone) == pipeline()
 
 
 def test_a_loop_inside_another_is_found():
     inside = program(Loop("outer", body=pipeline().schedule, trips=2))
-    (outer,) = mark_bubbles(inside, TICKS).schedule
+    (outer,) = mark_bubbles(inside, SCHEDULE).schedule
     assert outer.bubble_trips == 0 and outer.body[0].bubble_trips == 3
-    assert run_schedule(mark_bubbles(inside, TICKS), TIMES).bubble == pytest.approx(2 * 3 * 4.0)
+    assert run_schedule(mark_bubbles(inside, SCHEDULE), TIMES).bubble == pytest.approx(2 * 3 * 4.0)
 
 
 def test_what_idle_ticks_compute_is_bubble_and_hops_stay_communication():
-    line = run_schedule(mark_bubbles(pipeline(), TICKS), TIMES)
+    line = run_schedule(mark_bubbles(pipeline(), SCHEDULE), TIMES)
     assert line.bubble == pytest.approx(3 * 2 * 2.0)
     assert line.compute == pytest.approx(8 * 2 * 2.0 + 5.0)
     assert line.exposed_communication == pytest.approx(11.0)
@@ -77,26 +77,28 @@ def test_what_idle_ticks_compute_is_bubble_and_hops_stay_communication():
 @given(st.integers(2, 8), st.integers(1, 16), st.floats(0.1, 10))
 def test_the_bubble_is_the_closed_forms_share_of_the_ticks(stages, microbatches, seconds):
     """(S - 1) / (M + S - 1), as in arXiv 1811.06965, section 2.3."""
-    ticks = Ticks(stages, 1, microbatches)
-    marked = mark_bubbles(pipeline(ticks.total), ticks)
+    schedule = PipelineSchedule(stages, 1, microbatches)
+    marked = mark_bubbles(pipeline(schedule.iterations), schedule)
     line = run_schedule(marked, {"dot": seconds, "hop": 0.0, "head": 0.0})
     share = (stages - 1) / (microbatches + stages - 1)
     assert line.bubble == pytest.approx(share * line.total)
 
 
 def test_the_mark_is_kept_in_a_file():
-    marked = mark_bubbles(pipeline(), TICKS)
+    marked = mark_bubbles(pipeline(), SCHEDULE)
     assert read_program_dict(program_dict(marked), "here") == marked
 
 
 def test_steps_of_marked_loops_have_their_share():
-    found = bubble_shares(mark_bubbles(pipeline(), TICKS))
+    found = bubble_shares(mark_bubbles(pipeline(), SCHEDULE))
     assert found == {"hop": 3 / 11, "dot": 3 / 11}
     assert bubble_shares(pipeline()) == {}
 
 
 def test_a_prediction_names_the_bubble_and_its_terms_still_sum_to_the_step():
-    priced = price(mark_bubbles(pipeline(), Ticks(4, 1, 8)), catalog.load("dgx-h100"), ideal())
+    priced = price(
+        mark_bubbles(pipeline(), PipelineSchedule(4, 1, 8)), catalog.load("dgx-h100"), ideal()
+    )
     found = summarize(priced)
     parts = found.time
     assert parts.bubble == pytest.approx(3 / 8 * parts.compute, rel=0.05)  # the head is small
@@ -107,14 +109,16 @@ def test_a_prediction_names_the_bubble_and_its_terms_still_sum_to_the_step():
 
 
 def test_where_most_ticks_are_idle_the_bubble_is_the_bottleneck():
-    priced = price(mark_bubbles(pipeline(4), Ticks(4, 1, 1)), catalog.load("dgx-h100"), ideal())
+    priced = price(
+        mark_bubbles(pipeline(4), PipelineSchedule(4, 1, 1)), catalog.load("dgx-h100"), ideal()
+    )
     assert summarize(priced).bottleneck.startswith("bubble: pipeline stages without work take 7")
 
 
 def test_a_recording_is_parted_by_the_same_share():
     """Eleven ticks of one kernel of 2 s and a hop of 1 s, then the head for 5 s."""
     marked = mark_bubbles(
-        program(Loop("t", body=(HOP, Kernel("dot")), trips=11), Kernel("head")), TICKS
+        program(Loop("t", body=(HOP, Kernel("dot")), trips=11), Kernel("head")), SCHEDULE
     )
     events = []
     for tick in range(11):
@@ -128,6 +132,8 @@ def test_a_recording_is_parted_by_the_same_share():
 
 
 def test_kernels_of_the_optimizer_are_no_bubble():
-    marked = mark_bubbles(program(*pipeline().schedule, Kernel("adam", Origin("optimizer"))), TICKS)
+    marked = mark_bubbles(
+        program(*pipeline().schedule, Kernel("adam", Origin("optimizer"))), SCHEDULE
+    )
     line = run_schedule(marked, {**TIMES, "adam": 3.0})
     assert (line.optimizer, line.bubble) == (3.0, pytest.approx(12.0))

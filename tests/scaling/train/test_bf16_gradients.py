@@ -14,7 +14,7 @@ import pytest
 from scaling.meshes.devices import host_mesh
 from scaling.models.transformer import Transformer
 from scaling.run import Batch, Precision
-from scaling.train.step import Tokens, abstract_tokens, loss_and_gradients
+from scaling.train.step import Tokens, abstract_tokens, output_and_gradients
 from tests.harness import MODELS, Case, execution_of, in_layer_order
 
 SEQUENCES, SEQ_LEN = 32, 128  # 4,096 tokens
@@ -38,7 +38,7 @@ def gradients(case: Case, compute: str) -> dict[str, np.ndarray]:
         parts = (x.reshape(like.shape) for x in (text[:, :-1], text[:, 1:]))
         tokens = Tokens(*jax.device_put(tuple(parts), like.sharding))
         params = jax.jit(lambda: Transformer(model, execution, jax.random.key(0)))()
-        return in_layer_order(run, jax.jit(loss_and_gradients)(params, tokens)[1])
+        return in_layer_order(run, jax.jit(output_and_gradients)(params, tokens)[1])
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from scaling.train.step import abstract_state
 from scaling.weights.exported import export_weights
 from scaling.weights.files import INDEX, SINGLE, WeightFiles, read_part
 from scaling.weights.imported import import_weights, open_weights
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 _toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=3, n_heads=4, d_ff=40)
 MODELS = {
@@ -99,7 +99,9 @@ def test_every_parameter_has_its_place(family: str) -> None:
     config = MODELS[family]
     stored = stored_parameters(config, family_of(config))
     built = like(config)
-    shapes = {n: leaf.shape for n, leaf in zip(names(built), jax.tree.leaves(built), strict=True)}
+    shapes = {
+        n: leaf.shape for n, leaf in zip(leaf_names(built), jax.tree.leaves(built), strict=True)
+    }
     assert {n: place.parameter_shape for n, place in stored.items()} == shapes
 
 

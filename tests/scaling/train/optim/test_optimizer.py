@@ -20,7 +20,7 @@ from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run, Train
 from scaling.train.optim.optimizer import decay_mask, make_optimizer, schedule
 from scaling.train.step import abstract_state
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 PEAK = 3e-4
 GPT = ModelConfig(
@@ -105,7 +105,7 @@ def test_of_a_whole_model_all_but_norms_and_biases_are_decayed(config):
         model = abstract_state(
             config, Execution(rules_for(run, mesh), compute="fp32"), run.train
         ).params
-    flags = dict(zip(names(model), jax.tree.leaves(decay_mask(model)), strict=True))
+    flags = dict(zip(leaf_names(model), jax.tree.leaves(decay_mask(model)), strict=True))
     vectors = {name for name in flags if "norm" in name or "bias" in name}
     assert vectors
     assert {name for name, flag in flags.items() if not flag} == vectors

@@ -30,7 +30,7 @@ from scaling.train.step import (
     init_state,
     jitted_step,
 )
-from scaling.weights.naming import names
+from scaling.weights.naming import leaf_names
 
 NAMES = tuple(DEFAULTS)
 STEPS = 3
@@ -119,7 +119,7 @@ def updated(model: str, mesh: str, optimizer: Optimizer) -> dict[str, np.ndarray
         ):
             assert leaf.sharding.is_equivalent_to(wanted.sharding, leaf.ndim)
         leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(both)]
-        return dict(zip(names(both), leaves, strict=True))
+        return dict(zip(leaf_names(both), leaves, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,8 +182,8 @@ def test_steps_lower_the_loss_alike_on_a_mesh_and_on_one_device(name: str) -> No
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "adafactor"])
 def test_state_arrays_are_sharded_like_their_parameter(name: str) -> None:
     state = abstract_of(name)
-    parts = dict(zip(names(state.optimizer), jax.tree.leaves(state.optimizer), strict=True))
-    for path, param in zip(names(state.params), jax.tree.leaves(state.params), strict=True):
+    parts = dict(zip(leaf_names(state.optimizer), jax.tree.leaves(state.optimizer), strict=True))
+    for path, param in zip(leaf_names(state.params), jax.tree.leaves(state.params), strict=True):
         kept = [leaf for key, leaf in parts.items() if key.endswith("/" + path)]
         assert kept
         assert all(leaf.sharding.is_equivalent_to(param.sharding, param.ndim) for leaf in kept)
@@ -204,7 +204,7 @@ def test_adafactor_rows_and_columns_are_sharded_like_those_of_the_parameter(
     part: str, path: str, shape: tuple, spec: tuple
 ) -> None:
     state = abstract_of("adafactor").optimizer
-    parts = dict(zip(names(state), jax.tree.leaves(state), strict=True))
+    parts = dict(zip(leaf_names(state), jax.tree.leaves(state), strict=True))
     (found,) = [leaf for key, leaf in parts.items() if key.endswith(f"{path}/0/{part}")]
     assert found.shape == shape
     assert found.sharding.is_equivalent_to(
