@@ -64,6 +64,30 @@ def _llama(
     )
 
 
+def _qwen2(
+    n_layers: int,
+    d_model: int,
+    n_heads: int,
+    n_kv_heads: int,
+    d_ff: int,
+    vocab_size: int = 152_064,
+    tied_embeddings: bool = False,
+) -> ModelConfig:
+    """Qwen2 and Qwen2.5 (arXiv 2412.15115): biases on the projections of q, k and v only."""
+    return ModelConfig(
+        vocab_size,
+        d_model,
+        n_layers,
+        n_heads,
+        d_ff,
+        n_kv_heads,
+        norm_eps=1e-6,
+        rope_theta=1_000_000.0,
+        tied_embeddings=tied_embeddings,
+        qkv_bias=True,
+    )
+
+
 def _qwen3(
     n_layers: int,
     d_model: int,
@@ -185,9 +209,13 @@ def _llamas() -> dict[str, ModelConfig]:
 
 
 def _qwens() -> dict[str, ModelConfig]:
-    """Qwen3 technical report (arXiv 2505.09388), tables 1 and 2, and each model's config.json."""
+    """Technical reports of Qwen2.5 (arXiv 2412.15115, table 1) and Qwen3 (2505.09388, tables 1 and
+    2), and each model's config.json."""
     experts = partial(Moe, 128, 8, aux_loss=0.001)
     return {
+        "qwen2.5-0.5b": _qwen2(24, 896, 14, 2, 4864, 151_936, tied_embeddings=True),
+        "qwen2.5-7b": _qwen2(28, 3584, 28, 4, 18944),
+        "qwen2.5-72b": _qwen2(80, 8192, 64, 8, 29568),
         "qwen3-0.6b": _qwen3(28, 1024, 16, 8, 3072, tied_embeddings=True),
         "qwen3-1.7b": _qwen3(28, 2048, 16, 8, 6144, tied_embeddings=True),
         "qwen3-4b": _qwen3(36, 2560, 32, 8, 9728, tied_embeddings=True),

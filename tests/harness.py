@@ -43,7 +43,7 @@ from scaling.train.step import (
     abstract_tokens,
     jitted_step,
 )
-from scaling.weights.naming import from_dict, names, to_dict
+from scaling.weights.naming import from_dict, leaf_names, to_dict
 
 SEQUENCES, SEQ_LEN = 16, 32
 STEPS = 2
@@ -186,7 +186,7 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
 def in_layer_order(run: Run, tree: Any) -> dict[str, np.ndarray]:
     """The arrays of a tree by name on the host, layers in the order in which they are applied."""
     back = np.argsort(layer_order_of(run))
-    arrays = zip(names(tree), map(np.asarray, jax.tree.leaves(tree)), strict=True)
+    arrays = zip(leaf_names(tree), map(np.asarray, jax.tree.leaves(tree)), strict=True)
     return {name: x[back] if "layers" in name.split("/") else x for name, x in arrays}
 
 

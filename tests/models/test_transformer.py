@@ -38,7 +38,8 @@ GPT = _toy(
 )
 QWEN = _toy(n_kv_heads=2, head_dim=8, qk_norm=True, sliding_window=3)
 BLOCK = ("attention", "mlp")  # first words of a layer's parameters
-MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN}
+QWEN2 = _toy(n_kv_heads=2, qkv_bias=True)
+MODELS = {"llama": LLAMA, "gpt": GPT, "qwen2": QWEN2, "qwen": QWEN}
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,7 @@ def _attention(config: ModelConfig, w: dict, x: jax.Array) -> jax.Array:
     q = jnp.einsum("bsd,dnk->bnsk", x, w["attention/query_DNK"])
     k = jnp.einsum("bsd,dmk->bmsk", x, w["attention/key_DMK"])
     v = jnp.einsum("bsd,dmk->bmsk", x, w["attention/value_DMK"])
-    if config.bias:
+    if config.bias or config.qkv_bias:
         q = q + w["attention/query_bias_NK"][:, None]
         k = k + w["attention/key_bias_MK"][:, None]
         v = v + w["attention/value_bias_MK"][:, None]

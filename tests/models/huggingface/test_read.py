@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
+from scaling.models.accounting import count_parameters
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.huggingface.families import FAMILIES
 from scaling.models.huggingface.read import read_config, translate
@@ -153,11 +154,38 @@ DEEPSEEK = {
     "v_head_dim": 128,
     "vocab_size": 129280,
 }
+QWEN2_5_7B = {  # https://huggingface.co/Qwen/Qwen2.5-7B
+    "architectures": ["Qwen2ForCausalLM"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151643,
+    "hidden_act": "silu",
+    "hidden_size": 3584,
+    "initializer_range": 0.02,
+    "intermediate_size": 18944,
+    "max_position_embeddings": 131072,
+    "max_window_layers": 28,
+    "model_type": "qwen2",
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 131072,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.40.1",
+    "use_cache": True,
+    "use_mrope": False,
+    "use_sliding_window": False,
+    "vocab_size": 152064,
+}
 PUBLISHED = {
     "gpt2-124m": GPT2,
     "llama3-8b": LLAMA,
     "mistral-7b": MISTRAL,
     "mixtral-8x7b": MIXTRAL,
+    "qwen2.5-7b": QWEN2_5_7B,
     "qwen3-8b": QWEN3,
     "qwen3-30b-a3b": QWEN3_MOE,
 }
@@ -218,6 +246,7 @@ def test_direct_queries_of_latent_attention_are_read():
         (GPT2, {"activation_function": "gelu"}, "activation_function='gelu'"),
         (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         (GPT2, {"rope_theta": 1e4}, "rope_theta=10000.0"),
+        (QWEN2_5_7B, {"use_mrope": True}, "use_mrope=True"),
         (QWEN3, {"attention_bias": True}, "attention_bias=True"),
         (QWEN3_MOE, {"mlp_only_layers": [0]}, r"mlp_only_layers=\[0\]"),
         (DEEPSEEK, {"scoring_func": "softmax"}, "scoring_func='softmax'"),
@@ -232,6 +261,14 @@ def test_a_setting_that_does_not_fit_is_named(base, change, named):
 
 def test_a_null_setting_says_nothing():
     assert translate(LLAMA | {"final_logit_softcapping": None}, "c") == preset("llama3-8b")
+
+
+def test_qwen2_has_biases_on_q_k_and_v_only_and_tied_embeddings_where_it_says_so():
+    """Qwen2.5-7B has 7,615,616,512 parameters, the total of its safetensors index."""
+    config = translate(QWEN2_5_7B, "c")
+    assert config.qkv_bias and not config.bias and config.sliding_window is None
+    assert count_parameters(config).total == 7_615_616_512
+    assert translate(QWEN2_5_7B | {"tie_word_embeddings": True}, "c").tied_embeddings
 
 
 def test_biases_everywhere_are_read():

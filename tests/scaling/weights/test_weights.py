@@ -43,6 +43,7 @@ MODELS = {
     "llama": _toy(n_kv_heads=2, bias=True, rope_scaling=RopeScaling(8.0, 1.0, 4.0, 64)),
     "mistral": _toy(n_kv_heads=2, sliding_window=7),
     "mixtral": _toy(n_kv_heads=2, moe=Moe(4, 2)),
+    "qwen2": _toy(n_kv_heads=2, qkv_bias=True),
     "qwen3": _toy(n_kv_heads=2, head_dim=16, qk_norm=True, tied_embeddings=True),
     "qwen3_moe": _toy(
         n_kv_heads=2, qk_norm=True, moe=Moe(4, 2, d_ff_expert=24, normalize_weights=False)
