@@ -1,14 +1,13 @@
-"""Matrix products of 8-bit floating-point numbers (arXiv 2209.05433).
+"""Matrix products in 8-bit floating point (arXiv 2209.05433).
 
     s = max |x| / largest of the format      q = round(x / s)      x w ~ s_x s_w (q_x q_w)
 
     values     E4M3, up to 448: three bits of mantissa
     gradients  E5M2, up to 57344: two bits, and the range that gradients need
 
-Each device scales by the largest number that it holds of a tensor at that moment ("current
-scaling"): nothing is remembered from step to step, and nothing exchanged. Activations and gathered
-weights stay bf16, parameters and sums of gradients are what they are with bf16; products are added
-up in float32.
+Each device scales by the largest absolute value of its own shard of a tensor ("current scaling"):
+no state is kept from step to step, and nothing is communicated. Activations and gathered weights
+are bf16, parameters and sums of gradients as under bf16; products are accumulated in float32.
 """
 
 import functools
@@ -22,39 +21,42 @@ from scaling.meshes.rules import Rules, named
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 VALUES, GRADIENTS = jnp.float8_e4m3fn, jnp.float8_e5m2
-TINY = 1e-30  # stands for the largest of zeros; its scale is still a normal float32
+TINY = 1e-30  # replaces a largest value of zero; its scale is still a normal float32
 
 
 def quantized(x: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
     """`x` scaled to the range of an 8-bit format and rounded to nearest, and the scale (float32).
 
-    A tensor that holds an infinity or NaN gets a scale, and so a product, that shows it.
+    An infinity or NaN in the tensor shows in the scale, and so in the product.
     """
     largest = float(jnp.finfo(dtype).max)
     scale = jnp.maximum(jnp.abs(x).max().astype(jnp.float32), TINY) / largest
-    # Clipped, as dividing may round up past the largest number, which E4M3 would make NaN.
+    # Clipped: dividing may round up past the largest number, which is NaN in E4M3.
     return jnp.clip(x.astype(jnp.float32) / scale, -largest, largest).astype(dtype), scale
 
 
 def multiply(
     equation: str, formats: tuple[jnp.dtype, jnp.dtype], a: jax.Array, b: jax.Array
 ) -> jax.Array:
-    """The product of one device's arrays in these 8-bit formats, in the format of `a`."""
-    (a8, of_a), (b8, of_b) = quantized(a, formats[0]), quantized(b, formats[1])
+    """The product of one device's arrays quantized to these formats; in the format of `a`."""
+    (a8, scale_a), (b8, scale_b) = quantized(a, formats[0]), quantized(b, formats[1])
     y = jnp.einsum(equation, a8, b8, preferred_element_type=jnp.float32)
-    return (y * (of_a * of_b)).astype(a.dtype)
+    return (y * (scale_a * scale_b)).astype(a.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def product(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array) -> jax.Array:
-    """`jnp.einsum(equation, x, w, out_sharding=target)`, it and its gradients in 8-bit formats.
+    """`jnp.einsum(equation, x, w, out_sharding=target)` and its gradients in 8-bit formats.
+
+    Saved for the backward pass: `x` and `w`, unquantized.
 
     Args:
-        rules: say whether it runs in stages of a pipeline.
-        equation: of two operands, without repeated or lonely letters in one of them.
-        target: spec of the result, `unreduced` where it is left as one sum per device.
-        x, w: in the format of the result; a gradient arrives as the spec of its operand says
-            (`reduced`: one sum per device).
+        rules: say whether it runs per pipeline stage.
+        equation: of two operands; every letter is in two of x, w and the result.
+        target: spec of the result, `unreduced` where it stays one partial sum per device.
+        x: activations, in the format of the result.
+        w: weight, likewise. A gradient has the sharding of its operand, one partial sum per device
+            over axes that the operand is marked `reduced` over.
     """
     return _on_devices(rules, equation, (VALUES, VALUES), x, w, target)
 
@@ -63,11 +65,11 @@ def _forward(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array)
     return product(rules, equation, target, x, w), (x, w)
 
 
-def _backward(rules: Rules, equation: str, target: P, kept: tuple, gradient: jax.Array) -> tuple:
-    x, w = kept
-    of_x, of_w, of_y = equation.replace("->", ",").split(",")
-    to_x = f"{of_y},{of_w}->{of_x}", (GRADIENTS, VALUES), gradient, w, _of_gradient(x)
-    to_w = f"{of_x},{of_y}->{of_w}", (VALUES, GRADIENTS), x, gradient, _of_gradient(w)
+def _backward(rules: Rules, equation: str, target: P, saved: tuple, gradient: jax.Array) -> tuple:
+    x, w = saved
+    dims_x, dims_w, dims_y = equation.replace("->", ",").split(",")
+    to_x = f"{dims_y},{dims_w}->{dims_x}", (GRADIENTS, VALUES), gradient, w, _gradient_spec(x)
+    to_w = f"{dims_x},{dims_y}->{dims_w}", (VALUES, GRADIENTS), x, gradient, _gradient_spec(w)
     return _on_devices(rules, *to_x), _on_devices(rules, *to_w)
 
 
@@ -82,7 +84,7 @@ def _on_devices(
     b: jax.Array,
     target: P,
 ) -> jax.Array:
-    """Every device multiplies what it has; sums over devices that `target` wants follow."""
+    """Every device multiplies its shards; sums over devices follow as `target` demands."""
     specs = tuple(P(*_spec(operand).partitions) for operand in (a, b))
     summed = named([*specs[0], *specs[1]]) - named(target.partitions)
     local = functools.partial(multiply, equation, formats)
@@ -92,7 +94,7 @@ def _on_devices(
     return reshard(mapped(reshard(a, specs[0]), reshard(b, specs[1])), target)
 
 
-def _of_gradient(operand: jax.Array) -> P:
+def _gradient_spec(operand: jax.Array) -> P:
     spec = _spec(operand)
     return P(*spec.partitions, unreduced=spec.reduced)
 

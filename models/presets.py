@@ -1,4 +1,4 @@
-"""Named models: what a run may say to choose its model.
+"""Named models, and the forms in which a run names its model.
 
 preset("llama3-8b") is a ModelConfig; {"preset": "llama3-8b", "n_layers": 4} in run.json replaces
 one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/published.py.
@@ -45,12 +45,12 @@ def preset(name: str) -> ModelConfig:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Every name that `preset` knows, families together, small to large."""
+    """All names of presets, by family, small to large."""
     return tuple(_PRESETS)
 
 
 def model_dict(config: ModelConfig) -> dict[str, Any]:
-    """The "model" of run.json with every field spelled out; `model_from` reads it back."""
+    """The "model" of run.json with all fields; `model_from` reads it back."""
     return asdict(config)
 
 
@@ -61,7 +61,7 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
         data: a preset's name; the path of a Hugging Face config.json or of its folder;
             {"preset": name} or {"config": path} with further keys that replace single fields
             (inside "moe" and "mla" too); or every field.
-        where: what is being read, for messages ("run.json: model").
+        where: name of the source in messages ("run.json: model").
 
     Raises:
         InputError: unknown name or key, missing file, or shapes that do not fit together.
@@ -109,7 +109,7 @@ _SOURCES: dict[str, Callable[[str, str], ModelConfig]] = {
 
 
 def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> ModelConfig:
-    """`base` with some fields changed; what it derived from changed fields is derived again."""
+    """`base` with some fields changed, and the fields that depend on them derived again."""
     fields = model_dict(base)
     if base.head_dim * base.n_heads == base.d_model and {"d_model", "n_heads"} & set(changes):
         fields["head_dim"] = 0

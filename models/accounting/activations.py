@@ -1,8 +1,8 @@
-"""Bytes that the forward pass keeps for the backward pass, tensor by tensor, and the KV cache.
+"""Bytes that the forward pass saves for the backward pass, tensor by tensor, and the KV cache.
 
-One line per tensor below: what it is, its elements per token, and the remat policies that keep
-it. The lines are what the gradients' formulas need, each tensor once; a compiler may keep fewer
-(by computing cheap ones again) or more (copies in another number format).
+One line per tensor below: its name, its elements per token, and the remat policies that save it.
+The lines are the inputs of the gradients' formulas, each tensor once; a compiler may save fewer
+(recomputing cheap ones) or more (copies in another number format).
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Number = Any  # int, float or numpy array
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
 
 ALL = ("none", "selective", "full")
-KEPT = ("none", "selective")
+SAVED = ("none", "selective")
 NONE = ("none",)
 
 
@@ -33,7 +33,7 @@ class Activation:
 
     name: str
     elements: Number  # per token
-    policies: tuple[str, ...]  # remat policies that keep it
+    policies: tuple[str, ...]  # remat policies that save it
     always_fp32: bool = False
 
 
@@ -46,7 +46,7 @@ def activation_bytes(
     attention: str = "flash",
     moe: bool | None = None,
 ) -> dict[str, Number]:
-    """Bytes that one block keeps from its forward to its backward pass, by tensor.
+    """Bytes that one block saves from its forward for its backward pass, by tensor.
 
     Args:
         config: the model.
@@ -54,8 +54,8 @@ def activation_bytes(
         seq: tokens per sequence.
         remat: "none", "selective" or "full".
         dtype: the number format of the computation.
-        attention: "flash" keeps one log-sum-exp per query, "unfused" all probabilities.
-        moe: a block with experts, or with the dense MLP; by default what most blocks have.
+        attention: "flash" saves one log-sum-exp per query, "unfused" all probabilities.
+        moe: True for a block with experts, False with the dense MLP; None: as most blocks.
 
     Raises:
         InputError: an unknown policy, number format or attention.
@@ -73,7 +73,7 @@ def activation_bytes(
 def activation_tensors(
     config: ModelConfig, seq: Number, attention: str = "flash", moe: bool | None = None
 ) -> tuple[Activation, ...]:
-    """Every tensor of one block that some policy keeps, in the order of the forward pass."""
+    """Every tensor of one block that some policy saves, in the order of the forward pass."""
     _check_choice("attention", attention, ("flash", "unfused"))
     if moe is None:
         moe = n_moe_layers(config) > 0
@@ -92,13 +92,13 @@ def _attention_tensors(config: ModelConfig, seq: Number, attention: str) -> list
     heads, kv_heads = config.n_heads, config.n_heads if config.mla else config.n_kv_heads
     K, V = query_key_dim(config), value_dim(config)
     tensors = [
-        Activation("q", heads * K, KEPT),
-        Activation("k", kv_heads * K, KEPT),
-        Activation("v", kv_heads * V, KEPT),
-        Activation("attention_output", heads * V, KEPT),
+        Activation("q", heads * K, SAVED),
+        Activation("k", kv_heads * K, SAVED),
+        Activation("v", kv_heads * V, SAVED),
+        Activation("attention_output", heads * V, SAVED),
     ]
     if attention == "flash":
-        tensors.append(Activation("log_sum_exp", heads, KEPT, always_fp32=True))
+        tensors.append(Activation("log_sum_exp", heads, SAVED, always_fp32=True))
     else:
         tensors.append(Activation("probabilities", heads * seq, NONE))
     if config.qk_norm:  # the norms' own inputs, beside what the attention takes
@@ -122,16 +122,19 @@ def _mlp_tensors(
     config: ModelConfig, d_ff: int, prefix: str = "", rows: int = 1
 ) -> list[Activation]:
     """Input and output of the activation; with swiglu the gate as well. `rows` per token."""
-    gate = [Activation(prefix + "gate", rows * d_ff, KEPT)] if config.mlp == "swiglu" else []
+    gate = [Activation(prefix + "gate", rows * d_ff, SAVED)] if config.mlp == "swiglu" else []
     return gate + [
-        Activation(prefix + "up", rows * d_ff, KEPT),
+        Activation(prefix + "up", rows * d_ff, SAVED),
         Activation(prefix + "hidden", rows * d_ff, NONE),  # input of down
     ]
 
 
 def _expert_tensors(config: ModelConfig) -> list[Activation]:
-    """Tokens copied to their experts and the experts' MLPs. The router's weights are multiplied to
-    the hidden units, so the results are not needed; nor are the empty rows of buffers counted."""
+    """Tensors of the router, the copies of tokens for their experts, and the experts' MLPs.
+
+    The router's weights multiply the hidden units, so the results are not saved. Empty rows of
+    buffers are not counted.
+    """
     moe = config.moe
     assert moe is not None
     rows, width = moe.experts_per_token, expert_width(config)
@@ -145,12 +148,12 @@ def _expert_tensors(config: ModelConfig) -> list[Activation]:
 
 
 def kv_cache_bytes(config: ModelConfig, tokens: Number = 1, dtype: str = "bf16") -> Number:
-    """Bytes of keys and values that generation keeps for `tokens` positions of one sequence.
+    """Bytes of the KV cache for `tokens` positions of one sequence.
 
         2 x layers x kv_heads x head_dim x bytes        (keys and values)
         layers x (kv_lora_rank + qk_rope_head_dim) x bytes        (latent attention)
 
-    A sliding window forgets older positions; pass no more `tokens` than the window.
+    With a sliding window older positions are dropped; pass no more `tokens` than the window.
     """
     _check_choice("dtype", dtype, BYTES)
     if config.mla:

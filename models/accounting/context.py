@@ -1,11 +1,11 @@
-"""What cutting a sequence over the mesh axis `context` changes for one device (no jax).
+"""Attention FLOPs and exchanged bytes of one device under context parallelism (no jax).
 
-With C devices each holds two chunks of c = seq / (2 C) tokens, in zigzag order
-(`models.attention_kernels.zigzag`). Weights and tokens: its 1 / C of every product. Attention:
-chunks meet or do not,
+With C devices each has two chunks of c = seq / (2 C) tokens, in zigzag order
+(`models.attention_kernels.zigzag`), and computes 1 / C of every product but attention. Its
+attention scores are those of
 
-    each of the two with itself              2 c c
-    late with early, of its own              c c
+    each of the two chunks with itself       2 c c
+    its late with its early chunk            c c
     two pairs with each other device         2 (C - 1) c c
 
 so (2 C + 1) / (4 C) of the seq x seq scores, which is half of them for many devices.
@@ -18,7 +18,7 @@ from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.models.config import ModelConfig
 
-RING_BUFFERS = 2  # those that are worked on, and the next ones, which arrive meanwhile
+RING_BUFFERS = 2  # keys in use, and the next ones, which arrive meanwhile
 
 
 def scores_share(config: ModelConfig, seq: int, context: int) -> float:
@@ -27,7 +27,7 @@ def scores_share(config: ModelConfig, seq: int, context: int) -> float:
     1 on one device, where the attention takes the sequence as it is.
 
     Args:
-        config: the model; with a sliding window chunks meet in their visible rows only.
+        config: the model; with a sliding window only the visible rows of chunks are computed.
         seq: tokens, a multiple of 2 x context.
         context: devices.
     """
@@ -41,12 +41,12 @@ def scores_share(config: ModelConfig, seq: int, context: int) -> float:
 def exchanged_bytes(
     config: ModelConfig, batch: int, seq: int, context: int, tensor: int = 1, dtype: str = "bf16"
 ) -> float:
-    """Bytes of one device's keys and values that others see, of one layer.
+    """Bytes of one device's keys and values that are sent to others, of one layer.
 
     Args:
         config: the model.
         batch: sequences on a device.
-        seq: tokens of a whole sequence.
+        seq: tokens of a sequence on all devices.
         context, tensor: sizes of these axes.
         dtype: of the computation.
     """
@@ -55,14 +55,16 @@ def exchanged_bytes(
 
 
 def exchanged_width(config: ModelConfig) -> int:
-    """Elements of a token's keys and values of all heads, as they travel: those of latent
-    attention, whose values may be shorter, both as long as keys (`models.latent_attention`)."""
+    """Elements of a token's keys and values of all heads, as they are exchanged.
+
+    Latent attention pads its values to the length of keys (`models.latent_attention`).
+    """
     heads = config.n_heads if config.mla else config.n_kv_heads
     return 2 * heads * query_key_dim(config)
 
 
 def padding(config: ModelConfig, context: int) -> float:
-    """FLOPs of attention over `context` that are computed, per one that is needed."""
+    """FLOPs of attention over `context` that are computed, per FLOP that is needed."""
     key, value = query_key_dim(config), value_dim(config)
     return 1.0 if context == 1 else 2 * key / (key + value)
 
@@ -76,19 +78,21 @@ def buffer_bytes(
     tensor: int = 1,
     dtype: str = "bf16",
 ) -> float:
-    """Bytes of other devices' keys and values that a device holds while it attends to them.
+    """Bytes of buffers for other devices' keys and values, of one layer (reused by the next).
 
-    The ring needs room for two devices' whatever C; all-gather for all C. In the backward pass
-    their gradients take as much again. Of one layer: the next one uses the same room.
+    The ring has buffers for two devices whatever C; all-gather for all C. In the backward pass
+    their gradients take as much again.
     """
-    held = context if method == "all-gather" else min(RING_BUFFERS, context - 1)
+    buffers = context if method == "all-gather" else min(RING_BUFFERS, context - 1)
     return (
-        0.0 if context == 1 else held * exchanged_bytes(config, batch, seq, context, tensor, dtype)
+        0.0
+        if context == 1
+        else buffers * exchanged_bytes(config, batch, seq, context, tensor, dtype)
     )
 
 
 def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:
-    """Tokens of a chunk, its rows that others see, and other devices that one meets."""
+    """Tokens of a chunk, its rows visible to others, and devices that one exchanges with."""
     chunk, window = seq // (2 * context), config.sliding_window
     others = sum(map(len, ring_hops(context, window_reach(window, chunk))))
     return chunk, visible_rows(window, chunk), others

@@ -1,4 +1,4 @@
-"""Room for the tokens that devices exchange over the `expert` axis; the compiler needs it fixed.
+"""Rows of the buffers in which tokens are exchanged over `expert`; their size is static.
 
 T tokens of a device, each to k of n experts, and P devices along `expert`, n / P experts on each:
 

@@ -1,4 +1,4 @@
-"""FLOPs of matrix products, component by component: what runs, and what a model is credited with.
+"""FLOPs of matrix products by component: those executed, and those that MFU credits.
 
     forward = 2 x tokens x inputs x outputs per matrix, 2 x heads x dim per query-key pair
     train   = 3 x forward + recomputation        (the gradient of a product is two products)
@@ -37,16 +37,16 @@ UNGROUPED = {**dict.fromkeys(ATTENTION, "attention"), "router": "router", "head"
 MLP = ("gate", "up", "down")
 PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 
-# How often the backward pass runs a product of the forward pass again, by remat policy.
+# How often the backward pass recomputes a product of the forward pass, by remat policy.
 #
-# full: only the block's input is kept, so every product is needed again whose result enters a
-#   gradient. The last product of the MLP is not: its result is only added to the residual.
-#   Nor is an expert's: the router's weight is multiplied to its hidden units.
-# selective: q, k, v as they enter the attention, its output and the MLP's gate and up are kept.
+# full: only the block's input is saved, so every product whose result enters a gradient is
+#   recomputed. The last product of the MLP is not: its result is only added to the residual.
+#   Nor is an expert's: the router's weight multiplies its hidden units.
+# selective: q, k, v as they enter the attention, its output and the MLP's gate and up are saved.
 #   The softmax needs the scores again; the second norm needs the residual after the attention,
 #   hence o; the router needs its logits; latent attention needs its compressed vectors.
-# (The kernel of flash attention computes the scores again under any policy; here the scores are
-# those of an attention that stores them.)
+# (Flash attention recomputes the scores under any policy; here the scores are those of an
+# attention that stores them.)
 RECOMPUTED: dict[Remat, dict[str, int]] = {
     "none": {},
     "full": dict.fromkeys(
@@ -56,7 +56,7 @@ RECOMPUTED: dict[Remat, dict[str, int]] = {
     ),
     "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router"), 1),
 }
-# ... and under "selective" with qk_norm: the norms' own inputs are not kept.
+# ... and under "selective" with qk_norm: the norms' own inputs are not saved.
 RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "kv_b": 1}
 
 
@@ -68,7 +68,7 @@ class Flops:
 
     @property
     def total(self) -> Number:
-        """All of them."""
+        """The sum over all components."""
         return sum(self.components.values())
 
     @property
@@ -103,7 +103,7 @@ def train_flops(config: ModelConfig, batch: Number, seq: Number, remat: Remat = 
 
 
 def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = False) -> Number:
-    """The FLOPs of one training step that MFU credits, whatever is recomputed or masked.
+    """The FLOPs of one training step that MFU credits, regardless of recomputation and masks.
 
         6 x weights x tokens + 6 x layers x heads x (qk_dim + v_dim) x context x tokens
 
@@ -115,7 +115,7 @@ def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = 
         config: the model.
         batch: sequences.
         seq: tokens per sequence.
-        causal: count half of the context, as only that half is needed under a causal mask.
+        causal: count half of the context: a causal mask needs no more.
     """
     return _credited(config, batch, seq, "none", causal)
 
@@ -123,7 +123,7 @@ def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = 
 def hardware_flops(
     config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool = False
 ) -> Number:
-    """`model_flops` plus what the remat policy computes again: the numerator of HFU."""
+    """`model_flops` plus what the remat policy recomputes: the numerator of HFU."""
     return _credited(config, batch, seq, remat, causal)
 
 
@@ -149,7 +149,7 @@ def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:
 
 
 def _exact(value: Number) -> Number:
-    """Integers as Python's own, which do not overflow; arrays as float64."""
+    """Scalars as Python numbers, whose integers do not overflow; arrays as float64."""
     if np.ndim(value) == 0:
         return int(value) if value == int(value) else float(value)
     return np.asarray(value, dtype=np.float64)
@@ -160,7 +160,7 @@ def _products(config: ModelConfig, tokens: Number, pair_flops: Number) -> dict[s
 
     Args:
         config: the model.
-        tokens: positions that pass the weights.
+        tokens: positions that are multiplied by the weights.
         pair_flops: FLOPs of all query-key pairs, per head and per element of a head.
     """
     every, dense, moe = config.n_layers, n_dense_layers(config), n_moe_layers(config)

@@ -1,4 +1,4 @@
-"""The matrices of the layers as a model stores them: equal ones of all layers are one array."""
+"""The matrices of the layers as they are stored: one array for each matrix of all layers."""
 
 from dataclasses import dataclass
 
@@ -18,35 +18,35 @@ class Stack:
     """Equal matrices of the layers, stored as one array."""
 
     name: str
-    layers: int  # that have one
-    experts: int | None  # that have one in each layer; None: no matrix of experts
-    rows: int  # what fsdp cuts: d_model, or a latent
+    layers: int
+    experts: int | None  # per layer; None: not a matrix of experts
+    rows: int  # sharded over fsdp: d_model, or a latent
     columns: int
-    cut: bool  # tensor cuts the columns
+    over_tensor: bool  # whether tensor shards the columns
 
     @property
     def matrices(self) -> int:
-        """How many."""
+        """Number of matrices."""
         return self.layers * (self.experts or 1)
 
 
 def stacks(config: ModelConfig) -> list[Stack]:
-    """All matrices of the layers, as the model stores them: those of leading dense layers apart."""
-    found = []
+    """All matrices of the layers; leading dense layers have their own stacks."""
+    result = []
     for layers, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True)):
         if layers:
-            found += _attention_stacks(config, layers)
-            found += _expert_stacks(config, layers) if moe else _mlp_stacks(config, layers)
-    return found
+            result += _attention_stacks(config, layers)
+            result += _expert_stacks(config, layers) if moe else _mlp_stacks(config, layers)
+    return result
 
 
 def _attention_stacks(config: ModelConfig, layers: int) -> list[Stack]:
     latents = compressing_matrices(config)
-    found = []
+    result = []
     for name, (inputs, outputs) in attention_matrices(config).items():
         rows, columns = (outputs, inputs) if name == "o" else (inputs, outputs)
-        found.append(Stack(name, layers, None, rows, columns, name not in latents))
-    return found
+        result.append(Stack(name, layers, None, rows, columns, name not in latents))
+    return result
 
 
 def _mlp_stacks(config: ModelConfig, layers: int) -> list[Stack]:
@@ -59,8 +59,8 @@ def _expert_stacks(config: ModelConfig, layers: int) -> list[Stack]:
     moe, D, width = config.moe, config.d_model, expert_width(config)
     assert moe is not None
     names, shared = mlp_matrices(config, width), moe.n_shared_experts * width
-    found = [Stack("router", layers, None, D, moe.n_experts, False)]
-    found += [Stack(f"expert_{name}", layers, moe.n_experts, D, width, True) for name in names]
+    result = [Stack("router", layers, None, D, moe.n_experts, False)]
+    result += [Stack(f"expert_{name}", layers, moe.n_experts, D, width, True) for name in names]
     if shared:
-        found += [Stack(f"shared_{name}", layers, None, D, shared, True) for name in names]
-    return found
+        result += [Stack(f"shared_{name}", layers, None, D, shared, True) for name in names]
+    return result

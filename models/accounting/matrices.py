@@ -45,15 +45,17 @@ def _latent_matrices(config: ModelConfig) -> dict[str, Shape]:
 
 
 def compressing_matrices(config: ModelConfig) -> dict[str, Shape]:
-    """Of latent attention those that make the latents: whole on every device along `tensor`."""
+    """The matrices of latent attention that compute the latents: replicated over `tensor`."""
     if config.mla is None:
         return {}
     return {n: s for n, s in _latent_matrices(config).items() if n in ("q_a", "kv_a")}
 
 
 def gathered_width(config: ModelConfig) -> int:
-    """Elements per token that the attention takes of a stream whose sequence is cut over `tensor`:
-    d_model; of latent attention the latents, and d_model where queries are projected directly."""
+    """Elements per token that are all-gathered over `tensor` at the input of the attention.
+
+    d_model; for latent attention the latents, plus d_model if queries are projected directly.
+    """
     if config.mla is None:
         return config.d_model
     direct = config.d_model if config.mla.q_lora_rank is None else 0
@@ -74,7 +76,7 @@ def query_key_dim(config: ModelConfig) -> int:
 
 
 def value_dim(config: ModelConfig) -> int:
-    """Length of the vectors that attention averages, per head."""
+    """Length of a value vector, per head."""
     return config.mla.v_head_dim if config.mla else config.head_dim
 
 

@@ -1,11 +1,11 @@
-"""Numbers that an optimiser keeps between steps, over the whole model.
+"""Size of an optimiser's state: numbers that it keeps between steps, over the whole model.
 
     adamw      2 per parameter
     lion       1
     adafactor  of each matrix its rows and its columns, of vectors each entry
     muon       1 per entry of the layers' matrices, 2 of everything else
 
-Counters of steps are left out. On a mesh each is cut like the parameters.
+Step counters are not included. On a mesh the state is sharded like the parameters.
 """
 
 from scaling.meshes.errors import InputError, nearest

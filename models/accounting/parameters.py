@@ -40,11 +40,11 @@ class Parameters:
 def count_parameters(config: ModelConfig) -> Parameters:
     """Parameters of the whole model.
 
-    `active` leaves out the routed experts that a token does not choose; both embedding tables
-    count in full, as in the figures that model cards print.
+    `active` excludes the routed experts that a token does not use; both embedding tables count in
+    full, as in the figures of model cards.
 
     Raises:
-        InputError: learned positions whose table has no length yet (`with_positions` gives one).
+        InputError: learned positions whose table has no length yet (see `with_positions`).
     """
     components = {"token_embedding": config.vocab_size * config.d_model}
     if config.positions == "learned":
@@ -64,7 +64,7 @@ def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, 
 
     Args:
         config: the model.
-        moe: a block with experts, or with the dense MLP; by default what most blocks have.
+        moe: True for a block with experts, False with the dense MLP; None: as most blocks.
     """
     if moe is None:
         moe = n_moe_layers(config) > 0

@@ -1,7 +1,7 @@
 """A ModelConfig as a Hugging Face config.json: the inverse of `models.huggingface.read.translate`.
 
-The family is the first whose file, read back, gives the same model; a model that none expresses is
-refused with the fields that differ.
+The first family whose file, read back, gives the same model is taken; a model that none expresses
+is refused with the fields that differ.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
-# Not in files.
+# Fields of Moe that files do not have.
 TRAINING: dict[str, Any] = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0}
 
 
@@ -42,7 +42,7 @@ def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") ->
 
     Args:
         config: the model.
-        seq_len: longest sequence of a model without a table of positions.
+        seq_len: longest sequence, if the model has no table of positions.
         dtype: of the weights beside it, as PyTorch names it.
 
     Raises:
@@ -92,7 +92,7 @@ def _written(
 
 
 def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
-    """Keys that have one value only, or name the activation."""
+    """Keys with a single value, and the activation."""
     keys = {key: values[0] for key, values in family.only.items()}
     for key in ("hidden_act", "activation_function"):
         if ACTIVATIONS[config.mlp] in family.only.get(key, ()):
@@ -101,15 +101,17 @@ def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _longest(config: ModelConfig, seq_len: int) -> int:
-    """Tokens that the written model is for. Releases of transformers before 5 divide it by YaRN's
-    original length and take that for its factor, so there it follows from the two."""
+    """`max_position_embeddings`: `seq_len`, or with YaRN its factor x its original length.
+
+    Releases of transformers before 5 derive the factor from that.
+    """
     if config.yarn is None:
         return seq_len
     return round(config.yarn.factor * config.yarn.original_max_positions)
 
 
 def _rope(config: ModelConfig) -> dict[str, Any]:
-    """In the spelling that releases before 5 read as well."""
+    """The rotary keys, in the spelling that releases before 5 read as well."""
     scaling: dict[str, Any] | None = None
     if config.rope_scaling:
         fields: Mapping[str, Any] = asdict(config.rope_scaling)
@@ -117,19 +119,19 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
     if config.yarn:
         fields = {f: v for f, v in asdict(config.yarn).items() if v is not None}
         named = {key: fields[f] for f, key in YARN_SCALING.items() if f in fields}
-        given = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
-        scaling = {"rope_type": "yarn", **given}
+        stated = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
+        scaling = {"rope_type": "yarn", **stated}
     return {"rope_theta": config.rope_theta, "rope_scaling": scaling}
 
 
 def _differences(config: ModelConfig, read: ModelConfig) -> list[str]:
-    """Fields in which two models differ as functions."""
+    """Fields of `config` that change its function and differ from those of `read`."""
     ours, theirs = (asdict(_function(model)) for model in (config, read))
     return [f"{name}={value!r}" for name, value in ours.items() if value != theirs[name]]
 
 
 def _function(config: ModelConfig) -> ModelConfig:
-    """The model without what only training asks for."""
+    """The model without settings that only training uses."""
     moe = config.moe
     if moe is not None:
         width = moe.d_ff_expert or config.d_ff

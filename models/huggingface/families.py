@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 Table = Mapping[str, Any]
 
-# Storage, tokenizer, generation, initialisation and training settings: the function stays the same.
+# Settings of storage, tokenizer, generation, initialisation and training: not of the function.
 # (rope_interleave orders the stored columns of q and k; dropout belongs to the run.)
 HARMLESS = frozenset(
     """_name_or_path architectures attention_dropout attn_pdrop auto_map aux_loss_alpha
@@ -31,12 +31,12 @@ WINDOW_KEYS = {
 
 @dataclass(frozen=True)
 class Family:
-    """How one model_type says what a ModelConfig says."""
+    """How the keys of one model_type map to a ModelConfig."""
 
     shapes: Table  # field of ModelConfig -> key
-    constants: Table = field(default_factory=dict)  # fields that the architecture fixes
+    constants: Table = field(default_factory=dict)  # fields fixed by the architecture
     defaults: Table = field(default_factory=dict)  # fields whose key may be absent or null
-    only: Table = field(default_factory=dict)  # key -> the values that a ModelConfig expresses
+    only: Table = field(default_factory=dict)  # key -> the values that a ModelConfig can express
     moe: Table = field(default_factory=dict)  # field of Moe -> key
     moe_constants: dict[str, Any] = field(default_factory=dict)  # as `constants`, of Moe
     moe_defaults: Table = field(default_factory=dict)  # as `defaults`, of Moe

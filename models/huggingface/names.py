@@ -1,10 +1,10 @@
-"""Which tensor of a Hugging Face file holds which parameter, and how its dimensions lie there.
+"""The tensor of a Hugging Face file for each parameter, and the order of its dimensions there.
 
     layers/attention/query_DNK [L, D, N, K]   is, for each layer,
     model.layers.{layer}.self_attn.q_proj.weight   stored as "NK D": N x K rows of D
 
-A parameter's dimensions are the capitals at the end of its name (as in `models/`), after those that
-only number tensors: layers and experts. Source of the names: huggingface/transformers, release 5,
+A parameter's dimensions are the capitals at the end of its name (as in `models/`), after layers and
+experts, which number tensors. Source of the names: huggingface/transformers, release 5,
 and the files published with each family.
 """
 
@@ -84,7 +84,7 @@ GPT2_PREFIX = "transformer."  # missing in the files that OpenAI's GPT-2 was pub
 
 @dataclass(frozen=True)
 class Stored:
-    """Where one parameter lies: in one tensor, or in one for each layer (and expert)."""
+    """The place of one parameter: one tensor, or one for each layer (and expert)."""
 
     name: str  # of the tensor; {layer} and {expert} stand for numbers
     dims_in_file: tuple[str, ...]  # for each dimension of the tensor, the dimensions it is made of
@@ -126,11 +126,11 @@ def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
         config: the model.
         family: its model_type.
     """
-    found = {}
-    for path, name, dims_in_file, layers in _entries(config, family):
-        if _exists(config, path):
-            found[path] = _stored(config, family, path, name, dims_in_file, layers)
-    return found
+    return {
+        path: _stored(config, family, path, name, dims_in_file, layers)
+        for path, name, dims_in_file, layers in _entries(config, family)
+        if _exists(config, path)
+    }
 
 
 def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, range | None]]:

@@ -1,7 +1,7 @@
 """A Hugging Face `config.json` as a ModelConfig, or an error that names what does not fit.
 
-Every key of the file is either translated, or has a value that a ModelConfig implies, or belongs
-to storage and training; anything else is refused, so that no setting is dropped silently.
+Every key of the file is either translated, or has a value that a ModelConfig implies, or concerns
+storage and training only; anything else is refused, so that no setting is dropped silently.
 """
 
 import json
@@ -72,13 +72,14 @@ def translate(data: Json, where: str) -> ModelConfig:
     """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
     family = _family(data, where)
     data = {_key(family, data, key): value for key, value in data.items()}
-    said = {key: value for key, value in data.items() if value is not None}
-    _refuse({k: v for k, v in said.items() if not _is_expressible(family, k, v)}, where)
+    settings = {key: value for key, value in data.items() if value is not None}
+    unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
+    _refuse(unknown, where)
     _check_present(family, data, where)
-    fields = dict(family.constants) | _shapes(family, said, where) | _rope(family, said)
-    fields |= _biases(family, said, where)
+    fields = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
+    fields |= _biases(family, settings, where)
     if family.moe:
-        fields["moe"] = family.moe_constants | _experts(family, said)
+        fields["moe"] = family.moe_constants | _experts(family, settings)
     if family.mla:
         fields["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, fields, where)
@@ -94,7 +95,7 @@ def _family(data: Json, where: str) -> Family:
 
 
 def _key(family: Family, data: Json, key: str) -> str:
-    """A key in its first spelling; one that stands beside it is refused as unknown."""
+    """A key in its first spelling; a second spelling beside the first is refused as unknown."""
     first = family.aliases.get(key, key)
     return key if first in data else first
 
@@ -109,9 +110,9 @@ def _is_expressible(family: Family, key: str, value: Any) -> bool:
 
 
 def _is_known_rope(rope: Json) -> bool:
-    given = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
+    keys = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
     kind = _rope_type(rope)  # any JSON value
-    return isinstance(kind, str) and kind in ROPE_VALUES and given <= ROPE_VALUES[kind]
+    return isinstance(kind, str) and kind in ROPE_VALUES and keys <= ROPE_VALUES[kind]
 
 
 def _rope_type(rope: Json) -> Any:
@@ -120,15 +121,15 @@ def _rope_type(rope: Json) -> Any:
 
 def _refuse(settings: Json, where: str) -> None:
     if settings:
-        named = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        listed = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         raise InputError(
-            f"{where}: a model here cannot express {named}. To work with the nearest model that "
+            f"{where}: a model here cannot express {listed}. To work with the nearest model that "
             "it can express, change or remove these keys in a copy of the file"
         )
 
 
 def _check_present(family: Family, data: Json, where: str) -> None:
-    """Shapes without a default may not be null either; those of experts and latents may."""
+    """Raise InputError for missing keys; shapes without a default may not be null either."""
     required = [key for field, key in family.shapes.items() if field not in family.defaults]
     missing = [key for key in required if data.get(key) is None]
     required = [key for field, key in family.moe.items() if field not in family.moe_defaults]
@@ -137,35 +138,35 @@ def _check_present(family: Family, data: Json, where: str) -> None:
         raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
 
 
-def _experts(family: Family, said: Json) -> dict[str, Any]:
-    given = {field: said[key] for field, key in family.moe.items() if key in said}
-    return {**family.moe_defaults, **given}
+def _experts(family: Family, settings: Json) -> dict[str, Any]:
+    stated = {field: settings[key] for field, key in family.moe.items() if key in settings}
+    return {**family.moe_defaults, **stated}
 
 
-def _shapes(family: Family, said: Json, where: str) -> dict[str, Any]:
-    fields = {f: said.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
+def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
+    fields = {f: settings.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
     if fields["d_ff"] is None:
         fields["d_ff"] = 4 * convert(int, fields["d_model"], f"{where}: d_model")
     return fields
 
 
-def _rope(family: Family, said: Json) -> dict[str, Any]:
+def _rope(family: Family, settings: Json) -> dict[str, Any]:
     if family.rope_theta is None:
         return {}
-    rope = said.get("rope_parameters") or said.get("rope_scaling") or {}
-    theta = rope.get("rope_theta", said.get("rope_theta", family.rope_theta))
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", settings.get("rope_theta", family.rope_theta))
     if _rope_type(rope) not in STRETCHES:
         return {"rope_theta": theta}
     name, keys = STRETCHES[_rope_type(rope)]
     scaling = {field: rope[key] for field, key in keys.items() if rope.get(key) is not None}
-    if name == "yarn" and "max_position_embeddings" in said:
-        scaling.setdefault("original_max_positions", said["max_position_embeddings"])
+    if name == "yarn" and "max_position_embeddings" in settings:
+        scaling.setdefault("original_max_positions", settings["max_position_embeddings"])
     return {"rope_theta": theta, name: scaling}
 
 
-def _biases(family: Family, said: Json, where: str) -> dict[str, bool]:
+def _biases(family: Family, settings: Json, where: str) -> dict[str, bool]:
     biases = {
-        key: convert(bool, said.get(key, False), f"{where}: {key}") for key in family.bias_keys
+        key: convert(bool, settings.get(key, False), f"{where}: {key}") for key in family.bias_keys
     }
     if len(set(biases.values())) > 1:  # biases on some projections only
         _refuse(biases, where)

@@ -33,17 +33,17 @@ def export_weights(
 
     Args:
         params: arrays that this process can read.
-        folder: is made; must be empty.
+        folder: created; must be empty.
         seq_len: longest sequence, where the model has no table of positions.
         dtype: "fp32" keeps every bit, "bf16" rounds to nearest.
-        most: bytes of one file; one tensor at least is in each.
+        most: bytes of one file (at least one tensor).
 
     Raises:
-        InputError: a model that no family expresses, a folder that is not empty, too little room.
+        InputError: a model that no family expresses, a folder that is not empty, too little space.
     """
     name, kind = FORMATS[dtype]
-    described = to_huggingface(params.config, seq_len, name)
-    stored = stored_parameters(params.config, described["model_type"])
+    config = to_huggingface(params.config, seq_len, name)
+    stored = stored_parameters(params.config, config["model_type"])
     width = np.dtype(kind).itemsize
     sizes = {
         tensor: width * math.prod(stored[path].shape)
@@ -61,7 +61,7 @@ def export_weights(
     if len(files) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": where}
         (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    text = json.dumps(described, indent=1) + "\n"
+    text = json.dumps(config, indent=1) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")
     for file in files:  # the library makes them for their owner only
         shutil.copymode(folder / "config.json", folder / file)
@@ -83,7 +83,7 @@ def _ordered(stored: dict[str, Stored]) -> list[str]:
 
 
 def _place(stored: Stored) -> tuple[str, int]:
-    """The same for parameters that share tensors."""
+    """A key that is equal for parameters that share tensors."""
     return stored.name, stored.layers.start if stored.layers else 0
 
 
@@ -93,12 +93,12 @@ def _joined(group: list[tuple[Stored, np.ndarray]]) -> Iterator[Named]:
         for expert in range(first.experts) if first.experts else [None]:
             at: tuple[Any, ...] = () if layer is None else (i,)
             at += () if expert is None else (expert,)
-            parts = [_turned(stored, array[at]) for stored, array in group]
+            parts = [_in_file_order(stored, array[at]) for stored, array in group]
             yield first.tensor(layer, expert), np.concatenate(parts, axis=-1)
 
 
-def _turned(stored: Stored, array: np.ndarray) -> np.ndarray:
-    """One layer's part of a parameter as it lies in the file."""
+def _in_file_order(stored: Stored, array: np.ndarray) -> np.ndarray:
+    """One layer's part of a parameter in the order of the file."""
     if stored.interleaved:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]
@@ -111,13 +111,13 @@ def _turned(stored: Stored, array: np.ndarray) -> np.ndarray:
 def _files(sizes: dict[str, int], most: int) -> dict[str, list[str]]:
     """Names of files and of the tensors in each, in the order in which tensors are made."""
     groups: list[list[str]] = [[]]
-    room = most
+    space = most
     for name, size in sizes.items():
-        if size > room and groups[-1]:
+        if size > space and groups[-1]:
             groups.append([])
-            room = most
+            space = most
         groups[-1].append(name)
-        room -= size
+        space -= size
     if len(groups) == 1:
         return {SINGLE: groups[0]}
     count = len(groups)

@@ -1,8 +1,8 @@
-"""A folder of safetensors files: which tensors it holds, and their slices. Nothing is read but
-headers, until a slice is asked for.
+"""The tensors of a folder of safetensors files, and slices of them. Only headers are read until a
+slice is read.
 
-A folder holds model.safetensors, or model.safetensors.index.json with the file of each tensor. The
-library's messages are turned into ones with the file's name.
+A folder has model.safetensors, or model.safetensors.index.json with the file of each tensor. Errors
+of the library are raised again with the file's name.
 """
 
 import math
@@ -27,7 +27,7 @@ MOST_NAMED = 3  # tensors, in one message
 
 
 @dataclass(frozen=True)
-class Held:
+class TensorInfo:
     """One tensor of a folder."""
 
     file: Path
@@ -44,7 +44,7 @@ class WeightFiles:
         self._files = _files(path)
 
     @cached_property
-    def held(self) -> dict[str, Held]:
+    def tensors(self) -> dict[str, TensorInfo]:
         """Every tensor, from the headers.
 
         Raises:
@@ -60,12 +60,12 @@ class WeightFiles:
                 raise InputError(f"{file} lacks {_some(missing)}, which {INDEX} says it holds")
             for name in listed or there:
                 part = handle.get_slice(name)
-                found[name] = Held(file, tuple(part.get_shape()), part.get_dtype())
+                found[name] = TensorInfo(file, tuple(part.get_shape()), part.get_dtype())
         return found
 
     def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         """A part of a tensor, in its own number format."""
-        return self._handle(self.held[name].file).get_slice(name)[index]
+        return self._handle(self.tensors[name].file).get_slice(name)[index]
 
     def _handle(self, file: Path) -> Any:
         if file not in self._open:
@@ -82,26 +82,26 @@ class WeightFiles:
 
 
 def check_weights(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
-    """Compare what is there with what a model needs, before anything is read.
+    """Raise InputError unless the files have exactly the tensors of a model; reads headers only.
 
     Raises:
         InputError: tensors that are missing, too many, of another shape or of a number format that
             is not read; the message has their number, the first of them, and shapes.
     """
-    wanted = {n: s.shape for s in parameters.values() for n in map(_spelt(files), s.names())}
-    held = files.held
-    missing = [name for name in wanted if name not in held]
+    wanted = {n: s.shape for s in parameters.values() for n in map(_tensor_names(files), s.names())}
+    tensors = files.tensors
+    missing = [name for name in wanted if name not in tensors]
     wrong = [
-        f"{name} is {list(held[name].shape)}, not {list(shape)}"
+        f"{name} is {list(tensors[name].shape)}, not {list(shape)}"
         for name, shape in wanted.items()
-        if name in held and held[name].shape != shape
+        if name in tensors and tensors[name].shape != shape
     ]
     ignored = (*IGNORED, "lm_head.weight")  # a head that is tied may be there all the same
-    other = [name for name in held if name not in wanted and not name.endswith(ignored)]
+    other = [name for name in tensors if name not in wanted and not name.endswith(ignored)]
     formats = [
-        f"{name} is {held[name].dtype}"
+        f"{name} is {tensors[name].dtype}"
         for name in wanted
-        if name in held and held[name].dtype not in READABLE
+        if name in tensors and tensors[name].dtype not in READABLE
     ]
     problems = [
         (missing, f"{len(missing)} of {len(wanted)} tensors are missing"),
@@ -109,10 +109,10 @@ def check_weights(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
         (formats, f"{len(formats)} tensors are neither {', '.join(READABLE)}"),
         (sorted(other), f"{len(other)} tensors have no place in this model"),
     ]
-    said = [f"{what} ({_some(names)})" for names, what in problems if names]
-    if said:
+    messages = [f"{what} ({_some(names)})" for names, what in problems if names]
+    if messages:
         raise InputError(
-            f"{files.path} does not hold this model: {'; '.join(said)}. Name the model by the "
+            f"{files.path} does not hold this model: {'; '.join(messages)}. Name the model by the "
             'config.json beside the weights: "model": {"config": FOLDER}'
         )
 
@@ -122,7 +122,7 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
 
     Args:
         files: checked against the parameter.
-        stored: where it lies.
+        stored: its place in the files.
         index: of the parameter, one slice of step 1 per dimension.
     """
     ranges = [range(*cut.indices(n)) for cut, n in zip(index, stored.parameter_shape, strict=True)]
@@ -132,9 +132,12 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
         layers = [stored.layers[i] for i in ranges.pop(0)]
     if stored.experts:
         experts = ranges.pop(0)
-    spelt, inner = _spelt(files), dict(zip(stored.dims, ranges, strict=True))
+    name_in_file, inner = _tensor_names(files), dict(zip(stored.dims, ranges, strict=True))
     parts = [
-        [_tensor(files, stored, spelt(stored.tensor(layer, expert)), inner) for expert in experts]
+        [
+            _tensor(files, stored, name_in_file(stored.tensor(layer, expert)), inner)
+            for expert in experts
+        ]
         for layer in layers
     ]
     array = np.array(parts, np.float32)  # [layers, experts, ...], each 1 where there are none
@@ -145,20 +148,20 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
 def _tensor(
     files: WeightFiles, stored: Stored, name: str, inner: Mapping[str, range]
 ) -> np.ndarray:
-    """One layer's or expert's part: rows of the file, then cut and turned to the parameter's order.
+    """One layer's or expert's part: rows of the file, transposed to the parameter's order.
 
-    Of dimensions that lie together in one of the file's, the first is cut while reading; channels
-    that lie in another order are read whole.
+    Of dimensions that are one dimension in the file, the first is sliced while reading; channels in
+    another order are read in full.
     """
     sizes, (part, _) = stored.sizes, stored.part
-    whole = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
+    unsliced = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
     cuts, shape = [], []
     for dims in stored.dims_in_file:
         first, others = dims[0], dims[1:]
         step = math.prod(sizes[d] for d in others)
         # Parts lie along the last dimension; elsewhere there is one part, of number 0.
         offset = part * sizes[first] * step if dims == stored.dims_in_file[-1] else 0
-        rows = whole.get(first, inner[first])
+        rows = unsliced.get(first, inner[first])
         cuts.append(slice(offset + rows.start * step, offset + rows.stop * step))
         shape += [len(rows), *(sizes[d] for d in others)]
     letters = "".join(stored.dims_in_file)
@@ -166,23 +169,25 @@ def _tensor(
     array = array.transpose([letters.index(d) for d in stored.dims])
     if stored.interleaved:
         array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]
-    already = {dims[0] for dims in stored.dims_in_file} - whole.keys()
-    ours = [
-        slice(None) if d in already else slice(inner[d].start, inner[d].stop) for d in stored.dims
+    sliced = {dims[0] for dims in stored.dims_in_file} - unsliced.keys()
+    slices = [
+        slice(None) if d in sliced else slice(inner[d].start, inner[d].stop) for d in stored.dims
     ]
-    return array[tuple(ours)]
+    return array[tuple(slices)]
 
 
 def deinterleaved(channels: int, rotated: int) -> np.ndarray:
-    """Where our channels lie in a file whose last `rotated` ones are pairs (2i, 2i + 1); ours are
-    halves (i, i + rotated / 2)."""
+    """The index of each of our channels in a file whose last `rotated` ones are interleaved pairs.
+
+    Pairs are (2i, 2i + 1) in the file and (i, i + rotated / 2) here.
+    """
     kept = channels - rotated
     pairs = np.arange(rotated).reshape(-1, 2).T.reshape(-1)
     return np.concatenate([np.arange(kept), kept + pairs])
 
 
 def _files(path: Path) -> dict[Path, set[str] | None]:
-    """Each file, and the tensors that an index says it holds."""
+    """Each file, and its tensors according to the index (None: no index)."""
     if path.is_file() and path.suffix == ".safetensors":
         return {path: None}
     if (path / INDEX).is_file():
@@ -199,9 +204,9 @@ def _files(path: Path) -> dict[Path, set[str] | None]:
     raise InputError(f"{path} holds neither {SINGLE} nor {INDEX}")
 
 
-def _spelt(files: WeightFiles) -> Any:
-    """Names as the files spell them: GPT-2's own have no prefix."""
-    bare = not any(name.startswith(GPT2_PREFIX) for name in files.held)
+def _tensor_names(files: WeightFiles) -> Any:
+    """A function from names to names in the files: OpenAI's GPT-2 files have no prefix."""
+    bare = not any(name.startswith(GPT2_PREFIX) for name in files.tensors)
     return lambda name: name.removeprefix(GPT2_PREFIX) if bare else name
 
 

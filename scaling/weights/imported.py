@@ -18,7 +18,7 @@ from scaling.weights.naming import leaf_names
 
 
 def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:
-    """The files of a folder, and where each parameter of the model lies in them. Needs no devices.
+    """The files of a folder, and the place of each parameter in them. Needs no devices.
 
     Raises:
         InputError: no such files, or they are of another model.
@@ -31,7 +31,7 @@ def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str
 
 
 def import_weights(path: Path, like: Transformer) -> Transformer:
-    """The parameters in the files, float32, cut like `like`.
+    """The parameters in the files, float32, sharded like `like`.
 
     Args:
         path: folder with model.safetensors (or its index), or one file.
@@ -61,8 +61,10 @@ def _placed(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
 
 
 def _is_interleaved(path: Path) -> bool:
-    """How rotated channels of latent attention lie in the files: in pairs unless config.json beside
-    them says otherwise (transformers' default)."""
+    """Whether rotated channels of latent attention are interleaved pairs in the files.
+
+    They are unless config.json beside them says otherwise (transformers' default).
+    """
     config = (path if path.is_dir() else path.parent) / "config.json"
     data = read_json(config) if config.is_file() else {}
     if not isinstance(data, dict):

@@ -48,7 +48,7 @@ def transfers_of(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Tr
 
 def _muon(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Transfer]:
     for stack in stacks(config):
-        axes = ("tensor", "fsdp") if stack.cut else ("fsdp",)
+        axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
         devices = shape.size(axes)
         layers = -(-stack.layers // (shape.stage * devices)) * devices
         part = layers * _experts(stack, shape) * stack.rows * stack.columns / devices
@@ -74,8 +74,11 @@ def _adafactor(run: Run, shape: MeshShape, config: ModelConfig) -> Iterator[Tran
 def _means(stack: Stack, layers: float, shape: MeshShape) -> Iterator[Transfer]:
     """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
     matrices = layers * _experts(stack, shape)
-    rows, columns = stack.rows / shape.fsdp, stack.columns / (shape.tensor if stack.cut else 1)
-    over = _over("tensor", shape) if stack.cut else ""
+    rows, columns = (
+        stack.rows / shape.fsdp,
+        stack.columns / (shape.tensor if stack.over_tensor else 1),
+    )
+    over = _over("tensor", shape) if stack.over_tensor else ""
     yield Transfer(over, "all-reduce", matrices * rows * FLOAT32, 1, f"rows of {stack.name}")
     over = _over("fsdp", shape)
     yield Transfer(over, "all-reduce", matrices * columns * FLOAT32, 1, f"columns of {stack.name}")

@@ -57,7 +57,11 @@ class StepSizes:
 
     def passes(self, layers: int) -> float:
         """Number of passes of a device through `layers` layers, M L of the table."""
-        return self.pipeline.iterations * layers / (self.pipeline.stages * self.pipeline.virtual_stages)
+        return (
+            self.pipeline.iterations
+            * layers
+            / (self.pipeline.stages * self.pipeline.virtual_stages)
+        )
 
     @property
     def tokens(self) -> float:
