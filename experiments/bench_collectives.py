@@ -90,14 +90,17 @@ def mixed_calls(cluster: Cluster, count: int) -> list[Call]:
 
 
 def price_at_once(calls: Sequence[Call], cluster: Cluster, profile: Profile) -> np.ndarray:
-    """Seconds of every call; calls of one kind over the same axes are one array of sizes."""
-    places: dict[tuple[CollectiveKind, Axes], list[int]] = defaultdict(list)
-    for place, call in enumerate(calls):
-        places[call.kind, call.groups].append(place)
+    """Seconds of every call; calls of one kind in the same devices are one array of sizes."""
+    every = {call.groups: call.groups.mesh.groups(call.groups.names) for call in calls}
+    devices = {axes: (groups.shape, groups.tobytes()) for axes, groups in every.items()}
+    alike: dict[tuple, list[int]] = defaultdict(list)
+    for number, call in enumerate(calls):
+        alike[call.kind, *devices[call.groups]].append(number)
     seconds = np.zeros(len(calls))
-    for (kind, axes), same in places.items():
-        sizes, groups = np.array([calls[k].bytes for k in same]), axes.mesh.groups(axes.names)
-        seconds[same] = price(kind, sizes, groups, cluster, profile).time
+    for numbers in alike.values():
+        first, sizes = calls[numbers[0]], np.array([calls[k].bytes for k in numbers])
+        cost = price(first.kind, sizes, every[first.groups], cluster, profile)
+        seconds[numbers] = cost.time
     return seconds
 
 

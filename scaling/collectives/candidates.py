@@ -145,7 +145,8 @@ def _candidate(
                 return None
             uses.append(_Use(level, load, hops, fit))
     per_byte = [use.per_byte for use in uses]
-    busiest = uses[int(np.argmax(np.array(per_byte) >= max(per_byte) * (1 - CLOSE)))]
+    close = max(per_byte) * (1 - CLOSE)
+    busiest = next(use for use, one in zip(uses, per_byte, strict=True) if one >= close)
     total = max if kind == "permute" else sum  # of a permute the one longest hop counts
     return Candidate(
         name,
