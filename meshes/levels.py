@@ -243,10 +243,10 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
     units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
     everywhere = np.zeros_like(devices)
     hop = 2 * path_latency(cluster, "chip", "leaf")
-    found = []
+    network = []
     for i, (level, size) in enumerate(list(nodes.items())[:-1]):
         slices = level == "domain" and cluster.torus is not None
-        found.append(
+        network.append(
             NetworkLevel(
                 SLICE if slices else NETWORK_NAMES[level],
                 "network",
@@ -257,7 +257,7 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
                 can_reduce=fabric.has_sharp,
             )
         )
-    return [*found, *_nic_levels(cluster, fabric, links, units[0], hop)]
+    return [*network, *_nic_levels(cluster, fabric, links, units[0], hop)]
 
 
 def _nic_levels(

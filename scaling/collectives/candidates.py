@@ -53,7 +53,7 @@ def candidates(
     Raises:
         InputError: an algorithm that is unknown or cannot run there, or links without a fit.
     """
-    found: list[Candidate] = []
+    runnable: list[Candidate] = []
     for name in _names(kind, profile, algorithm, placement):
         reason = _cluster_refusal(name, kind, placement.cluster)
         loads = () if reason else link_loads(kind, placement, name)
@@ -63,11 +63,11 @@ def candidates(
             raise InputError(f"{placement.cluster.name}: {reason}")
         if not reason and (algorithm != "auto" or ALGORITHMS[name].is_considered(units)):
             every = (_candidate(kind, name, loads, profile, p) for p in protocols(profile, name))
-            found += [candidate for candidate in every if candidate is not None]
-    if not found:
+            runnable += [candidate for candidate in every if candidate is not None]
+    if not runnable:
         links = ", ".join(level.link for level in placement.levels)
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
-    return found
+    return runnable
 
 
 def _cluster_refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:

@@ -6,7 +6,7 @@
     pools     4 x that, x 4 nodes     side by side and alike: one row
 
 Identical (group, link) patterns are counted once and weighted, so that groups of 16 devices and of
-16,384 cost the same. Everything is found in passes over arrays, without sorting, since labels do
+16,384 cost the same. Everything is counted in passes over arrays, without sorting, since labels do
 not fall from device to device (`scaling.meshes.levels`). Bytes are counted as in "How to Scale Your
 Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
@@ -93,8 +93,8 @@ def _place_groups(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> Place
 def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) -> Loads:
     """Every level with the load of a collective in all groups at once."""
     return tuple(
-        (level, _load(kind, placement.groups, level, found, algorithm))
-        for level, found in zip(placement.levels, placement.patterns, strict=True)
+        (level, _load(kind, placement.groups, level, pattern, algorithm))
+        for level, pattern in zip(placement.levels, placement.patterns, strict=True)
     )
 
 
@@ -102,23 +102,23 @@ def level_load(
     kind: CollectiveKind, groups: np.ndarray, level: NetworkLevel, algorithm: str = "hierarchical"
 ) -> LinkLoad:
     """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
-    found = None if level.grid else group_patterns(in_order(groups), level)
-    return _load(kind, groups, level, found, algorithm)
+    pattern = None if level.grid else group_patterns(in_order(groups), level)
+    return _load(kind, groups, level, pattern, algorithm)
 
 
 def _load(
     kind: CollectiveKind,
     groups: np.ndarray,
     level: NetworkLevel,
-    found: "Patterns | None",
+    pattern: "Patterns | None",
     algorithm: str,
 ) -> LinkLoad:
     if level.grid is not None:
         return _torus_load(kind, groups, level.grid)
-    assert found is not None
+    assert pattern is not None
     if kind != "permute":
-        return _pattern_load(kind, found, level, algorithm)
-    return _pair_permute(groups, level, found) if level.pair_links else _permute(groups, level)
+        return _pattern_load(kind, pattern, level, algorithm)
+    return _pair_permute(groups, level, pattern) if level.pair_links else _permute(groups, level)
 
 
 def _torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> LinkLoad:
@@ -217,25 +217,25 @@ def _pool_counts(
 
 
 def _pattern_load(
-    kind: CollectiveKind, found: Patterns, level: NetworkLevel, algorithm: str
+    kind: CollectiveKind, pattern: Patterns, level: NetworkLevel, algorithm: str
 ) -> LinkLoad:
     """The load of a collective, other than a permute."""
-    chosen, at = ALGORITHMS[algorithm], found.at
-    steps = chosen.serial_steps(kind, at.ranks)
-    if not found.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
-        return LinkLoad(0.0, 0, found.units, steps)
+    rule, at = ALGORITHMS[algorithm], pattern.at
+    steps = rule.serial_steps(kind, at.ranks)
+    if not pattern.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
+        return LinkLoad(0.0, 0, pattern.units, steps)
     on_rings = kind == "all-to-all" and bool(level.pair_links)
-    sent = all_to_all_bytes(at.within, at.ranks) if on_rings else chosen.bytes_out(kind, at)
-    sent = sent / found.rings
+    sent = all_to_all_bytes(at.within, at.ranks) if on_rings else rule.bytes_out(kind, at)
+    sent = sent / pattern.rings
     if level.peers:  # only the links to members of the group carry anything
         sent = sent * level.peers / (at.within - at.inside)
-    totals = found.counts @ sent
+    totals = pattern.counts @ sent
     busiest = int(np.argmax(totals))
     least = None
     if on_rings:
         least = float(((at.within - 1) / at.ranks).max()) / most_links(level.pair_links)
     return LinkLoad(
-        float(totals[busiest]), int(found.users[busiest]), found.units, steps, min_share=least
+        float(totals[busiest]), int(pattern.users[busiest]), pattern.units, steps, min_share=least
     )
 
 
@@ -255,7 +255,7 @@ def _permute(groups: np.ndarray, level: NetworkLevel) -> LinkLoad:
     return LinkLoad(float(busiest), busiest, 2)
 
 
-def _pair_permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> LinkLoad:
+def _pair_permute(groups: np.ndarray, level: NetworkLevel, pattern: Patterns) -> LinkLoad:
     """Over links between pairs: each pair's own links, or all of them round the groups' rings."""
     links = level.pair_links
     source, target = pairs_of(groups)
@@ -264,6 +264,6 @@ def _pair_permute(groups: np.ndarray, level: NetworkLevel, found: Patterns) -> L
         return LinkLoad(0.0)
     share, hops = own_links_share(source[near], target[near], links), 1
     if share is None:
-        share = float((found.at.within / found.rings).max())
-        hops = int(found.at.within.max()) // 2
+        share = float((pattern.at.within / pattern.rings).max())
+        hops = int(pattern.at.within.max()) // 2
     return LinkLoad(share, 1, 2, min_share=1 / most_links(links), hops_per_message=hops)

@@ -29,7 +29,7 @@ class CollectiveCost:
     time: Number
     lower_bound: Number  # no latency, every link at its full bandwidth
     level: Level  # the highest that the groups cross; "chip": every group has one member
-    bottleneck: str  # in words, at the largest of the sizes
+    bottleneck: str  # a phrase, at the largest of the sizes
     algorithm: str  # one of ALGORITHMS, "measured", or "none" for a group of one
     protocol: str = ""
     evidence: Evidence | None = None  # of the figure that most of the time comes from
@@ -130,12 +130,12 @@ def _measured(
     bound = line.least(bytes) if virtual else bytes * _least_per_byte(kind, placement)
     time = np.maximum(line.seconds(skew * bytes), bound)
     fit = line.fit
-    words = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
+    line_text = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
     return CollectiveCost(
         time if np.ndim(time) else float(time),
         bound,
         "node",
-        words + line.note,
+        line_text + line.note,
         "measured",
         evidence=fit.evidence,
         extrapolated=bool(line.note),
@@ -148,7 +148,7 @@ def _checked(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> np.n
         raise InputError(f"{kind!r} is no collective; there are {', '.join(COLLECTIVE_KINDS)}")
     groups = np.asarray(groups)
     if groups.ndim != 2 or groups.size == 0 or groups.dtype.kind not in "iu":
-        raise InputError(f"groups must be whole numbers [groups, members], got {groups.shape}")
+        raise InputError(f"groups must be integers [groups, members], got {groups.shape}")
     if groups.min() < 0 or groups.max() >= cluster.devices:
         raise InputError(
             f"groups name device {int(groups.max())}, but {cluster.name} has {cluster.devices} "

@@ -1,14 +1,14 @@
 """Collectives over links between pairs of chips of a node.
 
     0 = 1     rings through all chips of a group share its bytes (`scaling.meshes.rings`);
-    |   |     messages from 0 to 3, which have no link, go the shorter way round them
+    |   |     messages from 0 to 3, which have no link, go round them in the shorter direction
     2 - 3
 
 An all-to-all over n chips of R rings, and a permute without links of its own, load each link with
 
     all-to-all   floor(n^2/4) / R of a message      permute   n / R of a message
 
-The distances of n chips from one of them sum to floor(n^2/4), over the links of both ways round.
+The distances of n chips from one of them sum to floor(n^2/4), over the links in both directions.
 Of n chips that each send to one other, at most n/2 pass one link in one direction, and half of the
 rings go that way. Both can be reached; no measurement tells how libraries route such messages.
 """

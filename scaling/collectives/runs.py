@@ -1,6 +1,6 @@
 """Runs of equal values in arrays of labels, and classes of equal columns.
 
-labels   0 0 0 1 1 4 4 4    three runs; found in one pass, without sorting
+labels   0 0 0 1 1 4 4 4    three runs; in one pass, without sorting
 """
 
 import numpy as np

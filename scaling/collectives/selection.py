@@ -27,7 +27,7 @@ class AlgorithmChoice:
     """How the algorithm and protocol of one call were selected."""
 
     by: Literal["fastest", "measured", "none"]  # none: a group of one
-    why: str  # in words
+    why: str  # a phrase
     alternatives: tuple[Alternative, ...]  # fastest first
     nccl: NcclChoice | None = None  # None: no NCCL there, or it does not rank such a collective
 

@@ -35,7 +35,7 @@ class TorusLoad(NamedTuple):
     """What a collective puts on the busiest link of a slice."""
 
     share: float  # bytes over it, one direction, per byte of the call
-    min_share: float  # the same, if every shard is split between both ways of a ring
+    min_share: float  # the same, if every shard is split between both directions of a ring
     groups: int  # that share the link
     members: int  # of one group in one slice
     hops: float  # from chip to chip, that wait for one another
@@ -163,7 +163,7 @@ def _shares(kind: CollectiveKind, box: _Box, n: int, ranks: int) -> tuple[float,
         ]
         share = max((n - 1) / ranks / width, *middles)
         return share, share
-    # X/2 steps of whole shards in a ring; the last of them could be split between both ways
+    # X/2 steps of whole shards in a ring; the last of them could be split between both directions
     passed = 1.0 if any(box.ring[dim] for dim in box.links) else lacking
     return rounds(kind) * passed / width, rounds(kind) * lacking / width
 

@@ -65,8 +65,8 @@ def sources(cluster: Cluster) -> str:
 
 def addresses(cluster: Cluster) -> str:
     """Where the sources of its figures are, two lines each: title, address; each source once."""
-    found = {figure.source: figure.url for _, figure in figures(cluster) if figure.url}
-    return "\n".join(f"{title}\n    {url}" for title, url in found.items())
+    urls = {figure.source: figure.url for _, figure in figures(cluster) if figure.url}
+    return "\n".join(f"{title}\n    {url}" for title, url in urls.items())
 
 
 def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
@@ -193,8 +193,8 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     wiring = "one leaf per rail" if fabric.rails else "one leaf"
     reduces = "; its switches can reduce" if fabric.has_sharp else ""
     other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
-    words = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
-    yield "leaf", words, network
+    text = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
+    yield "leaf", text, network
     if "spine" in units:
         yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), [_hop(cluster, fabric)]
     if "core" in units:
@@ -202,7 +202,7 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
 
 
 def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
-    """One slice in words, and its links."""
+    """The text of a slice, and its links."""
     shape = torus_shape(cluster)
     closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
     rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"

@@ -29,7 +29,7 @@ def level_table(cluster: Cluster) -> str:
 def levels_json(cluster: Cluster) -> list[dict[str, Any]]:
     """The same as plain data: bytes/s and seconds; [] where the links have no figures."""
     try:
-        found = levels(cluster)
+        every = levels(cluster)
     except InputError:
         return []
     return [
@@ -44,7 +44,7 @@ def levels_json(cluster: Cluster) -> list[dict[str, Any]]:
             "own_hops": level.own_hops,
             "notes": _notes(level),
         }
-        for level in found
+        for level in every
     ]
 
 

@@ -308,8 +308,8 @@ def test_a_measured_line_is_not_believed_below_the_wire():
     ("kind", "groups", "message"),
     [
         ("all-reduce", [[0, 8]], "device 8, but dgx-h100 has 8 .1 nodes x 8., counted from 0"),
-        ("all-reduce", [0, 1], "whole numbers .groups, members."),
-        ("all-reduce", [[0.5]], "whole numbers .groups, members."),
+        ("all-reduce", [0, 1], "integers .groups, members."),
+        ("all-reduce", [[0.5]], "integers .groups, members."),
         ("scatter", [[0, 1]], "'scatter' is no collective; there are all-reduce, all-gather"),
     ],
 )
