@@ -9,7 +9,8 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.meshes import catalog
-from scaling.meshes.catalog.cluster_file import CLUSTER_KEYS, FabricEntry, TorusEntry
+from scaling.meshes.catalog.cluster_file import CLUSTER_KEYS
+from scaling.meshes.catalog.fabric_file import FabricEntry, TorusEntry
 from scaling.meshes.catalog.links import LinkEntry
 from scaling.meshes.catalog.overrides import KEYS
 from scaling.meshes.cluster import CPUS, HOST_PARTS, LINK_KINDS, TRANSPORTS
