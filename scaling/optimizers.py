@@ -15,7 +15,7 @@ from typing import Literal
 from scaling.meshes.errors import InputError, check_range, nearest
 from scaling.run import Run, Train
 
-# What each optimiser can be told under `train`; nothing else may be given with it.
+# Settings of each optimiser under `train` with their defaults; others are refused.
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
     # GPT-3 (arXiv 2005.14165, appendix B), Llama (2302.13971)
     "adamw": {"beta_1": 0.9, "beta_2": 0.95, "epsilon": 1e-8},
@@ -51,9 +51,9 @@ def optimizer_of(run: Run) -> Optimizer:
 
 
 def settings_of(train: Train, name: str) -> dict[str, float]:
-    """The settings of the optimiser `name`: as given, else its defaults."""
-    given = {key: getattr(train, key) for key in DEFAULTS[name]}
-    return {**DEFAULTS[name], **{k: v for k, v in given.items() if v is not None}}
+    """The settings of the optimiser `name`: those of `train`, else its defaults."""
+    settings = {key: getattr(train, key) for key in DEFAULTS[name]}
+    return {**DEFAULTS[name], **{k: v for k, v in settings.items() if v is not None}}
 
 
 def final_rate(train: Train) -> float:

@@ -1,5 +1,4 @@
-"""Compiler options and jax settings, in one place: the trainer compiles with them, and whoever
-predicts a step compiles with the same ones.
+"""Compiler options and jax settings, the same for training and for predicting a step.
 
 They are passed with each compile, never through XLA_FLAGS, which is process-wide.
 """
@@ -11,15 +10,13 @@ from pathlib import Path
 import jax
 
 GPU_OPTIONS: dict[str, bool | str] = {
-    # Start each collective as early as its inputs allow, wait for it as late as its users allow.
+    # Starts each collective as early as its inputs allow, waits for it as late as its users allow.
     "xla_gpu_enable_latency_hiding_scheduler": True,
     # Not set: xla_gpu_enable_pipelined_all_gather / _reduce_scatter / _all_reduce, which move a
     # layer's collectives into the neighbouring iteration of the layer scan. Compiled for 8 H100
-    # they cost 8 % more memory (jax 0.10.2, 4 layers); whether they pay is for a measurement.
+    # they cost 8 % more memory (jax 0.10.2, 4 layers); their effect on time is not measured.
 }
-
-
-MIN_COMPILE_TIME = 1.0  # seconds; what compiles faster is not worth a file (jax's own default)
+MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's own default)
 
 
 def compiler_options(platform: str) -> dict[str, bool | str]:

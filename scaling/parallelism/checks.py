@@ -1,4 +1,4 @@
-"""What the trainer cannot run (yet), refused by name before any device work."""
+"""Checks of a run before any device work: what the trainer cannot run is refused by name."""
 
 import math
 import re
@@ -22,8 +22,7 @@ Problem = tuple[Any, str, str]  # whether there is one, what it is, what to do i
 def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
     """Raise InputError for the first thing in `run` that the trainer does not do.
 
-    Such a run can still be described. `verb` is what the user asked for: what is predicted by the
-    compiled program is the trainer's own step.
+    Such a run can still be described and priced. `verb` is the command, for the message.
     """
     for problem, fix in _problems(run, mesh):
         raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
@@ -59,7 +58,7 @@ def check_device(run: Run, device: Any) -> None:
 
 
 def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
-    """Pairs of what is not trained and what to do instead."""
+    """Pairs of a problem and its fix."""
     for wrong, what, fix in (
         *_stage_problems(run, mesh),
         *_expert_problems(run),
@@ -75,7 +74,7 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
 
 
 def _stage_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Of pipelines."""
+    """Problems of pipelines."""
     if mesh.stage == 1:
         return []
     moe, pipeline = run.model.moe, run.pipeline
@@ -101,7 +100,7 @@ def _stage_problems(run: Run, mesh: MeshShape) -> list[Problem]:
 
 
 def _expert_problems(run: Run) -> list[Problem]:
-    """Of mixtures of experts."""
+    """Problems of mixtures of experts."""
     if run.model.moe is None:
         return []
     fp8 = "a mixture-of-experts model with precision.compute 'fp8'"
@@ -112,17 +111,17 @@ def _expert_problems(run: Run) -> list[Problem]:
 
 
 def _number_problems(run: Run) -> list[Problem]:
-    """Of number formats."""
-    given = run.precision
-    formats = {"parameters": given.parameters, "gradients": given.gradients}
+    """Problems of number formats."""
+    precision = run.precision
+    formats = {"parameters": precision.parameters, "gradients": precision.gradients}
     return [
-        (given.compute == "fp16", "precision.compute 'fp16'", "use bf16, fp8, tf32 or fp32"),
+        (precision.compute == "fp16", "precision.compute 'fp16'", "use bf16, fp8, tf32 or fp32"),
         *((x != "fp32", f"precision.{name} {x!r}", "use fp32") for name, x in formats.items()),
     ]
 
 
 def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Of ZeRO stages over fsdp."""
+    """Problems of ZeRO stages over fsdp."""
     stage, sharded = run.sharding.zero_stage, mesh.fsdp > 1
     return [
         (
@@ -140,7 +139,7 @@ def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
 
 
 def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Of multi-head latent attention."""
+    """Problems of multi-head latent attention."""
     model, name = run.model, "multi-head latent attention"
     if model.mla is None:
         return []

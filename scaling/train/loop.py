@@ -44,7 +44,7 @@ COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended."""
+    """The end of a run."""
 
     step: int  # finished steps
     new_steps: int  # of them, in this process
@@ -63,7 +63,7 @@ class InFlight:
     dispatched: float  # seconds on the monotonic clock
 
     def is_ready(self) -> bool:
-        """Whether the step has finished, so that reading its metrics does not wait."""
+        """True if the step has finished, so that reading its metrics does not wait."""
         return all(value.is_ready() for value in self.metrics.values())
 
 
@@ -158,7 +158,7 @@ class _Loop:
         return RunResult(done, done - first, self.loss, stopped_by if done < train.steps else "")
 
     def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
-        """What some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
+        """Do what some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
 
         Returns:
             The step if it is still in flight.

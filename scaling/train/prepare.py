@@ -67,7 +67,7 @@ def plan(run: Run) -> Plan:
         InputError: whatever does not fit, with the numbers and the fix.
     """
     check_settings(run.train)
-    mesh = resolved_mesh(run, None)  # what the run asks for, before asking for devices
+    mesh = resolved_mesh(run, None)  # of the run itself, before jax makes devices
     check_trainable(run, mesh)
     if run.mesh is not None:
         rules_for(run, mesh)
@@ -80,16 +80,16 @@ def plan(run: Run) -> Plan:
 
 
 def _same_source(run: Run) -> TokenSource:
-    """The run's data, where every process can use the same; an error on all of them otherwise."""
-    source, wrong = None, None
+    """The run's data; raises InputError on all processes unless all can use the same."""
+    source, problem = None, None
     try:
         source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
         _check_enough(run, source)
     except InputError as error:
-        wrong = error
-    if not all_processes(wrong is None):
-        raise wrong or InputError(
-            f"another process cannot use the data {run.train.data!r} on its host, and says why: "
+        problem = error
+    if not all_processes(problem is None):
+        raise problem or InputError(
+            f"another process cannot use the data {run.train.data!r} on its host, and prints why: "
             "put the same files on every host"
         )
     assert source is not None
@@ -139,7 +139,7 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
     """A fresh state: random parameters, or those of safetensors files. Call it under the mesh.
 
     Raises:
-        InputError: the files are of another model, or not whole.
+        InputError: the files are of another model, or incomplete.
     """
     if weights is None:
         return programs.init()
@@ -153,8 +153,8 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
 def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:
     """One host batch of [global_batch, seq_len] arrays on the devices, as [M, B, S].
 
-    Every process holds the whole batch and hands over its devices' rows. Where `context` cuts the
-    sequences, their tokens are placed in zigzag order (`scaling.models.attention_kernels.zigzag`).
+    Every process holds the global batch and passes its devices' rows to jax. Where sequences are
+    sharded over `context`, their tokens are in zigzag order (`models.attention_kernels.zigzag`).
     """
 
     def place(rows: np.ndarray, target: Any) -> jax.Array:

@@ -1,4 +1,4 @@
-"""The run folder: who may write there, what it already holds, and what a full disk means."""
+"""The run folder: its checks before a run, its lock, and the message of a full disk."""
 
 import errno
 import fcntl
@@ -30,7 +30,7 @@ POLL = 0.2  # s
 
 @dataclass(frozen=True)
 class Options:
-    """How a run is run, beside what it is."""
+    """Settings of one process of a run that run.json does not hold."""
 
     folder: Path
     resume: bool = False
@@ -77,7 +77,7 @@ def finished_step(options: Options, steps: int) -> int | None:
 
 
 def own_folder(folder: Path) -> Path:
-    """Where this process keeps its metrics: the run folder for the first one."""
+    """Folder of this process's metrics: the run folder for the first one."""
     index = jax.process_index()
     return folder / f"process_{index}" if index else folder
 

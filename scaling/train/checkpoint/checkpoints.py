@@ -199,7 +199,7 @@ class Checkpoints:
         return shutil.disk_usage(existing).free
 
     def _failure(self, step: int, reason: str) -> CheckpointError:
-        """What went wrong, in numbers, and what is left to continue from."""
+        """The error, with its numbers and the checkpoint to continue from."""
         last = self.latest()
         return CheckpointError(
             f"checkpoint of step {step} not saved in {self.folder}: {reason}; "
@@ -218,14 +218,14 @@ def _read(path: Path, abstract_state: State) -> Restored:
 
 
 def _agreed_damage(path: Path) -> str | None:
-    """What is wrong with the files of a checkpoint; all processes return None, or none does."""
+    """Damage to the files of a checkpoint; all processes return None, or none does."""
     damage = find_damage(path, jax.process_index(), jax.process_count())
     intact = all_processes(damage is None)
     return None if intact else damage or "another process found a damaged file"
 
 
 def _reason(error: Exception) -> str:
-    """An error of the file system or of Orbax in a few words."""
+    """A short description of an error of the file system or of Orbax."""
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
     return "the disk is full" if full else textwrap.shorten(str(error), REASON_CHARACTERS)
 

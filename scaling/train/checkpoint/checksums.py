@@ -40,7 +40,7 @@ def write_checksums(folder: Path, process: int = 0) -> None:
 
 
 def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | None:
-    """What differs from the records, in words; None if nothing does.
+    """A description of the first difference from the records; None if there is none.
 
     A file without a record is not looked at: the job ended before its process had summed it.
 
@@ -56,7 +56,7 @@ def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | Non
         files = [(folder / name, size, crc32) for name, (size, crc32) in recorded.items()]
         with ThreadPoolExecutor(READERS) as readers:
             differences = readers.map(lambda file: _difference(*file), files[process::processes])
-        return next((words for words in differences if words), None)
+        return next(filter(None, differences), None)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         return f"{RECORDS} or a file that it lists cannot be read ({error})"
 
@@ -73,7 +73,7 @@ def _owner(file: Path, folder: Path) -> int:
 
 
 def _difference(file: Path, size: int, crc32: int) -> str | None:
-    """In what a file differs from its record."""
+    """How a file differs from its record; None if it does not."""
     if not file.is_file():
         return f"{file.name} is missing"
     if (actual := file.stat().st_size) != size:

@@ -47,7 +47,7 @@ def reorder_layers(
 
 
 def _rows(x: jax.Array, rows: np.ndarray) -> jax.Array:
-    """Rows of an array that its first mesh axes cut, cut in the same way."""
+    """Rows of an array along its first dimension, sharded as before."""
     spec = jax.typeof(x).sharding.spec
-    whole = P(None, *spec.partitions[1:])
-    return reshard(reshard(x, whole).at[rows].get(out_sharding=whole), spec)
+    unsharded = P(None, *spec.partitions[1:])
+    return reshard(reshard(x, unsharded).at[rows].get(out_sharding=unsharded), spec)

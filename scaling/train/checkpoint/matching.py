@@ -1,4 +1,4 @@
-"""Does a saved state fit the one that a run wants, and on which devices is it to lie?"""
+"""Comparison of a saved state with the one that a run needs, and its target shardings."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def _leaves(tree: State) -> dict[str, str]:
 
 
 def with_shardings(abstract_state: State) -> State:
-    """The same tree with a sharding on every leaf: replicated where none is given."""
+    """The same tree with a sharding on every leaf; a leaf without one is replicated."""
     shardings = [leaf.sharding for leaf in jax.tree.leaves(abstract_state)]
     meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding)]
     replicated = (

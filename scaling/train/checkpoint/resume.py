@@ -1,9 +1,9 @@
-"""Where a run starts: from nothing, or from the newest intact checkpoint.
+"""The start of a run: a fresh state, or the newest intact checkpoint.
 
 state         of that step, on the mesh of today
 data          the iterator goes on with the next batch
 random keys   follow from `train.seed` and the step, both of which are restored or compared
-description   what differs from the one that was saved is named
+description   differences from the saved one are named
 """
 
 from collections.abc import Iterator, Mapping

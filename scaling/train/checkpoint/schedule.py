@@ -1,8 +1,8 @@
 """After which steps a checkpoint is saved: every N steps, every ten minutes, or at the end only.
 
-By time process 0's clock decides, and all processes save after the same step. Process 0 says at
-steps that all know beforehand how many steps later it looks again: those that it expects in half of
-the time left, or in a minute; 0 steps when the time is up.
+By time process 0's clock decides, and all processes save after the same step. At
+steps that all know beforehand process 0 broadcasts after how many steps it looks again: as many as
+it expects in half of the time left, or in a minute; 0 when the time is up.
 
     saved |--|----------|----------|---  ...  ----------|-----|--|-| saved
              60 s       60 s                            half of the rest
@@ -18,7 +18,7 @@ FIRST_LOOK = 2  # steps after a save: one has finished by then, the other may be
 
 
 class CheckpointSchedule:
-    """Decides after each step whether to save; every process of a job asks at every step."""
+    """Decides after each step whether to save; every process of a job calls it at every step."""
 
     def __init__(self, every: int | None, step: int):
         """Start after `step` finished steps.
@@ -32,7 +32,7 @@ class CheckpointSchedule:
         self._next_look = step + FIRST_LOOK
 
     def is_due(self, step: int) -> bool:
-        """Whether to save after `step`, which may still be in flight."""
+        """True if a save is due after `step`, which may still be in flight."""
         if self._every is not None:
             return self._every > 0 and step % self._every == 0
         if step < self._next_look:

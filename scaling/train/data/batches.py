@@ -39,7 +39,7 @@ def _inputs_and_targets(windows: np.ndarray) -> Batch:
 
 
 class TrainingBatches(Iterator[Batch]):
-    """Endless, deterministic batches whose place can be saved as JSON and taken up again."""
+    """Endless, deterministic batches; their position is saved and restored as JSON."""
 
     def __init__(self, source: TokenSource, global_batch: int, seq_len: int, seed: int):
         windows = Windows(source.train, seq_len)
@@ -62,7 +62,7 @@ class TrainingBatches(Iterator[Batch]):
         return _inputs_and_targets(windows)
 
     def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands: plain JSON, with what it must match to be of use."""
+        """The iterator's position as JSON, with the data and settings that it belongs to."""
         return {**self._identity, "position": self._batches.get_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -101,8 +101,8 @@ def held_out_batches(
     windows = Windows(source.held_out, seq_len)
     count = min(count, -(-len(windows) // global_batch))
     places = count * global_batch
-    chosen = np.arange(places) * len(windows) // max(1, places)  # rises evenly from 0
-    drawn = [windows[index] for index in chosen.tolist()]
+    indices = np.arange(places) * len(windows) // max(1, places)  # rises evenly from 0
+    drawn = [windows[index] for index in indices.tolist()]
     for window in drawn:
         check_ids(window, source.vocab_size, source.description)
     firsts = range(0, places, global_batch)

@@ -40,7 +40,7 @@ class TokenSource:
 
 
 def open_source(spec: str, vocab_size: int, seq_len: int) -> TokenSource:
-    """The token stream that `spec` names, with the held-out part cut off.
+    """The token stream that `spec` names, with the held-out part split off.
 
     Args:
         spec: "stdlib", a folder, a text file, or a `.bin` file of token ids.
@@ -69,7 +69,7 @@ def open_source(spec: str, vocab_size: int, seq_len: int) -> TokenSource:
 
 
 def fingerprint(source: TokenSource) -> np.ndarray:
-    """Numbers that other data hardly share: tokens of both parts, CRC-32 of samples. uint32 [3]."""
+    """Fingerprint of a source: tokens of both parts, CRC-32 of samples; uint32 [3]."""
     crc = 0
     for tokens in (source.train, source.held_out):
         for chunk in _samples(tokens):
@@ -134,7 +134,7 @@ def _visible_files(root: Path, left_out: Container[str] = ()) -> Iterator[Path]:
 
 
 def _is_text(document: bytes) -> bool:
-    """Whether the bytes are UTF-8 without NUL."""
+    """True if the bytes are UTF-8 without NUL."""
     try:
         document.decode()
     except UnicodeDecodeError:
@@ -143,7 +143,7 @@ def _is_text(document: bytes) -> bool:
 
 
 def _nearest_source(path: Path, spec: str) -> str:
-    """What the user may have meant: "stdlib" or the few best matches beside the missing path."""
+    """Suggestions for a misspelt source: "stdlib" or the best matches beside the missing path."""
     folder = path.parent if path.parent.is_dir() else Path()
     beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
     return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5, cutoff=0.3)])

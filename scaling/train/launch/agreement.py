@@ -13,7 +13,7 @@ def broadcast_from_first(value: int) -> int:
 
 
 def all_processes(verdict: bool) -> bool:
-    """Whether the verdict of every process is true."""
+    """True if the verdict of every process is."""
     if jax.process_count() == 1:
         return verdict
     return bool(multihost_utils.process_allgather(np.array(verdict)).all())

@@ -17,7 +17,7 @@ from scaling.meshes.errors import InputError, is_count
 # shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
 HEARTBEAT = 20
 EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-GIVEN_BY_LAUNCHERS = {  # where the explicit ones may come from, once the address is given
+GIVEN_BY_LAUNCHERS = {  # read for the explicit ones, once the address is set
     "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
     "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
 }
@@ -30,7 +30,7 @@ class NotJoined(InputError):
 
 
 def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
-    """Join the other processes of this job, if the environment says that there are any.
+    """Join the other processes of this job, if the environment names any.
 
     Returns:
         How the job was found ("explicit", "Slurm", "Open MPI"), or None for a single process.
@@ -39,15 +39,15 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
         InputError: the environment is incomplete, or not understood.
         NotJoined: the coordinator cannot be reached, or not all came in time.
     """
-    found = job_kind(env)
-    if found is None:
+    kind = job_kind(env)
+    if kind is None:
         return None
     import jax
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", True)  # see launch.stopping
     try:
-        if found == "explicit":
+        if kind == "explicit":
             address, count, index = (_explicit(env)[name] for name in EXPLICIT)
             jax.distributed.initialize(
                 address,
@@ -63,26 +63,26 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
                 heartbeat_timeout_seconds=HEARTBEAT,
             )
     except (RuntimeError, ValueError) as error:
-        kind = NotJoined if isinstance(error, RuntimeError) else InputError
-        raise kind(
-            f"could not join the {found} job: {error} Give every process the address of the first "
+        failure = NotJoined if isinstance(error, RuntimeError) else InputError
+        raise failure(
+            f"could not join the {kind} job: {error} Give every process the address of the first "
             "one: JAX_COORDINATOR_ADDRESS=host:port (mpirun -x JAX_COORDINATOR_ADDRESS=...)"
         ) from None
-    return found
+    return kind
 
 
 def job_kind(env: Mapping[str, str]) -> str | None:
-    """What started this process as one of several, or None.
+    """The launcher that started this process as one of several, or None.
 
     Raises:
         InputError: only some of the explicit variables are set, or one is not a number.
     """
     if any(env.get(name) for name in EXPLICIT):
-        found = _explicit(env)
-        missing = [name for name in EXPLICIT if name not in found]
+        variables = _explicit(env)
+        missing = [name for name in EXPLICIT if name not in variables]
         if missing:
-            raise InputError(f"{', '.join(found)} is set but {', '.join(missing)} is not")
-        _check_ids(found)
+            raise InputError(f"{', '.join(variables)} is set but {', '.join(missing)} is not")
+        _check_ids(variables)
         return "explicit"
     if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
         return "Slurm"
@@ -92,7 +92,7 @@ def job_kind(env: Mapping[str, str]) -> str | None:
 def local_devices(env: Mapping[str, str]) -> list[int] | None:
     """The one accelerator of a process that shares its host with others of its job; None for all.
 
-    Open MPI says how many there are on this host. Slurm says on how many nodes they are: with more
+    Open MPI sets the number on this host, Slurm the number of nodes: with more
     processes than nodes each is taken to have one accelerator, which is the only one that it sees
     where Slurm bound it. JAX_LOCAL_DEVICE_IDS, which jax reads, goes before.
     """
@@ -103,54 +103,53 @@ def local_devices(env: Mapping[str, str]) -> list[int] | None:
         _count(env, "SLURM_STEP_NUM_TASKS") > _count(env, "SLURM_STEP_NUM_NODES"),
     )
     ranks = zip(LOCAL_RANK, several, strict=True)
-    found = [env[name] for name, shared in ranks if shared and env.get(name)]
+    local_ranks = [env[name] for name, shared in ranks if shared and env.get(name)]
     alone = len(_visible(env)) == 1
-    return [0 if alone else int(found[0])] if found else None
+    return [0 if alone else int(local_ranks[0])] if local_ranks else None
 
 
 def _all_visible(env: Mapping[str, str]) -> list[int] | None:
     """All by number, as far as the launcher names them; otherwise jax takes one in such jobs."""
-    asked = bool(env.get("JAX_LOCAL_DEVICE_IDS"))
-    return None if asked else list(range(len(_visible(env)))) or None
+    set_by_user = bool(env.get("JAX_LOCAL_DEVICE_IDS"))
+    return None if set_by_user else list(range(len(_visible(env)))) or None
 
 
 def _visible(env: Mapping[str, str]) -> list[str]:
     """The GPUs that a launcher lets this process see."""
-    named = next((env[name] for name in VISIBLE if env.get(name)), "")
-    return [name for name in named.split(",") if name]
+    devices = next((env[name] for name in VISIBLE if env.get(name)), "")
+    return [device for device in devices.split(",") if device]
 
 
 def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
-    """Host and port at which another process of this job joins all; None where it is this one, or
-    where only jax itself finds it out."""
+    """Host and port of the coordinator; None if it is this process, or only jax knows it."""
     if job_kind(env) != "explicit":
         return None
-    found = _explicit(env)
-    host, _, port = found["JAX_COORDINATOR_ADDRESS"].rpartition(":")
-    return None if found["JAX_PROCESS_ID"] == "0" else (host, int(port))
+    variables = _explicit(env)
+    host, _, port = variables["JAX_COORDINATOR_ADDRESS"].rpartition(":")
+    return None if variables["JAX_PROCESS_ID"] == "0" else (host, int(port))
 
 
 def process_name(env: Mapping[str, str] = os.environ) -> str:
-    """Of this one in its job, for people: `process 1 of 4 (node7)`."""
-    found = _named(env)
-    index, count = (found.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
+    """Name of this process in its job: `process 1 of 4 (node7)`."""
+    variables = _with_launchers(env)
+    index, count = (variables.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
     return f"process {index} of {count} ({socket.gethostname()})"
 
 
 def _explicit(env: Mapping[str, str]) -> dict[str, str]:
-    """The explicit variables that are set, those that a launcher sets under its own name too."""
-    found = {name: env[name] for name in EXPLICIT if env.get(name)}
-    return _named(env) if "JAX_COORDINATOR_ADDRESS" in found else found
+    """The explicit variables; with an address, also those that launchers set by other names."""
+    variables = {name: env[name] for name in EXPLICIT if env.get(name)}
+    return _with_launchers(env) if "JAX_COORDINATOR_ADDRESS" in variables else variables
 
 
-def _named(env: Mapping[str, str]) -> dict[str, str]:
-    """What is set of the explicit variables, and of those that launchers set under other names."""
-    found = {name: env[name] for name in EXPLICIT if env.get(name)}
+def _with_launchers(env: Mapping[str, str]) -> dict[str, str]:
+    """The explicit variables that are set, by their own name or by a launcher's."""
+    variables = {name: env[name] for name in EXPLICIT if env.get(name)}
     for name, others in GIVEN_BY_LAUNCHERS.items():
         values = [env[other] for other in others if env.get(other)]
         if values:
-            found.setdefault(name, values[0])
-    return found
+            variables.setdefault(name, values[0])
+    return variables
 
 
 def _count(env: Mapping[str, str], name: str) -> int:

@@ -26,7 +26,7 @@ from scaling.train.launch.supervisor import BAD_INPUT, LOST, lost_peer_message
 
 LAST_CHANCE = 5.0  # s for a checkpoint that is being written; without its peers it may not end
 OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # of XLA, not a peer's
-REASON_CHARACTERS = 300  # of what XLA says
+REASON_CHARACTERS = 300  # of XLA's message
 
 
 @contextmanager
@@ -67,6 +67,6 @@ def abort(error: Exception, saved: int | None) -> None:
 
 
 def is_lost_peer(error: Exception) -> bool:
-    """Whether a step failed because of another process, as far as the error tells."""
+    """True if the error may come from another process: of XLA, and not one of OWN_FAULTS."""
     ours = any(str(error).startswith(name) for name in OWN_FAULTS)
     return isinstance(error, jax.errors.JaxRuntimeError) and not ours

@@ -75,7 +75,7 @@ def stop_on_nan(
         batch: inputs and targets, [global_batch, seq_len] each.
 
     Raises:
-        NotFinite: always; the message says what was saved and how to go on.
+        NotFinite: always; the message names the saved files and the way to go on.
     """
     path = folder / f"nan_step_{step}.npz"
     if jax.process_index() == 0:

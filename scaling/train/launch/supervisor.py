@@ -1,4 +1,4 @@
-"""The supervisor of a training process: says how it ended, and with `--restarts N` starts it again.
+"""The supervisor of a training process: prints how it ended, and restarts it (`--restarts N`).
 
     supervisor ---- scaling train ...            ends with 134, say
                ---- scaling train ... --resume   from the last checkpoint
@@ -86,7 +86,7 @@ def run_with_restarts(
 
 
 def is_worker(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process has a supervisor."""
+    """True if this process has a supervisor."""
     return BEGAN in env
 
 
@@ -97,11 +97,11 @@ def die_with_parent() -> None:
 
 
 def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
-    """What happened to a process whose peers are gone, and what to do.
+    """The message of a process whose peers are gone, with advice.
 
     Args:
         who: name of the process.
-        reason: the error that it met.
+        reason: the error.
         saved: step of the last checkpoint.
     """
     advice = (

@@ -1,4 +1,4 @@
-"""`environment.json`: with what a process ran, beside what it ran (run.json).
+"""`environment.json`: host, devices, versions and settings of a process, beside run.json.
 
 {"host": "node7", "process": 3, "processes": 8, "devices": ["NVIDIA H100 80GB HBM3", ...],
  "versions": {"jax": ...}, "compiler_options": {...}, "settings": {"NCCL_ALGO": "Ring", ...}}
@@ -56,14 +56,14 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that are installed."""
-    found = {}
+    """Versions of those of PACKAGES that are installed."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def save_environment(folder: Path, mesh: Mesh) -> None:

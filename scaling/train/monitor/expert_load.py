@@ -15,7 +15,7 @@ from scaling.models.transformer import Transformer
 
 
 def mean_of_losses(routing: Routing | None, microbatches: int) -> Routing | None:
-    """Of sums over microbatches: means of the losses; load and drops stay sums."""
+    """Sums over microbatches with the losses divided by their number; load and drops stay sums."""
     if routing is None:
         return None
     means = routing.aux_loss / microbatches, routing.z_loss / microbatches
@@ -23,7 +23,7 @@ def mean_of_losses(routing: Routing | None, microbatches: int) -> Routing | None
 
 
 def routing_metrics(routing: Routing | None) -> dict[str, jax.Array]:
-    """Of a model with experts, for the log, over the tokens of a step.
+    """Metrics of the routing over the tokens of a step; {} without experts.
 
     `expert_load` [L, E]: each expert's load over the mean of its layer; `skew`: the largest of
     them; `dropped`: share of assignments without room; `aux_loss`, `z_loss`: without their weights.
@@ -45,7 +45,7 @@ def with_updated_bias(params: Transformer, load_LE: jax.Array) -> Transformer:
     moe = params.config.moe
     if moe is None or not moe.bias_update_rate:
         return params
-    params = jax.tree.map(lambda leaf: leaf, params)  # a copy: what is given stays as it is
+    params = jax.tree.map(lambda leaf: leaf, params)  # a copy: the argument stays as it is
     experts = params.layers.mlp
     assert isinstance(experts, Experts) and experts.router_bias_E is not None
     bias_LE = updated_selection_bias(experts.router_bias_E[...], load_LE, moe.bias_update_rate)

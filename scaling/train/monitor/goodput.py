@@ -1,4 +1,4 @@
-"""Where the wall time of a run goes.
+"""The wall time of a run by what it is spent on.
 
     began | imports, data, compile, restore | steps | checkpoint | steps | evaluation | steps ...
             start                             useful  the loop stands still
@@ -52,7 +52,7 @@ def _ended(line: Mapping[str, Any], since: float) -> bool:
 
 @dataclass
 class Clock:
-    """Adds up what the time of one run goes into."""
+    """Sums of the wall time of one run."""
 
     began: float  # unix time
     useful: float = 0.0  # s, of steps that are kept

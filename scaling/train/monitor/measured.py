@@ -1,4 +1,4 @@
-"""`measured.json`: what a run took, to be held against what was predicted."""
+"""`measured.json`: step time and memory of a run, to compare with its prediction."""
 
 import json
 import platform

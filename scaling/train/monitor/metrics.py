@@ -1,8 +1,8 @@
-"""What a run measures, one JSON object per line in `metrics.jsonl`, and on request elsewhere too.
+"""Measurements of a run: one JSON object per line in `metrics.jsonl`, and in optional sinks.
 
 Each line is flushed as it is written; floats keep all their digits (the shortest text that reads
 back as the same double). JSON has no NaN or Infinity: they are written as null. A line torn by a
-kill is cut off when the file is opened again, and the lines of repeated steps are written again.
+kill is removed when the file is opened again, and the lines of repeated steps are written again.
 """
 
 import importlib.util
@@ -27,7 +27,7 @@ class Sink(Protocol):
         """Receive the values of one step; what is not finite arrives as None."""
 
     def close(self) -> None:
-        """Send what is still held back."""
+        """Send what is still buffered."""
 
 
 class MetricsLog:
@@ -36,12 +36,12 @@ class MetricsLog:
     def __init__(self, folder: Path | str, sinks: Sequence[Sink] = ()):
         path = Path(folder) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        _cut_torn_line(path)
+        _remove_torn_line(path)
         self._file = path.open("a", encoding="utf-8")
         self._sinks = sinks
 
     def write(self, step: int, **values: Any) -> None:
-        """Write one line: the step, then the values in the order given.
+        """Write one line: the step, then the values in their order.
 
         Args:
             step: optimiser step, counted from 1.
@@ -92,7 +92,7 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def _cut_torn_line(path: Path) -> None:
+def _remove_torn_line(path: Path) -> None:
     """Drop what follows the last newline of an existing file."""
     if path.exists():
         with path.open("r+b") as file:
@@ -100,7 +100,7 @@ def _cut_torn_line(path: Path) -> None:
 
 
 def _plain(value: Any) -> Value:
-    """A Python scalar; None for what JSON cannot say (NaN, Infinity)."""
+    """A Python scalar; None for NaN and Infinity, which JSON lacks."""
     scalar = value.item() if hasattr(value, "item") else value
     return None if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
 
@@ -143,7 +143,7 @@ def check_sinks(names: Sequence[str]) -> None:
             raise InputError(f"unknown metrics sink {name!r}; {nearest(name, PACKAGES)}")
         if importlib.util.find_spec(PACKAGES[name]) is None:
             raise InputError(
-                f"{PACKAGES[name]} was asked for but is not installed: pip install "
+                f"{PACKAGES[name]} is not installed: pip install "
                 f"'scaling[{name}]' (metrics.jsonl is written in any case)"
             )
 
@@ -151,7 +151,7 @@ def check_sinks(names: Sequence[str]) -> None:
 def open_sinks(
     names: Sequence[str], folder: Path | str, run_name: str, run: Mapping[str, Any]
 ) -> list[Sink]:
-    """The sinks asked for, each imported only now.
+    """The sinks by name, each imported only now.
 
     Args:
         names: any of "tensorboard", "wandb".

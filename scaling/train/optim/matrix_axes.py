@@ -31,7 +31,7 @@ class Axes(NamedTuple):
 
 
 def axes_of(param: nnx.Variable) -> Axes:
-    """How a parameter with logical dimensions `param.dims` is a stack of matrices.
+    """The axes of a parameter with logical dimensions `param.dims`.
 
     Layers are stacked along leading dimensions that `dims` does not name.
     """

@@ -40,7 +40,7 @@ UPDATE_RMS = 0.2  # of AdamW's steps (arXiv 2502.16982, section 2.2)
 
 
 class MuonState(NamedTuple):
-    """What is kept: one array for each matrix."""
+    """Momentum: one array for each matrix."""
 
     steps: jax.Array  # int32 scalar: finished steps
     momentum: Any
