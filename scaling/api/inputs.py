@@ -20,7 +20,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
-from scaling.simulate.resolve import parsed_overrides
 
 RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path
@@ -102,7 +101,7 @@ def load_cluster(
     Args:
         cluster: catalogue name (`scaling cluster list`), path of a TOML file, or a Cluster.
         nodes: number of hosts; None: 1, or those of the Cluster.
-        overrides: figures that replace the file's, such as {"network_bandwidth": "50GB/s"}.
+        overrides: figures that replace the file's, such as {"memory": "40GB"}.
 
     Raises:
         InputError: unknown name or key (the nearest one is named), a file that cannot be read.
@@ -134,7 +133,7 @@ def as_overrides(overrides: Overrides | None) -> dict[str, float]:
         overrides = [overrides]
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
-    return parsed_overrides(list(overrides))
+    return catalog.parse_overrides(overrides)
 
 
 def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:

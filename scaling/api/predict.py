@@ -70,7 +70,7 @@ def predict(
         mesh: replaces the run's mesh; without either, all devices are `fsdp`.
         device_order: axes, outermost first; see `load_run`.
         set: values of the run by dotted key; see `load_run`.
-        overrides: figures of the cluster by key, such as {"network_bandwidth": "50GB/s"}.
+        overrides: figures of the cluster by key, such as {"memory": "40GB"}.
         source: "auto" and "compiled" compile the trainer's step.
         calibration: a Profile, or a file of `scaling calibrate`, to price with.
         what_if: figures to multiply, such as "network x2".

@@ -40,7 +40,7 @@ class ClusterCommand:
     nodes: Annotated[int, arg(metavar="N")] = 1
     """Number of hosts to show."""
     override: KeyValues = ()
-    """A figure on top of the catalogue's, such as network_bandwidth=50GB/s."""
+    """A figure on top of the catalogue's, such as node_network_bandwidth=400Gb/s."""
     topology: File = None
     """Output of nvidia-smi topo -m; check writes the machine as a cluster file."""
     accelerator: Text = None

@@ -42,7 +42,7 @@ class CollectiveCommand:
     sweep: Text = None
     """FIRST:LAST, every power of two between: 1KiB:8GiB."""
     override: KeyValues = ()
-    """A figure of the cluster, such as network_bandwidth=50GB/s."""
+    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     calibration: File = None
     """File of scaling calibrate to price with."""
     ideal: Switch = False

@@ -36,7 +36,7 @@ class PredictCommand:
     set: KeyValues = ()
     """Any value of run.json by dotted key, such as batch.microbatches=8."""
     override: KeyValues = ()
-    """A figure of the cluster, such as network_bandwidth=50GB/s."""
+    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     source: Literal["auto", "analytic", "compiled"] = "auto"
     """Where the program comes from; analytic is not there yet."""
     calibration: File = None

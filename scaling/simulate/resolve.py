@@ -4,7 +4,7 @@ What the command line says comes first, then what the run says, then this machin
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -81,20 +81,6 @@ def cluster_doubts(where: Target) -> list[str]:
         f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
         f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all",
     ]
-
-
-def parsed_overrides(items: Sequence[str]) -> dict[str, float]:
-    """As `catalog.parse_overrides`; messages about a value name its key too."""
-    found: dict[str, float] = {}
-    for item in items:
-        try:
-            found |= catalog.parse_overrides([item])
-        except InputError as error:
-            words = str(error)
-            raise InputError(
-                words if "--override" in words else f"--override {item}: {words}"
-            ) from None
-    return found
 
 
 def check_compilable(where: Target) -> None:

@@ -73,6 +73,13 @@ def test_every_figure_has_a_source_and_a_date(name):
     assert all(f"{chip.name}: peak_{d}" in stated for d in chip.peaks)
 
 
+@pytest.mark.parametrize("name", catalog.accelerator_names())
+def test_every_figure_of_an_accelerator_has_a_source_and_a_date(name):
+    """Only files of a user's own may leave them out."""
+    stated = catalog.accelerator(name).figures
+    assert [n for n, f in stated.items() if f.source.startswith("stated in") or not f.date] == []
+
+
 @pytest.mark.parametrize("kind", ["clusters", "accelerators"])
 def test_every_catalogue_file_is_called_by_its_name_and_passes_the_check(kind):
     folder = files("scaling.meshes.catalog").joinpath(kind)
