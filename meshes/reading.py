@@ -148,4 +148,8 @@ def _convert_scalar(hint: type, value: Any, where: str) -> Any:
         return value
     if hint is float and _is_too_large(value):
         raise InputError(f"{where}: {value:g} is too large; numbers are read up to {LARGEST:.1e}")
+    if hint is int and isinstance(value, int) and not isinstance(value, bool):
+        raise InputError(
+            f"{where}: expected int, got one of {value.bit_length()} bits; 63 bits can be read"
+        )
     raise InputError(f"{where}: expected {hint.__name__}, got {value!r}")

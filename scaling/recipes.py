@@ -1,7 +1,8 @@
 """Named runs, and how a run is named on the command line.
 
 Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
-(a function without arguments that returns a `Run`), or a run.json.
+(a function without arguments that returns a `Run`), a run.json or a Hugging Face config.json, or
+the folder of one.
 """
 
 import importlib.util
@@ -17,8 +18,9 @@ from typing import Any
 from scaling.meshes.errors import InputError, nearest
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, with_positions
+from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
-from scaling.run import Batch, Precision, Run, Train, load_run
+from scaling.run import Batch, Precision, Run, Train, read_json, read_run
 
 # (sequences, tokens per sequence) of one step, where the model's own training used or implies one.
 BATCHES = {
@@ -93,7 +95,11 @@ def recipe(name: str) -> Run:
         return SPECIAL[name]()
     if name not in preset_names():
         raise InputError(f"unknown recipe {name!r}; {nearest(name, recipe_names())}")
-    model = preset(name)
+    return _with_defaults(name, preset(name))
+
+
+def _with_defaults(name: str, model: ModelConfig) -> Run:
+    """A run of `model` with the batch of its family and, if it is large, selective remat."""
     sequences, length = default_batch(name, model)
     model = with_positions(model, length)
     large = count_parameters(model).total >= LARGE
@@ -130,12 +136,22 @@ def resolve(text: str) -> Run:
     if path.suffix == ".py":
         raise InputError(f"{text}: name the function in it that returns the run: {text}:FUNCTION")
     if path.suffix == ".json":
-        return load_run(path)
+        return _from_json(path)
     if path.suffix == ".jsonl":
         raise InputError(f"{text}: a file of many runs can be predicted, not trained")
-    if os.path.exists(path / "run.json"):
-        return load_run(path / "run.json")
+    for file in (path / "run.json", path / "config.json"):
+        if os.path.exists(file):
+            return _from_json(file)
     return recipe(text)
+
+
+def _from_json(path: Path) -> Run:
+    """The run of a run.json, or of a Hugging Face config.json, which names its model_type."""
+    data = read_json(path)
+    if isinstance(data, dict) and "model_type" in data and "batch" not in data:
+        name = path.absolute().parent.name if path.stem == "config" else path.stem
+        return _with_defaults(name.lower() or "model", read_config(path))
+    return read_run(data, str(path))
 
 
 def file_of(text: str) -> Path | None:
@@ -143,7 +159,9 @@ def file_of(text: str) -> Path | None:
     if text in recipe_names():
         return None
     path = Path(text.rpartition(":")[0] if ".py:" in text else text)
-    return path / "run.json" if os.path.isdir(path) else path
+    if os.path.isdir(path):
+        return path / ("run.json" if os.path.exists(path / "run.json") else "config.json")
+    return path
 
 
 def with_steps(run: Run, steps: int | None) -> Run:

@@ -14,6 +14,8 @@ from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.presets import model_dict, model_from
 
+LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
+
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
 
@@ -27,7 +29,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         for name in ("global_batch", "seq_len", "microbatches"):
-            check_range(name, getattr(self, name), 1)
+            check_range(name, getattr(self, name), 1, LARGEST_DIM)
 
     @property
     def tokens(self) -> int:

@@ -88,9 +88,9 @@ def default_folder(run: Run) -> Path:
     return Path("runs") / name
 
 
-def report(outcome: "RunResult", folder: Path) -> None:
+def report(outcome: "RunResult", run: Run, folder: Path) -> None:
     """Print how the run ended and what to do next, by the first process of the job only."""
-    _print(_ending(outcome, folder), sys.stdout)
+    _print(_ending(outcome, run, folder), sys.stdout)
 
 
 def _options(
@@ -238,7 +238,7 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | N
     return float(prediction.step_time)
 
 
-def _ending(outcome: "RunResult", folder: Path) -> list[str]:
+def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
     """Return how the run ended, and what to do next."""
     if outcome.stopped_by:
         saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
@@ -246,10 +246,20 @@ def _ending(outcome: "RunResult", folder: Path) -> list[str]:
     if not outcome.new_steps:
         return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
     done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
-    next_steps = [f'next: scaling sample {folder} --prompt "def "']
+    next_steps = [f"next: {_use_of_checkpoint(run, folder)}"]
     if (folder / "predicted.json").is_file():
         next_steps.append(f"next: scaling compare {folder}")
     return [done, *next_steps]
+
+
+def _use_of_checkpoint(run: Run, folder: Path) -> str:
+    """Return the command that samples from a byte-level run, or exports another."""
+    from scaling.train.data.tokens import BYTE_VOCABULARY
+
+    if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
+        return f"scaling export {folder} --output {folder}-weights"
+    prompt = "def " if run.train.data == "stdlib" else "The "
+    return f'scaling sample {folder} --prompt "{prompt}"'
 
 
 def _header(plan: "Plan") -> list[str]:

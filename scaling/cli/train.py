@@ -119,7 +119,7 @@ class TrainCommand:
             if jax.process_index() == 0:
                 print(f"stopped: {error}", file=sys.stderr)
             return 1
-        report(outcome, folder)
+        report(outcome, run, folder)
         return self.stopped_code if outcome.stopped_by else 0
 
 

@@ -13,7 +13,9 @@ from scaling.parallelism.pipeline import TRAINED
 from scaling.run import Pipeline, Run, Train
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
+TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
 NUMBER = re.compile(r"\d+\.\d+")
+LARGEST_PROGRAM = 2**31  # bytes of a serialised program: a protocol buffer (protobuf.dev, limits)
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 
 Problem = tuple[Any, str, str]  # whether there is one, what it is, what to do instead
@@ -65,6 +67,7 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         *_latent_problems(run, mesh),
         *_zero_problems(run, mesh),
         *_number_problems(run),
+        *_length_problems(run),
         (run.model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
         (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
@@ -115,8 +118,25 @@ def _number_problems(run: Run) -> list[Problem]:
     precision = run.precision
     formats = {"parameters": precision.parameters, "gradients": precision.gradients}
     return [
-        (precision.compute == "fp16", "precision.compute 'fp16'", "use bf16, fp8, tf32 or fp32"),
+        (
+            precision.compute not in TRAINED_FORMATS,
+            f"precision.compute {precision.compute!r}",
+            f"use {', '.join(TRAINED_FORMATS[:-1])} or {TRAINED_FORMATS[-1]}",
+        ),
         *((x != "fp32", f"precision.{name} {x!r}", "use fp32") for name, x in formats.items()),
+    ]
+
+
+def _length_problems(run: Run) -> list[Problem]:
+    """Sequences whose rotary tables, float32 [seq_len, head_dim] in all, a program cannot hold."""
+    length = run.batch.seq_len
+    most = LARGEST_PROGRAM // (4 * query_key_dim(run.model))
+    return [
+        (
+            run.model.positions == "rope" and length > most,
+            f"batch.seq_len {length:,}",
+            f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program",
+        )
     ]
 
 

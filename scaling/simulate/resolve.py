@@ -17,7 +17,7 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.checks import TRAINED_FORMATS, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, profile_of, read_profile
@@ -99,9 +99,10 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
     """XLA multiplies TF32 in fp32 where there is no TF32, and refuses bf16 where there is none."""
     known = (*chip.peaks, "tf32") if "fp32" in chip.peaks else tuple(chip.peaks)
     if dtype not in known:
+        trained = [name for name in chip.peaks if name in TRAINED_FORMATS] or ["fp32"]
         raise InputError(
             f"precision.compute={dtype!r}: {chip.name} multiplies in {', '.join(chip.peaks)}; use "
-            "one of these"
+            + " or ".join(f"--set precision.compute={name}" for name in trained)
         )
 
 

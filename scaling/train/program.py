@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
@@ -79,7 +80,13 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
             abstract_tokens(run.batch, execution),
         )
     step = jitted_step(run.train, optimizer)
-    program, text = program_and_text(step, arguments, cluster, run.name, estimates)
+    try:
+        program, text = program_and_text(step, arguments, cluster, run.name, estimates)
+    except NotImplementedError as error:  # by cuDNN's attention, of the shapes
+        raise InputError(
+            f"{cluster.accelerator.title} cannot run this: {str(error).rstrip('.')}; use another "
+            "batch.seq_len or model.head_dim, or --set attention=unfused"
+        ) from error
     return mark_bubbles(program, pipeline_schedule(run, shape)), text
 
 

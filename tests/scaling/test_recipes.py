@@ -11,7 +11,7 @@ import pytest
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset_names
-from scaling.recipes import recipe, recipe_names, resolve, with_steps
+from scaling.recipes import file_of, recipe, recipe_names, resolve, with_steps
 from scaling.run import Batch, Run, read_run, run_dict, save_run
 
 NAMES = (  # a contract: scripts outside the project use these
@@ -161,6 +161,24 @@ def test_a_run_json_and_its_folder_are_runs(tmp_path):
     save_run(run, tmp_path / "run.json")
     assert resolve(str(tmp_path / "run.json")) == run
     assert resolve(str(tmp_path)) == run
+
+
+LLAMA = {
+    **{"model_type": "llama", "vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "intermediate_size": 128, "max_position_embeddings": 256},
+}
+
+
+def test_a_hugging_face_config_and_its_folder_are_runs(tmp_path):
+    folder = tmp_path / "My-Llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    run = resolve(str(folder))
+    assert (run.name, run.model.d_model, run.batch.seq_len) == ("my-llama", 64, 2048)
+    assert resolve(str(folder / "config.json")) == run
+    assert file_of(str(folder)) == folder / "config.json"
+    (folder / "run.json").write_text(json.dumps(run_dict(recipe("tiny"))))
+    assert resolve(str(folder)) == recipe("tiny")
 
 
 def test_a_recipe_s_name_means_the_recipe_though_a_run_folder_is_called_so(tmp_path, monkeypatch):

@@ -463,6 +463,13 @@ def test_any_run_is_read_keeps_what_was_given_and_survives_being_written(documen
     assert covers(run_dict(run), plain)
 
 
+@pytest.mark.parametrize("value", [2**31, 2**62, 10**24])
+@pytest.mark.parametrize("path", ["batch/global_batch", "batch/seq_len"])
+def test_a_batch_beyond_the_rows_that_jax_numbers_is_refused(path, value):
+    said = message(changed(path, value))
+    assert path.split("/")[-1] in said and ("2147483647" in said or "80 bits" in said)
+
+
 @pytest.mark.parametrize("path", ["train/learning_rate", "batch/global_batch", "mesh/data"])
 def test_a_number_beyond_every_machine_s_range_is_refused(path):
     assert path.split("/")[-1] in message(changed(path, 10**400))

@@ -51,6 +51,8 @@ def _kept(step: StepSizes) -> int:
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
+    if C == 1:
+        return
     chunk = run.batch.seq_len // (2 * C)
     paths = ring_hops(C, window_reach(config.sliding_window, chunk))
     hops = sum(map(len, paths))

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
-BAR_WIDTH = 10  # characters: leaves room for the line on a terminal of 90
+BAR_WIDTH = 6  # characters: leaves room for the line on a terminal of 80
 
 
 def progress_line(
@@ -22,15 +22,26 @@ def progress_line(
     tokens_per_second: float,
     step_time: float,
     predicted: float | None = None,
+    width: int | None = None,
 ) -> str:
-    """One line: steps done and to do, loss, rate, seconds per step (measured and, where there is
-    one, predicted), time left at this rate."""
+    """One line: steps, loss, rate, seconds per step (measured and predicted), time left.
+
+    Args:
+        step, total: steps done and in all.
+        loss: of the last step.
+        tokens_per_second: of the whole job.
+        step_time: s.
+        predicted: s of one step, if known.
+        width: characters there are; the rate, then the prediction are left out to fit.
+    """
+    head = f"step {step:,}/{total:,} | loss {loss:.4f} | "
+    rate = f"{tokens_per_second:,.0f} tokens/s | "
+    measured = f"{_duration(step_time)}/step"
     beside = "" if predicted is None else f" (predicted {_duration(predicted)})"
-    left = timedelta(seconds=round((total - step) * step_time))
-    return (
-        f"step {step:,}/{total:,} | loss {loss:.4f} | {tokens_per_second:,.0f} tokens/s | "
-        f"{_duration(step_time)}/step{beside} | {left} left"
-    )
+    left = f" | {timedelta(seconds=round((total - step) * step_time))} left"
+    lines = (head + rate + measured + beside + left, head + measured + beside + left)
+    shortest = head + measured + left
+    return next((line for line in lines if width is None or len(line) <= width), shortest)
 
 
 def _duration(seconds: float) -> str:
@@ -64,7 +75,9 @@ class ProgressLine:
 
     def update(self, step: int, loss: float, tokens_per_second: float, step_time: float) -> None:
         """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
-        line = progress_line(step, self._total, loss, tokens_per_second, step_time, self._predicted)
+        width = self._live.console.width - BAR_WIDTH - 1 if self._live else None
+        figures = (loss, tokens_per_second, step_time, self._predicted, width)
+        line = progress_line(step, self._total, *figures)
         done = step - self._first
         if self._live:
             self._live.update(self._task, completed=done, description=line)

@@ -30,6 +30,12 @@ def refused(run: Run, mesh: MeshShape = ONE) -> str:
     return str(raised.value)
 
 
+def test_a_sequence_whose_rotary_tables_no_program_holds_is_refused():
+    long = replace(TINY, batch=replace(TINY.batch, seq_len=10**9))
+    assert "batch.seq_len 1,000,000,000" in refused(long) and "33,554,432 tokens" in refused(long)
+    check_trainable(replace(long, batch=replace(TINY.batch, seq_len=2**25)), ONE)
+
+
 @pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
 def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(schedule):
     run = replace(TINY, pipeline=Pipeline(schedule))

@@ -12,6 +12,7 @@ from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import count_parameters
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.presets import preset
+from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding
 
 BF16, FLOAT32 = 2, 4
@@ -373,3 +374,8 @@ def test_what_is_not_trained_has_no_table() -> None:
         expected_bytes(experts, MeshShape(fsdp=8))
     with pytest.raises(InputError, match="n_heads=4 is not divisible by tensor=8"):
         expected_bytes(run_of(preset("tiny"), 8, 32), MeshShape(tensor=8))
+
+
+def test_a_sequence_of_one_token_has_no_chunks_to_exchange():
+    run = replace(recipe("tiny"), batch=Batch(8, 1))
+    assert {t.kind for t in expected_transfers(run, MeshShape(fsdp=8))} >= {"all-gather"}

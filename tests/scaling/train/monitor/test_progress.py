@@ -27,6 +27,16 @@ def test_a_line_says_steps_loss_rate_step_time_and_time_left():
     assert "| 12.50 s/step | 1 day, 0:00:00 left" in progress_line(0, 6912, 1.0, 1.0, 12.5)
 
 
+def test_the_time_left_stays_on_a_narrow_terminal(monkeypatch):
+    full = progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09)
+    assert len(full) > 80 and full.endswith(" left")
+    narrow = progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09, width=74)
+    assert "tokens/s" not in narrow and "predicted 90 ms" in narrow and narrow.endswith(" left")
+    assert "predicted" not in progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09, width=60)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert " left" in show(Terminal())
+
+
 def test_without_a_terminal_the_first_step_and_every_tenth_part_get_a_line():
     lines = show(io.StringIO()).splitlines()
     assert lines.pop(1) == "held-out loss 2.4 [fixed]"
