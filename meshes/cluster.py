@@ -124,10 +124,10 @@ class Cluster:
 def torus_shape(cluster: Cluster) -> tuple[int, ...]:
     """Chips of one slice along each dimension; InputError if no shape has so many."""
     assert cluster.torus is not None
-    whole = cluster.parts["chip"]
-    if cluster.domain_nodes > 1 and cluster.devices_per_node < whole:
+    chips = cluster.parts["chip"]
+    if cluster.domain_nodes > 1 and cluster.devices_per_node < chips:
         raise InputError(
-            f"a slice of {cluster.domain_nodes} hosts of {cluster.name} uses all {whole} chips of "
+            f"a slice of {cluster.domain_nodes} hosts of {cluster.name} uses all {chips} chips of "
             f"each, got gpus_per_node={cluster.devices_per_node}; use one host or all its chips"
         )
     return slice_shape(cluster.torus, cluster.domain_nodes * cluster.devices_per_node)

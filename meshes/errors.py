@@ -38,17 +38,17 @@ def check_range(name: str, value: float, least: float, most: float | None = None
         raise InputError(f"{name}={value} must be {allowed}")
 
 
-def check_keys(given: Iterable[str], valid: Iterable[str], where: str, what: str = "key") -> None:
-    """Raise InputError for the first key of `given` that is not in `valid`.
+def check_keys(keys: Iterable[str], valid: Iterable[str], where: str, what: str = "key") -> None:
+    """Raise InputError for the first key of `keys` that is not in `valid`.
 
     Args:
-        given: keys as the user wrote them.
+        keys: keys as the user wrote them.
         valid: keys that mean something here.
         where: what is being read, for the message ("run.json: batch", "--mesh").
         what: what such a key is called there ("axis").
     """
     valid = list(valid)
-    for key in given:
+    for key in keys:
         if key not in valid:
             raise InputError(f"{where}: unknown {what} {key!r}; {nearest(str(key), valid)}")
 

@@ -70,29 +70,29 @@ def read_accelerator(
     top = {**data, "sources": {}, "peaks": {}, "figures": {}}
     file = problems.attempt(read, AcceleratorFile, top, where)
     problems.attempt(check_keys, entries["figures"], FIGURE_NAMES, f"{where}: figures")
-    found: dict[str, SourcedValue] = {}
+    figures: dict[str, SourcedValue] = {}
     for table, of_table in entries.items():
         for name, entry in of_table.items():
             unit: Unit = "FLOP/s" if table == "peaks" else UNITS.get(name, "")
             label = f"{where}: {table}.{name}"
             value = problems.attempt(_value, entry, sources, label, unit)
             if value is not None:
-                found[peak_name(name) if table == "peaks" else name] = value
+                figures[peak_name(name) if table == "peaks" else name] = value
     if file is None or problems.messages:
-        return None, found
-    values: dict[str, Any] = {
-        name: int(found[name].value) if name in INTEGER_FIGURES else found[name].value
+        return None, figures
+    numbers: dict[str, Any] = {
+        name: int(figures[name].value) if name in INTEGER_FIGURES else figures[name].value
         for name in entries["figures"]
     }
     accelerator = Accelerator(
         name=file.name,
         title=file.title or file.name,
         vendor=file.vendor,
-        peaks={dtype: found[peak_name(dtype)].value for dtype in entries["peaks"]},
-        figures=found,
-        **values,
+        peaks={dtype: figures[peak_name(dtype)].value for dtype in entries["peaks"]},
+        figures=figures,
+        **numbers,
     )
-    return accelerator, found
+    return accelerator, figures
 
 
 def read_table(data: Mapping[str, Any], key: str, where: str, problems: Problems) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def read_table(data: Mapping[str, Any], key: str, where: str, problems: Problems
 def read_sources(data: Mapping[str, Any], where: str, problems: Problems) -> dict[str, Source]:
     """[sources], with an empty one in place of each that cannot be read."""
     table = read_table(data, "sources", f"{where}: sources", problems)
-    found = {
+    entries = {
         key: problems.attempt(read, Source, value, f"{where}: sources.{key}")
         for key, value in table.items()
     }
-    return {key: source or Source("") for key, source in found.items()} | file_itself(where)
+    return {key: source or Source("") for key, source in entries.items()} | file_itself(where)
 
 
 def _value(data: Any, sources: Mapping[str, Source], where: str, unit: Unit) -> SourcedValue:

@@ -180,10 +180,10 @@ def _warnings(draft: Draft, where: str) -> list[str]:
     """Warnings about the whole cluster, or about what could be read of it."""
     if draft.cluster is not None:
         return list(lint_cluster(draft.cluster))
-    found = [text for link in draft.links for text in lint_link(link, where)]
-    found += lint_fabric(draft.fabric, where) if draft.fabric else []
+    warnings = [text for link in draft.links for text in lint_link(link, where)]
+    warnings += lint_fabric(draft.fabric, where) if draft.fabric else []
     chip = draft.chip
-    return found + (list(lint_chip(chip.figures, chip.name)) if chip else [])
+    return warnings + (list(lint_chip(chip.figures, chip.name)) if chip else [])
 
 
 @cache

@@ -77,8 +77,8 @@ def read_matrix(text: str) -> Matrix:
 
 
 def _is_header(line: str) -> bool:
-    words = line.split()
-    return len(words) > 1 and words[0] == "GPU0" and words[1] not in ENTRIES
+    cells = line.split()
+    return len(cells) > 1 and cells[0] == "GPU0" and cells[1] not in ENTRIES
 
 
 def _header(number: int, line: str) -> tuple[list[str], list[str]]:
@@ -117,12 +117,12 @@ def _matrix(devices: list[str], affinities: list[str], rows: Mapping[str, list[s
             raise InputError(f"{a} - {b} is {entry}, but {b} - {a} is {entries[b, a]}")
     gpus = tuple(name for name in devices if _GPU.fullmatch(name))
     nics = tuple(name for name in devices if name not in gpus)
-    found = {}
+    affinity = {}
     for gpu in gpus:
         own = dict(zip(affinities, rows[gpu][len(devices) :], strict=False))
         known = [
             own[a] for a in ("NUMA Affinity", "CPU Affinity") if own.get(a, UNKNOWN) != UNKNOWN
         ]
         if known:
-            found[gpu] = known[0]
-    return Matrix(gpus, nics, entries, found)
+            affinity[gpu] = known[0]
+    return Matrix(gpus, nics, entries, affinity)

@@ -59,9 +59,9 @@ def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
 
 def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
     """The samples of attention; backward seconds without those of the forward pass."""
-    found = [sample for sample in samples if isinstance(sample, AttentionSample)]
+    attention = [sample for sample in samples if isinstance(sample, AttentionSample)]
     alone = []
-    for forward, both in zip(found[::2], found[1::2], strict=True):
+    for forward, both in zip(attention[::2], attention[1::2], strict=True):
         assert both == replace(forward, direction="backward", seconds=both.seconds)
         pairs = zip(forward.seconds, both.seconds, strict=True)
         rest = tuple(b - f for f, b in pairs if b > f)

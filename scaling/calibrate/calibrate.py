@@ -86,15 +86,15 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         for bench, program, run in step_benches(jax.device_count(), quick):
             ready.append(bench)
             programs.append((program, run))
-    found, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
+    measured, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
     if load > MUCH:
         progress(f"warning: {loaded(load)}")
     samples = Samples(
-        matmul=_of(MatmulSample, found),
-        memory=_of(MemorySample, found),
-        attention=tuple(backward_alone(found)),
-        collective=_of(CollectiveSample, found),
-        dispatch=_of(DispatchSample, found),
+        matmul=_of(MatmulSample, measured),
+        memory=_of(MemorySample, measured),
+        attention=tuple(backward_alone(measured)),
+        collective=_of(CollectiveSample, measured),
+        dispatch=_of(DispatchSample, measured),
     )
     today = datetime.now(UTC).date().isoformat()
     profile = profile_of_samples(samples, machine(), today, versions(), overlap=not on_host)
@@ -104,7 +104,7 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     if on_host:
         fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
         profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
-    return with_steps(profile, _of(StepSample, found), programs)
+    return with_steps(profile, _of(StepSample, measured), programs)
 
 
 def with_steps(

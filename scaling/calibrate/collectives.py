@@ -40,11 +40,11 @@ def collective_cases(devices: int, quick: bool, host: bool) -> Iterator[Case]:
 
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:
     """(ranks, stride) of every axis that a mesh of these devices can have."""
-    found = []
+    pairs = []
     for ranks in divisors(devices):
         strides = divisors(devices // ranks) if ranks > 1 else []
-        found += [(ranks, stride) for stride in (strides[-1:] if quick else strides)]
-    return found
+        pairs += [(ranks, stride) for stride in (strides[-1:] if quick else strides)]
+    return pairs
 
 
 def operations(ranks: int) -> dict[CollectiveKind, Callable[[jax.Array], jax.Array]]:

@@ -58,7 +58,7 @@ def fit_matmul(
         evidence: source, date and grade; the errors are filled in.
         peak: FLOP/s that the accelerator states; None: the fitted rate becomes the peak.
     """
-    return with_errors(lambda some: _matmul(some, evidence, peak), matmul_seconds, samples)
+    return with_errors(lambda part: _matmul(part, evidence, peak), matmul_seconds, samples)
 
 
 def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarray:
@@ -79,7 +79,7 @@ def fit_memory(
         evidence: source, date and grade; the errors are filled in.
         bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
     """
-    return with_errors(lambda some: _memory(some, evidence, bandwidth), memory_seconds, samples)
+    return with_errors(lambda part: _memory(part, evidence, bandwidth), memory_seconds, samples)
 
 
 def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarray:
@@ -123,7 +123,7 @@ def fit_attention(
             to be given.
         executed: fraction of the full square that the measured kernel computes.
     """
-    make = lambda some: _attention(some, evidence, peak, overhead, executed)
+    make = lambda part: _attention(part, evidence, peak, overhead, executed)
     return with_errors(make, attention_seconds, samples)
 
 
@@ -143,11 +143,11 @@ def fit_collectives(
     samples: Sequence[CollectiveSample], evidence: Evidence
 ) -> tuple[CollectiveFit, ...]:
     """A line of seconds over bytes for every (kind, ranks, groups) among the samples."""
-    found: dict[tuple, list[CollectiveSample]] = {}
+    groups: dict[tuple, list[CollectiveSample]] = {}
     for sample in samples:
-        found.setdefault((sample.kind, sample.ranks, sample.groups), []).append(sample)
-    make = lambda some: _collective(some, evidence)
-    return tuple(with_errors(make, collective_seconds, group) for group in found.values())
+        groups.setdefault((sample.kind, sample.ranks, sample.groups), []).append(sample)
+    make = lambda part: _collective(part, evidence)
+    return tuple(with_errors(make, collective_seconds, group) for group in groups.values())
 
 
 def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:

@@ -29,10 +29,10 @@ class SumFit:
 
 def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
     """Memory and vector rates; their errors are those of the sum."""
-    found = with_errors(lambda some: _sum(some, evidence), sum_seconds, samples)
-    evidence = found.evidence
-    memory = MemoryFit(**{**vars(found.memory), "evidence": evidence})
-    return memory, VectorFit(found.vector.flops, found.vector.transcendentals, evidence)
+    fit = with_errors(lambda part: _sum(part, evidence), sum_seconds, samples)
+    evidence = fit.evidence
+    memory = MemoryFit(**{**vars(fit.memory), "evidence": evidence})
+    return memory, VectorFit(fit.vector.flops, fit.vector.transcendentals, evidence)
 
 
 def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
@@ -47,7 +47,7 @@ def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
 def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
     seconds = typical(samples)
     solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
-    cache, each, _ = min(solved, key=lambda found: found[-1])
+    cache, each, _ = min(solved, key=lambda solution: solution[-1])
     overhead, near, beyond, flops, special = map(float, each)
     memory = MemoryFit(
         efficiency=1.0,
@@ -79,8 +79,8 @@ def fit_dispatch(
         kept: bytes of temporaries that the allocator keeps from call to call.
         evidence: source, date and grade; the errors are filled in.
     """
-    seconds = lambda fit, some: dispatch_seconds(fit, some, memory)
-    return with_errors(lambda some: _dispatch(some, memory, kept, evidence), seconds, samples)
+    seconds = lambda fit, part: dispatch_seconds(fit, part, memory)
+    return with_errors(lambda part: _dispatch(part, memory, kept, evidence), seconds, samples)
 
 
 def dispatch_seconds(
@@ -100,7 +100,7 @@ def fit_step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
         samples: two steps or more.
         evidence: source, date and grade; the errors are filled in.
     """
-    return with_errors(lambda some: _step(some, evidence), step_seconds, samples)
+    return with_errors(lambda part: _step(part, evidence), step_seconds, samples)
 
 
 def step_seconds(fit: StepFit, samples: Sequence[StepSample]) -> np.ndarray:

@@ -39,19 +39,19 @@ def line(work: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
 
 
 def lines(
-    work: np.ndarray, seconds: np.ndarray, given: float | None = None
+    work: np.ndarray, seconds: np.ndarray, fixed: float | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`line` for many candidates: work [candidates, samples] -> three arrays [candidates].
 
-    With `given`, a is that and only b is fitted.
+    With `fixed`, a is that and only b is fitted.
     """
     x, y = work / seconds, 1 / seconds  # of b and of a: both sides divided by the measured time
     xx, xy, yy = (x * x).sum(-1), (x * y).sum(-1), (y * y).sum(-1)
     sx, sy = x.sum(-1), y.sum(-1)
     determinant = np.maximum(xx * yy - xy * xy, ALIKE * xx * yy)
     a = np.clip((sy * xx - sx * xy) / determinant, 0, sy / yy)
-    if given is not None:
-        a = np.full_like(a, given)
+    if fixed is not None:
+        a = np.full_like(a, fixed)
     b = np.clip((sx - a * xy) / xx, 0, None)
     loss = ((a[..., None] * y + b[..., None] * x - 1) ** 2).sum(-1)
     return a, b, loss
@@ -61,10 +61,10 @@ def knee(moved: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float, f
     """(s per byte near, s per byte far, overhead, cache), if that halves the loss of a line."""
     loss = line(moved, seconds)[-1]
     candidates = [_cached(moved, seconds, cache) for cache in CACHES]
-    *found, cached_loss = min(candidates, key=lambda c: c[-1])
+    *solution, cached_loss = min(candidates, key=lambda c: c[-1])
     if loss < len(moved) * CLOSE**2 or cached_loss > loss / 2:
         return None
-    near, far, overhead, cache = found
+    near, far, overhead, cache = solution
     return near, far, overhead, cache
 
 
@@ -91,7 +91,7 @@ def parts(
     """(seconds per unit of each kind of work, loss): least squares of relative errors, none < 0.
 
     The best solution is that of ordinary least squares for those kinds whose share is positive in
-    it (the others are 0): it is found among all choices of kinds.
+    it (the others are 0): it is the best among all choices of kinds.
 
     Args:
         work: [samples, kinds], not more than about six kinds.
@@ -104,11 +104,11 @@ def parts(
     scaled = relative / np.where(size > 0, size, 1.0)
     best, least = np.zeros(work.shape[1]), float((wanted**2).sum())
     for kinds in _choices(size):
-        found = np.linalg.lstsq(scaled[:, kinds], wanted, rcond=None)[0]
-        loss = float(((scaled[:, kinds] @ found - wanted) ** 2).sum())
-        if loss < least and (found >= 0).all():
+        solution = np.linalg.lstsq(scaled[:, kinds], wanted, rcond=None)[0]
+        loss = float(((scaled[:, kinds] @ solution - wanted) ** 2).sum())
+        if loss < least and (solution >= 0).all():
             best, least = np.zeros(work.shape[1]), loss
-            best[kinds] = found / size[kinds]
+            best[kinds] = solution / size[kinds]
     return best, least
 
 

@@ -122,13 +122,13 @@ def priced_alone(
     profile: Profile,
 ) -> list[StepSample]:
     """The samples with the seconds that a profile of kernels alone gives them."""
-    found = []
+    priced = []
     for sample, (program, run) in zip(samples, programs, strict=True):
         line = price(program, target(run, HOST).cluster, profile).timeline
         alone = float(line.compute + line.optimizer)
         rest = float(line.total - alone)
-        found.append(replace(sample, kernels=alone, rest=rest))
-    return found
+        priced.append(replace(sample, kernels=alone, rest=rest))
+    return priced
 
 
 def _tokens(run: Run, like: Tokens) -> Tokens:

@@ -28,8 +28,8 @@ def calibration_folder() -> Path:
 
 def calibration_path(machine: str) -> Path:
     """The calibration file of a machine, by `Profile.machine`."""
-    words = "".join(c if c.isalnum() else "-" for c in machine).strip("-").lower()
-    return calibration_folder() / f"{words}.json"
+    stem = "".join(c if c.isalnum() else "-" for c in machine).strip("-").lower()
+    return calibration_folder() / f"{stem}.json"
 
 
 def calibration_of(machine: str) -> Profile | None:
@@ -63,7 +63,7 @@ def _of_cpus() -> Iterator[Profile]:
 
 
 def _distance(profile: Profile, devices: int) -> tuple[float, bool]:
-    found = CPU.match(profile.machine)
-    assert found is not None  # of a CPU
-    measured = int(found[1])
+    match = CPU.match(profile.machine)
+    assert match is not None  # of a CPU
+    measured = int(match[1])
     return abs(math.log(max(measured, 1) / devices)), profile.machine != host(measured)

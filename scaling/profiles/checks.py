@@ -32,9 +32,9 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
 def check_figures(profile: Profile, where: str) -> None:
     """Raise InputError for the first impossible figure; `where` names the file."""
     for path, key, value in _figures(profile, "", ""):
-        fits, words = RANGES[_kind(key)]
-        if not fits(value):
-            raise InputError(f"{where}: {path}={value:g} must be {words}; measure again")
+        is_possible, text = RANGES[_kind(key)]
+        if not is_possible(value):
+            raise InputError(f"{where}: {path}={value:g} must be {text}; measure again")
 
 
 def _kind(key: str) -> str:
@@ -48,9 +48,9 @@ def _figures(value: Any, path: str, key: str) -> Iterator[tuple[str, str, float]
     if dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             inner = f"{path}: {field.name}" if path else field.name
-            found = _figures(getattr(value, field.name), inner, field.name)
+            inside = _figures(getattr(value, field.name), inner, field.name)
             raw = path.startswith("samples")
-            yield from ((p, "" if raw else k, n) for p, k, n in found)
+            yield from ((p, "" if raw else k, n) for p, k, n in inside)
     elif isinstance(value, tuple):
         for i, part in enumerate(value):
             yield from _figures(part, f"{path}[{i}]", key)

@@ -186,9 +186,9 @@ def links_of(chip: str, software: str = ANY) -> tuple[LinkFit, ...]:
         files("scaling.profiles").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name
     ):
         if file.name.endswith(".json"):
-            found = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
-            if chip in found.chips and found.software == software:
-                return found.links
+            data = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
+            if chip in data.chips and data.software == software:
+                return data.links
     return ()
 
 
