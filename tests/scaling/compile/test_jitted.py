@@ -105,8 +105,8 @@ def test_the_collectives_are_those_of_the_function(program: Program) -> None:
 
 def test_memory_and_time_of_any_step_can_be_told(program: Program) -> None:
     use = memory_use(program)
-    assert use.owners["parameters"] >= 4 * LAYERS * 2 * WIDTH * HIDDEN / 2
-    assert sum(use.owners[owner] for owner in CATEGORIES if owner != "pinned_host") == use.peak
+    assert use.by_category["parameters"] >= 4 * LAYERS * 2 * WIDTH * HIDDEN / 2
+    assert sum(use.by_category[owner] for owner in CATEGORIES if owner != "pinned_host") == use.peak
     names = {s.name for found in (kernels, collectives) for s, _ in found(program)}
     line = run_schedule(program, dict.fromkeys(names, 1e-6))
     assert line.total > 0 and math.isfinite(line.total)
@@ -128,7 +128,7 @@ def test_a_mesh_of_devices_in_another_order_is_refused() -> None:
     """Its first axis would be priced as if it crossed what the second one crosses."""
     devices = compiled.mesh(AXES, HOST).devices
     turned = named_mesh(AXES, devices.reshape(2, 4).T.ravel().tolist())
-    said = r"mesh \(rows=4, model=2\) has device 1 after device 4.*order the axes by who"
+    said = r"mesh \(rows=4, model=2\) has device 1 after device 4.*order the axes instead"
     with pytest.raises(InputError, match=said):
         compiled.program(jax.jit(step), arguments(turned), HOST)
     with pytest.raises(InputError, match="device 1 after device 4"):

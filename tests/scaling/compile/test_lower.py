@@ -56,7 +56,7 @@ def test_the_mesh_is_that_of_the_arguments(mesh: jax.sharding.Mesh) -> None:
 
 @pytest.mark.parametrize("arguments", [(), (1, jax.ShapeDtypeStruct((8,), jnp.float32))])
 def test_arguments_without_a_mesh_are_refused(arguments: tuple) -> None:
-    with pytest.raises(InputError, match="no argument says on which mesh"):
+    with pytest.raises(InputError, match="no argument has a sharding over a mesh"):
         lower(jax.jit(double), arguments)
 
 
@@ -75,7 +75,7 @@ def test_a_program_is_known_by_its_text_its_mesh_and_its_versions(mesh, monkeypa
         lower(jax.jit(lambda x: 3 * x), (argument(mesh),)).key,
         lower(jitted, (argument(turned),)).key,
     ]
-    monkeypatch.setattr(lowering, "versions", lambda: {"jax": "another"})
+    monkeypatch.setattr(lowering, "compiler_versions", lambda: {"jax": "another"})
     others.append(lower(jitted, (argument(mesh),)).key)
     monkeypatch.undo()
     monkeypatch.setenv("XLA_FLAGS_OF_NOBODY", "1")

@@ -37,7 +37,7 @@ def test_stage_3_needs_less_memory_at_the_peak() -> None:
         priced(Case("fsdp=2,tensor=2", microbatches=2, zero=zero)).memory for zero in (1, 3)
     )
     for owner in ("parameters", "optimizer_state"):
-        assert first.owners[owner] == third.owners[owner]
+        assert first.by_category[owner] == third.by_category[owner]
     assert first.peak > third.peak
 
 
