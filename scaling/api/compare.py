@@ -8,7 +8,7 @@ from scaling.compare.compare import Comparison, comparison_dict
 from scaling.compare.compare import compare as compare_documents
 from scaling.compare.folder import PREDICTED, RunFolder, read_folder
 from scaling.meshes.errors import InputError
-from scaling.simulate.resolve import found_again
+from scaling.simulate.resolve import cluster_from_record
 
 if TYPE_CHECKING:
     from scaling.compare.recorded import RecordedEvent
@@ -107,7 +107,7 @@ def _cluster(files: RunFolder) -> "Cluster":
     """Return the cluster that was priced; the run was measured on such a machine."""
     stated, machine = files.prediction.cluster, files.measured.machine
     try:
-        cluster = found_again(stated.name, stated.nodes, stated.gpus_per_node, files.run)
+        cluster = cluster_from_record(stated.name, stated.nodes, stated.gpus_per_node, files.run)
     except InputError as error:
         raise InputError(f"{PREDICTED}: cluster: {error}; train the run again") from None
     kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title

@@ -24,7 +24,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
-from scaling.simulate.resolve import check_compilable, cluster_doubts, profile_for, target
+from scaling.simulate.resolve import check_compilable, profile_for, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def predict(
     changed(place.cluster, profile, changes)  # raises before anything is compiled
     from scaling.train.program import program_of_run
 
-    program, text = program_of_run(place.run, place.shape, place.cluster, estimates)
+    program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
     _write_text(dump_hlo, text)
     return priced_result(
         Pricing(
@@ -103,7 +103,7 @@ def predict(
             run=place.run,
             changes=changes,
             causal_flops=causal_flops,
-            warnings=(*cluster_doubts(place), *warnings),
+            warnings=(*target_warnings(place), *warnings),
         )
     )
 

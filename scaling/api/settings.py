@@ -93,7 +93,7 @@ def _origin(
     """Return where a value that no option changed comes from."""
     if stated is None:  # a recipe or a function: what differs from the default was chosen there
         if key.startswith("model."):
-            return "preset"
+            return "preset" if source.startswith("recipe ") else source
         return "default" if value == _defaults().get(key, "") else source
     if tables & set(dict(_leaves(stated))):
         return source
@@ -108,7 +108,9 @@ def _stated(name: str) -> tuple[Mapping[str, Any] | None, str]:
     if path is None or path.suffix != ".json":
         return None, f"recipe {name}" if path is None else name
     data = read_json(path)
-    return data if isinstance(data, dict) else {}, str(path)
+    if "model_type" in data and "batch" not in data:  # of Hugging Face
+        return None, str(path)
+    return data, str(path)
 
 
 @cache

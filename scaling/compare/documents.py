@@ -46,7 +46,7 @@ class PredictedMemory:
 
 @dataclass(frozen=True)
 class PricedCluster:
-    """The cluster that was priced; see `scaling.simulate.resolve.described`."""
+    """The cluster that was priced; see `scaling.simulate.resolve.cluster_record`."""
 
     name: str
     nodes: int

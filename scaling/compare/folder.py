@@ -23,7 +23,7 @@ from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
 from scaling.run import Run, load_run, read_json
 from scaling.simulate.prediction import Prediction, prediction_dict
-from scaling.simulate.resolve import described
+from scaling.simulate.resolve import cluster_record
 from scaling.simulate.step import Priced
 
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
@@ -67,7 +67,7 @@ def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Predict
     """Keep a prediction of `run` with all that it was made from."""
     folder.mkdir(parents=True, exist_ok=True)
     document = prediction_dict(prediction) | {
-        "cluster": described(priced.cluster),
+        "cluster": cluster_record(priced.cluster),
         "mesh": dict(priced.program.mesh),
         "batch": asdict(run.batch),
         "model": _model_words(run.model, run.batch.seq_len),

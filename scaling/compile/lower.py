@@ -116,7 +116,7 @@ def mesh_of(arguments: Any) -> Mesh:
             return mesh
     raise InputError(
         "no argument has a sharding over a mesh: give jax.ShapeDtypeStruct(shape, dtype, sharding="
-        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.meshes.devices.absent_mesh("
+        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.make_mesh("
         "shape, cluster)"
     )
 
@@ -134,7 +134,7 @@ def check_order(mesh: Mesh) -> None:
                 f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
                 "whose devices ascend can be priced: order the axes instead of the "
                 "devices (the last axis has neighbours in a node), as in "
-                "scaling.compile.jitted.mesh(axes, cluster)"
+                "scaling.make_mesh(axes, cluster)"
             )
 
 
@@ -162,7 +162,7 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
     if device.device_kind != kind:
         raise InputError(
             f"the step is for {device.device_kind}, {cluster.name} has {kind}: make its mesh with "
-            "scaling.compile.jitted.mesh(axes, cluster)"
+            "scaling.make_mesh(axes, cluster)"
         )
     check_size(mesh.size, cluster)
     return "" if present else xla_target_text(cluster.accelerator)

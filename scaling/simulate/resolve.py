@@ -1,6 +1,6 @@
-"""Where a run is to be priced: its mesh, the cluster, and the profile of the cluster's chips.
+"""Where a run is priced: its mesh, the cluster, and the profile of the cluster's chips.
 
-What the command line says comes first, then what the run says, then this machine (`host`).
+The cluster is the one given, else the run's, else this machine (`host`).
 """
 
 import os
@@ -34,15 +34,9 @@ class Target:
     """A run with a mesh and a cluster to price it on."""
 
     run: Run
-    shape: MeshShape
+    mesh: MeshShape
     cluster: Cluster
-    doubts: tuple[str, ...] = ()  # about what was asked of the cluster
-
-    @property
-    def words(self) -> str:
-        """`fsdp=64,tensor=8 of dgx-h100, 512 devices`."""
-        plural = "s" * (self.shape.devices > 1)
-        return f"{self.shape} of {self.cluster.name}, {self.shape.devices} device{plural}"
+    warnings: tuple[str, ...] = ()  # about the cluster
 
 
 def target(
@@ -62,22 +56,22 @@ def target(
     Raises:
         InputError: an unknown cluster or key; a mesh that does not fit.
     """
-    place, doubts = _cluster(run, cluster, nodes, overrides)
+    place, warnings = _cluster(run, cluster, nodes, overrides)
     if place.virtual_devices:
         place = _sized(place, run)
-    shape = resolved_mesh(run, None if run.mesh else place.devices)
-    check_fits(shape, place)
-    return Target(replace(run, mesh=shape), shape, place, tuple(doubts))
+    mesh = resolved_mesh(run, None if run.mesh else place.devices)
+    check_fits(mesh, place)
+    return Target(replace(run, mesh=mesh), mesh, place, tuple(warnings))
 
 
-def cluster_doubts(where: Target) -> list[str]:
-    """Warnings: about the cluster, and where whole nodes have no device of the mesh."""
-    mesh, cluster = where.shape, where.cluster
+def target_warnings(where: Target) -> list[str]:
+    """Return warnings about the cluster, and about nodes without a device of the mesh."""
+    mesh, cluster = where.mesh, where.cluster
     used = -(-mesh.devices // cluster.devices_per_node)
     if cluster.virtual_devices or used == cluster.nodes:
-        return list(where.doubts)
+        return list(where.warnings)
     return [
-        *where.doubts,
+        *where.warnings,
         f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
         f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all",
     ]
@@ -88,15 +82,15 @@ def check_compilable(where: Target) -> None:
 
     Cheap, and before anything is measured or compiled.
     """
-    check_trainable(where.run, where.shape, "predict")
-    rules_for(where.run, where.shape)
+    check_trainable(where.run, where.mesh, "predict")
+    rules_for(where.run, where.mesh)
     if not where.cluster.virtual_devices:
         xla_target_text(where.cluster.accelerator)
         _check_format(where.run.precision.compute, where.cluster.accelerator)
 
 
 def _check_format(dtype: str, chip: Accelerator) -> None:
-    """XLA multiplies TF32 in fp32 where there is no TF32, and refuses bf16 where there is none."""
+    """Raise InputError for a format without units; XLA multiplies TF32 as fp32 if need be."""
     known = (*chip.peaks, "tf32") if "fp32" in chip.peaks else tuple(chip.peaks)
     if dtype not in known:
         trained = [name for name in chip.peaks if name in TRAINED_FORMATS] or ["fp32"]
@@ -109,14 +103,13 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
 def profile_for(
     cluster: Cluster, calibration: Path | None = None, software: str = DEFAULT_SOFTWARE
 ) -> tuple[Profile, list[str]]:
-    """The efficiencies to price with, and why they may not hold.
+    """Return the efficiencies to price with, and warnings where they may not hold.
 
     Args:
-        cluster: where.
-        software: whose collectives, where published measurements tell them apart.
-        calibration: a file of `scaling calibrate`; None: for this machine's CPU the nearest one
-            that is kept here, for one node of GPUs that of the very same node, for all others
-            what ships with the package.
+        cluster: where the run is priced.
+        software: "jax" or "any": whose measured collectives to take, where published data differ.
+        calibration: a file of `scaling calibrate`; None: the nearest calibration of this machine's
+            CPU, a calibration of the same node of GPUs, else the profile shipped for the chip.
 
     Raises:
         InputError: this machine has no calibration, or the file cannot be read.
@@ -128,28 +121,28 @@ def profile_for(
         profile = kept or profile_of(cluster.accelerator, software)
         return profile, differences(profile, profile.machine, versions())
     else:
-        found = host_calibration(cluster.devices)
-        if found is None:
+        calibrated = host_calibration(cluster.devices)
+        if calibrated is None:
             raise InputError(
                 "this machine has not been measured yet: run `scaling calibrate --quick --devices "
                 f"{cluster.devices}`"
             )
-        profile = found
-    doubts = differences(profile, machine_of(cluster), versions())
-    if doubts and cluster.virtual_devices:
-        doubts[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
-    return profile, doubts
+        profile = calibrated
+    warnings = differences(profile, machine_of(cluster), versions())
+    if warnings and cluster.virtual_devices:
+        warnings[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
+    return profile, warnings
 
 
 def machine_of(cluster: Cluster) -> str:
-    """What `scaling calibrate` calls one node of the cluster."""
+    """Return the name that `scaling calibrate` gives to one node of the cluster."""
     if cluster.virtual_devices:
         return host(cluster.devices)
     return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
 
 
-def described(cluster: Cluster) -> dict[str, Any]:
-    """What `found_again` needs to make the same cluster (of the catalogue) once more."""
+def cluster_record(cluster: Cluster) -> dict[str, Any]:
+    """Return the data from which `cluster_from_record` makes the same catalogue cluster."""
     return {
         "name": cluster.name,
         "nodes": cluster.nodes,
@@ -157,8 +150,8 @@ def described(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def found_again(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
-    """The cluster that `described` was given.
+def cluster_from_record(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
+    """Return the cluster of a `cluster_record`.
 
     Raises:
         InputError: the catalogue has no such cluster.
@@ -205,7 +198,7 @@ def _cluster(
 
 
 def _sized(cluster: Cluster, run: Run) -> Cluster:
-    """This machine with as many devices as the run's mesh, and its memory shared among them."""
+    """Return this machine with the devices of the run's mesh, which share its memory."""
     devices = run.mesh.devices if run.mesh else cluster.devices
     chip = cluster.accelerator
     if chip.memory is None:

@@ -22,11 +22,11 @@ from scaling.profiles.profile import (
 from scaling.run import ClusterChoice, Precision
 from scaling.simulate.resolve import (
     check_compilable,
-    cluster_doubts,
-    described,
-    found_again,
+    cluster_from_record,
+    cluster_record,
     machine_of,
     profile_for,
+    target_warnings,
 )
 from scaling.simulate.resolve import target as target_of
 
@@ -137,29 +137,27 @@ def test_bad_targets_say_what_is_wrong(run, arguments, words):
 
 
 def test_without_a_mesh_all_devices_are_fsdp(run):
-    assert target(run, "dgx-h100", nodes=4).shape.fsdp == 32
-    assert target(run, "dgx-h100", overrides=["gpus_per_node=2"]).shape.fsdp == 2
-    assert target(run, "dgx-h100").run.mesh == target(run, "dgx-h100").shape
+    assert target(run, "dgx-h100", nodes=4).mesh.fsdp == 32
+    assert target(run, "dgx-h100", overrides=["gpus_per_node=2"]).mesh.fsdp == 2
+    assert target(run, "dgx-h100").run.mesh == target(run, "dgx-h100").mesh
 
 
 def test_a_mesh_may_use_part_of_a_cluster(run):
     found = target(run, "dgx-h100", mesh="data=2,tensor=2")
-    assert (found.shape.devices, found.cluster.devices) == (4, 8)
-    assert found.words == "data=2,tensor=2 of dgx-h100, 4 devices"
-    assert target(run, "dgx-h100", mesh="data=1").words.endswith("1 device")
+    assert (found.mesh.devices, found.cluster.devices) == (4, 8)
 
 
 def test_the_mesh_of_the_command_line_replaces_the_runs(toy):
-    assert target(toy(mesh={"tensor": 2}), "dgx-h100", mesh="fsdp=4").shape.tensor == 1
+    assert target(toy(mesh={"tensor": 2}), "dgx-h100", mesh="fsdp=4").mesh.tensor == 1
 
 
 def test_the_device_order_can_be_given(toy):
     for run in (toy(mesh={"fsdp": 2, "tensor": 2}), replace(toy(), mesh=None)):
         found = target(run, "dgx-h100", device_order=ORDER)
-        assert found.shape.device_order == tuple(ORDER.split(","))
+        assert found.mesh.device_order == tuple(ORDER.split(","))
         assert found.run.device_order == tuple(ORDER.split(","))
     spaced = target(toy(), "dgx-h100", mesh="fsdp=8", device_order=ORDER.replace(",", ", "))
-    assert list(spaced.shape.sizes)[0] == "tensor"
+    assert list(spaced.mesh.sizes)[0] == "tensor"
 
 
 def test_this_machine_has_as_many_devices_as_the_mesh_and_shares_its_memory(run):
@@ -282,14 +280,14 @@ def test_a_calibration_of_these_gpus_fits(run, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "mesh"), [("dgx-h100", "fsdp=8"), ("host", "fsdp=4")])
-def test_a_described_cluster_is_found_again(run, name, mesh):
+def test_a_recorded_cluster_is_made_again(run, name, mesh):
     found = target(run, name, mesh=mesh)
-    assert found_again(**described(found.cluster), run=found.run) == found.cluster
+    assert cluster_from_record(**cluster_record(found.cluster), run=found.run) == found.cluster
 
 
 def test_a_described_cluster_that_the_catalogue_lacks_is_refused(run):
     with pytest.raises(InputError, match="dgx-h10"):
-        found_again("dgx-h10", 1, 8, run)
+        cluster_from_record("dgx-h10", 1, 8, run)
 
 
 # --- nodes without work -------------------------------------------------------------------------
@@ -306,15 +304,15 @@ def test_a_described_cluster_that_the_catalogue_lacks_is_refused(run):
     ],
 )
 def test_nodes_without_a_device_of_the_mesh_are_a_warning(run, nodes, mesh, words):
-    found = cluster_doubts(target(run, "dgx-h100", nodes, mesh))
+    found = target_warnings(target(run, "dgx-h100", nodes, mesh))
     assert len(found) == (words is not None)
     assert all(re.search(words, text) for text in found)
 
 
 def test_this_machine_has_no_nodes_without_work(run):
-    assert cluster_doubts(target(run, "host", mesh="fsdp=2")) == []
+    assert target_warnings(target(run, "host", mesh="fsdp=2")) == []
 
 
 def test_an_override_in_another_unit_is_named_in_the_prediction(run):
     found = target(run, "dgx-h100", 2, "fsdp=16", overrides=["node_network_bandwidth=400"])
-    assert any("400 bytes/s looks like GB/s" in words for words in cluster_doubts(found))
+    assert any("400 bytes/s looks like GB/s" in words for words in target_warnings(found))
