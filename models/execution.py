@@ -1,7 +1,7 @@
 """How the blocks of a model compute on a mesh: sharding rules, number format, kernels, ZeRO stage.
 
 The rules alone decide where weights are stored (`scaling.models.initializers`); the options decide
-what is computed, kept for the backward pass and communicated. A run's options are chosen by
+what is computed, saved for the backward pass and communicated. A run's options are chosen by
 `scaling.train.execution`.
 """
 
@@ -35,7 +35,7 @@ class Execution:
     attention_kernel: Literal["cudnn", "xla"] = "xla"
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
-    recompute_stages: bool = False  # keep only the input of each tick of a pipeline stage
+    recompute_stages: bool = False  # save only a stage's input of each iteration
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
 
     @property
@@ -55,11 +55,11 @@ class Execution:
         return self.zero_stage < 3 and bool(self.rules.axes("embed"))
 
     @property
-    def regathers_per_tick(self) -> bool:
-        """True if weights are gathered inside a scan over pipeline ticks that jax differentiates.
+    def regathers_per_iteration(self) -> bool:
+        """True if weights are gathered inside a scan over iterations that jax differentiates.
 
-        jax would move these gathers in front of the scan, as every tick has the same weights, and
-        keep all of them: see `scaling.models.sharding.with_dependency`.
+        jax would move these gathers in front of the scan, as every iteration has the same weights,
+        and save all of them: see `scaling.models.sharding.with_dependency`.
         """
         stages = self.rules.axes("layers") and not self.recompute_stages
         return bool(stages and self.rules.axes("embed") and not self.gathers_weights_once)

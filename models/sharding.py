@@ -78,7 +78,7 @@ def project(
     target = P(*execution.rules.spec(*before_sum), unreduced=frozenset(summed))
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
-        if execution.remat == "none" and execution.regathers_per_tick:
+        if execution.remat == "none" and execution.regathers_per_iteration:
             w = with_dependency(w, x)
         gathered = gather_weight(execution, w, dims, token_axes)
         if execution.compute == "fp8":

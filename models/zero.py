@@ -7,8 +7,8 @@
 
 Stored arrays, and so checkpoints, are the same in both stages. Without a pipeline a step
 differentiates with respect to the gathered weights. In a pipeline all microbatches are one
-function, whose gradients would be summed over ticks in compute format; float32 accumulators prevent
-that.
+function, whose gradients would be summed over iterations in compute format; float32 accumulators
+prevent that.
 """
 
 import functools
@@ -65,7 +65,7 @@ def reduce_scatter_grads(gradients: Any, params: Any) -> Any:
 def float32_accumulators(
     execution: Execution, axes: Iterable[str], params: Any, gathered: Any | None
 ) -> tuple[Any, Any | None]:
-    """The arguments of `with_float32_grads` for weights that a loop over ticks uses.
+    """The arguments of `with_float32_grads` for weights that the pipeline's loop uses.
 
     Gradients are partial sums over `axes` (see `mark_reduced`) and over fsdp until after the loop,
     where they are reduce-scattered and reach `params`.
@@ -105,7 +105,7 @@ def with_float32_grads(accumulators: Any, gathered: Any | None) -> Any:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _accumulator(spec: P, own: jax.Array, gathered: jax.Array) -> jax.Array:
-    """An array that only its gradient is needed of: nothing reads the values, XLA drops them."""
+    """A float32 array whose gradient alone is used: nothing reads its values, XLA removes them."""
     return gathered.astype(jnp.float32)
 
 

@@ -88,34 +88,34 @@ class Stored:
 
     name: str  # of the tensor; {layer} and {expert} stand for numbers
     dims_in_file: tuple[str, ...]  # for each dimension of the tensor, the dimensions it is made of
-    dims: str  # of the parameter, those that number tensors left out
+    dims: str  # of the parameter, without layers and experts
     sizes: Mapping[str, int] = field(hash=False)  # by dimension
-    layers: range | None = None  # that are stacked along the first dimension
-    experts: int = 0  # that are stacked along the next; 0: there is no such dimension
-    part: tuple[int, int] = (0, 1)  # which, of how many equal parts along the tensor's last dim
-    interleaved: int = 0  # last channels of the last of `dims` that lie in pairs (2i, 2i + 1)
+    layers: range | None = None  # stacked along the first dimension; None: no such dimension
+    experts: int = 0  # stacked along the next; 0: no such dimension
+    part: tuple[int, int] = (0, 1)  # index and number of equal parts of the tensor's last dim
+    interleaved: int = 0  # number of last channels of the last dim stored as pairs (2i, 2i + 1)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         *first, last = (math.prod(self.sizes[d] for d in dims) for dims in self.dims_in_file)
         return (*first, last * self.part[1])
 
     @property
     def parameter_shape(self) -> tuple[int, ...]:
-        """Of the whole parameter."""
+        """Shape of the parameter, with layers and experts."""
         stacked = [len(self.layers)] if self.layers is not None else []
         stacked += [self.experts] if self.experts else []
         return (*stacked, *(self.sizes[d] for d in self.dims))
 
     def names(self) -> list[str]:
-        """Of every tensor, in the order of layers and experts."""
+        """Names of all tensors, in the order of layers and experts."""
         layers = self.layers if self.layers is not None else [None]
         experts = range(self.experts) if self.experts else [None]
         return [self.tensor(layer, expert) for layer in layers for expert in experts]
 
     def tensor(self, layer: int | None, expert: int | None) -> str:
-        """The tensor of one layer and expert."""
+        """Name of the tensor of one layer and expert."""
         return self.name.format(layer=layer, expert=expert)
 
 

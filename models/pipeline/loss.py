@@ -84,7 +84,7 @@ def pipeline_loss(
 
 def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
     """One layer of a part."""
-    tie = execution.remat != "none" and execution.regathers_per_tick
+    tie = execution.remat != "none" and execution.regathers_per_iteration
     return (with_dependency(block, x_BSD) if tie else block)(x_BSD)
 
 

@@ -3,10 +3,10 @@
     loss, gradients = mean over microbatches
     parameters, optimiser state = AdamW, Lion, Adafactor or Muon (gradients)
 
-With several microbatches the gradients are summed as partial sums per device of `data` and
-`context` (and `expert`, but for the experts' own) and reduced over these once, after the last one;
-over fsdp they are reduce-scattered each time, because each device has room for its shard only
-(under ZeRO stage 1 once, after the last one: models/zero.py).
+With several microbatches the gradients are accumulated as partial sums per device of `data` and
+`context` (and `expert`, except for the experts' own) and reduced over these once, after the last
+one; over fsdp they are reduce-scattered each time, because each device stores its shard only (under
+ZeRO stage 1 once, after the last one: models/zero.py).
 
 With experts the gradients are those of the loss plus the weighted balancing losses
 (scaling/train/monitor/expert_load.py).
@@ -53,7 +53,7 @@ class StepOutput(NamedTuple):
 
 
 class Tokens(NamedTuple):
-    """One step's input, int32 [M, B, S]; B is cut over data x fsdp x expert, S over context.
+    """One step's input, int32 [M, B, S]; B is sharded over data x fsdp x expert, S over context.
 
     The tokens of a sequence are in the order of `scaling.models.attention_kernels.zigzag`.
     """
@@ -70,7 +70,7 @@ def init_state(
 
 
 def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
-    """The state before the first step, of given parameters."""
+    """The state before the first step, from these parameters."""
     state = make_optimizer(train, optimizer).init(params)
     return TrainState(jnp.zeros((), jnp.int32), params, state)
 
@@ -79,17 +79,16 @@ def abstract_state(
     model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
 ) -> TrainState:
     """Shapes, formats and shardings of the state, without making it; under any mesh."""
-    mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
+    mesh = _current_mesh()
     shapes = jax.eval_shape(lambda: init_state(model, execution, train, optimizer))
     return jax.tree.map(lambda leaf: _with_sharding(leaf, mesh), shapes)
 
 
 def abstract_tokens(batch: Batch, execution: Execution) -> Tokens:
     """Shape and sharding of one step's input."""
-    mesh = jax.sharding.get_mesh() if not jax.sharding.get_mesh().empty else None
     shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
     spec = execution.spec(None, "batch", "sequence")
-    sharding = jax.NamedSharding(mesh or jax.sharding.get_abstract_mesh(), spec)
+    sharding = jax.NamedSharding(_current_mesh(), spec)
     leaf: Any = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
     return Tokens(leaf, leaf)
 
@@ -238,11 +237,13 @@ def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrappe
     return jax.jit(step, donate_argnums=0)
 
 
-def _with_sharding(
-    leaf: jax.ShapeDtypeStruct, mesh: jax.sharding.Mesh | None
-) -> jax.ShapeDtypeStruct:
-    """Scalars carry no sharding under `eval_shape`: they are replicated."""
-    target = mesh or jax.sharding.get_abstract_mesh()
+def _current_mesh() -> Any:
+    """The mesh that is set; an abstract one if there are no devices."""
+    mesh = jax.sharding.get_mesh()
+    return jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+
+
+def _with_sharding(leaf: jax.ShapeDtypeStruct, mesh: Any) -> jax.ShapeDtypeStruct:
+    """`leaf` with its sharding on a mesh; scalars, without one under `eval_shape`, replicated."""
     spec = leaf.sharding.spec if leaf.sharding is not None else P()
-    sharding = jax.NamedSharding(target, spec)
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=jax.NamedSharding(mesh, spec))

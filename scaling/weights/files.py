@@ -48,10 +48,10 @@ class WeightFiles:
         """Every tensor, from the headers.
 
         Raises:
-            InputError: a file that is missing, cut short or no safetensors file; a tensor of the
+            InputError: a file that is missing, truncated or no safetensors file; a tensor of the
                 index that its file has not.
         """
-        found = {}
+        tensors = {}
         for file, listed in self._files.items():
             handle = self._handle(file)
             there = set(handle.keys())
@@ -60,8 +60,8 @@ class WeightFiles:
                 raise InputError(f"{file} lacks {_some(missing)}, which {INDEX} says it holds")
             for name in listed or there:
                 part = handle.get_slice(name)
-                found[name] = TensorInfo(file, tuple(part.get_shape()), part.get_dtype())
-        return found
+                tensors[name] = TensorInfo(file, tuple(part.get_shape()), part.get_dtype())
+        return tensors
 
     def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         """A part of a tensor, in its own number format."""
@@ -125,7 +125,9 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
         stored: its place in the files.
         index: of the parameter, one slice of step 1 per dimension.
     """
-    ranges = [range(*cut.indices(n)) for cut, n in zip(index, stored.parameter_shape, strict=True)]
+    ranges = [
+        range(*rows.indices(n)) for rows, n in zip(index, stored.parameter_shape, strict=True)
+    ]
     layers: Any = [None]
     experts: Any = [None]
     if stored.layers is not None:
@@ -195,10 +197,10 @@ def _files(path: Path) -> dict[Path, set[str] | None]:
         listed = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(listed, dict) or not all(isinstance(f, str) for f in listed.values()):
             raise InputError(f"{path / INDEX} has no weight_map from tensors to files")
-        found: dict[Path, set[str]] = {}
+        by_file: dict[Path, set[str]] = {}
         for name, file in listed.items():
-            found.setdefault(path / file, set()).add(name)
-        return dict(found)
+            by_file.setdefault(path / file, set()).add(name)
+        return dict(by_file)
     if (path / SINGLE).is_file():
         return {path / SINGLE: None}
     raise InputError(f"{path} holds neither {SINGLE} nor {INDEX}")

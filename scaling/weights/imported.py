@@ -42,13 +42,13 @@ def import_weights(path: Path, like: Transformer) -> Transformer:
     """
     files, parameters = open_weights(path, like.config)
     pairs = zip(leaf_names(like), jax.tree.leaves(like), strict=True)
-    placed = [_placed(files, parameters[name], leaf) for name, leaf in pairs]
-    return jax.tree.unflatten(jax.tree.structure(like), placed)
+    arrays = [_read_onto_mesh(files, parameters[name], leaf) for name, leaf in pairs]
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
 
-def _placed(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
+def _read_onto_mesh(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
     assert stored.parameter_shape == leaf.shape, (stored, leaf.shape)
-    read: dict[str, np.ndarray] = {}  # replicas take the same part
+    read: dict[str, np.ndarray] = {}  # replicas share what is read
 
     def part(index: tuple[slice, ...] | None) -> np.ndarray:
         assert index is not None
