@@ -112,20 +112,23 @@ class Checkpoints:
         """The newest of `steps`; None if there is none."""
         return max(self.steps(), default=None)
 
-    def restore(self, abstract_state: State, step: int | None = None) -> Restored:
-        """Read a checkpoint onto any mesh.
+    def restore(self, abstract_state: State) -> Restored:
+        """Read the newest intact checkpoint onto any mesh; damaged ones are named in a warning.
 
         Args:
             abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted; a leaf
                 without one is replicated over the mesh of the others.
-            step: which one; None for the newest that is intact. Damaged ones are passed over with
-                a warning.
 
         Raises:
             InputError: no checkpoint, none that is intact, or one of another model.
         """
         self.wait()
-        candidates = self._candidates(step)
+        candidates = self.steps()[::-1]
+        if not candidates:
+            raise InputError(
+                f"no checkpoint (step_*) in {self.folder}. Check --run-dir, or leave --resume out "
+                "to start from the beginning."
+            )
         for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
             path = step_path(self.folder, candidate)
             damage = _agreed_damage(path)
@@ -151,18 +154,6 @@ class Checkpoints:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def _candidates(self, step: int | None) -> list[int]:
-        """Steps to try, best first."""
-        steps = self.steps()
-        if not steps or step not in (None, *steps):
-            wanted = "any" if step is None else f"step {step}"
-            raise InputError(
-                f"no checkpoint: looked for {wanted} (step_*) in {self.folder}, which has "
-                f"{f'steps {steps}' if steps else 'none'}. Check --run-dir, or leave --resume out "
-                "to start from the beginning."
-            )
-        return steps[::-1] if step is None else [step]
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
         """Wait for the files of a step, sum them, delete what is no longer kept."""

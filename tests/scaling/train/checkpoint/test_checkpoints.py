@@ -115,10 +115,11 @@ def test_saves_in_quick_succession_lose_nothing_and_the_newest_are_kept(checkpoi
         checkpoints.save(step, state, {"position": step}, RUN)
     checkpoints.wait()
     assert checkpoints.steps() == [20, 30]
-    for step in (20, 30):
-        restored, place, _ = checkpoints.restore(abstract(states[step]), step)
+    for step in (30, 20):
+        restored, place, _ = checkpoints.restore(abstract(states[step]))
         assert_same_bits(restored, states[step])
         assert place == {"position": step}
+        shutil.rmtree(checkpoints.folder / f"step_{step:08d}")
 
 
 def test_saving_a_step_again_replaces_it(checkpoints, mesh):
@@ -286,12 +287,8 @@ def test_if_every_checkpoint_is_damaged_the_message_lists_them(checkpoints, mesh
 
 
 def test_a_missing_checkpoint_says_where_it_was_looked_for(checkpoints, mesh):
-    state = make_state(mesh)
-    with pytest.raises(InputError, match=f"in {checkpoints.folder}, which has none.*--resume"):
-        checkpoints.restore(abstract(state))
-    checkpoints.save(4, state, PLACE, RUN)
-    with pytest.raises(InputError, match=r"step 5 .*has steps \[4\]"):
-        checkpoints.restore(abstract(state), step=5)
+    with pytest.raises(InputError, match=f"no checkpoint .* in {checkpoints.folder}.*--resume"):
+        checkpoints.restore(abstract(make_state(mesh)))
 
 
 def test_a_checkpoint_of_another_model_names_the_first_leaf_that_differs(checkpoints, mesh):
