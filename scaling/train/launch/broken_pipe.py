@@ -39,6 +39,10 @@ class _PipeTolerantStream:
     def __init__(self, stream: TextIO):
         self._stream = stream
 
+    def wrap(self, stream: TextIO) -> "_PipeTolerantStream":
+        """The same for another stream."""
+        return _PipeTolerantStream(stream)
+
     def write(self, text: str) -> int:
         return self._tolerate(self._stream.write, text) or len(text)
 

@@ -1,6 +1,7 @@
 """A run goes on when nobody reads what it prints."""
 
 import os
+import subprocess
 import sys
 from contextlib import contextmanager, suppress
 
@@ -64,3 +65,28 @@ def test_an_error_passes_through():
     with unread(), pytest.raises(ValueError, match="ours"), ignore_broken_pipe():
         print("nobody reads this", flush=True)
         raise ValueError("ours")
+
+
+QUIET = """
+import sys
+from scaling.compile.quiet import quiet
+from scaling.train.launch.broken_pipe import ignore_broken_pipe
+
+sys.stdin.readline()  # stderr has no reader any more
+with ignore_broken_pipe():
+    with quiet():
+        print("nobody reads this", file=sys.stderr, flush=True)
+    print("nor this", file=sys.stderr, flush=True)
+    print("done", flush=True)
+"""
+
+
+def test_a_missing_reader_is_no_error_while_the_compiler_is_kept_quiet(tmp_path):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = {**os.environ, "SCALING_CACHE": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", QUIET], env=env, text=True, **pipes)
+    process.stderr.close()
+    process.stdin.write("go\n")
+    process.stdin.close()
+    assert process.stdout.read() == "done\n" and process.wait(60) == 0
+    process.stdout.close()
