@@ -43,7 +43,7 @@ def result(predicted=1.0, measured=(1.0, 1.0, 1.0), naive=0.5):
     return Result("case", {}, 10**6, predicted, {}, naive, measured, 3)
 
 
-def test_there_are_twelve_cases_or_more_and_they_differ_in_everything():
+def test_cases_are_twelve_or_more_and_differ_in_every_field():
     assert len({case.name for case in CASES}) == len(CASES) >= 12
     for field in ("width", "layers", "sequences", "length", "mesh", "remat", "microbatches"):
         assert len({str(getattr(case, field)) for case in CASES}) > 1
@@ -52,26 +52,26 @@ def test_there_are_twelve_cases_or_more_and_they_differ_in_everything():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_case_uses_eight_devices_and_has_1_to_50_million_parameters(case):
+def test_case_has_eight_devices_and_1_to_50_million_parameters(case):
     assert case.mesh.devices == DEVICES
     assert 1e6 < count_parameters(case.run.model).total < 50e6
     assert case.sequences % (case.microbatches * case.mesh.data * case.mesh.fsdp) == 0
 
 
-def test_the_error_is_that_against_the_median():
+def test_error_is_relative_to_the_median():
     found = result(predicted=1.2, measured=(0.9, 1.0, 5.0))
     assert (found.typical, found.error) == (1.0, approx(0.2))
     assert result(naive=0.25).naive_error == approx(-0.75)
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=5, max_size=5), st.floats(0.1, 10))
-def test_the_spread_has_no_unit(times, factor):
+def test_spread_is_relative(times, factor):
     first, second = (result(measured=tuple(f * t for t in times)) for f in (1.0, factor))
     assert first.spread == approx(second.spread, abs=1e-9)
     assert result(measured=(times[0],) * 5).spread == approx(0.0, abs=1e-12)
 
 
-def test_the_summary_counts_absolute_errors():
+def test_summary_has_absolute_errors():
     found = summary([result(0.9), result(1.1), result(1.6)])
     assert found["mean_error"] == approx(0.8 / 3)
     assert (found["median_error"], found["worst_error"]) == (approx(0.1), approx(0.6))
@@ -80,19 +80,20 @@ def test_the_summary_counts_absolute_errors():
     assert "missed" in verdict(found)
 
 
-def test_a_restless_machine_widens_the_goal():
+def test_spread_of_the_machine_widens_the_goal():
     found = summary([result(1.2, (0.8, 0.9, 1.0, 1.1, 1.2))])
     assert found["goal"] == approx(2 * 0.2)
     assert "reached" in verdict(found)
 
 
-def test_naive_is_flops_over_the_typical_rate_of_the_largest_product():
+def test_naive_time_is_flops_over_the_rate_of_the_largest_product():
     run = CASES[0].run
     work = hardware_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     assert naive_time(run, PROFILE) == approx(work / 8 / (2e6 / 2e-3))
 
 
-def test_a_case_is_predicted_measured_and_saved(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_case_is_predicted_measured_and_saved(tmp_path, monkeypatch):
     small = replace(CASES[0], width=64, layers=1, length=16, vocabulary=64)
     monkeypatch.setattr(host_check, "WINDOW", 0.0)
     assert small.mesh == MeshShape(data=8)
@@ -109,7 +110,7 @@ def test_a_case_is_predicted_measured_and_saved(tmp_path, monkeypatch):
     assert small.name in page and verdict(summary(results)) in page
 
 
-def test_the_table_has_a_row_per_case():
+def test_table_has_a_row_per_case():
     head, row = table([result(1.234, naive=0.5)])
     assert head.split() == "case parameters predicted measured spread error naive".split()
     assert row.split() == [

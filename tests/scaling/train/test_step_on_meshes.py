@@ -1,6 +1,6 @@
 """A training step on a mesh computes what one device computes, and moves what the table says.
 
-Fast: every pair of the six axes, every model option, remat, schedule and method. Slow: every mesh
+Fast: every pair of the six axes, every remat policy, schedule and method. Slow: every mesh
 of eight devices, those of three axes dense and with experts, other choices in turn.
 """
 
@@ -54,8 +54,7 @@ FAST = [  # cases of one model beside one another: they share what one device co
     Case("fsdp=2,context=2,tensor=2", "gpt", "full", method="all-gather"),
     Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2),
     Case("fsdp=2,tensor=4", "odd", "selective", 2, sequence_parallel=False),
-    Case("context=8", "odd"),
-    Case("data=2,tensor=4", "latent", "selective"),
+    Case("data=2,context=4", "odd"),
     Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2),
     Case("stage=2,expert=2,context=2", "mixtral", microbatches=2),
 ]
@@ -107,6 +106,9 @@ GRID = [
     Case("expert=2,context=2,tensor=2", "deepseek", "selective", 2),
     Case("fsdp=2,expert=2,tensor=2", "mixtral", "full", sequence_parallel=False),
     Case("stage=2", schedule="circular", remat="full", microbatches=16),
+    Case("context=8", "odd"),
+    Case("data=2,tensor=4", "latent", "selective"),
+    Case("data=2,fsdp=2,tensor=2", optimizer="lion"),
     Case("data=2,fsdp=4", microbatches=2, optimizer="muon"),
     Case("data=2,fsdp=4", microbatches=2, optimizer="adafactor", zero=1),
     Case("fsdp=2,stage=2,tensor=2", "odd", "selective", 2, optimizer="muon", zero=1),
