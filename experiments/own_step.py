@@ -15,13 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from scaling.compile import jitted as compiled
-from scaling.meshes import catalog
-from scaling.profiles.io import profile_of
-from scaling.program.ir import Program
-from scaling.report.prediction import page
-from scaling.simulate.step import price
-from scaling.simulate.summary import summarize
+import scaling as sc
 
 BATCH, WIDTH, HIDDEN = 65_536, 8192, 32_768
 RATE = 1e-3
@@ -56,15 +50,15 @@ def arguments(mesh: jax.sharding.Mesh) -> tuple:
     return weights, batch, batch
 
 
-def main() -> Program:
-    """Compile, price, print; returns the program."""
-    cluster = catalog.load("dgx-h100", nodes=8)
-    mesh = compiled.mesh({"data": 8, "model": 8}, cluster)
+def main() -> sc.Prediction:
+    """Compile, price, print; returns the prediction."""
+    mesh = sc.make_mesh("data=8,model=8", cluster="dgx-h100", nodes=8)
     jitted = jax.jit(step, donate_argnums=0)
-    program = compiled.program(jitted, arguments(mesh), cluster, "own step")
-    priced = price(program, cluster, profile_of(cluster.accelerator))
-    print(page(summarize(priced), "data=8,model=8 of 8 DGX H100"))
-    return program
+    prediction = sc.predict_step(
+        jitted, *arguments(mesh), cluster="dgx-h100", nodes=8, name="own step"
+    )
+    print(prediction)
+    return prediction
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
+from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.simulate.resolve import check_compilable, profile_for, target, target_warnings
@@ -114,6 +115,7 @@ def predict_step(
     *arguments: Any,
     cluster: ClusterLike,
     nodes: int | None = None,
+    mesh: "MeshLike | jax.sharding.Mesh | None" = None,
     name: str = "step",
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
@@ -141,6 +143,8 @@ def predict_step(
             that are present or made by `make_mesh`.
         cluster: catalogue name, TOML file or Cluster of the mesh's devices.
         nodes: number of hosts; None: as many as the mesh needs.
+        mesh: for a step whose arguments carry no mesh, such as one with `in_shardings=P("data")`:
+            a jax mesh, or axes of any names as for `make_mesh`; set while the step is lowered.
         name: of the prediction.
         overrides, calibration, what_if, estimates, dump_hlo: as for `predict`.
 
@@ -151,10 +155,12 @@ def predict_step(
     from scaling.compile.jitted import program_and_text
     from scaling.compile.lower import mesh_of
 
-    devices = mesh_of(arguments).size
-    place = _cluster_for(devices, cluster, nodes, overrides)
+    if isinstance(mesh, MeshShape | str | Mapping):
+        mesh = make_mesh(mesh, cluster, nodes)
+    device_mesh = mesh or mesh_of(arguments)
+    place = _cluster_for(device_mesh.size, cluster, nodes, overrides)
     profile, warnings = _profile(place, calibration)
-    program, text = program_and_text(step, arguments, place, name, estimates)
+    program, text = program_and_text(step, arguments, place, name, estimates, device_mesh)
     _write_text(dump_hlo, text)
     return priced_result(
         Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))

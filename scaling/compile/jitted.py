@@ -79,12 +79,13 @@ def program_and_text(
     cluster: Cluster | None = None,
     name: str = "step",
     estimates: bool = False,
+    mesh: "jax.sharding.Mesh | None" = None,
 ) -> tuple[Program, str]:
-    """Like `program`, with the text of the compiled module."""
+    """Like `program`, with the text of the compiled module; `mesh` as for `lower`."""
     from scaling.compile.lower import check_order, compile_text, lower, target_of
     from scaling.hlo.reader import read_program
 
-    lowered = lower(jitted, arguments)
+    lowered = lower(jitted, arguments, mesh)
     check_order(lowered.mesh)
 
     def make() -> tuple[Program, str]:

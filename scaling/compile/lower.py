@@ -60,19 +60,20 @@ class CompiledText:
     notes: tuple[str, ...] = ()
 
 
-def lower(jitted: Any, arguments: tuple[Any, ...]) -> Lowered:
+def lower(jitted: Any, arguments: tuple[Any, ...], mesh: Mesh | None = None) -> Lowered:
     """Lower a jitted function.
 
     Args:
         jitted: `jax.jit(...)` of anything.
         arguments: pytrees of `jax.ShapeDtypeStruct` (or arrays) that carry NamedShardings.
+        mesh: set while lowering; None: that of the arguments.
 
     Raises:
-        InputError: not a jitted function, or no argument has a sharding over a mesh of devices.
+        InputError: not a jitted function, or no mesh, and no argument with a sharding over one.
     """
     if not hasattr(jitted, "lower"):
         raise InputError(f"{jitted!r} is not jitted: give jax.jit(function), donations included")
-    mesh = mesh_of(arguments)
+    mesh = mesh or mesh_of(arguments)
     with jax.set_mesh(mesh):
         lowered = jitted.lower(*arguments)
     options: dict[str, bool | str | int] = dict(compiler_options(mesh.devices.flat[0].platform))

@@ -19,7 +19,7 @@ def test_the_example_prints_a_prediction_of_what_it_was_given(
     """Forward, the second product cuts what it sums over `model`; backward, both gradients sum
     over `data`. The gradient of the data is nobody's."""
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
-    program = own_step.main()
+    program = own_step.main().pricing.program
     rows, hidden = own_step.BATCH // DATA, own_step.HIDDEN // MODEL
     sums: Counter = Counter()
     for collective, calls in collectives(program):

@@ -187,6 +187,20 @@ def test_a_result_writes_its_trace_and_explains_itself(result, tmp_path):
     assert result.advice() == []
 
 
+@pytest.mark.deviceless
+def test_a_step_whose_arguments_have_no_mesh_is_predicted_on_the_one_given():
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import PartitionSpec as P
+
+    step = jax.jit(lambda x: x.sum(), in_shardings=P("data"), out_shardings=P())
+    x = jax.ShapeDtypeStruct((4096, 64), jnp.float32)
+    p = sc.predict_step(step, x, cluster="dgx-h100", mesh={"data": 8})
+    assert p.mesh == "data=8" and [c.axis for c in p.collectives] == ["data"]
+    with pytest.raises(sc.InputError, match="mesh"):
+        sc.predict_step(step, x, cluster="dgx-h100")
+
+
 def test_an_hlo_file_is_read_and_its_cluster_gets_the_nodes_it_needs(tmp_path):
     (tmp_path / "dumped.txt").write_text(HLO)
     p = sc.predict_hlo(tmp_path / "dumped.txt", "rtx-pro-6000-4", mesh={"data": 2, "model": 4})
