@@ -89,8 +89,8 @@ def measure(
 ) -> tuple[list[Sample], float]:
     """Measures `cases` and the benches that are `ready`.
 
-    A repeat during which other processes use much of the processors is done once more, at most
-    `effort.repeats` times in all; the repeats with the least of that are kept.
+    Repeats during which other processes use much of the processors are done again, at most half of
+    all; the repeats with the least of that are kept.
 
     Returns:
         The samples with their seconds, in order, and the largest fraction of the processors that
@@ -98,7 +98,7 @@ def measure(
     """
     progress(f"compiling {len(cases)} operations, most of them twice")
     benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
-    draw, left = random.Random(seed), 2 * effort.repeats
+    draw, left = random.Random(seed), effort.repeats + effort.repeats // 2
     repeats: list[tuple[float, list[float]]] = []  # (load, seconds of every bench)
     while left and sum(load <= MUCH for load, _ in repeats) < effort.repeats:
         number = f"repeat {len(repeats) + 1} of {effort.repeats}"

@@ -194,10 +194,12 @@ def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     [
         ([0.0, 0.1, 0.0], [1, 2, 3], 0.1),  # quiet: as many as asked for
         ([0.9, 0.0, 0.1, 0.0], [2, 3, 4], 0.1),  # one repeat is done again
-        ([0.9, 0.5, 0.6, 0.8, 0.7, 0.4], [2, 3, 6], 0.6),  # never quiet: the best, after twice
+        ([0.9, 0.5, 0.6, 0.4], [2, 3, 4], 0.6),  # never quiet: the best, after half as many again
     ],
 )
-def test_repeats_on_a_busy_machine_are_done_again_at_most_once_each(monkeypatch, loads, kept, most):
+def test_repeats_on_a_busy_machine_are_done_again_at_most_half_of_them(
+    monkeypatch, loads, kept, most
+):
     """Their numbers are the seconds measured; the quietest are kept, and the load is told."""
     told, numbers = [], iter(range(1, 100))
     busy = iter(loads)
