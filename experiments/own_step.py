@@ -52,7 +52,7 @@ def arguments(mesh: jax.sharding.Mesh) -> tuple:
 
 def main() -> sc.Prediction:
     """Compile, price, print; returns the prediction."""
-    mesh = sc.make_mesh("data=8,model=8", cluster="dgx-h100", nodes=8)
+    mesh = sc.device_mesh("data=8,model=8", cluster="dgx-h100", nodes=8)
     jitted = jax.jit(step, donate_argnums=0)
     prediction = sc.predict_step(
         jitted, *arguments(mesh), cluster="dgx-h100", nodes=8, name="own step"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scaling.api.collective import price_collective
     from scaling.api.compare import compare
     from scaling.api.inputs import load_cluster, load_run
-    from scaling.api.predict import make_mesh, predict, predict_hlo, predict_step
+    from scaling.api.predict import device_mesh, predict, predict_hlo, predict_step
     from scaling.api.train import train
     from scaling.meshes.cluster import Cluster
     from scaling.meshes.errors import InputError
@@ -38,7 +38,7 @@ __all__ = [
     "compare",
     "load_cluster",
     "load_run",
-    "make_mesh",
+    "device_mesh",
     "predict",
     "predict_hlo",
     "predict_step",
@@ -57,7 +57,7 @@ _MODULES = {  # module that defines each name
     "compare": "scaling.api.compare",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
-    "make_mesh": "scaling.api.predict",
+    "device_mesh": "scaling.api.predict",
     "predict": "scaling.api.predict",
     "predict_hlo": "scaling.api.predict",
     "predict_step": "scaling.api.predict",

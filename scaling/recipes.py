@@ -26,10 +26,7 @@ from scaling.run import Batch, Precision, Run, Train, read_json, read_run
 BATCHES = {
     "gpt2-124m": (512, 1024),  # 0.5 M tokens: Radford et al. 2019, batch 512
     "gpt2-1.5b": (512, 1024),
-    "gpt-305m": (
-        40,
-        512,
-    ),  # 4 sequences on each of ten RTX 3090, the measured benchmark of that model
+    "gpt-305m": (40, 512),  # 4 sequences on each of ten RTX 3090, as in its measured benchmark
     "gpt3-175b": (1536, 2048),  # 3.2 M tokens: Brown et al. 2020, table 2.1
     "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
     "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
@@ -41,6 +38,7 @@ FAMILIES = {  # the beginning of a preset's name
     "gpt3-13b": (1024, 2048),
     "llama2": (1024, 4096),  # 4 M tokens: arXiv 2307.09288, table 1
     "llama3": (512, 8192),  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
+    "qwen2.5": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
     "qwen3": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
@@ -81,12 +79,12 @@ def demo() -> Run:
 
 
 def recipe_names() -> tuple[str, ...]:
-    """All recipes, by name."""
+    """Return the names of all recipes."""
     return preset_names()
 
 
 def recipe(name: str) -> Run:
-    """The recipe called `name`.
+    """Return the recipe called `name`.
 
     Raises:
         InputError: no such recipe; the nearest name is given.
@@ -99,7 +97,7 @@ def recipe(name: str) -> Run:
 
 
 def _with_defaults(name: str, model: ModelConfig) -> Run:
-    """A run of `model` with the batch of its family and, if it is large, selective remat."""
+    """Return a run of `model` with its family's batch and, if it is large, selective remat."""
     sequences, length = default_batch(name, model)
     model = with_positions(model, length)
     large = count_parameters(model).total >= LARGE
@@ -112,7 +110,7 @@ def _with_defaults(name: str, model: ModelConfig) -> Run:
 
 
 def default_batch(name: str, model: ModelConfig) -> tuple[int, int]:
-    """(sequences, tokens per sequence) of one step of the recipe `name`."""
+    """Return (sequences, tokens per sequence) of one step of the recipe `name`."""
     if name in BATCHES:
         return BATCHES[name]
     for family, batch in FAMILIES.items():
@@ -123,7 +121,7 @@ def default_batch(name: str, model: ModelConfig) -> tuple[int, int]:
 
 
 def resolve(text: str) -> Run:
-    """The run that `text` names on the command line.
+    """Return the run that `text` names on the command line.
 
     Raises:
         InputError: no such recipe, file or function, or a run.json that does not describe a run.
@@ -146,7 +144,7 @@ def resolve(text: str) -> Run:
 
 
 def _from_json(path: Path) -> Run:
-    """The run of a run.json, or of a Hugging Face config.json, which names its model_type."""
+    """Return the run of a run.json, or of a Hugging Face config.json (it has a model_type)."""
     data = read_json(path)
     if isinstance(data, dict) and "model_type" in data and "batch" not in data:
         name = path.absolute().parent.name if path.stem == "config" else path.stem
@@ -155,7 +153,7 @@ def _from_json(path: Path) -> Run:
 
 
 def file_of(text: str) -> Path | None:
-    """The file that `resolve` reads where `text` is no recipe."""
+    """Return the file that `resolve` reads; None for a recipe."""
     if text in recipe_names():
         return None
     path = Path(text.rpartition(":")[0] if ".py:" in text else text)
@@ -165,7 +163,7 @@ def file_of(text: str) -> Path | None:
 
 
 def with_steps(run: Run, steps: int | None) -> Run:
-    """The run with another number of steps (None: unchanged)."""
+    """Return the run with another number of steps (None: unchanged)."""
     if steps is None:
         return run
     if steps < 1:
@@ -180,19 +178,19 @@ def _from_function(text: str) -> Run:
         raise InputError(f"{text}: there is no file {file}")
     if not function:
         raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
-    module = _called(path, lambda: _loaded(path))
+    module = _run_user_code(path, lambda: _load_module(path))
     make = getattr(module, function, None)
     if not callable(make):
         public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
         raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
-    run = _called(path, make)
+    run = _run_user_code(path, make)
     if not isinstance(run, Run):
         raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
     return run
 
 
-def _loaded(path: Path) -> ModuleType:
-    """The file as a module, under a name that no other module has."""
+def _load_module(path: Path) -> ModuleType:
+    """Return the file as a module, under a name that no other module has."""
     spec = importlib.util.spec_from_file_location(f"run_file_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
@@ -201,8 +199,8 @@ def _loaded(path: Path) -> ModuleType:
     return module
 
 
-def _called(path: Path, make: Callable[[], Any]) -> Any:
-    """What `make` returns; errors of the user's file become one message with its line."""
+def _run_user_code(path: Path, make: Callable[[], Any]) -> Any:
+    """Return what `make` returns; errors of the user's file become one message with its line."""
     try:
         return make()
     except InputError:

@@ -152,7 +152,7 @@ class Run:
 
 
 def read_run(data: Any, where: str = "run.json") -> Run:
-    """A run from the mapping that run.json holds.
+    """Return the run that the mapping of a run.json describes.
 
     Raises:
         InputError: unknown or missing keys (the nearest valid one is named), values of the wrong
@@ -172,12 +172,12 @@ def read_run(data: Any, where: str = "run.json") -> Run:
 
 
 def load_run(path: Path) -> Run:
-    """The run described by a run.json file."""
+    """Return the run that a run.json file describes."""
     return read_run(read_json(path), str(path))
 
 
 def read_json(path: Path) -> Any:
-    """The JSON document in a file.
+    """Return the JSON document in a file.
 
     Raises:
         InputError: the file is missing, empty or not JSON.
@@ -193,7 +193,7 @@ def read_json(path: Path) -> Any:
 
 
 def run_dict(run: Run) -> dict[str, Any]:
-    """The run as run.json holds it: every field written out; `read_run` gives the same run back."""
+    """Return the document of run.json, every field written out; `read_run` reads it back."""
     data = asdict(run)
     data["model"] = model_dict(run.model)
     data["device_order"] = list(run.device_order)

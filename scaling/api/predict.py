@@ -128,7 +128,7 @@ def predict_step(
     >>> import jax, jax.numpy as jnp
     >>> import scaling as sc
     >>> from jax.sharding import NamedSharding, PartitionSpec as P
-    >>> mesh = sc.make_mesh("data=4,model=2", cluster="dgx-h100")
+    >>> mesh = sc.device_mesh("data=4,model=2", cluster="dgx-h100")
     >>> array = lambda shape, *spec: jax.ShapeDtypeStruct(
     ...     shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*spec)))
     >>> step = jax.jit(lambda x, w: x @ w)
@@ -140,11 +140,11 @@ def predict_step(
     Args:
         step: `jax.jit(...)`, donations included; its call is one training step.
         arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
-            that are present or made by `make_mesh`.
+            that are present or made by `device_mesh`.
         cluster: catalogue name, TOML file or Cluster of the mesh's devices.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: for a step whose arguments carry no mesh, such as one with `in_shardings=P("data")`:
-            a jax mesh, or axes of any names as for `make_mesh`; set while the step is lowered.
+            a jax mesh, or axes of any names as for `device_mesh`; set while the step is lowered.
         name: of the prediction.
         overrides, calibration, what_if, estimates, dump_hlo: as for `predict`.
 
@@ -156,11 +156,11 @@ def predict_step(
     from scaling.compile.lower import mesh_of
 
     if isinstance(mesh, MeshShape | str | Mapping):
-        mesh = make_mesh(mesh, cluster, nodes)
-    device_mesh = mesh or mesh_of(arguments)
-    place = _cluster_for(device_mesh.size, cluster, nodes, overrides)
+        mesh = device_mesh(mesh, cluster, nodes)
+    over = mesh or mesh_of(arguments)
+    place = _cluster_for(over.size, cluster, nodes, overrides)
     profile, warnings = _profile(place, calibration)
-    program, text = program_and_text(step, arguments, place, name, estimates, device_mesh)
+    program, text = program_and_text(step, arguments, place, name, estimates, over)
     _write_text(dump_hlo, text)
     return priced_result(
         Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))
@@ -225,13 +225,13 @@ def predict_hlo(
 
 
 @reports_missing_packages
-def make_mesh(
+def device_mesh(
     mesh: MeshLike, cluster: ClusterLike, nodes: int | None = None
 ) -> "jax.sharding.Mesh":
     """Return a jax mesh over the devices of a cluster that need not exist.
 
     >>> import scaling as sc
-    >>> dict(sc.make_mesh("data=2,model=8", cluster="dgx-h100", nodes=2).shape)
+    >>> dict(sc.device_mesh("data=2,model=8", cluster="dgx-h100", nodes=2).shape)
     {'data': 2, 'model': 8}
 
     Args:

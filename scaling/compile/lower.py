@@ -117,7 +117,7 @@ def mesh_of(arguments: Any) -> Mesh:
             return mesh
     raise InputError(
         "no argument has a sharding over a mesh: give jax.ShapeDtypeStruct(shape, dtype, sharding="
-        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.make_mesh("
+        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.device_mesh("
         "shape, cluster)"
     )
 
@@ -135,7 +135,7 @@ def check_order(mesh: Mesh) -> None:
                 f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
                 "whose devices ascend can be priced: order the axes instead of the "
                 "devices (the last axis has neighbours in a node), as in "
-                "scaling.make_mesh(axes, cluster)"
+                "scaling.device_mesh(axes, cluster)"
             )
 
 
@@ -163,7 +163,7 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
     if device.device_kind != kind:
         raise InputError(
             f"the step is for {device.device_kind}, {cluster.name} has {kind}: make its mesh with "
-            "scaling.make_mesh(axes, cluster)"
+            "scaling.device_mesh(axes, cluster)"
         )
     check_size(mesh.size, cluster)
     return "" if present else xla_target_text(cluster.accelerator)

@@ -1,4 +1,4 @@
-"""Figures of a prediction of one configuration as people read them."""
+"""Numbers of a prediction as text."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def size_words(size: Number) -> str:
 
 
 def memory_words(size: Number) -> str:
-    """`1.36 GB`, always decimal: sizes that stand below each other to be added up."""
+    """`1.36 GB`, always decimal, for sizes that are added up."""
     return format_rate(float(size), "B")
 
 
@@ -27,7 +27,7 @@ def three_digits(number: Number) -> str:
 
 
 def percent(share: Number) -> str:
-    """`41.2%`; of less than half a thousandth only that it is little."""
+    """`41.2%`; `under 0.1%` for less than half a thousandth."""
     return f"{share:.1%}" if share >= 0.0005 or share == 0 else "under 0.1%"
 
 

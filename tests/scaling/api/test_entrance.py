@@ -11,7 +11,7 @@ import pytest
 
 import scaling as sc
 
-COMPILED = ("predict", "predict_step", "make_mesh")  # examples that compile for GPUs
+COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile for GPUs
 
 
 def python(code):
@@ -213,3 +213,13 @@ def test_a_price_equals_that_of_a_loaded_cluster_and_of_numbers():
     cluster = sc.load_cluster("dgx-h100", 2)
     mesh = sc.MeshShape(fsdp=2, tensor=8)
     assert sc.price_collective("all-gather", 2**20, cluster, mesh=mesh, axis=["fsdp"]) == by_name
+
+
+@pytest.mark.parametrize(("first", "platforms"), [("import sys", "cpu"), ("import jax", "unset")])
+def test_devices_are_left_alone_unless_jax_is_there_already(first, platforms):
+    code = (
+        f"import os; os.environ.pop('JAX_PLATFORMS', None); {first}\n"
+        "from scaling.api.inputs import keep_devices_free; keep_devices_free()\n"
+        "print(os.environ.get('JAX_PLATFORMS', 'unset'))"
+    )
+    assert python(code).stdout.strip() == platforms
