@@ -3,7 +3,7 @@
     python -m experiments.compare_meshes docs/meshes.svg
 
 Llama 3 8B, 4 M tokens a step, on 64 H100. Each bar is one compiled program; a hatched bar does not
-fit in memory. Nothing is measured.
+fit in memory, and a line is the prediction's range. Nothing is measured.
 """
 
 import sys
@@ -47,11 +47,12 @@ def draw(path: Path) -> None:
         p = predictions[mesh]
         fit = "" if p.memory.fits else ", does not fit"
         note = f" {p.step_time:.1f} s, MFU {p.mfu:.0%}, {p.memory.peak / 1e9:.0f} GB{fit}"
-        axes.text(left[mesh], row, note, va="center", fontsize=8)
-    axes.set_xlim(0, 1.5 * max(left.values()))
+        axes.hlines(row, p.step_time_low, p.step_time_high, color="black", linewidth=1)
+        axes.text(p.step_time_high, row, note, va="center", fontsize=8)
+    axes.set_xlim(0, 1.4 * max(p.step_time_high for p in predictions.values()))
     axes.set_xlabel("seconds a step, predicted")
     axes.set_title("Llama 3 8B, 4 M tokens a step, 64 x H100", fontsize=10)
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="upper right")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})
 
