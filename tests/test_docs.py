@@ -3,7 +3,7 @@
     ```console         `$ command` and what it prints; a line `...` stands for any lines
     ```console shape   likewise, where numbers depend on the machine: digits are not compared
     ```sh              commands alone
-    ```python          run in one process per page, one block after the other
+    ```python          run in a process of its own
 
 The blocks of a page run in order in one empty folder, as a reader would type them. Figures of
 compiled programs are those of the jax named below; with another one digits are not compared.
@@ -109,9 +109,8 @@ def test_a_page_runs_as_it_stands(page, tmp_path, cache):
     wrong = []
     for language, word, text in blocks(page):
         if language == "python":
-            (tmp_path / "page.py").open("a").write(text)
-            code = f"{shlex.quote(sys.executable)} page.py"
-            run(code, tmp_path, cache)
+            (tmp_path / "page.py").write_text(text)
+            run(f"{shlex.quote(sys.executable)} page.py", tmp_path, cache)
         elif language in ("sh", "console"):
             for command in commands_of(language, word, text):
                 if command.line.split()[0] in NOT_RUN:
