@@ -18,6 +18,7 @@ one all-reduce over `tensor`, of [L, D/fsdp]; those of columns one over fsdp, of
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from flax import nnx
 
@@ -31,16 +32,29 @@ STATE_AXES = (optax.FactoredState(count=None, v_row=0, v_col=0, v=0), optax.Empt
 def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTransformation:
     """Gradients over their root mean square; no matrix's step is larger than 1 in the mean.
 
-    The state has an `optax.FactoredState` in place of each parameter.
+    The state has an `optax.FactoredState` in place of each parameter, without the placeholders of
+    one number that optax keeps for the means that a matrix or vector does not have.
     """
     factored = optax.scale_by_factored_rms(
         decay_rate=decay_rate, min_dim_size_to_factor=1, epsilon=epsilon
     )
     one_matrix = optax.chain(factored, optax.clip_by_block_rms(LARGEST_RMS))
 
+    def init_one(x: jax.Array) -> tuple:
+        state, empty = one_matrix.init(x)
+        unused = {"v": None} if x.ndim > 1 else {"v_row": None, "v_col": None}
+        return state._replace(**unused), empty
+
+    def update_one(gradient: jax.Array, states: tuple, x: jax.Array) -> tuple[jax.Array, tuple]:
+        state, empty = states
+        filled = optax.FactoredState(*(jnp.zeros(1) if n is None else n for n in state))
+        step, (new, empty) = one_matrix.update(gradient, (filled, empty), x)
+        kept = (None if old is None else n for old, n in zip(state, new, strict=True))
+        return step, (optax.FactoredState(*kept), empty)
+
     def init(params: Any) -> Any:
         def one(param: nnx.Variable, x: jax.Array) -> tuple:
-            axes, stacked = axes_of(param), one_matrix.init
+            axes, stacked = axes_of(param), init_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, out_axes=STATE_AXES)
             return (stacked(as_matrices(x, axes)),)
@@ -49,7 +63,7 @@ def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTrans
 
     def update(gradients: Any, states: Any, params: Any = None) -> tuple[Any, Any]:
         def one(param: nnx.Variable, gradient: jax.Array, state: Any) -> tuple:
-            axes, stacked = axes_of(param), one_matrix.update
+            axes, stacked = axes_of(param), update_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, (0, STATE_AXES, 0), (0, STATE_AXES))
             matrices = as_matrices(gradient, axes)

@@ -16,7 +16,7 @@ from scaling.simulate.memory import memory_use
 from scaling.train.program import program_of_run
 
 MESH = "fsdp=2,tensor=2"
-COUNTERS = 32  # bytes, at most: whole numbers of steps
+COUNTERS = 64  # bytes, at most: whole numbers of steps, one for each parameter of Adafactor
 
 
 def run_of(name: str, state: str) -> Run:
