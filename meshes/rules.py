@@ -69,11 +69,6 @@ class Rules:
         """Number of parts a tensor with these dimensions is sharded into."""
         return self.mesh.size(axis for dim in dims for axis in self.axes(dim))
 
-    def free_axes(self, *dims: str | None) -> tuple[str, ...]:
-        """Axes of size > 1, other than `data`, over which such a tensor is replicated."""
-        used = {axis for dim in dims for axis in self.axes(dim)}
-        return tuple(a for a, n in self.mesh.sizes.items() if n > 1 and a not in used | {"data"})
-
 
 def make_rules(mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = ()) -> Rules:
     """The default rules on `mesh`.

@@ -69,12 +69,6 @@ class MeshShape:
         place = np.unravel_index(device, tuple(self.sizes.values()))
         return {axis: int(i) for axis, i in zip(self.sizes, place, strict=True)}
 
-    def device(self, coordinates: Mapping[str, int]) -> int:
-        """Device number at `coordinates`; axes that are not named are at 0."""
-        check_keys(coordinates, AXES, "coordinates")
-        place = tuple(coordinates.get(axis, 0) for axis in self.device_order)
-        return int(np.ravel_multi_index(place, tuple(self.sizes.values())))
-
     def groups(self, axes: Iterable[str]) -> np.ndarray:
         """Device numbers of each group along `axes`: int array [groups, size(axes)].
 

@@ -73,13 +73,6 @@ def test_an_unknown_dimension_names_the_nearest() -> None:
         make_rules(ALL, sequence_parallel=True).spec("head")
 
 
-def test_free_axes_are_those_over_which_a_tensor_is_repeated() -> None:
-    rules = make_rules(ALL, sequence_parallel=True)
-    assert rules.free_axes("embed", "mlp") == ("expert", "context")
-    assert rules.free_axes(None) == ("fsdp", "expert", "context", "tensor")
-    assert "data" not in rules.free_axes()  # replicas are meant to repeat
-
-
 def test_equal_rules_are_one_key() -> None:
     """A layout with equal rules must not be compiled twice."""
     first, second = (make_rules(replace(ALL), sequence_parallel=True) for _ in range(2))

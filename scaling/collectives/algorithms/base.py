@@ -1,6 +1,6 @@
 """The interface of a collective algorithm, and the formulas that several of them share."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +15,7 @@ REDUCTIONS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-sc
 
 @dataclass(frozen=True, eq=False)
 class Boundary:
-    """How members of groups lie on both sides of the links of a level: int arrays [classes]."""
+    """Members of groups on both sides of the links of a level: int arrays [classes]."""
 
     inside: np.ndarray  # members of the group in the member's unit
     within: np.ndarray  # members of the group in the region that the links serve
@@ -43,52 +43,42 @@ class CollectiveAlgorithm(ABC):
             return 1 / at.inside
         return self.reduction_bytes(kind, at)
 
-    @abstractmethod
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
-        """`bytes_out` of an all-reduce, all-gather or reduce-scatter."""
+        """`bytes_out` of a reduction: here only the bytes that other units lack, every round."""
+        return rounds(kind) * (1 - at.inside / at.within) / at.inside
 
-    @abstractmethod
     def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
-        """Hops in each level that wait for one another.
+        """Hops in each level that wait for one another: here walks through all members.
 
         Args:
-            kind: one of `kinds`.
+            kind: one of `kinds`; a permute has one hop in each level.
             units: units that one group joins in each level, from the chip outwards: [8, 4] for
                 eight chips of each of four nodes.
         """
+        if kind == "permute":
+            return [float(n > 1) for n in units]
+        left, hops = float(prod(units)), []
+        for n in units:
+            hops.append(rounds(kind) * (left - left / n))
+            left /= n
+        return hops
 
     def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
         """Pieces that a member sends one after another; 0: all at once."""
         return 0
 
     def refusal(self, units: Sequence[int]) -> str:
-        """Why groups that join so many units cannot run it; "" if they can."""
+        """Reason why groups that join so many units cannot run it; "" if they can."""
         return ""
 
     def is_considered(self, units: Sequence[int]) -> bool:
-        """Whether `auto` considers it for groups that join so many units in each level."""
+        """True if `auto` considers it for groups that join so many units in each level."""
         return True
 
 
 def rounds(kind: CollectiveKind) -> int:
-    """How often the data goes around: an all-reduce is a reduce-scatter and an all-gather."""
+    """Number of times the data goes around: an all-reduce is a reduce-scatter and an all-gather."""
     return 2 if kind == "all-reduce" else 1
-
-
-def missing_bytes(kind: CollectiveKind, at: Boundary) -> np.ndarray:
-    """Bytes that each member sends if a unit sends only what the others lack, in every round."""
-    return rounds(kind) * (1 - at.inside / at.within) / at.inside
-
-
-def ring_hops(kind: CollectiveKind, units: Sequence[int]) -> list[float]:
-    """Hops in each level of walks through all members; of a permute one hop in each level."""
-    if kind == "permute":
-        return [float(n > 1) for n in units]
-    left, hops = float(prod(units)), []
-    for n in units:
-        hops.append(rounds(kind) * (left - left / n))
-        left /= n
-    return hops
 
 
 def nodes_joined(units: Sequence[int]) -> int:

@@ -2,15 +2,7 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from scaling.collectives.algorithms.base import (
-    REDUCTIONS,
-    Boundary,
-    CollectiveAlgorithm,
-    missing_bytes,
-    rounds,
-)
+from scaling.collectives.algorithms.base import REDUCTIONS, CollectiveAlgorithm, rounds
 from scaling.program.ir import CollectiveKind
 
 
@@ -23,10 +15,6 @@ class Hierarchical(CollectiveAlgorithm):
     name = "hierarchical"
     kinds = (*REDUCTIONS, "all-to-all", "broadcast")
     on_torus = True
-
-    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
-        """What the others lack."""
-        return missing_bytes(kind, at)
 
     def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
         """A ring of the units in each level."""

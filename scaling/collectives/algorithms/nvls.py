@@ -4,7 +4,6 @@ A GPU sends its data up once and takes 1/N of the sum to pass on: (1 + 1/N) of a
 Restated from NVIDIA/nccl 2.30.7, src/graph/tuning.cc (2026-06).
 """
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from math import log2
 
@@ -14,7 +13,6 @@ from scaling.collectives.algorithms.base import (
     REDUCTIONS,
     Boundary,
     CollectiveAlgorithm,
-    missing_bytes,
     nodes_joined,
 )
 from scaling.collectives.algorithms.tree import tree_bytes
@@ -25,25 +23,23 @@ from scaling.program.ir import CollectiveKind
 MIN_GPUS = 5
 
 
-class InSwitch(CollectiveAlgorithm):
-    """NVLS inside each NVLink domain; subclasses say what runs between domains."""
+class Nvls(CollectiveAlgorithm):
+    """Reductions in the NVSwitches of one NVLink domain; an all-reduce sends (1 + 1/N)."""
 
+    name = "nvls"
+    kinds = REDUCTIONS
     in_switch = True
     hops_per_doubling = 2.0  # between nodes: up and down a tree
 
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
-        """(1 + 1/N) of an all-reduce inside the domain."""
+        """(1 + 1/N) of an all-reduce inside the domain, else `outside_bytes`."""
         if kind == "all-reduce" and at.innermost:
             return (1 + at.inside / at.within) / at.inside
         return self.outside_bytes(kind, at)
 
-    @abstractmethod
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """Bytes between nodes, and of an all-gather or reduce-scatter anywhere."""
-
-    @abstractmethod
-    def outside_refusal(self, nodes: int) -> str:
-        """Why groups that join `nodes` nodes cannot run it; "" if they can."""
+        return super().reduction_bytes(kind, at)
 
     def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
         """One hop to the switch and back, and the height of the tree outside."""
@@ -55,29 +51,18 @@ class InSwitch(CollectiveAlgorithm):
             return f"{self.name} needs several GPUs of a group in a node; here there is 1"
         return self.outside_refusal(nodes_joined(units))
 
+    def outside_refusal(self, nodes: int) -> str:
+        """Reason why groups that join `nodes` nodes cannot run it; "" if they can."""
+        if nodes == 1:
+            return ""
+        return "nvls stays inside one NVLink domain; nvls-tree or sharp go further"
+
     def is_considered(self, units: Sequence[int]) -> bool:
         """From `MIN_GPUS` GPUs in a domain on."""
         return units[0] >= MIN_GPUS
 
 
-class Nvls(InSwitch):
-    """Reductions in the NVSwitches of one NVLink domain."""
-
-    name = "nvls"
-    kinds = REDUCTIONS
-
-    def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
-        """What the others lack."""
-        return missing_bytes(kind, at)
-
-    def outside_refusal(self, nodes: int) -> str:
-        """Stays in one domain."""
-        if nodes == 1:
-            return ""
-        return "nvls stays inside one NVLink domain; nvls-tree or sharp go further"
-
-
-class NvlsTree(InSwitch):
+class NvlsTree(Nvls):
     """NVLS inside each NVLink domain, double binary trees between them."""
 
     name = "nvls-tree"
@@ -89,10 +74,10 @@ class NvlsTree(InSwitch):
 
     def outside_refusal(self, nodes: int) -> str:
         """Needs several nodes."""
-        return _several_nodes(self.name, nodes)
+        return f"{self.name} joins several nodes; inside one it is nvls" if nodes == 1 else ""
 
 
-class Sharp(InSwitch):
+class Sharp(NvlsTree):
     """NVLS inside each NVLink domain; the network's switches add up between them."""
 
     name = "sharp"
@@ -101,12 +86,6 @@ class Sharp(InSwitch):
 
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """Each byte of an all-reduce once."""
-        return 1 / at.inside if kind == "all-reduce" else missing_bytes(kind, at)
-
-    def outside_refusal(self, nodes: int) -> str:
-        """Needs several nodes."""
-        return _several_nodes(self.name, nodes)
-
-
-def _several_nodes(name: str, nodes: int) -> str:
-    return f"{name} joins several nodes; inside one it is nvls" if nodes == 1 else ""
+        if kind == "all-reduce":
+            return 1 / at.inside
+        return CollectiveAlgorithm.reduction_bytes(self, kind, at)

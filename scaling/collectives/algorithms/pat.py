@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from math import log2
 
-import numpy as np
-
-from scaling.collectives.algorithms.base import Boundary, CollectiveAlgorithm, missing_bytes
+from scaling.collectives.algorithms.base import CollectiveAlgorithm
 from scaling.program.ir import CollectiveKind
 
 
@@ -18,10 +16,6 @@ class Pat(CollectiveAlgorithm):
 
     name = "pat"
     kinds = ("all-gather", "reduce-scatter")
-
-    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
-        """What the others lack."""
-        return missing_bytes(kind, at)
 
     def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
         """The height of a binary tree in each level."""
