@@ -3,6 +3,7 @@
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -13,6 +14,10 @@ FEW = 30  # names that are still listed beside a suggestion
 
 class InputError(ValueError):
     """The user's input cannot be used. The command line prints the message and exits with 2."""
+
+
+class UnknownName(InputError, AttributeError):
+    """A misspelt attribute of the package; `hasattr` and `getattr` with a default still work."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -36,6 +41,19 @@ def check_range(name: str, value: float, least: float, most: float | None = None
     if not least <= value <= (sys.float_info.max if most is None else most):  # nor NaN, nor inf
         allowed = f"at least {least}" if most is None else f"from {least} to {most}"
         raise InputError(f"{name}={value} must be {allowed}")
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """Return `value` as an int; numpy's integers and 1e9 are read too.
+
+    Raises:
+        InputError: a fraction, a text, a truth value, or below `least`.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name}={value!r} must be a whole number, at least {least}")
+    return int(value)
 
 
 def check_keys(keys: Iterable[str], valid: Iterable[str], where: str, what: str = "key") -> None:

@@ -134,6 +134,9 @@ class Yarn:
             raise InputError(f"attention_factor={self.attention_factor} must be a positive number")
 
 
+LARGEST_VOCABULARY = 2**31 - 1  # token ids are int32
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Shapes and options of one transformer. Fields left at 0 are derived as their comment says."""
@@ -162,7 +165,8 @@ class ModelConfig:
     moe: Moe | None = None
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "d_ff", "rope_theta"):
+        check_range("vocab_size", self.vocab_size, 1, LARGEST_VOCABULARY)
+        for name in ("d_model", "n_layers", "n_heads", "d_ff", "rope_theta"):
             check_range(name, getattr(self, name), 1)
         for name in ("n_kv_heads", "head_dim", "max_positions", "norm_eps"):
             check_range(name, getattr(self, name), 0)

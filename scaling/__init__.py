@@ -72,11 +72,9 @@ def __getattr__(name: str) -> Any:
 
         return version("scaling")
     if name not in _MODULES:
-        import difflib
+        from scaling.meshes.errors import UnknownName, nearest
 
-        close = difflib.get_close_matches(name, __all__, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise AttributeError(f"module 'scaling' has no attribute {name!r}{hint}")
+        raise UnknownName(f"module 'scaling' has no attribute {name!r}; {nearest(name, __all__)}")
     return getattr(importlib.import_module(_MODULES[name]), name)
 
 

@@ -21,7 +21,7 @@ from scaling.meshes.catalog.lint import (
 )
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
-from scaling.meshes.errors import InputError, Problems, nearest
+from scaling.meshes.errors import InputError, Problems, nearest, whole_number
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
 MOST_DEVICES = 10_000_000  # more take gigabytes of memory
@@ -54,8 +54,7 @@ def load(
             reach, more nodes than the fabric joins, or a bad override.
     """
     host = one_host(name_or_path)
-    if nodes < 1:
-        raise InputError(f"a cluster has at least one node, got nodes={nodes}")
+    nodes = whole_number("nodes", nodes)
     if nodes * host.devices_per_node > MOST_DEVICES:
         raise InputError(
             f"{nodes} nodes of {host.name} are {nodes * host.devices_per_node:,} devices; "

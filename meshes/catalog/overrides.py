@@ -19,12 +19,14 @@ from scaling.meshes.units import Unit, parse_quantity
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:
     """Overrides from `key=value` texts: `node_network_bandwidth=400Gb/s`, `memory=40GB`."""
-    overrides = {}
+    overrides: dict[str, float] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals:
             raise InputError(f"--override {item!r}: write key=value, for example memory=40GB")
         check_keys([key], KEYS, "--override")
+        if key in overrides:
+            raise InputError(f"--override: key {key!r} is given twice")
         try:
             overrides[key] = parse_quantity(value, UNITS[key])
         except InputError as error:

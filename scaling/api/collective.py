@@ -7,7 +7,7 @@ from scaling.api.calibrate import calibrate_if_missing
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import parse_order
 from scaling.meshes.units import parse_size
 from scaling.profiles.io import ideal as ideal_profile
@@ -62,7 +62,7 @@ def price_collective(
     Raises:
         InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
     """
-    size = parse_size(bytes) if isinstance(bytes, str) else bytes
+    size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
     place = load_cluster(cluster, nodes, overrides=overrides)
     profile, _ = collective_profile(place, calibration, ideal, software)
     return price_sizes(kind, [size], place, profile, mesh, axis, algorithm, device_order, skew)[0]

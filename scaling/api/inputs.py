@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from scaling.api.settings import Settings, apply_settings
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.shape import MeshShape, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
@@ -120,9 +120,7 @@ def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
     """Return the mesh; sizes given as text or as a mapping take the device order `order`."""
     if isinstance(mesh, MeshShape):
         return mesh
-    if not isinstance(mesh, str):
-        mesh = ",".join(f"{axis}={size}" for axis, size in mesh.items())
-    return parse_mesh(mesh, order)
+    return parse_mesh(mesh if isinstance(mesh, str) else _mesh_text(mesh), order)
 
 
 def as_overrides(overrides: Overrides | None) -> dict[str, float]:
@@ -133,14 +131,56 @@ def as_overrides(overrides: Overrides | None) -> dict[str, float]:
         overrides = [overrides]
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
-    return catalog.parse_overrides(overrides)
+    return catalog.parse_overrides(as_texts(overrides, "--override", "memory=40GB"))
 
 
 def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return axis names from "data,fsdp" or from a sequence."""
+    """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
     if isinstance(axes, str):
-        axes = [axis.strip() for axis in axes.split(",")]
-    return tuple(axes or ())
+        return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
+    return as_texts(() if axes is None else axes, "axes", "data,fsdp")
+
+
+def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
+    """Return one text, or several, as a tuple.
+
+    Raises:
+        InputError: anything else; `where` and `example` stand in the message.
+    """
+    values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
+    return values
+
+
+def axis_sizes(mesh: MeshLike) -> dict[str, int]:
+    """Return axis -> size, outermost first, for axes of any names.
+
+    Raises:
+        InputError: no sizes, an axis that is named twice, a size that is no positive whole number.
+    """
+    if isinstance(mesh, MeshShape):
+        return dict(mesh.sizes)
+    sizes: dict[str, int] = {}
+    for part in (mesh if isinstance(mesh, str) else _mesh_text(mesh)).split(","):
+        axis, _, size = (word.strip() for word in part.partition("="))
+        if not axis or not is_count(size) or int(size) < 1:
+            raise InputError(
+                f"--mesh: expected axis=size such as data=8,model=8, got {part.strip()!r}"
+            )
+        if axis in sizes:
+            raise InputError(f"--mesh {mesh}: an axis is given twice")
+        sizes[axis] = int(size)
+    return sizes
+
+
+def _mesh_text(mesh: object) -> str:
+    if not isinstance(mesh, Mapping):
+        raise InputError(
+            f"--mesh: expected text such as 'data=2,fsdp=4' or a mapping, got {mesh!r}"
+        )
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:

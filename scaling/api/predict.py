@@ -13,6 +13,8 @@ from scaling.api.inputs import (
     Overrides,
     RunLike,
     as_overrides,
+    as_texts,
+    axis_sizes,
     keep_devices_free,
     load_cluster,
     load_run,
@@ -21,7 +23,7 @@ from scaling.api.inputs import (
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys, is_count
+from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -46,7 +48,7 @@ def predict(
     overrides: Overrides | None = None,
     source: str = "auto",
     calibration: Path | str | Profile | None = None,
-    what_if: Iterable[str] = (),
+    what_if: str | Iterable[str] = (),
     causal_flops: bool = False,
     estimates: bool = False,
     dump_hlo: Path | str | None = None,
@@ -84,8 +86,7 @@ def predict(
             a chip that cannot be compiled for.
     """
     _check_source(source)
-    changes = tuple(what_if)
-    check_changes(changes)
+    changes = _changes(what_if)
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
@@ -119,7 +120,7 @@ def predict_step(
     name: str = "step",
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
-    what_if: Iterable[str] = (),
+    what_if: str | Iterable[str] = (),
     estimates: bool = False,
     dump_hlo: Path | str | None = None,
 ) -> PredictionResult:
@@ -151,6 +152,7 @@ def predict_step(
     Raises:
         InputError: not a jitted function, arguments without a mesh, a mesh of another cluster.
     """
+    changes = _changes(what_if)
     keep_devices_free()
     from scaling.compile.jitted import program_and_text
     from scaling.compile.lower import mesh_of
@@ -163,7 +165,7 @@ def predict_step(
     program, text = program_and_text(step, arguments, place, name, estimates, over)
     _write_text(dump_hlo, text)
     return priced_result(
-        Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))
+        Pricing(program, place, profile, changes=changes, warnings=tuple(warnings))
     )
 
 
@@ -176,7 +178,7 @@ def predict_hlo(
     name: str = "",
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
-    what_if: Iterable[str] = (),
+    what_if: str | Iterable[str] = (),
 ) -> PredictionResult:
     """Predict the program of a scheduled HLO text, such as XLA dumps; needs no JAX.
 
@@ -204,9 +206,10 @@ def predict_hlo(
     from scaling.hlo.parse import UnknownHlo
     from scaling.hlo.reader import read_program
 
+    changes = _changes(what_if)
     body, title = _hlo_text(text)
     devices = _partitions(body, title)
-    axes = {"data": devices} if mesh is None else _axis_sizes(mesh)
+    axes = {"data": devices} if mesh is None else axis_sizes(mesh)
     if math.prod(axes.values()) != devices:
         raise InputError(
             f"{title} is a program of {devices} partitions, the mesh "
@@ -220,7 +223,7 @@ def predict_hlo(
     except UnknownHlo as error:
         raise InputError(f"{title}: {error}") from None
     return priced_result(
-        Pricing(program, place, profile, changes=tuple(what_if), warnings=tuple(warnings))
+        Pricing(program, place, profile, changes=changes, warnings=tuple(warnings))
     )
 
 
@@ -245,7 +248,7 @@ def device_mesh(
     keep_devices_free()
     from scaling.compile import jitted
 
-    axes = _axis_sizes(mesh)
+    axes = axis_sizes(mesh)
     return jitted.mesh(axes, _cluster_for(math.prod(axes.values()), cluster, nodes, None))
 
 
@@ -257,6 +260,13 @@ def _check_source(source: str) -> None:
             "compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or newer, "
             "and for host)"
         )
+
+
+def _changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the changes; raise InputError for one that cannot be read."""
+    changes = as_texts(what_if, "--what-if", "network x2")
+    check_changes(changes)
+    return changes
 
 
 def _profile(
@@ -284,19 +294,6 @@ def _cluster_for(
             f"{place.devices}: use --nodes {-(-devices // place.devices_per_node)}"
         )
     return place
-
-
-def _axis_sizes(mesh: MeshLike) -> dict[str, int]:
-    """Return axis -> size, outermost first, for axes of any names."""
-    if isinstance(mesh, str):
-        pairs = [part.partition("=") for part in mesh.split(",")]
-        wrong = [f"{axis}{sign}{size}" for axis, sign, size in pairs if not is_count(size.strip())]
-        if wrong:
-            raise InputError(f"--mesh: expected axis=size such as data=8,model=8, got {wrong[0]!r}")
-        if len({axis.strip() for axis, _, _ in pairs}) < len(pairs):
-            raise InputError(f"--mesh {mesh}: an axis is given twice")
-        return {axis.strip(): int(size) for axis, _, size in pairs}
-    return dict(mesh) if isinstance(mesh, Mapping) else dict(mesh.sizes)
 
 
 def _partitions(text: str, title: str) -> int:

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from scaling.api.inputs import as_texts
 from scaling.compare.audit import Discrepancy, audit, noticeable
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -80,15 +82,25 @@ class PredictionResult(Prediction):
             InputError: an unknown figure, one that the cluster lacks, a factor below zero.
         """
         return priced_result(
-            replace(self.pricing, changes=(*self.pricing.changes, *changes)),
+            replace(
+                self.pricing,
+                changes=self.pricing.changes + as_texts(changes, "--what-if", "network x2"),
+            ),
         )
 
     def trace(self, path: str | Path) -> None:
-        """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format)."""
+        """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).
+
+        Raises:
+            InputError: the file cannot be written.
+        """
         from scaling.report.trace import trace_events, write_trace
 
         priced = price_program(self.pricing, record=True)
-        write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
+        try:
+            write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror}") from None
 
     def explain(self) -> str:
         """Return the longest operations, XLA's estimates of them, and the evidence of all figures.

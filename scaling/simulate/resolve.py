@@ -17,7 +17,7 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.parallelism.checks import TRAINED_FORMATS, check_trainable
+from scaling.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, profile_of, read_profile
@@ -82,6 +82,7 @@ def check_compilable(where: Target) -> None:
 
     Cheap, and before anything is measured or compiled.
     """
+    check_settings(where.run.train)
     check_trainable(where.run, where.mesh, "predict")
     rules_for(where.run, where.mesh)
     if not where.cluster.virtual_devices:

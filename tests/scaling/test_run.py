@@ -196,6 +196,11 @@ def test_a_device_order_that_is_none_is_refused_with_and_without_a_mesh(order, m
     assert "device_order" in message({**MINIMAL, **mesh, "device_order": order})
 
 
+def test_a_vocabulary_beyond_int32_ids_is_refused():
+    words = message(changed("model/vocab_size", 2**40))
+    assert "vocab_size=1099511627776 must be from 1 to 2147483647" in words
+
+
 def test_learned_positions_without_a_table_take_the_sequence():
     run = read_run({**MINIMAL, "model": {**SHAPE, "positions": "learned"}})
     assert run.model.max_positions == BATCH["seq_len"]

@@ -61,8 +61,53 @@ def test_every_public_name_is_there():
 
 
 def test_an_unknown_name_gives_the_nearest():
-    with pytest.raises(AttributeError, match="'predit'.*did you mean 'predict'"):
-        sc.predit  # noqa: B018
+    for kind in (sc.InputError, AttributeError):
+        with pytest.raises(kind, match="'predit'.*did you mean 'predict'"):
+            sc.predit  # noqa: B018
+    assert not hasattr(sc, "predit")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"nodes": 1.5}, "nodes=1.5 must be a whole number"),
+        ({"nodes": "2"}, "nodes='2' must be a whole number"),
+        ({"nodes": True}, "nodes=True must be a whole number"),
+        ({"bytes": 0}, "bytes=0 must be a whole number, at least 1"),
+        ({"bytes": float("nan")}, "bytes=nan must be a whole number"),
+        ({"bytes": None}, "bytes=None must be a whole number"),
+        ({"mesh": 8}, "--mesh: expected text such as 'data=2,fsdp=4' or a mapping, got 8"),
+        ({"mesh": "fsdp=8", "axis": 3}, "axes: expected a text such as 'data,fsdp', got 3"),
+        ({"overrides": 3}, "--override: expected a text such as 'memory=40GB', got 3"),
+        ({"overrides": ["memory=1GB", "memory=2GB"]}, "key 'memory' is given twice"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_bad_input(wrong, message):
+    given = {"bytes": "1MiB", "cluster": "dgx-h100"} | wrong
+    with pytest.raises(sc.InputError, match=message):
+        sc.price_collective("all-reduce", **given)
+
+
+def test_a_wrong_number_of_nodes_leaves_the_next_price_alone():
+    with pytest.raises(sc.InputError):
+        sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1.5)
+    first = sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1.0)
+    assert first == sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1)
+
+
+def test_axes_are_joined_as_documents_join_them():
+    price = [
+        sc.price_collective("all-gather", 1e6, "dgx-h100", mesh="data=2,fsdp=4", axis=axis)
+        for axis in ("data+fsdp", "data,fsdp", ["data", "fsdp"])
+    ]
+    assert price[0] == price[1] == price[2]
+
+
+@pytest.mark.parametrize("mesh", ["data=0", "data=-8", "data", "=8", {"data": 1.5}, 8, {"data": 0}])
+def test_a_mesh_without_positive_sizes_is_bad_input(mesh):
+    text = "HloModule step, is_scheduled=true, num_partitions=8\n"
+    with pytest.raises(sc.InputError, match="--mesh: expected"):
+        sc.predict_hlo(text, "dgx-h100", mesh=mesh)
 
 
 @pytest.mark.parametrize("name", ["train", "compare", "calibrate"])

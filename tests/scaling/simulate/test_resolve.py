@@ -120,7 +120,7 @@ def test_a_cluster_of_the_users_own_may_be_a_file(run, tmp_path):
     [
         ({"cluster": "dgx-h10"}, "no cluster is called 'dgx-h10'; did you mean 'dgx-h100'"),
         ({"cluster": "none.toml"}, "cannot read none.toml"),
-        ({"cluster": "dgx-h100", "nodes": 0}, "at least one node"),
+        ({"cluster": "dgx-h100", "nodes": 0}, "nodes=0 must be a whole number"),
         ({"cluster": "host", "nodes": 2}, "host joins at most 1 node"),
         ({"cluster": "dgx-h100", "overrides": ["memroy=1GB"]}, "did you mean 'memory'"),
         ({"cluster": "dgx-h100", "mesh": "fsdp=16"}, "needs 16 devices.*use --nodes 2"),
@@ -180,6 +180,13 @@ def test_what_the_trainer_cannot_run_is_named(run):
     run = replace(run, dropout=0.5)
     with pytest.raises(InputError, match="^predict: dropout 0.5 is not yet trained"):
         check_compilable(target(run, "dgx-h100", mesh="stage=2"))
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_training_settings_that_mean_nothing_are_refused(run, steps):
+    run = replace(run, train=replace(run.train, steps=steps))
+    with pytest.raises(InputError, match=f"train.steps={steps} must be at least 1"):
+        check_compilable(target(run, "dgx-h100"))
 
 
 def test_a_mesh_that_does_not_divide_is_refused(run):
