@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.huggingface.read import read_config
@@ -166,9 +166,7 @@ def with_steps(run: Run, steps: int | None) -> Run:
     """Return the run with another number of steps (None: unchanged)."""
     if steps is None:
         return run
-    if steps < 1:
-        raise InputError(f"--steps {steps} must be a positive whole number")
-    return replace(run, train=replace(run.train, steps=steps))
+    return replace(run, train=replace(run.train, steps=whole_number("--steps", steps)))
 
 
 def _from_function(text: str) -> Run:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from scaling.api.settings import Settings, apply_settings
+from scaling.api.settings import Settings, apply_settings, as_texts
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, is_count
@@ -139,19 +139,6 @@ def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
     if isinstance(axes, str):
         return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
     return as_texts(() if axes is None else axes, "axes", "data,fsdp")
-
-
-def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
-    """Return one text, or several, as a tuple.
-
-    Raises:
-        InputError: anything else; `where` and `example` stand in the message.
-    """
-    values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
-    for value in values:
-        if not isinstance(value, str):
-            raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
-    return values
 
 
 def axis_sizes(mesh: MeshLike) -> dict[str, int]:

@@ -13,7 +13,6 @@ from scaling.api.inputs import (
     Overrides,
     RunLike,
     as_overrides,
-    as_texts,
     axis_sizes,
     keep_devices_free,
     load_cluster,
@@ -21,7 +20,7 @@ from scaling.api.inputs import (
     reports_missing_packages,
 )
 from scaling.api.result import PredictionResult, Pricing, priced_result
-from scaling.api.settings import Settings
+from scaling.api.settings import Settings, as_texts
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import MeshShape

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import as_texts
+from scaling.api.settings import as_texts
 from scaling.compare.audit import Discrepancy, audit, noticeable
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster

@@ -42,12 +42,11 @@ def apply_settings(run: Run, settings: Settings) -> Run:
 
 def parse_settings(settings: Settings) -> dict[str, Any]:
     """Return key -> value; see `apply_settings`."""
-    if isinstance(settings, str):
-        settings = [settings]
     if isinstance(settings, Mapping):
+        as_texts(settings, WHERE, "batch.global_batch")
         return dict(settings)
     values: dict[str, Any] = {}
-    for text in settings:
+    for text in as_texts(settings, WHERE, "batch.global_batch=256"):
         key, equals, value = text.partition("=")
         key = key.strip()
         if not key or not equals:
@@ -55,6 +54,19 @@ def parse_settings(settings: Settings) -> dict[str, Any]:
         if key in values:
             raise InputError(f"{WHERE}: key {key!r} is given twice")
         values[key] = _value(value.strip(), f"{WHERE} {key}")
+    return values
+
+
+def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
+    """Return one text, or several, as a tuple.
+
+    Raises:
+        InputError: anything else; `where` and `example` stand in the message.
+    """
+    values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
     return values
 
 

@@ -119,7 +119,7 @@ def test_an_unknown_recipe_names_the_nearest(written, meant):
 
 @pytest.mark.parametrize("steps", [0, -3])
 def test_a_number_of_steps_is_positive(steps):
-    with pytest.raises(InputError, match=f"--steps {steps} must be a positive"):
+    with pytest.raises(InputError, match=f"--steps={steps} must be a whole number"):
         with_steps(recipe("tiny"), steps)
 
 

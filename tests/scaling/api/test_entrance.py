@@ -12,6 +12,10 @@ import pytest
 import scaling as sc
 
 COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile for GPUs
+HLO_OF_ONE_ADD = """ENTRY %main (x: f32[1024]) -> f32[1024] {
+  %x = f32[1024]{0} parameter(0)
+  ROOT %double = f32[1024]{0} add(%x, %x)
+}"""
 
 
 def python(code):
@@ -268,3 +272,18 @@ def test_devices_are_left_alone_unless_jax_is_there_already(first, platforms):
         "print(os.environ.get('JAX_PLATFORMS', 'unset'))"
     )
     assert python(code).stdout.strip() == platforms
+
+
+@pytest.mark.parametrize("change", ["nvlink x2", ["nvlink x2"], ("nvlink x2",)])
+def test_a_change_may_be_one_text_or_several(change):
+    text = "HloModule step, is_scheduled=true, num_partitions=8\n" + HLO_OF_ONE_ADD
+    priced = sc.predict_hlo(text, "dgx-h100", what_if=change)
+    assert priced.pricing.changes == ("nvlink x2",)
+    with pytest.raises(sc.InputError, match="expected a text such as 'network x2', got 3"):
+        priced.what_if(3)
+
+
+def test_a_trace_that_cannot_be_written_is_bad_input(tmp_path):
+    text = "HloModule step, is_scheduled=true, num_partitions=8\n" + HLO_OF_ONE_ADD
+    with pytest.raises(sc.InputError, match="cannot write .*: No such file or directory"):
+        sc.predict_hlo(text, "dgx-h100").trace(tmp_path / "nowhere" / "step.json")

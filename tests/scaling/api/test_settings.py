@@ -110,3 +110,9 @@ def test_config_says_where_the_values_of_a_file_come_from(capsys, tmp_path):
     assert found["model.n_layers"] == found["train.steps"] == found["batch.seq_len"] == str(path)
     assert found["model.n_heads"] == "--set model.n_heads" and found["model.d_model"] == "preset"
     assert found["batch.microbatches"] == found["name"] == "default"
+
+
+@pytest.mark.parametrize("settings", [3, [3], {3: 4}])
+def test_settings_that_are_no_texts_are_bad_input(settings):
+    with pytest.raises(InputError, match="--set: expected a text such as"):
+        apply_settings(recipe("tiny"), settings)
