@@ -1,11 +1,6 @@
-"""Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
+"""Parameters and FLOPs of a model, from its configuration alone (no jax)."""
 
-from scaling.models.accounting.activations import (
-    activation_bytes,
-    activation_tensors,
-    kv_cache_bytes,
-)
-from scaling.models.accounting.context import buffer_bytes, exchanged_bytes, padding, scores_share
+from scaling.models.accounting.context import exchanged_bytes, padding, scores_share
 from scaling.models.accounting.flops import (
     Flops,
     forward_flops,
@@ -18,15 +13,11 @@ from scaling.models.accounting.parameters import Parameters, block_parameters, c
 __all__ = [
     "Flops",
     "Parameters",
-    "activation_bytes",
-    "activation_tensors",
     "block_parameters",
-    "buffer_bytes",
     "count_parameters",
     "exchanged_bytes",
     "forward_flops",
     "hardware_flops",
-    "kv_cache_bytes",
     "model_flops",
     "padding",
     "scores_share",

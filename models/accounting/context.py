@@ -11,14 +11,9 @@ attention scores are those of
 so (2 C + 1) / (4 C) of the seq x seq scores, which is half of them for many devices.
 """
 
-from typing import Literal
-
-from scaling.models.accounting.activations import BYTES
-from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.models.config import ModelConfig
-
-RING_BUFFERS = 2  # keys in use, and the next ones, which arrive meanwhile
 
 
 def scores_share(config: ModelConfig, seq: int, context: int) -> float:
@@ -67,28 +62,6 @@ def padding(config: ModelConfig, context: int) -> float:
     """FLOPs of attention over `context` that are computed, per FLOP that is needed."""
     key, value = query_key_dim(config), value_dim(config)
     return 1.0 if context == 1 else 2 * key / (key + value)
-
-
-def buffer_bytes(
-    config: ModelConfig,
-    batch: int,
-    seq: int,
-    context: int,
-    method: Literal["ring", "all-gather"],
-    tensor: int = 1,
-    dtype: str = "bf16",
-) -> float:
-    """Bytes of buffers for other devices' keys and values, of one layer (reused by the next).
-
-    The ring has buffers for two devices whatever C; all-gather for all C. In the backward pass
-    their gradients take as much again.
-    """
-    buffers = context if method == "all-gather" else min(RING_BUFFERS, context - 1)
-    return (
-        0.0
-        if context == 1
-        else buffers * exchanged_bytes(config, batch, seq, context, tensor, dtype)
-    )
 
 
 def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:

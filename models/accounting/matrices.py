@@ -14,6 +14,7 @@ from scaling.models.config import ModelConfig
 
 Shape = tuple[int, int]  # inputs, outputs
 Remat = Literal["none", "selective", "full"]
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
 
 
 def attention_matrices(config: ModelConfig) -> dict[str, Shape]:

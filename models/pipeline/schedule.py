@@ -1,4 +1,4 @@
-"""Which pipeline stage works on which microbatch, and when: iterations of equal length.
+"""The microbatch of each pipeline stage in each iteration; iterations have equal length.
 
     S stages, V virtual stages per stage, M microbatches. The layers are S V parts; stage s has the
     parts v S + s.
@@ -58,19 +58,14 @@ class PipelineSchedule:
         return group * self.group * self.virtual_stages + place
 
     @property
-    def exits(self) -> np.ndarray:
-        """The iteration after which each microbatch leaves the last stage: int [microbatches]."""
-        return self.entries + self.virtual_stages * self.stages - 1
-
-    @property
     def enters(self) -> np.ndarray:
-        """Whether stage 0 takes a new microbatch, not a returning one: bool [iterations]."""
+        """True where stage 0 takes a new microbatch, not a returning one: bool [iterations]."""
         is_new = np.zeros(self.iterations, bool)
         is_new[self.entries] = True
         return is_new
 
     def is_busy(self, iteration: Any, stage: Any) -> Any:
-        """Whether a stage has work. Numbers, arrays or traced by jax."""
+        """True if a stage has work. Numbers, arrays or traced by jax."""
         busy = self.microbatches * self.virtual_stages
         return (iteration >= stage) & (iteration < stage + busy)
 

@@ -11,8 +11,7 @@ from scaling.analytic.communication.table import expected_transfers
 from scaling.analytic.communication.transfers import FLOAT32
 from scaling.analytic.communication.weights import TABLES
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.activations import BYTES
-from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
 from scaling.parallelism.sequence import sequence_cut
 from scaling.program.ir import Collective
 from scaling.run import Run

@@ -9,7 +9,7 @@ from flax import nnx
 
 from scaling.meshes.rules import Rules
 from scaling.meshes.units import format_size
-from scaling.models.accounting.activations import BYTES
+from scaling.models.accounting.matrices import BYTES
 from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.zero import all_gather_params

@@ -8,7 +8,7 @@ from scaling.models.execution import Execution
 from scaling.parallelism.pipeline import recomputes
 from scaling.run import Run
 
-AMPERE = 8.0  # oldest compute capability of cuDNN's flash attention (cuDNN 9 support matrix)
+FLASH_CAPABILITY = 8.0  # NVIDIA Ampere, the oldest with flash attention (cuDNN 9 support matrix)
 
 
 def execution_for(run: Run, rules: Any, platform: str) -> Execution:
@@ -47,5 +47,5 @@ def flash_platform(device: jax.Device) -> str:
     if device.platform != "gpu":
         return device.platform
     nvidia = "cuda" in getattr(device.client, "platform_version", "").lower()
-    capable = nvidia and float(getattr(device, "compute_capability", 0)) >= AMPERE
+    capable = nvidia and float(getattr(device, "compute_capability", 0)) >= FLASH_CAPABILITY
     return "gpu" if capable else "gpu without cuDNN"

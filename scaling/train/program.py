@@ -25,7 +25,6 @@ from scaling.simulate.pipeline_bubble import mark_bubbles
 if TYPE_CHECKING:
     import jax
 
-FLASH_CAPABILITY = 8.0  # oldest compute capability with cuDNN's flash attention
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
@@ -98,6 +97,8 @@ def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
 
 def _platform(cluster: Cluster) -> str:
     """Platform for `execution_for`: says whether cuDNN's flash attention is there."""
+    from scaling.train.execution import FLASH_CAPABILITY
+
     if cluster.virtual_devices:
         return "cpu"
     capability = cluster.accelerator.compute_capability

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.models.accounting import buffer_bytes, exchanged_bytes, scores_share
+from scaling.models.accounting import exchanged_bytes, scores_share
 from scaling.models.attention_kernels.zigzag import zigzag_positions
 from scaling.models.config import ModelConfig
 
@@ -47,15 +47,3 @@ def test_exchanged_bytes_by_hand():
     # 3 sequences x 64/4 tokens x keys and values x 2/2 heads of 16 x 2 bytes
     assert exchanged_bytes(MODEL, 3, 64, 4, tensor=2) == 3 * 16 * 2 * 1 * 16 * 2
     assert exchanged_bytes(MODEL, 3, 64, 4, dtype="fp32") == 2 * exchanged_bytes(MODEL, 3, 64, 4)
-
-
-@given(st.integers(2, 32))
-def test_the_ring_needs_room_for_two_devices_and_all_gather_for_all(context):
-    of = MODEL, 1, 64 * context, context
-    one = exchanged_bytes(*of)
-    assert buffer_bytes(*of, "all-gather") == context * one
-    assert buffer_bytes(*of, "ring") == min(2, context - 1) * one
-
-
-def test_one_device_exchanges_nothing():
-    assert buffer_bytes(MODEL, 1, 64, 1, "ring") == buffer_bytes(MODEL, 1, 64, 1, "all-gather") == 0

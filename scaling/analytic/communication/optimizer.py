@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.activations import BYTES
 from scaling.models.accounting.layer_stacks import Stack, stacks
+from scaling.models.accounting.matrices import BYTES
 from scaling.models.config import ModelConfig
 from scaling.parallelism.rules import rules_for
 from scaling.run import Run

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.activations import BYTES
+from scaling.models.accounting.matrices import BYTES
 from scaling.models.config import ModelConfig
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.parallelism.pipeline import computes_again, pipeline_schedule

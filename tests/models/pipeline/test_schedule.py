@@ -43,7 +43,7 @@ def test_every_microbatch_passes_all_parts_in_order_in_consecutive_ticks(
         assert [(round_, stage) for _, stage, round_ in done] == parts
         times = [tick for tick, _, _ in done]
         assert times == list(range(times[0], times[0] + len(parts)))
-        assert times[0] == schedule.entries[microbatch] and times[-1] == schedule.exits[microbatch]
+        assert times[0] == schedule.entries[microbatch]
 
 
 @given(SCHEDULES)
@@ -57,7 +57,6 @@ def test_a_stage_is_idle_in_stages_minus_one_ticks(schedule: PipelineSchedule) -
     assert schedule.overhead == pytest.approx(
         schedule.iterations / (schedule.iterations - schedule.stages + 1)
     )
-    assert schedule.exits.max() == schedule.iterations - 1
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
@@ -80,5 +79,4 @@ def test_the_tables_of_the_docstring() -> None:
     gpipe, circular = PipelineSchedule(3, 1, 4), PipelineSchedule(2, 2, 4)
     assert (gpipe.iterations, gpipe.entries.tolist()) == (6, [0, 1, 2, 3])
     assert (circular.iterations, circular.entries.tolist()) == (9, [0, 1, 4, 5])
-    assert circular.exits.tolist() == [3, 4, 7, 8]
     assert circular.virtual_stage_at(np.arange(1, 9), 1).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]

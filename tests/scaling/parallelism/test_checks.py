@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.optimizer_state import OPTIMIZERS
 from scaling.models.config import Mla, Moe
+from scaling.optimizers import DEFAULTS
 from scaling.parallelism.checks import check_settings, check_trainable
 from scaling.recipes import recipe, recipe_names
 from scaling.run import Pipeline, Precision, Run, Sharding, Train
@@ -44,7 +44,7 @@ def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(s
     check_trainable(run, MeshShape(fsdp=2))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", DEFAULTS)
 def test_every_optimizer_trains_stages_experts_and_latent_attention(optimizer):
     for run in (TINY, recipe("tiny-moe"), with_model(mla=MLA)):
         check_trainable(replace(run, optimizer=optimizer), MeshShape(stage=2, expert=2))
@@ -98,7 +98,7 @@ def test_zero_stage_2_is_refused_over_fsdp_with_what_1_and_3_do():
     check_trainable(run, MeshShape(data=2))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", DEFAULTS)
 def test_zero_stage_1_is_trained_on_all_axes(optimizer):
     for run in (TINY, recipe("tiny-moe"), with_model(mla=MLA)):
         run = replace(run, sharding=Sharding(zero_stage=1), optimizer=optimizer)

@@ -8,12 +8,12 @@ import pytest
 from scaling.cli.sharding import ShardingCommand
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
-from scaling.models.accounting.optimizer_state import optimizer_numbers
 from scaling.optimizers import DEFAULTS
 from scaling.recipes import recipe
 from scaling.run import Precision, Run, save_run
 from scaling.simulate.memory import memory_use
 from scaling.train.program import program_of_run
+from tests.optimizer_numbers import optimizer_numbers
 
 MESH = "fsdp=2,tensor=2"
 COUNTERS = 64  # bytes, at most: whole numbers of steps, one for each parameter of Adafactor
