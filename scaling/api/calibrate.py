@@ -42,11 +42,12 @@ def calibrate_to_file(
     out: Path | str | None, quick: bool, devices: int | None
 ) -> tuple[Path, Profile]:
     """As `calibrate`, with the path of the file."""
-    from scaling.meshes.devices import use_host_devices
     from scaling.profiles.io import write_profile
 
     _check_writable(Path(out) if out else calibration_folder() / "new.json")
-    with quiet():
+    with quiet():  # imports jax
+        from scaling.meshes.devices import use_host_devices
+
         use_host_devices(HOST_DEVICES if devices is None else devices)
 
         from scaling.calibrate.calibrate import calibrate as measure

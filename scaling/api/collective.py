@@ -1,11 +1,13 @@
 """Price of one collective on a cluster."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scaling.api.calibrate import calibrate_if_missing
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
 from scaling.collectives.algorithms import ALGORITHMS
+from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import parse_order
@@ -59,12 +61,19 @@ def price_collective(
             collectives as nccl-tests measures them.
         skew: of an all-to-all, what the busiest member of each group receives over the mean.
 
+    Warns:
+        UserWarning: a figure that no machine has, a calibration of another machine or version.
+
     Raises:
         InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
     place = load_cluster(cluster, nodes, overrides=overrides)
-    profile, _ = collective_profile(place, calibration, ideal, software)
+    profile, doubts = collective_profile(place, calibration, ideal, software)
+    if not isinstance(cluster, Cluster):
+        doubts = catalog.warnings_of(cluster, place) + doubts
+    for text in doubts:
+        warnings.warn(text, stacklevel=2)
     return price_sizes(kind, [size], place, profile, mesh, axis, algorithm, device_order, skew)[0]
 
 

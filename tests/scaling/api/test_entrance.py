@@ -287,3 +287,28 @@ def test_a_trace_that_cannot_be_written_is_bad_input(tmp_path):
     text = "HloModule step, is_scheduled=true, num_partitions=8\n" + HLO_OF_ONE_ADD
     with pytest.raises(sc.InputError, match="cannot write .*: No such file or directory"):
         sc.predict_hlo(text, "dgx-h100").trace(tmp_path / "nowhere" / "step.json")
+
+
+def test_a_figure_that_no_machine_has_is_warned_of():
+    with pytest.warns(UserWarning, match="100 bytes/s .*looks like GB/s"):
+        sc.price_collective(
+            "all-reduce",
+            "1MiB",
+            "dgx-h100",
+            nodes=2,
+            overrides={"node_network_bandwidth": 100},
+        )
+
+
+def test_calibrating_keeps_the_noise_of_an_import_of_jax_in_the_log(tmp_path):
+    code = (
+        "import sys, types\n"
+        "stub = sys.modules['scaling.calibrate.calibrate'] = types.ModuleType('stub')\n"
+        "stub.calibrate = lambda quick, report: None\n"
+        "import scaling.profiles.io as io\n"
+        "io.write_profile = lambda profile, path: None\n"
+        "from scaling.api.calibrate import calibrate_to_file\n"
+        f"calibrate_to_file({str(tmp_path / 'host.json')!r}, True, 2)"
+    )
+    done = python(code)
+    assert (done.returncode, done.stderr) == (0, "")
