@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from scaling.program.ir import (
 
 Stream = Literal["compute", "communication", "copy"]
 Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
+Clock = Stream | tuple[Literal["end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
@@ -83,7 +84,6 @@ def run_schedule(
     """Run the schedule of a program and sum its time by part.
 
     Args:
-        program: its schedule gives the order.
         times: seconds of one call of every kernel and collective, by name.
         host: seconds per step during which the device waits for the host.
         record: keep every event, of every iteration of every loop (for a trace); the times are
@@ -107,13 +107,15 @@ def run_schedule(
 
 
 class Streams:
-    """Clocks of the streams, operations in flight, and the sums so far."""
+    """Clocks, operations in flight, and the sums so far.
+
+    A clock says when a stream is free, or ("end", name) when an operation in flight is over.
+    """
 
     def __init__(self, times: Mapping[str, Number], record: bool):
         self.times = times
         self.record = record
-        self.free: dict[Stream, Number] = {"compute": 0.0, "communication": 0.0, "copy": 0.0}
-        self.ends: dict[str, Number] = {}  # of operations in flight, by name
+        self.clocks: dict[Clock, Number] = dict.fromkeys(get_args(Stream), 0.0)
         self.in_flight: dict[str, Operation] = {}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
@@ -146,7 +148,7 @@ class Streams:
             self._issue(kernel, "copy")
             return
         part: Part = "optimizer" if kernel.origin.phase == "optimizer" else "compute"
-        self._add((part, ""), self._run(kernel, "compute", self.free["compute"]))
+        self._add((part, ""), self._run(kernel, "compute", self.clocks["compute"]))
 
     def collective(self, collective: Collective) -> None:
         """Issue a collective, and wait for a synchronous one at once."""
@@ -156,10 +158,10 @@ class Streams:
 
     def wait(self, name: str) -> None:
         """Hold the compute stream until the operation of that name is over."""
-        operation, now = self.in_flight.pop(name), self.free["compute"]
-        self.free["compute"] = later(now, self.ends.pop(name))
+        operation, now = self.in_flight.pop(name), self.clocks["compute"]
+        self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
         part: Key = ("exposed", name) if isinstance(operation, Collective) else ("copy", "")
-        self._add(part, self.free["compute"] - now)
+        self._add(part, self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.
@@ -168,7 +170,7 @@ class Streams:
         """
         left, compute = int(loop.trips), self.sum("compute")
         while left > 0:
-            before, outer = self._clocks(), self.sums
+            before, outer = self.clocks.copy(), self.sums
             self.sums = {}
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
@@ -177,7 +179,8 @@ class Streams:
             for key, seconds in iteration.items():
                 self._add(key, times * seconds)
             if period is not None and left > 1:
-                self._shift(before, (left - 1) * period)
+                shift = (left - 1) * period  # of the clocks that an iteration moves
+                self.clocks = {c: n + (n != before[c]) * shift for c, n in self.clocks.items()}
             left -= times
         if np.any(loop.bubble_trips):
             bubble = (self.sum("compute") - compute) * loop.bubble_trips / loop.trips
@@ -190,26 +193,27 @@ class Streams:
         A block waits for all that it issues, so no other block would end later.
         """
         after = [self._copy() for _ in branch.branches]
-        for clock, block in zip(after, branch.branches, strict=True):
-            clock.block(block)
-        ends = [clock.free["compute"] for clock in after]
+        for streams, block in zip(after, branch.branches, strict=True):
+            streams.block(block)
+        ends = [streams.clocks["compute"] for streams in after]
         longest = reduce(later, ends)
         level = [end >= longest * (1 - ROUNDING) for end in ends]  # the first of equal ones
         if not isinstance(longest, np.ndarray):
             vars(self).update(vars(after[level.index(True)]))
             return
         index = np.argmax(np.stack(np.broadcast_arrays(*level)), axis=0)
-        self.free = _selected([clock.free for clock in after], index)
-        self.sums = _selected([clock.sums for clock in after], index)
+        self.clocks = _selected([streams.clocks for streams in after], index)
+        self.sums = _selected([streams.sums for streams in after], index)
 
     def _issue(self, operation: Operation, stream: Stream) -> Number:
-        seconds = self._run(operation, stream, later(self.free["compute"], self.free[stream]))
-        self.in_flight[operation.name], self.ends[operation.name] = operation, self.free[stream]
+        seconds = self._run(operation, stream, later(self.clocks["compute"], self.clocks[stream]))
+        self.in_flight[operation.name] = operation
+        self.clocks["end", operation.name] = self.clocks[stream]
         return seconds
 
     def _run(self, operation: Operation, stream: Stream, start: Number) -> Number:
         seconds = self.times[operation.name]
-        self.free[stream] = start + seconds
+        self.clocks[stream] = start + seconds
         self._add(("time", operation.name), seconds)
         if self.record:
             self.events.append(Event(operation, stream, float(start), float(start + seconds)))
@@ -220,36 +224,24 @@ class Streams:
 
     def _copy(self) -> "Streams":
         other = copy(self)
-        for name in ("free", "ends", "sums", "in_flight", "events"):
+        for name in ("clocks", "sums", "in_flight", "events"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
-    def _clocks(self) -> dict[str, Number]:
-        """Times at which streams are free and operations in flight are over."""
-        streams: dict[str, Number] = {f"stream {name}": n for name, n in self.free.items()}
-        return streams | self.ends
-
-    def _period(self, before: Mapping[str, Number]) -> Number | None:
+    def _period(self, before: Mapping[Clock, Number]) -> Number | None:
         """Seconds by which all clocks that moved have moved; None if they differ.
 
         A clock that stood still is left alone if it lies in the past: nothing waits for it.
         """
-        after, start = self._clocks(), before["stream compute"]
+        after, start = self.clocks, before["compute"]
         if after.keys() != before.keys():
             return None
-        period = after["stream compute"] - start
+        period = after["compute"] - start
         off: Number = 0.0
-        for name, n in after.items():
-            moved, ahead = n - before[name], later(0.0, n - start)
+        for clock, n in after.items():
+            moved, ahead = n - before[clock], later(0.0, n - start)
             off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
-        return period if np.all(off <= ROUNDING * self.free["compute"]) else None
-
-    def _shift(self, before: Mapping[str, Number], seconds: Number) -> None:
-        """Move the clocks that an iteration moved."""
-        for stream, n in self.free.items():
-            self.free[stream] = n + (n != before[f"stream {stream}"]) * seconds
-        for name, n in self.ends.items():
-            self.ends[name] = n + (n != before[name]) * seconds
+        return period if np.all(off <= ROUNDING * after["compute"]) else None
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:

@@ -14,24 +14,20 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from scaling.meshes.accelerator import with_figures
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
-from scaling.profiles.profile import CollectiveFit, Profile
+from scaling.profiles.profile import Profile
 
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
 TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
 
 
 def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple[Cluster, Profile]:
-    """The cluster and the profile with some figures multiplied.
-
-    Args:
-        cluster: where.
-        profile: how efficient it is.
-        changes: such as `network x2`.
+    """The cluster and the profile with the figures of `changes` multiplied.
 
     Raises:
         InputError: not of that form, an unknown figure, one that the cluster lacks, or a factor
@@ -69,12 +65,14 @@ def _link(kind: str) -> "Change":
         if kind not in kinds:
             raise InputError(f"--what-if {kind}: {cluster.name} has no such links")
         links = tuple(
-            replace(j, bandwidth=_times(j.bandwidth, factor)) if j.kind == kind else j
-            for j in cluster.links
+            _times(link, factor, "bandwidth") if link.kind == kind else link
+            for link in cluster.links
         )
-        measured = tuple(
-            _faster(fit, factor) if carrier(cluster, fit.ranks) == kind else fit
-            for fit in profile.collectives
+        measured = tuple(  # as if the links alone bounded it
+            _times(f, factor, "bandwidth", "cache_bandwidth")
+            if carrier(cluster, f.ranks) == kind
+            else f
+            for f in profile.collectives
         )
         return replace(cluster, links=links), replace(profile, collectives=measured)
 
@@ -103,30 +101,15 @@ def _joined(link: LinkSpec, chips: int) -> int:
     return max(map(len, group.values()))
 
 
-def _faster(fit: CollectiveFit, factor: float) -> CollectiveFit:
-    """A measured line with its bandwidth multiplied, as if the links alone bounded it."""
-    cache = fit.cache_bandwidth and fit.cache_bandwidth * factor
-    return replace(fit, bandwidth=fit.bandwidth * factor, cache_bandwidth=cache)
-
-
 def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    def slower(link: LinkSpec) -> LinkSpec:
-        return replace(link, latency=_times(link.latency, factor))
-
-    fabric = cluster.fabric
-    if fabric is not None:
-        fabric = replace(fabric, hop_latency=_times(fabric.hop_latency, factor))
-    torus = cluster.torus
-    if torus is not None:
-        hop = overridden(factor * torus.hop_latency.value, f"x{factor:g}")
-        torus = replace(torus, hop_latency=hop)
-    fits = tuple(
-        replace(f, alpha=f.alpha * factor, hop_overhead=f.hop_overhead * factor)
-        for f in profile.links
+    cluster = replace(
+        cluster,
+        links=tuple(_times(link, factor, "latency") for link in cluster.links),
+        fabric=_times(cluster.fabric, factor, "hop_latency"),
+        torus=_times(cluster.torus, factor, "hop_latency"),
     )
-    measured = tuple(replace(f, alpha=f.alpha * factor) for f in profile.collectives)
-    links = tuple(map(slower, cluster.links))
-    cluster = replace(cluster, links=links, fabric=fabric, torus=torus)
+    fits = tuple(_times(fit, factor, "alpha", "hop_overhead") for fit in profile.links)
+    measured = tuple(_times(fit, factor, "alpha") for fit in profile.collectives)
     return cluster, replace(profile, links=fits, collectives=measured)
 
 
@@ -134,19 +117,13 @@ def _peak(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, P
     """Rates that the chip states, and those that were measured instead."""
     chip = cluster.accelerator
     chip = replace(chip, peaks={dtype: factor * rate for dtype, rate in chip.peaks.items()})
-    matmul = tuple(replace(f, peak=f.peak and f.peak * factor) for f in profile.matmul)
-    attention = tuple(replace(f, peak=f.peak and f.peak * factor) for f in profile.attention)
+    matmul = tuple(_times(fit, factor, "peak") for fit in profile.matmul)
+    attention = tuple(_times(fit, factor, "peak") for fit in profile.attention)
     return replace(cluster, accelerator=chip), replace(profile, matmul=matmul, attention=attention)
 
 
 def _memory_bandwidth(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    fit = profile.memory
-    fit = replace(
-        fit,
-        bandwidth=fit.bandwidth and fit.bandwidth * factor,
-        cache_bandwidth=fit.cache_bandwidth and fit.cache_bandwidth * factor,
-    )
-    chip = cluster.accelerator
+    fit, chip = _times(profile.memory, factor, "bandwidth", "cache_bandwidth"), cluster.accelerator
     if chip.memory_bandwidth is not None:
         bandwidth = overridden(factor * chip.memory_bandwidth, f"x{factor:g}")
         chip = with_figures(chip, {"memory_bandwidth": bandwidth})
@@ -161,14 +138,22 @@ def _memory(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster,
 
 
 def _launch(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    matmul = tuple(replace(f, overhead=f.overhead * factor) for f in profile.matmul)
-    attention = tuple(replace(f, overhead=f.overhead * factor) for f in profile.attention)
-    memory = replace(profile.memory, overhead=profile.memory.overhead * factor)
+    matmul = tuple(_times(fit, factor, "overhead") for fit in profile.matmul)
+    attention = tuple(_times(fit, factor, "overhead") for fit in profile.attention)
+    memory = _times(profile.memory, factor, "overhead")
     return cluster, replace(profile, matmul=matmul, attention=attention, memory=memory)
 
 
-def _times(figure: SourcedValue | None, factor: float) -> SourcedValue | None:
-    return None if figure is None else overridden(factor * figure.value, f"x{factor:g}")
+def _times(item: Any, factor: float, *names: str) -> Any:
+    """A link, fit, ... with these figures multiplied; those that are None stay so."""
+    figures = {}
+    for name in names:
+        figure = getattr(item, name, None)
+        if isinstance(figure, SourcedValue):
+            figures[name] = overridden(factor * figure.value, f"x{factor:g}")
+        elif figure is not None:
+            figures[name] = factor * figure
+    return replace(item, **figures) if figures else item
 
 
 Change = Callable[[Cluster, Profile, float], tuple[Cluster, Profile]]
