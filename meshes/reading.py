@@ -4,11 +4,13 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 """
 
 import dataclasses
+import json
 import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from scaling.meshes.errors import InputError, Problems, check_keys, nearest
@@ -91,6 +93,22 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = sorted({key for key in keys if keys.count(key) > 1})
         raise InputError(f"key {', '.join(map(repr, twice))} is given twice")
     return table
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON document in a file.
+
+    Raises:
+        InputError: the file is missing, empty or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
 
 
 def _has_default(field: dataclasses.Field) -> bool:

@@ -16,11 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest, whole_number
+from scaling.meshes.reading import read_json
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
-from scaling.run import Batch, Precision, Run, Train, read_json, read_run
+from scaling.run import Batch, Precision, Run, Train, read_run
 
 # (sequences, tokens per sequence) of one step, where the model's own training used or implies one.
 BATCHES = {

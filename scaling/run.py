@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.meshes.errors import InputError, check_keys, check_range
-from scaling.meshes.reading import read, without_repeats
+from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.presets import model_dict, model_from
@@ -174,22 +174,6 @@ def read_run(data: Any, where: str = "run.json") -> Run:
 def load_run(path: Path) -> Run:
     """Return the run that a run.json file describes."""
     return read_run(read_json(path), str(path))
-
-
-def read_json(path: Path) -> Any:
-    """Return the JSON document in a file.
-
-    Raises:
-        InputError: the file is missing, empty or not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
 
 
 def run_dict(run: Run) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import without_repeats
+from scaling.meshes.reading import read_json, without_repeats
 from scaling.models.presets import preset
 from scaling.recipes import file_of
-from scaling.run import Batch, Run, read_json, read_run, run_dict
+from scaling.run import Batch, Run, read_run, run_dict
 
 Settings = Mapping[str, Any] | Iterable[str]
 WHERE = "--set"  # how messages call the place of the mistake

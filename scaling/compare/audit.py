@@ -78,13 +78,9 @@ class Discrepancy:
 def audit(
     priced: Priced, run: Run, shape: MeshShape, smallest: float = SMALLEST
 ) -> list[Discrepancy]:
-    """All discrepancies of a program, the most expensive first.
+    """All discrepancies of the compiled program of `run`, the most expensive first.
 
-    Args:
-        priced: the compiled program of a step of `run`, on a cluster.
-        run: the run that was compiled.
-        shape: its mesh.
-        smallest: bytes of a call below which it is compared only together with all others.
+    Calls below `smallest` bytes are compared only together with all others.
 
     Raises:
         InputError: a run that the trainer cannot run.
@@ -118,7 +114,9 @@ def _communication(
         difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
         in_all = every.get(key, 0.0), _bytes(of_key)
         if _differ(difference.expected, difference.found) and _differ(*in_all):
-            yield _discrepancy(difference, _seconds(difference, priced))
+            d, reason, seconds = difference, cause_of(difference), _seconds(difference, priced)
+            evidence = _evidence(d.calls)
+            yield Discrepancy(d.axes, d.kind, d.expected, d.found, *evidence, reason, seconds)
 
 
 def _unnamed(priced: Priced) -> Iterator[Discrepancy]:
@@ -177,11 +175,6 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     share = scores_share(run.model, run.batch.seq_len, shape.context)
     groups["attention"] *= share * padding(run.model, shape.context)
     return float(sum(groups.values())) / shape.devices
-
-
-def _discrepancy(difference: Difference, seconds: float) -> Discrepancy:
-    d, reason = difference, cause_of(difference)
-    return Discrepancy(d.axes, d.kind, d.expected, d.found, *_evidence(d.calls), reason, seconds)
 
 
 def _seconds(difference: Difference, priced: Priced) -> float:

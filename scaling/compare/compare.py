@@ -95,7 +95,7 @@ class Comparison:
 
     @property
     def shares_cores(self) -> bool:
-        """Whether the devices share the cores of one machine."""
+        """True if the devices share the cores of one machine."""
         return SHARED_CORES in self.warnings
 
 
@@ -106,18 +106,18 @@ def compare(
     predicted_seconds: Mapping[str, float] | None = None,
     recording: Recording | None = None,
 ) -> Comparison:
-    """Join a prediction with a measurement.
+    """Join a prediction with a measurement, and with a recording of the same program.
 
-    Args:
-        prediction: predicted.json.
-        measured: measured.json.
-        program: the program that was predicted; without it no kernels and collectives.
-        predicted_seconds: all calls of each instruction in one step, by name.
-        recording: of the same program; None: terms and collectives stay unmeasured.
+    `predicted_seconds`: of all calls of each instruction in one step, by name. Without `program`
+    there are no kernels and collectives; without `recording` they and the terms are unmeasured.
     """
-    terms, seconds = recording.terms if recording else {}, predicted_seconds or {}
+    terms, seconds = recording.terms if recording else {}, dict(predicted_seconds or {})
     step, memory, is_host = measured.step_time, measured.memory, prediction.cluster.name == HOST
-    pairs = _instructions(seconds, recording, comparable=not is_host)
+    seen = recording.instructions if recording else {}
+    pairs = {
+        name: Pair(seconds.get(name), seen[name].seconds if name in seen else None, not is_host)
+        for name in (seconds | dict.fromkeys(seen))
+    }
     time = {t: Pair(getattr(prediction.time, t), terms.get(t), not is_host) for t in TERMS}
     return Comparison(
         name=prediction.name,
@@ -161,16 +161,6 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
         "grade": comparison.grade,
         "warnings": list(comparison.warnings),
     }
-
-
-def _instructions(
-    predicted: Mapping[str, float], recording: Recording | None, comparable: bool
-) -> dict[str, Pair]:
-    """Seconds of one step and device by the name of the instruction."""
-    seen = recording.instructions if recording else {}
-    measured = {name: instruction.seconds for name, instruction in seen.items()}
-    names = dict.fromkeys((*predicted, *measured))
-    return {n: Pair(predicted.get(n), measured.get(n), comparable) for n in names}
 
 
 def _sums(
@@ -225,11 +215,8 @@ def _kernels(
         for name, k in each.items()
         if (seen := recording.instructions.get(name)) is not None
     ]
-    return tuple(sorted(found, key=lambda kernel: -_difference(kernel.seconds)))
-
-
-def _difference(pair: Pair) -> float:
-    return abs((pair.predicted or 0.0) - (pair.measured or 0.0))
+    off = lambda pair: abs((pair.predicted or 0.0) - (pair.measured or 0.0))
+    return tuple(sorted(found, key=lambda kernel: -off(kernel.seconds)))
 
 
 def _total(pairs: Iterable[Pair]) -> Pair:

@@ -15,13 +15,14 @@ from typing import Any
 
 from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, with_positions
 from scaling.profiles.io import read_profile, write_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
-from scaling.run import Run, load_run, read_json
+from scaling.run import Run, load_run
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.resolve import cluster_record
 from scaling.simulate.step import Priced
@@ -29,13 +30,7 @@ from scaling.simulate.step import Priced
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"
 KEPT = (
-    "run.json",
-    "metrics.jsonl",
-    PREDICTED,
-    PROGRAM,
-    CALIBRATION,
-    MEASURED,
-    PROFILE,
+    *("run.json", "metrics.jsonl", PREDICTED, PROGRAM, CALIBRATION, MEASURED, PROFILE),
     "checkpoints",
 )
 MISSING = {

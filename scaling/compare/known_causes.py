@@ -43,7 +43,7 @@ class Difference:
 
 
 def _is_tied_table(difference: Difference) -> bool:
-    """Whether the sum of a tied table is found in float32 instead of the compute format."""
+    """Return True if the sum of a tied table is in float32 instead of the compute format."""
     run, extra = difference.run, difference.found - difference.expected
     lines = expected_transfers(run, difference.shape) if run.model.tied_embeddings else ()
     here = [line for line in lines if (line.what, line.axes) == (TABLES, difference.axes)]
@@ -53,7 +53,7 @@ def _is_tied_table(difference: Difference) -> bool:
 
 
 def _is_fetched_once(difference: Difference) -> bool:
-    """Whether keys and values are fetched once less for each stack of a single layer."""
+    """Return True if keys and values move once less for each stack of a single layer."""
     run, missing = difference.run, difference.expected - difference.found
     single = [n_dense_layers(run.model), n_moe_layers(run.model)].count(1)
     cut = sequence_cut(run, difference.shape)

@@ -23,8 +23,6 @@ from scaling.compile.quiet import quiet
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
 
-OURS = ("scaling",)  # scaling.meshes and scaling.models are in it
-
 
 def folder() -> Path:
     """$SCALING_CACHE/programs, or ~/.cache/scaling/programs."""
@@ -41,24 +39,21 @@ def key_of(*parts: str) -> str:
 def code_digest() -> str:
     """Digest of the project's own sources: a changed model or reader makes another program."""
     digest = hashlib.sha256()
-    for package in OURS:
-        for path, text in _sources(files(package), package):
-            digest.update(path.encode() + text)
+    for path, text in _sources(files("scaling"), "scaling"):  # meshes and models are in it
+        digest.update(path.encode() + text)
     return digest.hexdigest()
 
 
 def load_or_make(
     key: str, name: str, make: Callable[[], tuple[Program, str]]
 ) -> tuple[Program, str]:
-    """The program stored under `key` and its text; if there is none, make and store it.
-
-    Args:
-        key: of everything that decides it.
-        name: for the program; does not decide it.
-        make: compiles and reads.
-    """
-    program, text = load_cached(key) or _make_and_store(key, name, make)
-    return replace(program, name=name), text
+    """The program stored under `key` and its text, under a name; if there is none, make it."""
+    cached = load_cached(key)
+    if cached is None:
+        with quiet(f"compiling {name} ..."):
+            cached = make()
+        store(key, *cached)
+    return replace(cached[0], name=name), cached[1]
 
 
 def load_cached(key: str) -> tuple[Program, str] | None:
@@ -84,15 +79,6 @@ def store(key: str, program: Program, text: str) -> None:
             packed.replace(folder() / f"{key}.hlo.gz")
     except OSError as error:
         warnings.warn(f"the program is not stored: {error}; set SCALING_CACHE", stacklevel=2)
-
-
-def _make_and_store(
-    key: str, name: str, make: Callable[[], tuple[Program, str]]
-) -> tuple[Program, str]:
-    with quiet(f"compiling {name} ..."):
-        program, text = make()
-    store(key, program, text)
-    return program, text
 
 
 def _sources(place: Traversable, prefix: str) -> Iterable[tuple[str, bytes]]:

@@ -61,8 +61,7 @@ def program(
         jitted: `jax.jit(...)`, donations included; the function whose call is one training step.
         arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
             that are present or not (`mesh` above).
-        cluster: for which the mesh was made; may be left out where its devices are present.
-        name: of the program.
+        cluster: for which the mesh was made; None: its devices are present.
         estimates: also keep XLA's own estimate of every operation, where it has one.
 
     Raises:

@@ -61,12 +61,7 @@ class CompiledText:
 
 
 def lower(jitted: Any, arguments: tuple[Any, ...], mesh: Mesh | None = None) -> Lowered:
-    """Lower a jitted function.
-
-    Args:
-        jitted: `jax.jit(...)` of anything.
-        arguments: pytrees of `jax.ShapeDtypeStruct` (or arrays) that carry NamedShardings.
-        mesh: set while lowering; None: that of the arguments.
+    """Lower a jitted function for a mesh; None: that of the arguments' NamedShardings.
 
     Raises:
         InputError: not a jitted function, or no mesh, and no argument with a sharding over one.
@@ -83,10 +78,8 @@ def lower(jitted: Any, arguments: tuple[Any, ...], mesh: Mesh | None = None) -> 
 def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
     """Compile, and take the text and the planned memory.
 
-    Args:
-        lowered: what to compile.
-        estimates: ask XLA for its own cost of every operation; where it has no table for the chip,
-            a note says so and there are none.
+    With `estimates` XLA adds its own cost of every operation; where it has no table for the chip, a
+    note says so.
 
     Raises:
         InputError: XLA cannot compile it for devices that are not here.
@@ -117,8 +110,7 @@ def mesh_of(arguments: Any) -> Mesh:
             return mesh
     raise InputError(
         "no argument has a sharding over a mesh: give jax.ShapeDtypeStruct(shape, dtype, sharding="
-        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.device_mesh("
-        "shape, cluster)"
+        "jax.NamedSharding(mesh, spec)) with a mesh from scaling.device_mesh(shape, cluster)"
     )
 
 
@@ -133,14 +125,13 @@ def check_order(mesh: Mesh) -> None:
             sizes = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
             raise InputError(
                 f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
-                "whose devices ascend can be priced: order the axes instead of the "
-                "devices (the last axis has neighbours in a node), as in "
-                "scaling.device_mesh(axes, cluster)"
+                "whose devices ascend can be priced: order the axes instead of the devices (the "
+                "last axis has neighbours in a node), as in scaling.device_mesh(axes, cluster)"
             )
 
 
 def is_present(mesh: Mesh) -> bool:
-    """Whether the devices of a mesh are on this job's machines, and not only described."""
+    """Return True if the devices of a mesh are on this job's machines, not only described."""
     device = mesh.devices.flat[0]
     try:
         return device in jax.devices(device.platform)

@@ -19,10 +19,9 @@ PART = re.compile(rf"#loc\d*|{TEXT}")
 
 
 def names_in(text: str) -> list[str]:
-    """The name of every operation and argument in their order; "" for those without one.
+    """The name of every operation and argument in `lowered.as_text(debug_info=True)`, in order.
 
-    Args:
-        text: of a lowered module, with locations: `lowered.as_text(debug_info=True)`.
+    "" for those without one.
     """
     known = dict(DEFINED.findall(text))
     body = DEFINED.sub("", text)

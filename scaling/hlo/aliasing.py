@@ -10,20 +10,15 @@ These are the rules of XLA's buffer assignment (openxla/xla, xla/hlo/analysis/
 hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
 """
 
-from scaling.hlo.inplace import results, update_in_place
+from scaling.hlo.elementwise import ARITHMETIC, TRANSCENDENTAL
+from scaling.hlo.fusions import called, results, update_in_place
 from scaling.hlo.parse import Computation, Instruction, Module, read_aliases
 from scaling.hlo.shapes import Array, Path, arrays, size
 
 Source = tuple[int, Path]  # number of an operand, index in its shape
 
 PASSED_ON = ("bitcast", "optimization-barrier", "opt-barrier", "add-dependency", "while")
-ELEMENTWISE = frozenset(
-    "abs add and atan2 bitcast cbrt ceil clamp compare complex convert cosine divide erf "
-    "exponential exponential-minus-one floor imag is-finite log log-plus-one logistic maximum "
-    "minimum multiply negate not or popcnt power real reduce-precision remainder "
-    "round-nearest-afz round-nearest-even rsqrt select shift-left shift-right-arithmetic "
-    "shift-right-logical sign sine sqrt subtract tan tanh xor".split()
-)
+ELEMENTWISE = ARITHMETIC | TRANSCENDENTAL | {"bitcast"}
 SUMS = ("all-reduce", "all-reduce-start")  # each result may take the place of its operand
 ACCUMULATING = ("scatter", "select-and-scatter")  # over the first operand
 STATED = "output_to_operand_aliasing"  # of custom calls and fusions
@@ -47,14 +42,13 @@ def may_write_over(instruction: Instruction, computation: Computation, module: M
     if instruction.opcode in ELEMENTWISE or instruction.opcode == "copy":
         return [i for i in whole if size(operands[i].shape) == size(instruction.shape)]
     if instruction.opcode == "fusion" and "kind=kLoop" in instruction.attributes:
-        (called,) = instruction.called("calls")
-        inner = module.computations[called]
+        inner = called(instruction, module)
         return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
     return []
 
 
 def holds_operands(instruction: Instruction, computation: Computation) -> bool:
-    """Whether the shape of an asynchronous start begins with its operands.
+    """Return True if the shape of an asynchronous start begins with its operands.
 
     Those of jax 0.10's all-reduces have the results only.
     """
@@ -97,8 +91,7 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
         return read_aliases(stated).get(path)
     if instruction.opcode != "fusion":
         return None
-    (called,) = instruction.called("calls")
-    inner = module.computations[called]
+    inner = called(instruction, module)
     made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root
     update = update_in_place(made, inner)
     if update is None or update.instruction.opcode != "dynamic-update-slice":
@@ -107,24 +100,17 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
 
 
 def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:
-    """Whether each element is needed for the same element of one result only, as large as it."""
-    todo, seen, results = [parameter], {parameter.name}, []
+    """Return True if one result of its size needs each element, for the same element."""
+    todo, seen, last = [parameter], {parameter.name}, []
     while todo:
         made = todo.pop()
-        users = [user for user in inner.users[made.name] if not _is_end(user)]
-        if made.is_root or len(users) < len(inner.users[made.name]):
-            results.append(made)
+        every = inner.users[made.name]
+        users = [user for user in every if not (user.is_root and user.opcode == "tuple")]
+        if made.is_root or len(users) < len(every):
+            last.append(made)
         if any(user.opcode not in ELEMENTWISE for user in users):
             return False
         todo += [user for user in users if user.name not in seen]
         seen |= {user.name for user in users}
-    return len(results) == 1 and _is_like(results[0], parameter)
-
-
-def _is_end(instruction: Instruction) -> bool:
-    return instruction.is_root and instruction.opcode == "tuple"
-
-
-def _is_like(first: Instruction, second: Instruction) -> bool:
-    one, other = arrays(first.shape), arrays(second.shape)
-    return [(a.elements, a.bytes) for a in one] == [(a.elements, a.bytes) for a in other]
+    sizes = [[(a.elements, a.bytes) for a in arrays(i.shape)] for i in (parameter, *last)]
+    return len(last) == 1 and sizes[0] == sizes[1]

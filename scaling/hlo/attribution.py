@@ -27,10 +27,6 @@ MOVES = (
     "dynamic-slice", "dynamic-update-slice", "slice", "copy", "transpose", "reshape", "concatenate",
     "pad",
 )  # fmt: skip
-BLOCKS = (
-    "body", "condition", "branch_computations", "true_computation", "false_computation", "calls",
-    "to_apply",
-)  # fmt: skip
 
 
 def origins(module: Module) -> dict[Key, Origin]:
@@ -142,7 +138,7 @@ def _latest(votes: Votes) -> Votes:
 
 
 def _multiplies(i: Instruction, module: Module) -> bool:
-    """Whether it is a matrix product, perhaps fused."""
+    """Return True for a matrix product, alone or in a fusion."""
     inside = [j for name in i.called("calls") for j in module.computations[name]]
     return any(j.opcode in PRODUCTS for j in (i, *inside))
 
@@ -186,9 +182,8 @@ def _callers(module: Module) -> dict[str, Key | None]:
     waiting = [module.entry]
     for computation in waiting:
         for i in computation:
-            for attribute in BLOCKS if i.opcode in (*LOOPS, "call", "async-start") else ():
-                for name in i.called(attribute):
-                    if name not in callers:
-                        callers[name] = computation.name, i.name
-                        waiting.append(module.computations[name])
+            for name in i.called("calls") if i.opcode == "async-start" else i.blocks:
+                if name not in callers:
+                    callers[name] = computation.name, i.name
+                    waiting.append(module.computations[name])
     return callers

@@ -14,26 +14,16 @@ from dataclasses import dataclass, field
 from scaling.hlo.aliasing import source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.shapes import Array, Path, leaves
+from scaling.program.ir import Buffer, Category
 
 Value = tuple[str, str, Path]  # computation, instruction, index in its shape
-
-
-@dataclass(frozen=True)
-class Memory:
-    """One buffer."""
-
-    name: str  # of the instruction that makes it
-    bytes: int
-    persistent: bool  # holds an argument or a result of the module
-    on_host: bool
-    constant: bool
 
 
 @dataclass
 class Assignment:
     """Buffers, and the one in which each value lives."""
 
-    buffers: list[Memory] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
     values: dict[Value, int] = field(default_factory=dict)
 
     def of(self, computation: Computation, instruction: Instruction) -> tuple[int, ...]:
@@ -87,7 +77,7 @@ class _Names:
                 self.parent.setdefault(value, value)
                 source = self._source(computation, instruction, path, arguments)
                 if source is not None and source not in self.parent:
-                    raise UnknownHlo(f"what it passes on: {instruction.line.strip()[:200]!r}")
+                    raise UnknownHlo(f"what it passes on: {instruction.excerpt}")
                 if source is not None:
                     self.join(source, value)
             self._enter(computation, instruction)
@@ -115,19 +105,14 @@ class _Names:
         """Walk the computations that an instruction runs, and join what they pass on."""
         here: list[Value] = [(computation.name, name, ()) for name in instruction.operands]
         result = (computation.name, instruction.name)
-        if instruction.opcode == "while":
-            for attribute in ("body", "condition"):
-                (name,) = instruction.called(attribute)
-                self.visit(self.module.computations[name], here)
-            self._join_root(result, instruction, instruction.called("body")[0])
-        elif instruction.opcode == "call":
-            (name,) = instruction.called("to_apply")
-            self.visit(self.module.computations[name], here)
-            self._join_root(result, instruction, name)
-        elif instruction.opcode == "conditional":
-            for argument, name in zip(here[1:], branches(instruction), strict=True):
+        if instruction.opcode == "conditional":
+            for argument, name in zip(here[1:], instruction.blocks, strict=True):
                 self.visit(self.module.computations[name], [argument])
                 self._join_root(result, instruction, name)
+        elif instruction.blocks:  # of a loop body and condition, of a call one
+            for name in instruction.blocks:
+                self.visit(self.module.computations[name], here)
+            self._join_root(result, instruction, instruction.blocks[0])
 
     def _join_root(self, result: tuple[str, str], instruction: Instruction, called: str) -> None:
         for path, _ in leaves(instruction.shape):
@@ -144,21 +129,14 @@ class _Names:
             members.setdefault(self.find(value), []).append(value)
         result = Assignment()
         for number, (first, values) in enumerate(members.items()):
-            result.buffers.append(self._memory(first, values, first in kept))
+            result.buffers.append(self._buffer(first, values, first in kept))
             result.values |= dict.fromkeys(values, number)
         return result
 
-    def _memory(self, first: Value, values: list[Value], persistent: bool) -> Memory:
+    def _buffer(self, first: Value, values: list[Value], persistent: bool) -> Buffer:
+        """Constants lie in the executable, not in the planned memory; the category comes later."""
         where, name, _ = first
         constant = self.module.computations[where].instructions[name].opcode == "constant"
         largest = max(self.arrays[value].bytes for value in values)
-        return Memory(name, largest, persistent, self.arrays[first].is_on_host, constant)
-
-
-def branches(instruction: Instruction) -> tuple[str, ...]:
-    """Computations of a `conditional`."""
-    named = instruction.called("branch_computations")
-    pair = instruction.called("true_computation") + instruction.called("false_computation")
-    if not (named or pair):
-        raise UnknownHlo(f"a conditional without branches: {instruction.line.strip()[:200]!r}")
-    return named or pair
+        category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
+        return Buffer(name, largest if persistent or not constant else 0, category, persistent)

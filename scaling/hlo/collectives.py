@@ -42,10 +42,6 @@ WRAPPERS = {
     "fusion-start": "calls",
     "call-start": "to_apply",
 }
-BLOCKS = (
-    "to_apply", "body", "condition", "branch_computations", "true_computation", "false_computation",
-)  # fmt: skip
-BLOCKS_OF = ("call", "while", "conditional")  # operations whose blocks are walked one by one
 
 COMMUNICATING = re.compile(r"(?:^|-)(?:all-|collective|permute|reduce-scatter|send|recv)")
 # custom-call targets that move data between devices, or may
@@ -80,12 +76,8 @@ def communication_of(
     or asynchronous call around one collective is that collective. Operations whose blocks run one
     by one (`while`, `conditional`, `call`) are for the caller to walk.
 
-    Args:
-        instruction: of `computation`, which is of `module`.
-        mesh: axis sizes, outermost first; device numbers are row-major coordinates.
-
-    Returns:
-        Kind, axes and bytes; transfers to and from the host are not counted.
+    Transfers to and from the host are not counted. Device numbers are row-major coordinates of
+    `mesh`, whose axis sizes are outermost first.
 
     Raises:
         UnknownHlo: an instruction that may communicate and is not known, groups that do not read,
@@ -100,7 +92,7 @@ def communication_of(
         return _wrapped(instruction, module, mesh)
     reason = _suspicion(instruction)
     if reason:
-        raise UnknownHlo(f"{instruction.name} {reason}: {_excerpt(instruction)}")
+        raise UnknownHlo(f"{instruction.name} {reason}: {instruction.excerpt}")
     return None
 
 
@@ -132,7 +124,7 @@ def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
         operands = operands[:1]  # then: where to, and offsets and sizes of the parts
     sent = [array for shape in operands for array in arrays(shape)]
     if not sent:
-        raise UnknownHlo(f"{instruction.name} sends nothing: {_excerpt(instruction)}")
+        raise UnknownHlo(f"{instruction.name} sends nothing: {instruction.excerpt}")
     return sent
 
 
@@ -162,7 +154,7 @@ def _check_result(instruction: Instruction, sent: list[Array], result: float) ->
     if not alone and not follows:
         raise UnknownHlo(
             f"{instruction.name} sends {operands} bytes and should make {result:g}, but its shape "
-            f"has {size(shape)}: {_excerpt(instruction)}"
+            f"has {size(shape)}: {instruction.excerpt}"
         )
 
 
@@ -173,7 +165,7 @@ def _wrapped(
     names = instruction.called(WRAPPERS[instruction.opcode])
     found = [inside for name in names for inside in _inside(name, module, mesh)]
     if len(found) > 1:
-        raise UnknownHlo(f"{instruction.name} holds several collectives: {_excerpt(instruction)}")
+        raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
         return None
     is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
@@ -187,12 +179,10 @@ def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Communic
     for instruction in computation:
         inner = communication_of(instruction, computation, module, mesh)
         found += [inner] if inner else []
-        if instruction.opcode in BLOCKS_OF:
-            blocks = [block for key in BLOCKS for block in instruction.called(key)]
-            repeated = [c for block in blocks for c in _inside(block, module, mesh)]
-            if repeated and instruction.opcode != "call":
-                raise UnknownHlo(f"{name} communicates in a loop: {_excerpt(instruction)}")
-            found += repeated
+        repeated = [c for block in instruction.blocks for c in _inside(block, module, mesh)]
+        if repeated and instruction.opcode != "call":
+            raise UnknownHlo(f"{name} communicates in a loop: {instruction.excerpt}")
+        found += repeated
     return found
 
 
@@ -215,9 +205,5 @@ def _suspicion(instruction: Instruction) -> str:
 
 
 def _is_sync(instruction: Instruction) -> bool:
-    """Whether the compiler decided to run both halves of the pair at once."""
+    """Return True if the compiler decided to run both halves of the pair at once."""
     return bool(instruction.backend_config.get("collective_backend_config", {}).get("is_sync"))
-
-
-def _excerpt(instruction: Instruction) -> str:
-    return repr(instruction.line.strip()[:300])

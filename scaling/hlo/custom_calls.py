@@ -178,7 +178,7 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
     """
     stated = instruction.attribute("dim_labels")
     if stated is None:
-        raise UnknownHlo(f"no dim_labels: {instruction.line.strip()[:200]!r}")
+        raise UnknownHlo(f"no dim_labels: {instruction.excerpt}")
     labels = stated.split("_")[1]
     features = kernel.dims[labels.index("o")]
     groups = int(instruction.attribute("feature_group_count") or 1)
@@ -194,7 +194,7 @@ def _stated(instruction: Instruction, *keys: str) -> Any:
     found: Any = instruction.backend_config
     for key in keys:
         if key not in found:
-            raise UnknownHlo(f"no {key!r} in the configuration: {instruction.line.strip()[:200]!r}")
+            raise UnknownHlo(f"no {key!r} in the configuration: {instruction.excerpt}")
         found = found[key]
     return found
 

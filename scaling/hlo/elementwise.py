@@ -43,6 +43,7 @@ ARITHMETIC = frozenset(
     | {"count-leading-zeros", "reduce-precision", "complex", "real", "imag", "mulhi"}
 )
 
+APPLYING = frozenset({"reduce", "reduce-window", "scatter", "map", "select-and-scatter"})
 FFT_FLOPS = 5  # x N log2 N of a complex transform: the convention of fftw.org/speed
 
 Vector = tuple[float, float]  # vector FLOPs, transcendentals
@@ -51,11 +52,6 @@ NOTHING: Vector = (0.0, 0.0)
 
 def vector_work(instruction: Instruction, computation: Computation, module: Module) -> Vector:
     """Vector FLOPs and transcendentals of one instruction that is no product, fusion or call.
-
-    Args:
-        instruction: stands in `computation`.
-        computation: has the operands' shapes.
-        module: has the functions that reductions apply.
 
     Raises:
         UnknownHlo: an operation that is in none of the tables, with its line.
@@ -70,9 +66,9 @@ def vector_work(instruction: Instruction, computation: Computation, module: Modu
         return count, 0.0
     if opcode in ("sort", "topk", "fft"):
         return _n_log_n(instruction, computation), 0.0
-    if opcode in APPLIED:
+    if opcode in APPLYING:
         return _applied(instruction, computation, module)
-    raise UnknownHlo(f"no cost is known for {opcode!r}: {instruction.line.strip()[:200]}")
+    raise UnknownHlo(f"no cost is known for {opcode!r}: {instruction.excerpt}")
 
 
 def window_size(instruction: Instruction) -> tuple[int, ...]:
@@ -81,47 +77,27 @@ def window_size(instruction: Instruction) -> tuple[int, ...]:
     return tuple(int(n) for n in found[1].split("x")) if found else ()
 
 
-def _reduced(instruction: Instruction, computation: Computation) -> float:
-    return _operand(instruction, computation, 0) - _elements(instruction)
-
-
-def _windowed(instruction: Instruction, computation: Computation) -> float:
-    return (math.prod(window_size(instruction)) - 1) * _elements(instruction)
-
-
-def _selected(instruction: Instruction, computation: Computation) -> float:
-    return (math.prod(window_size(instruction)) - 1) * _operand(instruction, computation, 1)
-
-
-def _scattered(instruction: Instruction, computation: Computation) -> float:
-    """Operands are arrays, indices, updates: as many updates as arrays."""
-    updates = len(instruction.operands) // 2 + 1
-    return _operand(instruction, computation, updates)
-
-
-def _source(instruction: Instruction, computation: Computation) -> float:
-    return _operand(instruction, computation, 1)
-
-
-def _mapped(instruction: Instruction, computation: Computation) -> float:
-    return _elements(instruction)
-
-
-# Operation -> the functions that it applies, and how often.
-APPLIED = {
-    "reduce": (("to_apply", _reduced),),
-    "reduce-window": (("to_apply", _windowed),),
-    "scatter": (("to_apply", _scattered),),
-    "map": (("to_apply", _mapped),),
-    "select-and-scatter": (("select", _selected), ("scatter", _source)),
-}
+def _applications(instruction: Instruction, computation: Computation) -> dict[str, float]:
+    """Attribute that names a function -> how often an operation applies it."""
+    sizes = [float(arrays(o.shape)[0].elements) for o in computation.operands(instruction)]
+    result, beside = _elements(instruction), math.prod(window_size(instruction)) - 1
+    match instruction.opcode:
+        case "reduce":
+            return {"to_apply": sizes[0] - result}
+        case "reduce-window":
+            return {"to_apply": beside * result}
+        case "scatter":  # arrays, indices, updates: as many updates as arrays
+            return {"to_apply": sizes[len(sizes) // 2 + 1]}
+        case "select-and-scatter":
+            return {"select": beside * sizes[1], "scatter": sizes[1]}
+    return {"to_apply": result}  # map
 
 
 def _applied(instruction: Instruction, computation: Computation, module: Module) -> Vector:
     flops = transcendentals = 0.0
-    for attribute, times in APPLIED[instruction.opcode]:
+    for attribute, n in _applications(instruction, computation).items():
         (name,) = instruction.called(attribute)
-        function, n = module.computations[name], times(instruction, computation)
+        function = module.computations[name]
         for inner in function:
             vector, transcendental = vector_work(inner, function, module)
             flops += n * vector
@@ -148,7 +124,3 @@ def _n_log_n(instruction: Instruction, computation: Computation) -> float:
 def _elements(instruction: Instruction) -> float:
     """Elements of the result; of the first one, if there are several."""
     return float(arrays(instruction.shape)[0].elements)
-
-
-def _operand(instruction: Instruction, computation: Computation, number: int) -> float:
-    return float(arrays(computation.operands(instruction)[number].shape)[0].elements)

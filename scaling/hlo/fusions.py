@@ -2,18 +2,35 @@
 
 A fusion is read backwards, from its result to its parameters: each instruction inside makes the
 share of its elements that its users need, and slices need little of their operand. These shares
-weigh the arithmetic, and those of the parameters are what is read. A result that is an operand
-updated in place costs its new elements only.
+weigh the arithmetic, and those of the parameters are what is read. A result that is a parameter
+updated in place costs its new elements only:
+
+    %p = parameter(0)
+    %u = dynamic-update-slice(bitcast(%p), %slice, ...)      in place: %u is %p with a slice changed
+    ROOT bitcast(%u)
+
+Bitcasts may stand around the update, because they name the same bytes. A `convert` or `copy`
+makes all of the array anew, and so does a `reshape` that the compiler did not turn into a bitcast.
+XLA shares buffers and emits such fusions by the same rules (openxla/xla, xla/service/gpu/
+alias_info.cc, and GetOutputDefiningDynamicUpdateSlices in ir_emission_utils.cc).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scaling.hlo.inplace import UPDATING, results, update_in_place
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import arrays
 
+UPDATING = ("dynamic-update-slice", "scatter")
 SLICING = ("slice", "dynamic-slice", "gather", "broadcast")  # need no more than they make
+
+
+@dataclass(frozen=True)
+class Update:
+    """An instruction of a fusion that changes a part of one of its parameters."""
+
+    instruction: Instruction  # of opcode UPDATING
+    parameter: Instruction
 
 
 @dataclass(frozen=True)
@@ -34,6 +51,27 @@ class FusionContent:
     written: list[float]
 
 
+def results(body: Computation) -> list[Instruction]:
+    """Results of a fusion: the parts of its tuple, or its root."""
+    return body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
+
+
+def update_in_place(result: Instruction, body: Computation) -> Update | None:
+    """The update that makes one of the `results` of a fusion; None: all of it is made anew."""
+    update = _behind(result, body)
+    if update.opcode not in UPDATING:
+        return None
+    target = _behind(body.operands(update)[0], body)
+    return Update(update, target) if target.opcode == "parameter" else None
+
+
+def _behind(instruction: Instruction, body: Computation) -> Instruction:
+    """The instruction behind bitcasts."""
+    while instruction.opcode == "bitcast":
+        (instruction,) = body.operands(instruction)
+    return instruction
+
+
 def single_content(
     instruction: Instruction, computation: Computation, module: Module
 ) -> FusionContent:
@@ -45,7 +83,9 @@ def single_content(
 
 
 def fusion_content(body: Computation, module: Module) -> FusionContent:
-    in_place = _updates_in_place(body)
+    """The instructions of a fusion, and the shares that the kernel reads and writes."""
+    updates = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
+    in_place = {name: update.instruction for name, update in updates.items() if update}
     needed = _needed(body, module, {update.name for update in in_place.values()})
     parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
     read = [needed[parameter.name] for parameter in body.parameters]
@@ -100,12 +140,6 @@ def _share(
     return 1.0
 
 
-def _updates_in_place(body: Computation) -> dict[str, Instruction]:
-    """Results of a fusion -> the instruction that makes them by updating a parameter in place."""
-    found = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
-    return {name: update.instruction for name, update in found.items() if update}
-
-
 def _new(instruction: Instruction, computation: Computation) -> float:
     """Share of the elements of the result that are new: all, except where an array is updated."""
     if instruction.opcode not in UPDATING:
@@ -125,5 +159,6 @@ def _elements(instruction: Instruction) -> int:
 
 
 def called(instruction: Instruction, module: Module) -> Computation:
+    """The computation of a fusion."""
     (name,) = instruction.called("calls")
     return module.computations[name]

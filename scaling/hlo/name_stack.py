@@ -102,7 +102,7 @@ def _scopes(segment: str, transforms: set[str]) -> Iterator[str]:
 
 
 def _is_scope(segment: str) -> bool:
-    """Whether it is a scope of the user's; at the end of a name, an operation."""
+    """Return True for a scope of the user's; at the end of a name, an operation."""
     known = segment in STRUCTURE or NO_SCOPE.fullmatch(segment) or TRANSFORM.fullmatch(segment)
     return not known
 

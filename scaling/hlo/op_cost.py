@@ -46,10 +46,7 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
     of the largest. Kind "copy" computes nothing, kind "custom" calls an unknown function:
     bytes only.
 
-    Args:
-        instruction: stands in `computation`; no collective, loop or choice.
-        computation: the entry, or one that is called or looped; not the content of a fusion.
-        module: has all computations.
+    `instruction` is no collective, loop or conditional, and not inside a fusion.
 
     Raises:
         UnknownHlo: an operation that cannot be priced, with its line.
@@ -80,14 +77,9 @@ def _total(computation: Computation, module: Module) -> Work | None:
     found = [work for i in computation if (work := work_of(i, computation, module))]
     if not found:
         return None
-    return replace(
-        max(found, key=lambda work: (work.flops, work.bytes)),
-        flops=sum(work.flops for work in found),
-        vector_flops=sum(work.vector_flops for work in found),
-        transcendentals=sum(work.transcendentals for work in found),
-        bytes=sum(work.bytes for work in found),
-        host_bytes=sum(work.host_bytes for work in found),
-    )
+    added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes")
+    largest = max(found, key=lambda work: (work.flops, work.bytes))
+    return replace(largest, **{name: sum(getattr(work, name) for work in found) for name in added})
 
 
 def _without_start(instruction: Instruction) -> Instruction:

@@ -27,6 +27,11 @@ TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[({]|[\])}]|,')  # a string as a whole,
 ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}")
 LITERALS = ("parameter", "constant")  # operations with a number between the parentheses
 OPENING, CLOSING = "([{", ")]}"
+LINE = 400  # characters of a line that are kept for messages
+# Attributes that name what a call, a loop or a conditional runs, operation by operation.
+BLOCKS = (
+    "to_apply", "body", "condition", "branch_computations", "true_computation", "false_computation",
+)  # fmt: skip
 REPORT = (
     "something in the compiled program is not known yet (please report it with your jax version)"
 )
@@ -64,6 +69,21 @@ class Instruction:
         """Names of the computations that `attribute` (calls, body, ...) refers to."""
         value = self.attribute(attribute) or ""
         return tuple(name.strip(" {}%") for name in value.split(",") if name.strip(" {}%"))
+
+    @cached_property
+    def blocks(self) -> tuple[str, ...]:
+        """Names of the computations that a call, a loop or a conditional runs; else ()."""
+        if self.opcode not in ("call", "while", "conditional"):
+            return ()
+        names = tuple(name for key in BLOCKS for name in self.called(key))
+        if not names:
+            raise UnknownHlo(f"a {self.opcode} without branches: {self.excerpt}")
+        return names
+
+    @property
+    def excerpt(self) -> str:
+        """The beginning of its line, for messages."""
+        return repr(self.line.strip()[:LINE])
 
     @cached_property
     def op_name(self) -> str:
@@ -166,19 +186,19 @@ def parse_instruction(line: str) -> Instruction:
     """
     head = INSTRUCTION.match(line)
     if head is None:
-        raise UnknownHlo(f"not an instruction: {line.strip()[:200]!r}")
+        raise UnknownHlo(f"not an instruction: {line.strip()[:LINE]!r}")
     try:
         shape, end = parse_shape(line, head.end())
     except ValueError as error:
-        raise UnknownHlo(f"{error} in {line.strip()[:200]!r}") from None
+        raise UnknownHlo(f"{error} in {line.strip()[:LINE]!r}") from None
     opcode = OPCODE.match(line, end)
     if opcode is None:
-        raise UnknownHlo(f"no operation: {line.strip()[:200]!r}")
+        raise UnknownHlo(f"no operation: {line.strip()[:LINE]!r}")
     close = _closing(line, opcode.end() - 1)
     argument = line[opcode.end() : close]
     operands = () if opcode[1] in LITERALS else tuple(NAME.findall(argument))
     if argument.strip() and not operands and opcode[1] not in LITERALS:
-        raise UnknownHlo(f"operands without names: {line.strip()[:200]!r}")
+        raise UnknownHlo(f"operands without names: {line.strip()[:LINE]!r}")
     rest = line[close + 1 :].lstrip(", ")
     return Instruction(head[2], opcode[1], shape, operands, argument, rest, bool(head[1]), line)
 
@@ -193,7 +213,7 @@ def _computations(lines: list[str]) -> tuple[dict[str, Computation], str | None]
                 name, body = head[2], {}
                 entry = name if head[1] else entry
             elif INSTRUCTION.match(line):
-                raise UnknownHlo(f"an instruction outside any computation: {line.strip()[:200]!r}")
+                raise UnknownHlo(f"an instruction outside any computation: {line.strip()[:LINE]!r}")
         elif line.startswith("}"):
             computations[name], body = _computation(name, body), None
         elif line.strip():
@@ -210,7 +230,7 @@ def _computation(name: str, body: dict[str, Instruction]) -> Computation:
     for instruction in body.values():
         for operand in instruction.operands:
             if operand not in body:
-                raise UnknownHlo(f"no %{operand} in {name}: {instruction.line.strip()[:200]!r}")
+                raise UnknownHlo(f"no %{operand} in {name}: {instruction.excerpt}")
     return Computation(name, body)
 
 

@@ -12,16 +12,13 @@ from typing import Any
 from scaling.hlo.aliasing import may_write_over
 from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
-from scaling.hlo.buffers import Assignment, Memory, assign, branches
+from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import Communication, communication_of
 from scaling.hlo.custom_calls import target_of
 from scaling.hlo.op_cost import unknown_calls, work_of
-from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo, parse_module
+from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.program.ir import (
-    Block,
     Branch,
-    Buffer,
-    Category,
     Collective,
     Kernel,
     Loop,
@@ -61,28 +58,21 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
     module = parse_module(text)
     reading = Reading(module, mesh, origins(module), assign(module), [], {}, {})
     schedule = tuple(_block(module.entry, reading))
-    buffers = tuple(map(_buffer, reading.memory.buffers))
-    warnings = tuple(dict.fromkeys([*reading.warnings, *_unknown(reading.unknown)]))
+    buffers = tuple(reading.memory.buffers)
+    unknown = (
+        f"%{call} calls {target}, whose work is not known: priced by its bytes only"
+        for target, call in reading.unknown.items()
+    )
+    warnings = tuple(dict.fromkeys([*reading.warnings, *unknown]))
     program = Program(
         name, "compiled", dict(mesh), schedule, buffers, peak, warnings, compiler_versions()
     )
-    return with_categories(program, _arguments(module, reading.memory))
-
-
-def _buffer(memory: Memory) -> Buffer:
-    """Its category follows later; constants lie in the executable, not in the planned memory."""
-    size = 0 if memory.constant and not memory.persistent else memory.bytes
-    category: Category = "pinned_host" if memory.on_host else "temporary"
-    return Buffer(memory.name, size, category, memory.persistent)
-
-
-def _arguments(module: Module, memory: Assignment) -> dict[int, str]:
-    """Buffer -> the name of the argument that it holds, as the caller's function has it."""
-    found = {}
-    for parameter in module.entry.parameters:
-        for index in memory.of(module.entry, parameter):
-            found[index] = parameter.op_name
-    return found
+    arguments = {
+        index: parameter.op_name
+        for parameter in module.entry.parameters
+        for index in reading.memory.of(module.entry, parameter)
+    }
+    return with_categories(program, arguments)
 
 
 def _block(computation: Computation, reading: Reading) -> Iterator[Operation]:
@@ -96,12 +86,13 @@ def _operations(
     """The operations of one instruction: none, one, or those of the computation that it calls."""
     opcode = instruction.opcode
     common = _common(instruction, computation, reading)
+    blocks = [reading.module.computations[name] for name in instruction.blocks]
     if opcode == "call":
-        yield from _block(reading.module.computations[instruction.called("to_apply")[0]], reading)
+        yield from _block(blocks[0], reading)
     elif opcode == "while":
-        yield Loop(**common, body=_body(instruction, reading), trips=_trips(instruction, reading))
+        body = tuple(_block(blocks[0], reading))
+        yield Loop(**common, body=body, trips=_trips(instruction, reading))
     elif opcode == "conditional":
-        blocks = [reading.module.computations[name] for name in branches(instruction)]
         yield Branch(**common, branches=tuple(tuple(_block(b, reading)) for b in blocks))
     elif opcode.endswith("-done"):
         yield from _done(instruction, computation, reading, common)
@@ -115,7 +106,7 @@ def _operations(
         yield Kernel(
             **common,
             **vars(work),
-            asynchronous=_is_asynchronous(instruction),
+            asynchronous=opcode.endswith("-start"),
             estimate=_estimate(instruction),
         )
 
@@ -126,13 +117,8 @@ def _check_name(instruction: Instruction, computation: Computation, reading: Rea
     if first != computation.name:
         raise UnknownHlo(
             f"%{instruction.name} stands in {first} and in {computation.name}: "
-            f"{instruction.line.strip()[:LINE]!r}"
+            f"{instruction.excerpt}"
         )
-
-
-def _unknown(calls: Mapping[str, str]) -> Iterator[str]:
-    for target, name in calls.items():
-        yield f"%{name} calls {target}, whose work is not known: priced by its bytes only"
 
 
 def _common(instruction: Instruction, computation: Computation, reading: Reading) -> dict[str, Any]:
@@ -151,11 +137,6 @@ def _common(instruction: Instruction, computation: Computation, reading: Reading
 
 def _each(groups: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(index for group in groups for index in group))
-
-
-def _body(loop: Instruction, reading: Reading) -> Block:
-    (body,) = loop.called("body")
-    return tuple(_block(reading.module.computations[body], reading))
 
 
 def _trips(loop: Instruction, reading: Reading) -> int:
@@ -177,14 +158,10 @@ def _done(
         start = computation.operands(start)[0]
     moved = communication_of(start, computation, reading.module, reading.mesh)
     kernel = work_of(start, computation, reading.module) if moved is None else None
-    if moved.is_async if moved else kernel and _is_asynchronous(start):
+    if moved.is_async if moved else kernel and start.opcode.endswith("-start"):
         yield Wait(**{**common, "name": start.name})
     elif not start.opcode.endswith("-start"):
-        raise UnknownHlo(f"no start of {instruction.line.strip()[:LINE]!r}")
-
-
-def _is_asynchronous(kernel: Instruction) -> bool:
-    return kernel.opcode.endswith("-start")
+        raise UnknownHlo(f"no start of {instruction.excerpt}")
 
 
 def _collective(
@@ -212,7 +189,6 @@ def _collective(
 # XLA's cost models by the order of trust: the one that its scheduler goes by (products and
 # collectives from measured tables), that of fused loops, and one that overrates products tenfold.
 MODELS = ("sol", "indexing-cost-model", "")
-LINE = 400  # characters of an instruction that are kept for messages
 
 
 def _estimate(instruction: Instruction) -> float | None:

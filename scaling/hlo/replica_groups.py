@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from scaling.hlo.parse import Instruction, UnknownHlo
+from scaling.meshes.shape import groups_along
 
 LISTED = re.compile(r"\{(?:\{\d+(?:,\d+)*\}(?:,\{\d+(?:,\d+)*\})*)?\}")
 ROWS = re.compile(r"\[(\d+,\d+)\]<=(.+)")
@@ -45,7 +46,7 @@ def replica_groups(instruction: Instruction, devices: int) -> np.ndarray:
     """
     text = instruction.attribute("replica_groups")
     if text is None:
-        raise UnknownHlo(f"no replica_groups: {instruction.line.strip()[:200]!r}")
+        raise UnknownHlo(f"no replica_groups: {instruction.excerpt}")
     ids = instruction.attribute("device_ids")  # a comma separates them from their mesh
     text = text if ids is None else f"{text}, device_ids={ids}"
     of_devices = instruction.attribute("use_global_device_ids") == "true"
@@ -54,16 +55,11 @@ def replica_groups(instruction: Instruction, devices: int) -> np.ndarray:
     try:
         return groups_in("{}" if all_partitions else text, devices)
     except UnknownHlo as error:
-        line = instruction.line.strip()[:200]
-        raise UnknownHlo(f"{error.what}, in {line!r}") from None
+        raise UnknownHlo(f"{error.what}, in {instruction.excerpt}") from None
 
 
 def groups_in(text: str, devices: int) -> np.ndarray:
-    """Device numbers [groups, members] from any spelling of `replica_groups`.
-
-    Args:
-        text: what follows `replica_groups=`, `device_ids=` included.
-        devices: number of devices of the program.
+    """Device numbers [groups, members] from what follows `replica_groups=`, `device_ids=` included.
 
     Raises:
         UnknownHlo: another spelling, groups of different sizes, a device that is not there or that
@@ -94,7 +90,7 @@ def source_target_pairs(instruction: Instruction, devices: int) -> np.ndarray:
     """
     text = instruction.attribute("source_target_pairs")
     if text is None or not LISTED.fullmatch(text):
-        raise UnknownHlo(f"no source_target_pairs: {instruction.line.strip()[:200]!r}")
+        raise UnknownHlo(f"no source_target_pairs: {instruction.excerpt}")
     pairs = np.zeros((0, 2), int) if text == "{}" else _listed(text)
     if pairs.shape[1] != 2 or pairs.max(initial=0) >= devices:
         raise UnknownHlo(f"source_target_pairs={text[:200]}: not pairs of the mesh's {devices}")
@@ -102,38 +98,27 @@ def source_target_pairs(instruction: Instruction, devices: int) -> np.ndarray:
 
 
 def axes_of(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
-    """The mesh axes along which these groups talk, in mesh order.
+    """The mesh axes larger than 1 along which groups [groups, members] talk, in mesh order.
 
-    Args:
-        groups: int array [groups, members], in any order.
-        mesh: axis sizes, outermost first; a device's number is its row-major coordinate.
-
-    Returns:
-        Names of axes larger than 1; () for groups of one device; None if no axes have just these
-        groups.
+    () for groups of one device; None if no axes have just these groups.
     """
     if groups.shape[1] == 1:
         return ()
     if groups.max() >= math.prod(mesh.values()):
         return None
-    axes = _varying(groups[0], mesh)
-    expected = _mesh_groups(axes, mesh)
-    given = np.sort(groups, axis=1)
-    given = given[np.argsort(given[:, 0])]
-    return axes if np.array_equal(given, expected) else None
+    places = _places(groups[0], mesh)
+    axes = tuple(axis for axis, place in zip(mesh, places, strict=True) if np.ptp(place))
+    ordered = np.sort(groups, axis=1)
+    ordered = ordered[np.argsort(ordered[:, 0])]
+    return axes if np.array_equal(ordered, groups_along(mesh, axes)) else None
 
 
 def axes_of_pairs(pairs: np.ndarray, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], bool]:
-    """The axes along which senders and receivers differ, and whether they say who sends to whom.
+    """The fewest axes such that each of the pairs [pairs, 2] is in one of their groups, in mesh
+    order; and whether these are rings of neighbours.
 
-    Args:
-        pairs: int array [pairs, 2].
-        mesh: axis sizes, outermost first.
-
-    Returns:
-        The fewest axes, in mesh order, such that each pair is in one of their groups; and whether
-        these are rings of neighbours: every device of the mesh sends one place on along the axes,
-        the last to the first, or every one sends one place back.
+    In a ring every device of the mesh sends one place on along the axes, the last to the first, or
+    every one sends one place back.
     """
     places = _places(pairs, mesh)
     differs = (places[..., 0] != places[..., 1]).any(axis=1)
@@ -173,7 +158,9 @@ def _along_axes(mesh: str, ids: str | None, names: str, text: str) -> np.ndarray
                 members.append(len(dims))
             dims.append(dim)
     devices = math.prod(sizes.values())
-    numbers = np.arange(devices) if ids is None else _device_ids(ids, text)
+    numbers = np.arange(devices)
+    if ids is not None:  # `[4,2]T(1,0)`, or each number written out: `0,2,1,3`
+        numbers = _iota(ids, text) if ids.startswith("[") else np.array(_numbers(ids))
     rest = [i for i in range(len(dims)) if i not in members]
     grid = _reshaped(numbers, dims, text).transpose(rest + members)
     return grid.reshape(-1, math.prod(dims[i] for i in members))
@@ -187,11 +174,6 @@ def _cut(size: int, parts: list[tuple[int, int]], text: str) -> list[tuple[int, 
     if not whole or size != cuts[-1] or any(end % start for start, end in pieces):
         raise UnknownHlo(f"replica_groups={text[:200]}: parts that do not divide an axis")
     return [(start, end // start) for start, end in pieces]
-
-
-def _device_ids(text: str, whole: str) -> np.ndarray:
-    """`[4,2]T(1,0)`, or each number written out: `0,2,1,3`."""
-    return _iota(text, whole) if text.startswith("[") else np.array(_numbers(text))
 
 
 def _iota(text: str, whole: str) -> np.ndarray:
@@ -219,17 +201,3 @@ def _places(devices: np.ndarray, mesh: Mapping[str, int]) -> np.ndarray:
     return np.array(np.unravel_index(devices, (*mesh.values(), 1))[:-1]).reshape(
         len(mesh), *devices.shape
     )
-
-
-def _varying(group: np.ndarray, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """Axes along which the members of a group differ."""
-    places = _places(group, mesh)
-    return tuple(axis for axis, place in zip(mesh, places, strict=True) if np.ptp(place))
-
-
-def _mesh_groups(axes: tuple[str, ...], mesh: Mapping[str, int]) -> np.ndarray:
-    """Groups along `axes`: members ascending, groups by their first member."""
-    grid = np.arange(math.prod(mesh.values())).reshape(tuple(mesh.values()))
-    members = [i for i, axis in enumerate(mesh) if axis in axes]
-    rest = [i for i, axis in enumerate(mesh) if axis not in axes]
-    return grid.transpose(rest + members).reshape(-1, math.prod(mesh[axis] for axis in axes))

@@ -42,7 +42,7 @@ class Array:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether it lives in the host's memory."""
+        """True for an array in the host's memory."""
         return self.memory_space == HOST_MEMORY
 
 

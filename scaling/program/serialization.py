@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.reading import read_json
 from scaling.program.ir import (
     Block,
     Branch,
@@ -28,11 +29,7 @@ from scaling.program.ir import (
 
 FORMAT = 3  # raised whenever a program written before cannot be read any more
 STEPS: Mapping[str, type[Operation]] = {
-    "kernel": Kernel,
-    "collective": Collective,
-    "wait": Wait,
-    "loop": Loop,
-    "branch": Branch,
+    kind.__name__.lower(): kind for kind in (Kernel, Collective, Wait, Loop, Branch)
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
 TEXTS = ("name", "kind", "dtype", "line")  # fields of steps
@@ -89,13 +86,7 @@ def load_program(path: Path) -> Program:
     Raises:
         InputError: the file cannot be read, or holds no program of this format.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
-    return read_program_dict(data, str(path))
+    return read_program_dict(read_json(path), str(path))
 
 
 def _block(block: Block) -> list[dict[str, Any]]:

@@ -1,17 +1,12 @@
 """Versions of packages and settings of jax that decide a compiled program beside its source."""
 
 import os
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = (
-    "jax",
-    "jaxlib",
-    "flax",
-    "optax",
-    "jax-cuda12-pjrt",
-    "jax-cuda13-pjrt",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
+    *("jax", "jaxlib", "flax", "optax"),
+    *("jax-cuda12-pjrt", "jax-cuda13-pjrt", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
 )
 # The devices and the files of jax decide nothing.
 NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DIR")
@@ -19,13 +14,11 @@ NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DI
 
 def compiler_versions() -> dict[str, str]:
     """Versions of the packages that decide the program."""
-    found = {}
+    versions = {}
     for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def compiler_settings() -> dict[str, str]:

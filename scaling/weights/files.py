@@ -17,8 +17,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
 from scaling.models.huggingface.names import GPT2_PREFIX, IGNORED, Stored
-from scaling.run import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
 from scaling.models.config import ModelConfig
 from scaling.models.huggingface.export import family_of
 from scaling.models.huggingface.names import Stored, stored_parameters
 from scaling.models.transformer import Transformer
-from scaling.run import read_json
 from scaling.weights.files import WeightFiles, check_weights, read_part
 from scaling.weights.naming import leaf_names
 

@@ -67,17 +67,12 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     moe = run.model.moe
     if moe is None:
         return {}
-    batch = run.batch
-    executed = (batch.global_batch, batch.seq_len)
-    train = train_flops(run.model, *executed, run.remat).components
-    forward, pipeline = (
-        forward_flops(run.model, *executed).components,
-        pipeline_schedule(run, shape),
-    )
-    again = computes_again(run, shape)
+    batch, again = run.batch, computes_again(run, shape)
+    train = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
+    forward = forward_flops(run.model, batch.global_batch, batch.seq_len).components
     of_experts = (name for name in train if name.startswith("expert_"))
     experts = sum(train[name] + again * forward[name] for name in of_experts)
-    experts *= pipeline.overhead / shape.devices
+    experts *= pipeline_schedule(run, shape).overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token
     padding = exchange_rows(moe, tokens, shape.expert) / filled
@@ -115,44 +110,32 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     moe, D = step.config.moe, step.config.d_model
     assert moe is not None
     rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
-    calls, again = (
-        step.passes(n_moe_layers(step.config)),
-        step.recompute + _remat_passes(step),
-    )
+    calls, again = step.passes(n_moe_layers(step.config)), step.recompute + _remat_passes(step)
     over = step.over("expert")
     sent = 4 + _remat_passes(step) + 2 * step.recompute  # out and back again, in a tick
     yield Transfer(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
     yield Transfer(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
     if moe.capacity_factor is None:
-        yield Transfer(
-            over, "all-to-all", moe.n_experts * INT32, calls * (1 + again), "rows of experts"
-        )
+        size = moe.n_experts * INT32
+        yield Transfer(over, "all-to-all", size, calls * (1 + again), "rows of experts")
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:
     """Choices and weights of the router, and its statistics."""
     moe = step.config.moe
     assert moe is not None
-    calls, again = (
-        step.passes(n_moe_layers(step.config)),
-        step.recompute + _remat_passes(step),
-    )
+    calls = step.passes(n_moe_layers(step.config))
+    gathers = calls * (1 + step.recompute + _remat_passes(step))
     over, choices = step.over("tensor"), step.tokens * moe.experts_per_token
     if step.sequence_parallel:
-        yield Transfer(
-            over, "all-gather", choices * FLOAT32, calls * (1 + again), "weights of tokens"
-        )
-        yield Transfer(
-            over, "all-gather", choices * INT32, calls * (1 + again), "experts of tokens"
-        )
+        yield Transfer(over, "all-gather", choices * FLOAT32, gathers, "weights of tokens")
+        yield Transfer(over, "all-gather", choices * INT32, gathers, "experts of tokens")
         yield Transfer(over, "reduce-scatter", choices * FLOAT32, calls, "weights of tokens")
     else:
         yield Transfer(over, "all-reduce", choices * FLOAT32, calls, "weights of tokens")
-    cut = (*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
+    axes = step.over(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    yield Transfer(
-        step.over(*cut), "all-reduce", sums, calls * (1 + again), "load and balancing losses"
-    )
+    yield Transfer(axes, "all-reduce", sums, gathers, "load and balancing losses")
 
 
 def _remat_passes(step: StepSizes) -> int:

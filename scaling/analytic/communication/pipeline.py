@@ -48,11 +48,7 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 
 def recomputed_gathers(step: StepSizes, elements: float) -> tuple[float, float]:
-    """Bytes and calls of the gathers of a layer's matrices in ticks that are computed again.
-
-    Args:
-        elements: of all matrices of a layer, W of the table.
-    """
+    """Bytes and calls of the gathers, in ticks that are computed again, of a layer's `elements`."""
     spared = step.config.d_ff * step.config.d_model / step.shape.tensor * _is_one_layer(step)
     calls = step.recompute * step.passes(n_dense_layers(step.config))
     return (elements - spared) * step.itemsize, calls
@@ -66,25 +62,19 @@ def recomputed_sums(step: StepSizes) -> int:
 def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict[str, float]:
     """FLOPs of a step as a pipeline executes them: in bubble ticks too, and ticks computed again.
 
-    Args:
-        run: says the schedule.
-        shape: its mesh; without stages nothing changes.
-        groups: as `scaling.models.accounting.Flops.groups`, of all devices, without a pipeline.
+    `groups`: `scaling.models.accounting.Flops.groups` of all devices, without a pipeline.
     """
     if shape.stage == 1:
         return groups
     forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
     pipeline, again = pipeline_schedule(run, shape), dict(forward.groups)
-    if (
-        run.model.n_layers == pipeline.stages * pipeline.virtual_stages
-        and "down" in forward.components
-    ):
-        again["mlp"] -= forward.components["down"]
+    if run.model.n_layers == pipeline.stages * pipeline.virtual_stages:
+        again["mlp"] -= forward.components.get("down", 0.0)
     twice = computes_again(run, shape)
     in_ticks = lambda name, flops: pipeline.overhead * (flops + again[name] * twice)
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
 
 
 def _is_one_layer(step: StepSizes) -> bool:
-    """Whether a part is a single layer."""
+    """Return True if a part is a single layer."""
     return step.config.n_layers == step.pipeline.stages * step.pipeline.virtual_stages

@@ -76,12 +76,10 @@ from scaling.analytic.communication.activations import (
 from scaling.analytic.communication.experts import expert_transfers
 from scaling.analytic.communication.optimizer import optimizer_transfers
 from scaling.analytic.communication.pipeline import pipeline_transfers
-from scaling.analytic.communication.transfers import StepSizes, Transfer
+from scaling.analytic.communication.transfers import Transfer, step_sizes
 from scaling.analytic.communication.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
-from scaling.models.config import with_positions
 from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.run import Run
 
 SMALLEST = 64 * 1024  # bytes of one call
@@ -94,16 +92,9 @@ Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per st
 
 
 def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Table:
-    """Bytes per step and device that `run` needs to move on the mesh `shape`.
+    """Bytes per step and device that `run` needs to move on the mesh `shape`, as nccl-tests counts.
 
-    Args:
-        run: a run that the trainer can train.
-        shape: its mesh.
-        smallest: bytes of a call below which it is left out.
-
-    Returns:
-        (axes joined by "+" in mesh order, kind of collective) -> bytes as nccl-tests counts them;
-        only axes of more than one device.
+    Only over axes of more than one device, in calls of at least `smallest` bytes.
 
     Raises:
         InputError: what the trainer cannot run, sizes that the mesh does not divide.
@@ -119,11 +110,5 @@ def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Ta
 def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
     """Every transfer of the table, those that move nothing included; see `expected_bytes`."""
     check_trainable(run, shape)
-    step = StepSizes(
-        run,
-        shape,
-        with_positions(run.model, run.batch.seq_len),
-        is_sequence_parallel(run, shape) and shape.tensor > 1,
-        bool(rules_for(run, shape).axes("vocab")),
-    )
+    step = step_sizes(run, shape)
     return tuple(line for part in PARTS for line in part(step))

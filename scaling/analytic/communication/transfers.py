@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import BYTES
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, with_positions
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.parallelism.pipeline import computes_again, pipeline_schedule
+from scaling.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.program.ir import CollectiveKind
 from scaling.run import Run
 
@@ -57,11 +58,8 @@ class StepSizes:
 
     def passes(self, layers: int) -> float:
         """Number of passes of a device through `layers` layers, M L of the table."""
-        return (
-            self.pipeline.iterations
-            * layers
-            / (self.pipeline.stages * self.pipeline.virtual_stages)
-        )
+        pipeline = self.pipeline
+        return pipeline.iterations * layers / (pipeline.stages * pipeline.virtual_stages)
 
     @property
     def tokens(self) -> float:
@@ -72,3 +70,14 @@ class StepSizes:
     def over(self, *axes: str) -> str:
         """The axes of more than one device among `axes`, joined by + in mesh order."""
         return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)
+
+
+def step_sizes(run: Run, shape: MeshShape) -> StepSizes:
+    """The sizes of a run's step on the mesh `shape`."""
+    return StepSizes(
+        run,
+        shape,
+        with_positions(run.model, run.batch.seq_len),
+        is_sequence_parallel(run, shape) and shape.tensor > 1,
+        bool(rules_for(run, shape).axes("vocab")),
+    )

@@ -74,13 +74,10 @@ def zero_1_transfers(
     over_tensor: bool,
     itemsize: int | None = None,
 ) -> Iterator[Transfer]:
-    """Transfers of ZeRO stage 1 for `stored` equal weights.
+    """Transfers of ZeRO stage 1 for `stored` equal weights of `elements`, unsharded over fsdp.
 
-    Args:
-        elements: of one of them on one device, whole over fsdp.
-        uses: gradients of them per step, counted where they arise; in a pipeline in each tick.
-        over_tensor: whether these are summed over tensor.
-        itemsize: bytes of an element; None: those of the compute format.
+    `uses` gradients of them arise in a step, in a pipeline one in each tick. `itemsize`, bytes of
+    an element, is that of the compute format by default.
     """
     fsdp, size = step.over("fsdp"), elements * (itemsize or step.itemsize)
     yield Transfer(fsdp, "all-gather", size, stored, what)
@@ -99,12 +96,9 @@ def gradient_shards(
     over_tensor: float,
     itemsize: int | None = None,
 ) -> Iterator[Transfer]:
-    """Shards of the gradients of `stored` equal weights, summed over replicas once per step.
+    """Shards of `elements` of the gradients of `stored` equal weights, summed over the replicas.
 
-    Args:
-        elements: of one shard.
-        over_tensor: times per step that they are summed over tensor as well; 0: they are not.
-        itemsize: bytes of an element; None: those of the compute format.
+    They are summed over replicas once per step, over tensor `over_tensor` times.
     """
     size = elements * (itemsize or step.itemsize)
     if step.microbatches == 1 and step.shape.stage == 1:

@@ -128,8 +128,8 @@ def test_only_arguments_and_results_last() -> None:
     found = assign(module(main))
     by_name = {buffer.name: buffer for buffer in found.buffers}
     assert {name for name, b in by_name.items() if b.persistent} == {"x", "z"}
-    assert {name for name, b in by_name.items() if b.constant} == {"c"}
-    assert {name for name, b in by_name.items() if b.on_host} == {"h"}
+    assert {name for name, b in by_name.items() if not b.bytes} == {"c"}
+    assert {name for name, b in by_name.items() if b.category == "pinned_host"} == {"h"}
     assert (by_name["y"].bytes, by_name["h"].bytes) == (32, 64)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.hlo.inplace import results, update_in_place
+from scaling.hlo.fusions import results, update_in_place
 from scaling.hlo.parse import Computation, parse_module
 
 UPDATES = {

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.optimizer import transfers_of
+from scaling.analytic.communication.optimizer import optimizer_transfers
 from scaling.analytic.communication.table import expected_bytes
+from scaling.analytic.communication.transfers import step_sizes
 from scaling.meshes.shape import MeshShape
 from scaling.models.presets import preset
 from scaling.run import Batch, Run
@@ -43,7 +44,7 @@ def test_adafactor_sums_two_numbers_where_there_were_a_row_and_a_column() -> Non
     shape = MeshShape(fsdp=4, tensor=2)
     run = replace(LLAMA, optimizer="adafactor")
     sums = {"tensor": 0.0, "fsdp": 0.0}
-    for call in transfers_of(run, shape, run.model):
+    for call in optimizer_transfers(step_sizes(run, shape)):
         assert call.kind == "all-reduce"
         sums[call.axes] += call.bytes * call.calls
     assert sums["tensor"] == 4 * (7 * 32 + 2) * 4096 / 4

@@ -11,7 +11,8 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from scaling.analytic.communication.optimizer import transfers_of
+from scaling.analytic.communication.optimizer import optimizer_transfers
+from scaling.analytic.communication.transfers import step_sizes
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe
@@ -212,7 +213,7 @@ def table_of(name: str, mesh: str, model: str = "llama") -> dict[tuple[str, str]
     """The same as derived by hand."""
     run = replace(run_of(model), optimizer=name, precision=Precision("fp32"))
     sums: Counter = Counter()
-    for call in transfers_of(run, parse_mesh(mesh), run.model):
+    for call in optimizer_transfers(step_sizes(run, parse_mesh(mesh))):
         if call.axes:
             sums[call.axes, call.kind] += call.bytes * call.calls
     return dict(sums)
