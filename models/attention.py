@@ -107,14 +107,8 @@ def attend(
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], each device on its own rows and heads.
 
-    Saved for the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
-
-    Args:
-        q_BSNK: queries.
-        k_BSMK: keys, M a divisor of N.
-        v_BSMK: values.
-        execution: says which kernel: "cudnn" (flash) or "xla".
-        window: tokens that each position sees, itself included; None: all before it.
+    Each position sees `window` tokens, itself included; None: all before it. Saved for the backward
+    pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMK], (B, S, None, K))

@@ -79,11 +79,8 @@ def decode_step(
 ) -> tuple[jax.Array, Cache]:
     """float32 logits [B, T, V] of tokens at the positions from `start` on, and the longer cache.
 
-    Args:
-        model: built with an execution that does not shard the sequence.
-        cache: has the positions before `start`, and room for T more.
-        tokens_BT: int32.
-        start: int scalar, may be traced.
+    The cache has the positions before `start` (may be traced), and room for T more. The model's
+    execution does not shard the sequence.
     """
     chex.assert_rank(tokens_BT, 2)
     start = jnp.asarray(start, jnp.int32)
@@ -115,16 +112,9 @@ def _decode_block(
 def decode_attention(
     attention: Attention, x_BTD: jax.Array, cache: KVCache, start: jax.Array
 ) -> tuple[jax.Array, KVCache]:
-    """Attention of tokens from position `start` on, to those before and to themselves.
+    """Attention [B, T, D] of tokens from `start` on to those before and themselves; the new cache.
 
-    Args:
-        attention: of one layer.
-        x_BTD: T new tokens.
-        cache: keys and values [B, U, M, K] of U positions, of which `start` are filled.
-        start: int32 scalar.
-
-    Returns:
-        [B, T, D], and the cache with the new keys and values in it.
+    The cache holds keys and values [B, U, M, K] of U positions, of which `start` are filled.
     """
     execution, config = attention.execution, attention.config
     positions = cache.keys.shape[1]

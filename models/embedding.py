@@ -41,12 +41,9 @@ class Embedding(nnx.Module):
         execution: Execution | None = None,
         start: jax.Array | None = None,
     ) -> jax.Array:
-        """Tokens int32 [B, S] to vectors [B, S, D].
+        """Tokens int32 [B, S] to vectors [B, S, D]; `start`: position of the first token.
 
-        Args:
-            tokens_BS: token numbers.
-            execution: another than its own, where the batch is sharded differently.
-            start: position of the first token, an int32 scalar; None: 0.
+        `execution` replaces the module's own where the batch is sharded differently.
         """
         chex.assert_rank(tokens_BS, 2)
         execution = execution or self.execution

@@ -1,4 +1,4 @@
-"""How the blocks of a model compute on a mesh: sharding rules, number format, kernels, ZeRO stage.
+"""The execution of a model on a mesh: sharding rules, number format, kernels, ZeRO stage.
 
 The rules alone decide where weights are stored (`scaling.models.initializers`); the options decide
 what is computed, saved for the backward pass and communicated. A run's options are chosen by
@@ -26,7 +26,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Execution:
-    """What every block needs besides its weights; hashable, so that jit can take it as static."""
+    """The options of every block, besides its weights; hashable, so that jit takes it as static."""
 
     rules: Rules
     _: KW_ONLY

@@ -55,8 +55,8 @@ def all_gather_weight(
 
     Args:
         execution: rules.
-        w: this device's shard, in the format that it is multiplied in.
-        dims: logical dimensions of the weight.
+        w: this device's shard of a weight of logical dimensions `dims`, in compute format.
+        dims: see `w`.
         token_axes: mesh axes that shard the tokens it is multiplied with.
         jointly: axes over which the gradient is summed in one all-reduce.
     """

@@ -67,45 +67,29 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
         InputError: unknown name or key, missing file, or shapes that do not fit together.
     """
     if isinstance(data, str):
-        return _named(data, where)
+        is_path = "/" in data or data.endswith(".json") or os.path.exists(data)
+        return _load("config" if is_path and data not in _PRESETS else "preset", data, where)
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected a name, a path or a table of keys, got {data!r}")
     if "preset" in data and "config" in data:
         raise InputError(f"{where}: give either 'preset' or 'config', not both")
-    for key, load in _SOURCES.items():
+    for key in _SOURCES:
         if key in data:
             if not isinstance(data[key], str):
                 raise InputError(f"{where}: {key}: expected a string, got {data[key]!r}")
             changes = {k: v for k, v in data.items() if k != key}
-            return _replaced(load(data[key], where), changes, where)
+            return _replaced(_load(key, data[key], where), changes, where)
     return read(ModelConfig, data, where)
 
 
-def _named(name: str, where: str) -> ModelConfig:
-    looks_like_a_path = "/" in name or name.endswith(".json") or os.path.exists(name)
-    if looks_like_a_path and name not in _PRESETS:
-        return _load_file(name, where)
-    return _load_preset(name, where)
+_SOURCES: dict[str, Callable[[str], ModelConfig]] = {"preset": preset, "config": read_config}
 
 
-def _load_preset(name: str, where: str) -> ModelConfig:
+def _load(source: str, name: str, where: str) -> ModelConfig:
     try:
-        return preset(name)
+        return _SOURCES[source](name)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _load_file(path: str, where: str) -> ModelConfig:
-    try:
-        return read_config(path)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-_SOURCES: dict[str, Callable[[str, str], ModelConfig]] = {
-    "preset": _load_preset,
-    "config": _load_file,
-}
 
 
 def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> ModelConfig:

@@ -30,7 +30,6 @@ def gather_weight(
     """A stored weight in compute format, all-gathered along "embed".
 
     Args:
-        execution: rules and number format.
         w: the weight, stored with `execution.spec(*dims)`, or gathered already
             (`gathers_weights_once`).
         dims: its logical dimensions.
@@ -63,11 +62,8 @@ def project(
     (`scaling.models.remat`) does so anyway, and one gather serves it and its backward pass.
 
     Args:
-        execution: rules, number format and remat.
-        equation: for einsum; `x` first.
-        x: activations, in compute format.
-        w: a stored weight with logical dimensions `dims`.
-        dims: see `w`.
+        equation: for einsum; `x`, in compute format, is first.
+        w, dims: a stored weight, and its logical dimensions.
         out: logical dimensions of the result.
         partial: the contraction runs over `tensor`: partial products are summed over it, which
             with a sequence-parallel `out` is a reduce-scatter.

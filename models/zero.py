@@ -71,7 +71,6 @@ def float32_accumulators(
     where they are reduce-scattered and reach `params`.
 
     Args:
-        execution: the run's.
         axes: see `mark_reduced`.
         params: the stored parameters.
         gathered: `all_gather_params(params)`; None under stage 3.

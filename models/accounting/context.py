@@ -19,12 +19,8 @@ from scaling.models.config import ModelConfig
 def scores_share(config: ModelConfig, seq: int, context: int) -> float:
     """Share of the seq x seq scores per sequence and head that all devices of `context` compute.
 
-    1 on one device, where the attention takes the sequence as it is.
-
-    Args:
-        config: the model; with a sliding window only the visible rows of chunks are computed.
-        seq: tokens, a multiple of 2 x context.
-        context: devices.
+    1 on one device, where the attention takes the sequence as it is; else `seq` is a multiple of
+    2 x context. With a sliding window only the visible rows of chunks are computed.
     """
     if context == 1:
         return 1.0
@@ -38,12 +34,7 @@ def exchanged_bytes(
 ) -> float:
     """Bytes of one device's keys and values that are sent to others, of one layer.
 
-    Args:
-        config: the model.
-        batch: sequences on a device.
-        seq: tokens of a sequence on all devices.
-        context, tensor: sizes of these axes.
-        dtype: of the computation.
+    `batch` counts the sequences on a device, `seq` a sequence's tokens on all devices.
     """
     _, rows, _ = _exchange(config, seq, context)
     return batch * 2 * rows * exchanged_width(config) / tensor * BYTES[dtype]

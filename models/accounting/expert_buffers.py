@@ -24,12 +24,6 @@ def capacity(moe: Moe, tokens: int, devices: int) -> int:
 
 
 def exchange_rows(moe: Moe, tokens: int, devices: int) -> int:
-    """Rows that a device sends, and receives, when its tokens go to their experts.
-
-    Args:
-        moe: the experts.
-        tokens: of one microbatch on one device.
-        devices: along the `expert` axis.
-    """
+    """Rows that a device sends, and receives, for its `tokens` of one microbatch."""
     groups = devices if moe.capacity_factor is None else moe.n_experts
     return groups * capacity(moe, tokens, devices)

@@ -87,11 +87,6 @@ def forward_flops(config: ModelConfig, batch: Number, seq: Number) -> Flops:
 
     Neither the causal mask nor a sliding window saves work; the head runs at every position. A
     capacity factor, which pads the experts' buffers, is not included.
-
-    Args:
-        config: the model.
-        batch: sequences.
-        seq: tokens per sequence.
     """
     batch, seq = _exact(batch), _exact(seq)
     return Flops(_products(config, tokens=batch * seq, pair_flops=2 * batch * seq * seq))
@@ -109,13 +104,8 @@ def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = 
 
     Weights are those multiplied once per token: projections, MLP, router, active and shared
     experts, output head also when tied. The context is the sequence, or the window if shorter.
-    (PaLM, arXiv 2204.02311, appendix B, with the head and the window stated.)
-
-    Args:
-        config: the model.
-        batch: sequences.
-        seq: tokens per sequence.
-        causal: count half of the context: a causal mask needs no more.
+    (PaLM, arXiv 2204.02311, appendix B, with the head and the window stated.) `causal` counts half
+    of the context: a causal mask needs no more.
     """
     return _credited(config, batch, seq, "none", causal)
 
@@ -158,10 +148,7 @@ def _exact(value: Number) -> Number:
 def _products(config: ModelConfig, tokens: Number, pair_flops: Number) -> dict[str, Number]:
     """FLOPs of each product of one forward pass.
 
-    Args:
-        config: the model.
-        tokens: positions that are multiplied by the weights.
-        pair_flops: FLOPs of all query-key pairs, per head and per element of a head.
+    `pair_flops` are those of all query-key pairs, per head and per element of a head.
     """
     every, dense, moe = config.n_layers, n_dense_layers(config), n_moe_layers(config)
     per_head = every * config.n_heads * pair_flops

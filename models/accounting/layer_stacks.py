@@ -22,7 +22,7 @@ class Stack:
     experts: int | None  # per layer; None: not a matrix of experts
     rows: int  # sharded over fsdp: d_model, or a latent
     columns: int
-    over_tensor: bool  # whether tensor shards the columns
+    over_tensor: bool  # True if tensor shards the columns
 
     @property
     def matrices(self) -> int:

@@ -60,12 +60,7 @@ def count_parameters(config: ModelConfig) -> Parameters:
 
 
 def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, int]:
-    """Parameters of one block by component.
-
-    Args:
-        config: the model.
-        moe: True for a block with experts, False with the dense MLP; None: as most blocks.
-    """
+    """Parameters of one block by component; `moe` None: experts where most blocks have them."""
     if moe is None:
         moe = n_moe_layers(config) > 0
     attention = {n: _projection(config, n, s) for n, s in attention_matrices(config).items()}

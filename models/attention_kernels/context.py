@@ -41,12 +41,7 @@ def context_attention(
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], sequences sharded over `context`.
 
-    Args:
-        execution: says how keys are exchanged, and the kernel.
-        window: tokens that each position sees, itself included; None: all before it.
-        q_BSNK: queries.
-        k_BSMK: keys, M a divisor of N.
-        v_BSMK: values.
+    Each position sees `window` tokens, itself included; None: all before it.
     """
     return _forward(execution, window, q_BSNK, k_BSMK, v_BSMK)[0]
 

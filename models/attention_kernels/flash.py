@@ -27,12 +27,7 @@ def flash_forward(
 ) -> tuple[jax.Array, jax.Array]:
     """Attention in compute format [B, T, N, K] and its log-sum-exp, float32 [B, T, N].
 
-    Args:
-        q_BTNK: queries.
-        k_BUMK: keys, M a divisor of N.
-        v_BUMK: values.
-        causal: a query sees the keys up to its own index; else all of them.
-        window: keys that it sees at most, if causal; None: all before it.
+    If `causal`, a query sees the keys up to its own index, at most `window` of them.
     """
     traced = _gradient(q_BTNK, k_BUMK, v_BUMK, q_BTNK, causal, window)
     out, lse_BNT = _evaluate(traced, (q_BTNK, k_BUMK, v_BUMK, q_BTNK), None)
@@ -48,12 +43,10 @@ def flash_backward(
     causal: bool,
     window: int | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of q, k and v through these keys.
+    """Gradients of q, k and v through these keys (arguments as `flash_forward`).
 
-    Args:
-        q_BTNK, k_BUMK, v_BUMK, causal, window: see `flash_forward`.
-        total: attention over all keys of these queries and its log-sum-exp [B, T, N].
-        dout_BTNK: gradient of that attention.
+    `total` is the attention over all keys of these queries and its log-sum-exp [B, T, N],
+    `dout_BTNK` the gradient of that attention.
     """
     out_BTNK, lse_BTN = total
     traced = _gradient(q_BTNK, k_BUMK, v_BUMK, dout_BTNK, causal, window)

@@ -16,8 +16,7 @@ def causal_mask(
     """True where a query sees a key: bool [T, U], or [..., T, U] by the shape of `offset`.
 
     Args:
-        queries: T.
-        keys: U.
+        queries, keys: T and U.
         window: tokens that a query sees, itself included; None: all before it.
         offset: position of the first query less that of the first key; int, or int32 [..., 1, 1].
     """
@@ -36,13 +35,7 @@ def reference_attention(
 ) -> jax.Array:
     """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
-    Args:
-        q_BTNK: queries.
-        k_BUMK: keys, M a divisor of N.
-        v_BUMV: values.
-        mask: bool [T, U], see `causal_mask`.
-        precision: of both products.
-        scale: None: 1 / sqrt(K).
+    `mask` is that of `causal_mask`, [T, U]; `scale` None stands for 1 / sqrt(K).
     """
     B, T, N, K = q_BTNK.shape
     U, M = k_BUMK.shape[1:3]

@@ -19,9 +19,7 @@ import numpy as np
 def zigzag_order(seq_len: int, devices: int) -> np.ndarray:
     """Position of each token in the order of storage, device after device: int [seq_len].
 
-    Args:
-        seq_len: tokens, a multiple of 2 x `devices` where there are several.
-        devices: C, those of the context axis.
+    `seq_len` is a multiple of 2 C, if there are several devices.
     """
     rows = seq_len // devices
     return np.concatenate([zigzag_positions(device, devices, rows) for device in range(devices)])
@@ -30,10 +28,7 @@ def zigzag_order(seq_len: int, devices: int) -> np.ndarray:
 def zigzag_positions(device: Any, devices: int, rows: int) -> Any:
     """Positions of the `rows` tokens of a sequence on one device: int [rows].
 
-    Args:
-        device: its number, perhaps traced by jax.
-        devices: C.
-        rows: an even number, if there are several devices.
+    `device` may be traced by jax; `rows` is even, if there are several devices.
     """
     if devices == 1:
         return np.arange(rows)
@@ -45,13 +40,8 @@ def zigzag_positions(device: Any, devices: int, rows: int) -> Any:
 def ring_hops(devices: int, reach: int | None) -> tuple[tuple[int, ...], ...]:
     """Shifts s of the devices i - s whose keys device i needs: along the ring, and against it.
 
-    Args:
-        devices: C.
-        reach: chunks back that a window reaches, see `window_reach`; None: no window.
-
-    Returns:
-        Without a window (1, 2, ..., C - 1) and (). Device i - s has no chunk within reach of any
-        of device i's, for any i, if s is further from 0 (around the ring) than `reach`.
+    Without a window (`reach` None) (1, 2, ..., C - 1) and (). Device i - s has no chunk within
+    `reach` of any of device i's, for any i, if s is further from 0 (around the ring).
     """
     along = devices - 1 if reach is None else min(reach, devices - 1)
     against = 0 if reach is None else min(reach, devices - 1 - along)
@@ -59,12 +49,7 @@ def ring_hops(devices: int, reach: int | None) -> tuple[tuple[int, ...], ...]:
 
 
 def window_reach(window: int | None, chunk: int) -> int | None:
-    """How many chunks before its own a token may see into; None: without a window, all.
-
-    Args:
-        window: tokens that a position sees, itself included.
-        chunk: tokens of one chunk.
-    """
+    """Number of chunks before its own that a token may see into; None: all, without a window."""
     return None if window is None else (window + chunk - 2) // chunk
 
 

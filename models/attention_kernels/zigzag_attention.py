@@ -129,7 +129,7 @@ class ZigzagAttention:
         return Pair(early, late), dkv
 
     def _pairs(self, shift: int, batch: int) -> tuple[jax.Array, Mask | None]:
-        """Whether the other device is before this one, and the mask of both pairs of chunks."""
+        """True if the other device is before this one, and the mask of both pairs of chunks."""
         here = jax.lax.axis_index(CONTEXT)
         there = (here - shift) % self.devices
         apart = [2 * self.devices - 1 - here - there, jnp.abs(here - there)]

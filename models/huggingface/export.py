@@ -29,21 +29,14 @@ TRAINING: dict[str, Any] = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0,
 
 
 def family_of(config: ModelConfig) -> str:
-    """The model_type that expresses `config`.
-
-    Raises:
-        InputError: none does.
-    """
+    """The model_type that expresses `config` (errors as `to_huggingface`)."""
     return to_huggingface(config, 1)["model_type"]
 
 
 def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") -> dict[str, Any]:
-    """The config.json of a model.
+    """The config.json of a model; `dtype` is that of the weights, as PyTorch names it.
 
-    Args:
-        config: the model.
-        seq_len: longest sequence, if the model has no table of positions.
-        dtype: of the weights beside it, as PyTorch names it.
+    Without a table of positions the longest sequence is `seq_len`.
 
     Raises:
         InputError: no family that is read here expresses it; the message has the fields.

@@ -1,4 +1,4 @@
-"""What each Hugging Face model_type means as a ModelConfig: tables that `huggingface.read` uses.
+"""Tables that map each Hugging Face model_type to a ModelConfig, for `huggingface.read`.
 
 Source of key names, defaults and meanings: huggingface/transformers,
 src/transformers/models/*/configuration_*.py (release 5).
@@ -31,7 +31,7 @@ WINDOW_KEYS = {
 
 @dataclass(frozen=True)
 class Family:
-    """How the keys of one model_type map to a ModelConfig."""
+    """The map from the keys of one model_type to a ModelConfig."""
 
     shapes: Table  # field of ModelConfig -> key
     constants: Table = field(default_factory=dict)  # fields fixed by the architecture

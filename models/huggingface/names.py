@@ -120,12 +120,7 @@ class Stored:
 
 
 def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
-    """Every parameter of the model by its path, such as `layers/attention/query_DNK`.
-
-    Args:
-        config: the model.
-        family: its model_type.
-    """
+    """Every parameter of a model of model_type `family`, by path: `layers/attention/query_DNK`."""
     return {
         path: _stored(config, family, path, name, dims_in_file, layers)
         for path, name, dims_in_file, layers in _entries(config, family)

@@ -7,33 +7,25 @@ storage and training only; anything else is refused, so that no setting is dropp
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, without_repeats
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, RopeScaling, Yarn
 from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS, Family
 
 Json = Mapping[str, Any]
 
-LLAMA3_SCALING = {  # RopeScaling field -> key
-    "factor": "factor",
-    "low_freq_factor": "low_freq_factor",
-    "high_freq_factor": "high_freq_factor",
-    "original_max_positions": "original_max_position_embeddings",
-}
-YARN_SCALING = {  # Yarn field -> key
-    "factor": "factor",
-    "original_max_positions": "original_max_position_embeddings",
-    "beta_fast": "beta_fast",
-    "beta_slow": "beta_slow",
-    "attention_factor": "attention_factor",
-    "mscale": "mscale",
-    "mscale_all_dim": "mscale_all_dim",
-    "truncate": "truncate",
-}
+
+def _keys(cls: type[RopeScaling] | type[Yarn]) -> dict[str, str]:
+    """The key of each field: its own name, but for one."""
+    longer = {"original_max_positions": "original_max_position_embeddings"}
+    return {field.name: longer.get(field.name, field.name) for field in fields(cls)}
+
+
+LLAMA3_SCALING, YARN_SCALING = _keys(RopeScaling), _keys(Yarn)
 STRETCHES = {"llama3": ("rope_scaling", LLAMA3_SCALING), "yarn": ("yarn", YARN_SCALING)}
 ROPE_VALUES = {  # rope_type -> keys that may stand beside it
     "default": {"rope_theta"},
@@ -43,10 +35,7 @@ ROPE_VALUES = {  # rope_type -> keys that may stand beside it
 
 
 def read_config(path: str | Path) -> ModelConfig:
-    """The model of a Hugging Face config.json.
-
-    Args:
-        path: the file, or the folder that holds it.
+    """The model of a Hugging Face config.json; `path` is the file, or the folder that holds it.
 
     Raises:
         InputError: no such file, not JSON, an unknown model_type, a missing key, or settings
@@ -76,13 +65,14 @@ def translate(data: Json, where: str) -> ModelConfig:
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
     _refuse(unknown, where)
     _check_present(family, data, where)
-    fields = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
-    fields |= _biases(family, settings, where)
+    values = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
+    values |= _biases(family, settings, where)
     if family.moe:
-        fields["moe"] = family.moe_constants | _experts(family, settings)
+        experts = {field: settings[key] for field, key in family.moe.items() if key in settings}
+        values["moe"] = {**family.moe_constants, **family.moe_defaults, **experts}
     if family.mla:
-        fields["mla"] = {key: data[key] for key in family.mla}
-    config = read(ModelConfig, fields, where)
+        values["mla"] = {key: data[key] for key in family.mla}
+    config = read(ModelConfig, values, where)
     return replace(config, sliding_window=_window(family, data, config.n_layers, where))
 
 
@@ -138,16 +128,11 @@ def _check_present(family: Family, data: Json, where: str) -> None:
         raise InputError(f"{where}: missing {', '.join(map(repr, missing))}")
 
 
-def _experts(family: Family, settings: Json) -> dict[str, Any]:
-    stated = {field: settings[key] for field, key in family.moe.items() if key in settings}
-    return {**family.moe_defaults, **stated}
-
-
 def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
-    fields = {f: settings.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
-    if fields["d_ff"] is None:
-        fields["d_ff"] = 4 * convert(int, fields["d_model"], f"{where}: d_model")
-    return fields
+    shapes = {f: settings.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
+    if shapes["d_ff"] is None:
+        shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
+    return shapes
 
 
 def _rope(family: Family, settings: Json) -> dict[str, Any]:

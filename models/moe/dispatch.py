@@ -41,13 +41,9 @@ class RoutingIndices(NamedTuple):
 def routing_indices(
     experts_TK: jax.Array, experts: int, groups: int, capacity: int
 ) -> RoutingIndices:
-    """Rows for all assignments: the experts in equal groups with `capacity` rows each.
+    """Rows for all assignments: E experts in equal groups with `capacity` rows each.
 
-    Args:
-        experts_TK: int32, the experts of each token, best first.
-        experts: E.
-        groups: a divisor of E.
-        capacity: rows of a group.
+    `experts_TK` are the experts of each token, best first.
     """
     expert_A = experts_TK.T.reshape(-1)
     order_A = jnp.argsort(expert_A, stable=True)
@@ -68,11 +64,7 @@ def sort_indices(expert_R: jax.Array, experts: int) -> RoutingIndices:
 
 
 def expert_of_rows(counts_PE: jax.Array, capacity: int) -> jax.Array:
-    """The expert of each received row, given how many each of P devices sent to each expert.
-
-    Returns:
-        int32 [P * capacity]; E for empty rows.
-    """
+    """The expert of each received row by the senders' counts: int32 [P * capacity], E if empty."""
     ends_PE = jnp.cumsum(counts_PE, axis=1)
     expert_PC = (jnp.arange(capacity)[None, :, None] >= ends_PE[:, None, :]).sum(axis=-1)
     return expert_PC.reshape(-1)

@@ -54,12 +54,9 @@ def ragged_experts(
     """The experts' results for received rows, dropless: [R, D].
 
     Args:
-        config: the model.
-        execution: rules and number format.
         rows_RD: P groups by sender, each sorted by expert, empty rows last.
         weights_R: of the rows, float32.
         counts_PE: int32, rows of each sender for each of this device's experts.
-        weights: see `Weights`.
     """
     devices, local = counts_PE.shape
     sizes_E = counts_PE.sum(axis=0)

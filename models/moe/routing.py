@@ -30,9 +30,7 @@ import jax.numpy as jnp
 
 from scaling.models.config import Moe
 
-BEST_OF_GROUP = (
-    2  # largest scores whose sum is a group's score: DeepSeek-V3's config.json, "noaux_tc"
-)
+BEST_OF_GROUP = 2  # largest scores, summed to a group's: DeepSeek-V3's config.json, "noaux_tc"
 TINY = 1e-20  # avoids 0 / 0 where the sigmoids of all selected experts underflow
 
 
@@ -54,13 +52,7 @@ class Routing(NamedTuple):
 
 
 def top_k_gating(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Gating:
-    """The experts of each token and their weights.
-
-    Args:
-        moe: gate, groups, scaling.
-        logits: float32 [..., E].
-        bias_E: selects only; gets no gradient.
-    """
+    """The experts of each token and their weights; `bias_E` selects only and gets no gradient."""
     chex.assert_axis_dimension(logits, -1, moe.n_experts)
     gates = jax.nn.softmax(logits) if moe.gate == "softmax" else jax.nn.sigmoid(logits)
     scores = jax.lax.stop_gradient(gates)
@@ -81,11 +73,7 @@ def routing_statistics(
 ) -> Routing:
     """Load and losses over the tokens of all devices, by one all-reduce; inside a `shard_map`.
 
-    Args:
-        logits: of this device's tokens, [..., E].
-        gating: of these tokens.
-        axes: mesh axes that shard the tokens.
-        dropped: assignments of this device without room, a scalar.
+    `logits` [..., E], `gating` and `dropped` are of this device's tokens, which `axes` shard.
     """
     experts = logits.shape[-1]
     load_E = jnp.zeros(experts, jnp.float32).at[gating.experts.reshape(-1)].add(1.0)

@@ -58,11 +58,8 @@ def embed_microbatches(
 ) -> jax.Array:
     """The embedded microbatches at the iterations in which they enter: [T, P, B, S, D].
 
-    Args:
-        execution: of the layers.
-        schedule: of the pipeline.
-        embed: tokens [P B, S] to the residual stream, under `embedding_execution`.
-        tokens_MBS: int32, the same on all stages.
+    `embed` takes tokens [P B, S] to the residual stream, under `embedding_execution`; `tokens_MBS`
+    are the same on all stages.
     """
     chex.assert_rank(tokens_MBS, 3)
     entry, group = embedding_execution(execution), schedule.group
@@ -96,8 +93,6 @@ def run_pipeline(
     `recompute_stages` the input of each iteration only.
 
     Args:
-        execution: of the layers.
-        schedule: of the pipeline.
         layer: one layer, for a scan over those of a part.
         layers: the stored stack (`models.pipeline.schedule.layer_order`), sharded over `stage`; and
             the same as `scaling.models.zero.all_gather_params` returns it, or None.

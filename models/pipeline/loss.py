@@ -49,12 +49,8 @@ def pipeline_loss(
     """Mean cross-entropy per token in nats, float32 scalar; the layers are sharded over `stage`.
 
     And the load of experts, if there are any: sums over microbatches, stacked over the layers.
-
-    Args:
-        params: the stored parameters, which gradients are taken of.
-        inputs_MBS: tokens, int32.
-        targets_MBS: the tokens after them.
-        gathered: the parameters as `models.zero.all_gather_params` returns them.
+    Gradients are taken of `params`, as stored; `gathered` are those that
+    `models.zero.all_gather_params` returns.
     """
     chex.assert_equal_shape([inputs_MBS, targets_MBS])
     execution = params.execution

@@ -78,10 +78,7 @@ class PipelineSchedule:
 def layer_order(layers: int, stages: int, virtual_stages: int) -> np.ndarray:
     """The layer in each row of the stored stack, of which stages hold equal parts: int [layers].
 
-    Args:
-        layers: a multiple of `stages` x `virtual_stages`.
-        stages: sizes of the mesh axis.
-        virtual_stages: per stage.
+    `layers` is a multiple of `stages` x `virtual_stages`.
     """
     parts = np.arange(layers).reshape(virtual_stages, stages, -1)
     return parts.transpose(1, 0, 2).reshape(-1)
