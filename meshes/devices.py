@@ -52,7 +52,7 @@ def use_host_devices(count: int) -> None:
 
 def host_mesh(shape: MeshShape) -> Mesh:
     """A jax mesh over as many fake CPU devices of this process as `shape` needs."""
-    use_host_devices(max(shape.devices, _host_devices_asked()))
+    use_host_devices(max(shape.devices, jax.config.values["jax_num_cpu_devices"]))
     devices = jax.devices("cpu")
     if len(devices) < shape.devices:
         check_devices(shape, len(devices))
@@ -119,7 +119,3 @@ def named_mesh(
 
 def _mesh(shape: MeshShape, devices: Sequence[jax.Device]) -> Mesh:
     return named_mesh(shape.sizes, devices, AxisType.Explicit)
-
-
-def _host_devices_asked() -> int:
-    return max(1, jax.config.values["jax_num_cpu_devices"])

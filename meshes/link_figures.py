@@ -41,21 +41,21 @@ def link_of(cluster: Cluster, part: str, kind: str, other: str | None = None) ->
 
 def bandwidth_of(cluster: Cluster, link: LinkSpec) -> float:
     """bytes/s between two parts, one direction; InputError if the cluster states none."""
-    if link.total_bandwidth is None:
-        raise InputError(_unmeasured(cluster, link))
-    return link.total_bandwidth
+    return _stated(link.total_bandwidth, cluster, link)
 
 
 def latency_of(cluster: Cluster, link: LinkSpec) -> float:
     """Latency of one link in s; InputError if the cluster states none."""
-    if link.latency is None:
-        raise InputError(_unmeasured(cluster, link))
-    return link.latency.value
+    return _stated(link.latency and link.latency.value, cluster, link)
 
 
-def _unmeasured(cluster: Cluster, link: LinkSpec) -> str:
-    ends = " - ".join(link.parts)
-    return f"{cluster.name}: the links {ends} have no figures yet; run `scaling calibrate`"
+def _stated(figure: float | None, cluster: Cluster, link: LinkSpec) -> float:
+    if figure is None:
+        raise InputError(
+            f"{cluster.name}: the links {' - '.join(link.parts)} have no figures yet; "
+            "run `scaling calibrate`"
+        )
+    return figure
 
 
 # Out of a node
@@ -108,7 +108,7 @@ def host_bandwidth(cluster: Cluster) -> float:
 
 
 def _wire_count(cluster: Cluster, links: LinkSpec) -> int:
-    """How many pairs of parts the links join in one host."""
+    """Number of pairs of parts that the links join in one host."""
     first, second = (cluster.parts[part] for part in links.parts)
     counts = {"pairs": len(links.pairs), "all": first * second, "block": max(first, second)}
     return counts[links.wiring]

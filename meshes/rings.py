@@ -72,7 +72,7 @@ def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
 
 
 def _edges(walk: Walk) -> Counter[Edge]:
-    """How often a closed walk passes each pair of chips."""
+    """Number of times that a closed walk passes each pair of chips."""
     return Counter(map(_edge, walk, (*walk[1:], walk[0])))
 
 

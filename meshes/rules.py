@@ -1,4 +1,4 @@
-"""Which mesh axes shard which dimension of a tensor, by the dimension's logical name.
+"""Mesh axes that shard each dimension of a tensor, by the dimension's logical name.
 
     weight ("embed", "mlp")  of shape [4096, 14336]  on fsdp=4, tensor=2   ->  ("fsdp", "tensor")
 
@@ -63,7 +63,7 @@ class Rules:
                 f"dimensions {dims} put mesh axis {', '.join(twice)} on two dimensions: {cuts}; "
                 "give one of these dimensions another rule"
             )
-        return tuple(_entry(axes) for axes in cuts)
+        return tuple(axes[0] if len(axes) == 1 else axes or None for axes in cuts)
 
     def shards(self, *dims: str | None) -> int:
         """Number of parts a tensor with these dimensions is sharded into."""
@@ -71,12 +71,9 @@ class Rules:
 
 
 def make_rules(mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = ()) -> Rules:
-    """The default rules on `mesh`.
+    """The default rules on `mesh`; the sizes of `whole` dimensions do not divide: never sharded.
 
-    Args:
-        mesh: axis sizes.
-        sequence_parallel: cut the sequence of the residual stream over `tensor`.
-        whole: logical dimensions that must stay whole, because their size does not divide.
+    `sequence_parallel` shards the sequence of the residual stream over `tensor` as well.
     """
     table = {dim: () if dim in set(whole) else axes for dim, axes in DEFAULT.items()}
     if not sequence_parallel:
@@ -93,8 +90,7 @@ def named(spec: Iterable[Entry]) -> frozenset[str]:
 def check_divisible(what: str, size: int, axes: Iterable[str], mesh: MeshShape) -> None:
     """Raise InputError unless `size` is a multiple of the product of the sizes of `axes`.
 
-    Args:
-        what: the quantity in the user's words, e.g. "n_heads" or "batch.global_batch".
+    `what` names the quantity as the user does: "n_heads", "batch.global_batch".
     """
     axes = tuple(a for a in axes if getattr(mesh, a) > 1)
     parts = mesh.size(axes)
@@ -120,9 +116,3 @@ def _advice(size: int, parts: int, axes: tuple[str, ...], what: str) -> str:
         instead = ", or the data axis for the rest" if axes == ("fsdp",) else ""
         return f"use {axes[0]} of {fits}{instead}, or {what} of {up}"
     return f"use axis sizes whose product divides {size}, or {what} of {up}"
-
-
-def _entry(axes: tuple[str, ...]) -> Entry:
-    if not axes:
-        return None
-    return axes[0] if len(axes) == 1 else axes

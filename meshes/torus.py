@@ -72,15 +72,15 @@ def wraparound(torus: Torus, shape: tuple[int, ...]) -> tuple[bool, ...]:
 
 
 def coordinates(torus: Torus, shape: tuple[int, ...], device: int) -> tuple[int, ...]:
-    """Where chip number `device` of a slice sits: hosts in row-major order, chips in each as well.
+    """Position of chip number `device` of a slice: hosts in row-major order, chips in each as well.
 
     A slice that whole hosts do not tile (less than a host) is numbered in row-major order.
     """
     block = torus.host if _tiles(torus.host, shape) else shape
     grid = tuple(size // b for size, b in zip(shape, block, strict=True))
     host, chip = divmod(device, math.prod(block))
-    corner, inside = _row_major(host, grid), _row_major(chip, block)
-    return tuple(c * b + i for c, b, i in zip(corner, block, inside, strict=True))
+    corner, inside = np.unravel_index(host, grid), np.unravel_index(chip, block)
+    return tuple(int(c * b + i) for c, b, i in zip(corner, block, inside, strict=True))
 
 
 def torus_grid(torus: Torus, shape: tuple[int, ...], chips: int, devices: int) -> TorusGrid:
@@ -120,11 +120,3 @@ def _shapes(torus: Torus, chips: int) -> list[tuple[int, ...]]:
 
 def _tiles(block: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return all(size % b == 0 for size, b in zip(shape, block, strict=True))
-
-
-def _row_major(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    place = []
-    for size in reversed(shape):
-        index, at = divmod(index, size)
-        place.append(at)
-    return tuple(reversed(place))

@@ -137,7 +137,8 @@ def _candidate(
     kind: CollectiveKind, name: str, loads: Loads, profile: Profile, protocol: str
 ) -> Candidate | None:
     """The cost under one protocol, or None if the profile has no fit of one of the links."""
-    uses, figures = [], _figures_of(name, kind, profile)
+    uses, own = [], name in algorithms(profile, kind)
+    figures = "ring" if name == "tree" and not own else name  # a ring's chain inside a node
     for (level, load), hops in zip(loads, _hops(kind, ALGORITHMS[name], loads), strict=True):
         if load.share > 0:
             fit = link_fit(profile, figures, kind, level.link, protocol, level.transport)
@@ -158,12 +159,6 @@ def _candidate(
         busiest.fit.evidence,
         total(use.torus_latency for use in uses),
     )
-
-
-def _figures_of(name: str, kind: CollectiveKind, profile: Profile) -> str:
-    """The algorithm whose figures count: a tree without its own is a ring's chain inside a node."""
-    own = name in algorithms(profile, kind)
-    return "ring" if name == "tree" and not own else name
 
 
 def _units(loads: Loads) -> list[int]:

@@ -39,7 +39,7 @@ POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from c
 
 @dataclass(frozen=True)
 class LinkLoad:
-    """What a collective puts on the busiest pool of links of a level."""
+    """Load of a collective on the busiest pool of links of a level."""
 
     share: float  # bytes over it per byte of the call
     groups: int = 0  # groups that use that pool at once
@@ -72,7 +72,7 @@ class PlacedGroups:
 
     @cached_property
     def patterns(self) -> tuple["Patterns | None", ...]:
-        """How the groups lie at each level; None for a torus, where every chip forwards."""
+        """The patterns of the groups at each level; None for a torus, where every chip forwards."""
         ordered = in_order(self.groups)
         return tuple(
             None if level.grid else group_patterns(ordered, level) for level in self.levels
@@ -93,29 +93,22 @@ def _place_groups(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> Place
 def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) -> Loads:
     """Every level with the load of a collective in all groups at once."""
     return tuple(
-        (level, _load(kind, placement.groups, level, pattern, algorithm))
+        (level, level_load(kind, placement.groups, level, algorithm, pattern))
         for level, pattern in zip(placement.levels, placement.patterns, strict=True)
     )
 
 
 def level_load(
-    kind: CollectiveKind, groups: np.ndarray, level: NetworkLevel, algorithm: str = "hierarchical"
-) -> LinkLoad:
-    """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
-    pattern = None if level.grid else group_patterns(in_order(groups), level)
-    return _load(kind, groups, level, pattern, algorithm)
-
-
-def _load(
     kind: CollectiveKind,
     groups: np.ndarray,
     level: NetworkLevel,
-    pattern: "Patterns | None",
-    algorithm: str,
+    algorithm: str = "hierarchical",
+    pattern: "Patterns | None" = None,
 ) -> LinkLoad:
+    """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
     if level.grid is not None:
         return _torus_load(kind, groups, level.grid)
-    assert pattern is not None
+    pattern = pattern or group_patterns(in_order(groups), level)
     if kind != "permute":
         return _pattern_load(kind, pattern, level, algorithm)
     return _pair_permute(groups, level, pattern) if level.pair_links else _permute(groups, level)
@@ -123,11 +116,11 @@ def _load(
 
 def _torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> LinkLoad:
     """The load of the links of a torus, where every algorithm runs along its rings and lines."""
-    if kind == "permute":
-        on_torus = torus_permute_load(*pairs_of(groups), grid)
-    else:
-        on_torus = torus_load(kind, groups, grid)
-    share, least, users, members, hops = on_torus
+    share, least, users, members, hops = (
+        torus_permute_load(*pairs_of(groups), grid)
+        if kind == "permute"
+        else torus_load(kind, groups, grid)
+    )
     return LinkLoad(share, users, members, min_share=least, torus_hops=hops)
 
 
@@ -199,14 +192,10 @@ def group_patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
 def _pool_counts(
     group: np.ndarray, pool: np.ndarray, members: np.ndarray, number: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Members of each class in each pool, and groups that use it; neighbours that are alike once.
+    """Members of each class in each pool, float [distinct pools, classes]; groups that use it.
 
-    Args:
-        group, pool, members, number: of each run: its group, its pool, how many members it has,
-            and the number of its class; int [runs].
-
-    Returns:
-        float [distinct pools, classes] and int [distinct pools].
+    Neighbouring pools that are alike stand once. Each run has a group, a pool, a number of members
+    and the number of its class; int [runs].
     """
     pools, classes = int(pool.max(initial=0)) + 1, int(number.max(initial=-1)) + 1
     cells = np.bincount(pool * classes + number, members, pools * classes)

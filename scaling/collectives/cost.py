@@ -113,8 +113,7 @@ def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
     loads = link_loads(kind, placement, "hierarchical")
     if kind == "all-reduce":
         once = link_loads("broadcast", placement, "hierarchical")
-        pairs = zip(loads, once, strict=True)
-        loads = tuple(least if full[0].can_reduce else full for full, least in pairs)
+        loads = tuple(b if a[0].can_reduce else a for a, b in zip(loads, once, strict=True))
     return max(
         (load.share if load.min_share is None else load.min_share) / level.bandwidth
         for level, load in loads
@@ -130,12 +129,12 @@ def _measured(
     bound = line.least(bytes) if virtual else bytes * _least_per_byte(kind, placement)
     time = np.maximum(line.seconds(skew * bytes), bound)
     fit = line.fit
-    line_text = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
+    measured = f"{fit.groups} x {fit.ranks} devices: {format_rate(fit.bandwidth)} as measured"
     return CollectiveCost(
         time if np.ndim(time) else float(time),
         bound,
         "node",
-        line_text + line.note,
+        measured + line.note,
         "measured",
         evidence=fit.evidence,
         extrapolated=bool(line.note),

@@ -53,7 +53,7 @@ class MeasuredLine:
 
     @property
     def note(self) -> str:
-        """What was measured instead; "" if these ranks of this kind were."""
+        """Names the kind or ranks measured instead; "" if these ranks of this kind were."""
         if self.kind != self.fit.kind:
             return f", of an {self.fit.kind}: no {self.kind} was measured"
         return "" if self.fit.ranks == self.ranks else f", scaled to {self.ranks} by a ring's steps"

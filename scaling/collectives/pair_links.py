@@ -20,11 +20,9 @@ from scaling.meshes.rings import Links, ring_count
 
 
 def have_rings(groups: np.ndarray, links: Links) -> bool:
-    """Whether the links hold a ring of every group's members in each node.
+    """True if the links of a node hold a ring of every group's members in each node.
 
-    Args:
-        groups: device ids [groups, ranks], those of a group in the order of the devices.
-        links: [chips, chips] of a node.
+    `groups` are device ids [groups, ranks], those of a group in the order of the devices.
     """
     flat = groups.ravel()
     new = run_starts(flat // len(links))
@@ -35,12 +33,9 @@ def have_rings(groups: np.ndarray, links: Links) -> bool:
 
 
 def ring_counts(chips: np.ndarray, starts: np.ndarray, links: Links) -> np.ndarray:
-    """Rings through each run of chips, or 1 where there are none; int [runs].
+    """Rings through each run of chips of a node, or 1 where there are none; int [runs].
 
-    Args:
-        chips: of one node; runs of them one after another.
-        starts: where each run begins.
-        links: [chips, chips] of a node.
+    The runs begin at `starts`.
     """
     sets, number = chip_sets(chips, starts)
     counts = [ring_count(links, members) if len(members) > 1 else 1 for members in sets]
@@ -63,12 +58,7 @@ def all_to_all_bytes(within: np.ndarray, ranks: int) -> np.ndarray:
 def own_links_share(source: np.ndarray, target: np.ndarray, links: Links) -> float | None:
     """Bytes over the busiest link per byte of a message if every pair uses its own links.
 
-    Args:
-        source, target: devices [pairs] of one node each.
-        links: [chips, chips] of a node.
-
-    Returns:
-        None if some pair has no link.
+    None if some pair (devices of one node) has no link.
     """
     chips = len(links)
     own = np.array(links)[source % chips, target % chips]

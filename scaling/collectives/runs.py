@@ -7,10 +7,9 @@ import numpy as np
 
 
 def column_classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Classes of equal columns: the number of each column's class, and an example of each class.
+    """The number of each column's class of equal columns, and an example of each class.
 
-    Args:
-        traits: int [traits, columns].
+    `traits` is int [traits, columns].
     """
     if traits.shape[1] == 0 or bool((traits == traits[:, :1]).all()):
         return np.zeros(traits.shape[1], int), np.arange(min(1, traits.shape[1]))
@@ -22,7 +21,7 @@ def column_classes(traits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_starts(*labels: np.ndarray) -> np.ndarray:
-    """Where any of the labels differs from the one before it; True at the first."""
+    """True where any of the labels differs from the one before it, and at the first."""
     new = np.ones(len(labels[0]), bool)
     np.not_equal(labels[0][1:], labels[0][:-1], out=new[1:])
     for other in labels[1:]:

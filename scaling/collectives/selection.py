@@ -24,7 +24,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class AlgorithmChoice:
-    """How the algorithm and protocol of one call were selected."""
+    """The selection of the algorithm and protocol of one call, with its reason."""
 
     by: Literal["fastest", "measured", "none"]  # none: a group of one
     why: str  # a phrase
@@ -35,14 +35,7 @@ class AlgorithmChoice:
 def algorithm_choice(
     cost: CollectiveCost, size: int, grade: str, nccl: NcclChoice | None
 ) -> AlgorithmChoice:
-    """The choice behind a cost.
-
-    Args:
-        cost: of one size.
-        size: bytes.
-        grade: of the figures.
-        nccl: NCCL's own choice.
-    """
+    """The choice behind a cost of one size (bytes), by figures of a grade."""
     if not cost.candidates:
         by: Literal["measured", "none"] = "measured" if cost.algorithm == "measured" else "none"
         return AlgorithmChoice(by, cost.bottleneck, (), nccl)

@@ -32,7 +32,7 @@ from scaling.program.ir import CollectiveKind
 
 
 class TorusLoad(NamedTuple):
-    """What a collective puts on the busiest link of a slice."""
+    """Load of a collective on the busiest link of a slice."""
 
     share: float  # bytes over it, one direction, per byte of the call
     min_share: float  # the same, if every shard is split between both directions of a ring
@@ -78,9 +78,7 @@ def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> Tor
 def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> TorusLoad:
     """The load of a permute: dimension by dimension, each the shorter way around.
 
-    Args:
-        source, target: devices [pairs]; those in different slices use no link of a slice.
-        grid: of the slices.
+    Pairs (source, target) in different slices use no link of a slice.
     """
     near = (grid.slices[source] == grid.slices[target]) & (source != target)
     source, target = source[near], target[near]
@@ -146,11 +144,7 @@ def _refused(what: str, grid: TorusGrid) -> InputError:
 def _shares(kind: CollectiveKind, box: _Box, n: int, ranks: int) -> tuple[float, float]:
     """Bytes over the busiest link as the shards pass, and at least, per byte of the call.
 
-    Args:
-        kind: no permute.
-        box: of n members of each group in a slice.
-        n: members in the slice.
-        ranks: members of a group in all slices.
+    A group has n members in the box, one slice, and `ranks` in all slices; not for a permute.
     """
     width, lacking = sum(box.links.values()), 1 - 1 / n
     if kind == "broadcast":

@@ -59,12 +59,9 @@ class CollectivePrice:
 def collective_groups(
     cluster: Cluster, mesh: MeshShape | None = None, axes: Sequence[str] = ()
 ) -> np.ndarray:
-    """Device ids [groups, members]: of the mesh's axes, or of the whole cluster.
+    """Device ids [groups, members]: of the mesh's axes (() all), or of the whole cluster.
 
-    Args:
-        cluster: with at least as many devices as the mesh.
-        mesh: on the first devices of the cluster, in its device order.
-        axes: over which the collective runs; () all of the mesh.
+    The mesh lies on the first devices of the cluster, in its device order.
 
     Raises:
         InputError: the mesh does not fit, or axes without one.
@@ -90,10 +87,7 @@ def collective_prices(
 ) -> list[CollectivePrice]:
     """The price of every size by itself, so that each has its own algorithm and bottleneck.
 
-    Args:
-        kind, groups, cluster, profile, algorithm: as for `collective_time`.
-        sizes: bytes.
-        skew: of an all-to-all, what its busiest receivers get over the mean; None: it is even.
+    Arguments are those of `collective_time`; skew None: an even collective.
 
     Raises:
         InputError: no such kind or algorithm, one that cannot run there, or a skew of a

@@ -80,11 +80,9 @@ class Communicator:
 
 
 def communicator(groups: np.ndarray, cluster: Cluster) -> Communicator | None:
-    """The group that spans most nodes; None without NVIDIA GPUs, or for groups of one rank.
+    """The group (of device ids [groups, members]) that spans most nodes.
 
-    Args:
-        groups: device ids, [groups, members].
-        cluster: where the devices are.
+    None without NVIDIA GPUs, or for groups of one rank.
     """
     if cluster.accelerator.vendor != VENDOR or groups.shape[1] == 1:
         return None
@@ -107,6 +105,7 @@ def _communicator(cluster: Cluster, ranks: int, nodes: int, chips: tuple[int, ..
     nics = nic_speeds(cluster, len(chips)) if nodes > 1 else ()
     speeds = step_value(c.SPEEDS_ONE_NODE if nodes == 1 else c.SPEEDS_NODES, capability)
     rings = ring_channels(links, nics, speeds, capability)
+    sums = cluster.has_nvls and links.kind == "switch" and len(chips) >= NVLS_GPUS
     return Communicator(
         ranks=ranks,
         nodes=nodes,
@@ -116,12 +115,8 @@ def _communicator(cluster: Cluster, ranks: int, nodes: int, chips: tuple[int, ..
         ll128=_has_ll128(cluster, links, nodes, capability),
         rings=rings,
         trees=tree_channels(rings, links, speeds),
-        nvls=nvls_channels(links, nics, speeds) if _has_nvls(cluster, links) else None,
+        nvls=nvls_channels(links, nics, speeds) if sums else None,
     )
-
-
-def _has_nvls(cluster: Cluster, links: NodeLinks) -> bool:
-    return cluster.has_nvls and links.kind == "switch" and len(links.gpus) >= NVLS_GPUS
 
 
 def _has_ll128(cluster: Cluster, links: NodeLinks, nodes: int, capability: int) -> bool:
@@ -133,14 +128,7 @@ def _has_ll128(cluster: Cluster, links: NodeLinks, nodes: int, capability: int) 
 def ring_channels(
     links: NodeLinks, nics: Sequence[float], speeds: Speeds, capability: int
 ) -> Channels:
-    """Rings through the GPUs of a node and, with several nodes, through its NICs.
-
-    Args:
-        links: of the GPUs of one node.
-        nics: GB/s of each NIC; () with one node.
-        speeds: GB/s that the search tries.
-        capability: compute capability x 10.
-    """
+    """Rings through the GPUs of a node and, with several nodes, its NICs (GB/s; () with one)."""
 
     def room(speed: float) -> int:
         within = links.rings(speed)

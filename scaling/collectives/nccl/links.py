@@ -48,7 +48,7 @@ class NodeLinks:
         return self.bandwidth * max(self.links[i][j] for i in self.gpus for j in self.gpus)
 
     def rings(self, speed: float) -> int | None:
-        """How many rings of that speed fit at once; None: any number."""
+        """Number of rings of that speed that fit at once; None: any number."""
         if self.kind == "alone":
             return None
         if self.kind != "pairs":
@@ -129,7 +129,7 @@ def nic_speeds(cluster: Cluster, gpus: int) -> tuple[float, ...]:
 
 
 def nics_behind_cpu(cluster: Cluster, capability: int) -> bool:
-    """Whether traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe.
+    """True if traffic from a GPU to its NIC passes through a CPU, where LL128 is not safe.
 
     From Hopper on, NCCL lets LL128 pass through a CPU that joins its GPU by NVLink-C2C.
     """

@@ -39,7 +39,7 @@ US, GB = 1e-6, 1e9
 
 @dataclass(frozen=True)
 class NcclChoice:
-    """What NCCL ranks first at one size."""
+    """The pair that NCCL ranks first at one size."""
 
     algorithm: str
     protocol: Protocol
@@ -54,20 +54,15 @@ def nccl_choices(
     cluster: Cluster,
     algorithm: str = "auto",
 ) -> list[NcclChoice] | None:
-    """NCCL's first choice at every size; None where NCCL ranks nothing.
+    """NCCL's first choice at every size in bytes; None where NCCL ranks nothing.
 
-    Args:
-        kind: all-to-alls and permutes are sends, which NCCL does not rank; broadcasts are rings.
-        sizes: bytes of the calls.
-        groups: device ids, [groups, members].
-        cluster: without NVIDIA GPUs there is no NCCL.
-        algorithm: the one that NCCL is restricted to, or "auto".
+    NCCL ranks KINDS on NVIDIA GPUs, all algorithms ("auto") or the one that it is restricted to.
     """
     comm = communicator(groups, cluster)
     if comm is None:
         return None
-    ranked = estimates(kind, np.asarray(sizes, float), comm)
-    ranked = {pair: times for pair, times in ranked.items() if algorithm in ("auto", pair[0])}
+    every = estimates(kind, np.asarray(sizes, float), comm)
+    ranked = {pair: times for pair, times in every.items() if algorithm in ("auto", pair[0])}
     if not ranked:
         return None
     pairs, seconds = list(ranked), np.array(list(ranked.values()))
@@ -79,12 +74,9 @@ def nccl_choices(
 
 
 def estimates(kind: CollectiveKind, bytes: Number, comm: Communicator) -> dict[Pair, np.ndarray]:
-    """Seconds of every (algorithm, protocol) that can run, in NCCL's order.
+    """Seconds of every (algorithm, protocol) that can run, in NCCL's order; empty but for KINDS.
 
-    Args:
-        kind: NCCL ranks KINDS; the result is empty for the others.
-        bytes: the buffer of an all-reduce, the unsharded total of a gather or scatter.
-        comm: the GPUs.
+    `bytes`: the buffer of an all-reduce, the unsharded total of a gather or scatter.
     """
     sizes = np.asarray(bytes, float)
     return {
@@ -137,7 +129,7 @@ def _seconds(
 
 
 def _known_corrections(algorithm: str, comm: Communicator) -> int:
-    """How many of the corrections by size hold for an algorithm."""
+    """Number of the corrections by size that hold for an algorithm."""
     if algorithm == "tree":
         return c.TREE_CORRECTIONS
     x86_blackwell = comm.capability >= c.BLACKWELL and comm.cpu in ("intel", "amd")
