@@ -14,6 +14,7 @@ levels serve the whole cluster. Some levels only bound the bytes: their hops bel
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -108,11 +109,13 @@ def levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
 
 def _inside_a_node(cluster: Cluster) -> list[NetworkLevel]:
     """Levels of a node, of an NVLink domain, or of a slice of a torus."""
-    switched, pairs = _switched_links(cluster), _pair_links(cluster)
     if cluster.torus is not None:
         return [_torus_level(cluster)]
-    if switched is not None:
-        return [_switched_level(cluster, switched)]
+    fast = [j for j in cluster.links if j.kind in FAST]
+    for links in fast:
+        if links.parts[1] == "nvswitch" or links.wiring == "all":  # not those between pairs
+            return [_switched_level(cluster, links)]
+    pairs = [j for j in fast if j.wiring == "pairs" and j.bandwidth]
     has_pcie = any(j.kind == "pcie" and j.parts[0] == "chip" for j in cluster.links)
     if not pairs:
         return _pcie_levels(cluster)
@@ -125,12 +128,6 @@ def _domain_labels(cluster: Cluster) -> LinkLabels:
     devices = np.arange(cluster.devices)
     domain = devices // (cluster.devices_per_node * cluster.domain_nodes)
     return LinkLabels(devices, devices, domain, domain)
-
-
-def _switched_links(cluster: Cluster) -> LinkSpec | None:
-    """The links by which every chip reaches every other; not those between pairs."""
-    links = [j for j in cluster.links if j.kind in FAST]
-    return next((j for j in links if j.parts[1] == "nvswitch" or j.wiring == "all"), None)
 
 
 def _switched_level(cluster: Cluster, links: LinkSpec) -> NetworkLevel:
@@ -149,19 +146,14 @@ def _switched_level(cluster: Cluster, links: LinkSpec) -> NetworkLevel:
     )
 
 
-def _pair_links(cluster: Cluster) -> list[LinkSpec]:
-    return [j for j in cluster.links if j.kind in FAST and j.wiring == "pairs" and j.bandwidth]
-
-
 def _pair_level(cluster: Cluster, pairs: list[LinkSpec]) -> NetworkLevel:
     """Links between pairs of chips; each ring over them is as fast as the slowest kind."""
-    slowest = min(pairs, key=lambda j: j.bandwidth.value if j.bandwidth else 0.0)
+    bandwidth, kind = min((j.bandwidth.value, j.kind) for j in pairs if j.bandwidth)
     chips = cluster.devices_per_node
-    assert slowest.bandwidth is not None
     return NetworkLevel(
-        f"{LINK_NAMES[slowest.kind]} of a chip",
-        slowest.kind,
-        slowest.bandwidth.value,
+        f"{LINK_NAMES[kind]} of a chip",
+        kind,
+        bandwidth,
         max(latency_of(cluster, j) for j in pairs),
         _domain_labels(cluster),
         innermost=True,
@@ -216,26 +208,33 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
 def _socket_levels(cluster: Cluster) -> list[NetworkLevel]:
     """The links between the sockets of a node; their hop is one with PCIe's."""
     sockets = cluster.parts.get("socket", 1)
-    links = next((j for j in cluster.links if j.parts == ("socket", "socket")), None)
-    if sockets == 1 or links is None:
-        return []
     node = np.arange(cluster.devices) // cluster.devices_per_node
     socket = node * sockets + _below(cluster, sockets)
-    bandwidth, latency = (sockets - 1) * bandwidth_of(cluster, links), latency_of(cluster, links)
     labels = LinkLabels(socket, socket, node, node)
     return [
-        NetworkLevel("links between sockets", "pcie", bandwidth, latency, labels, own_hops=False)
+        NetworkLevel(
+            "links between sockets",
+            "pcie",
+            (sockets - 1) * bandwidth_of(cluster, links),
+            latency_of(cluster, links),
+            labels,
+            own_hops=False,
+        )
+        for links in cluster.links
+        if links.parts == ("socket", "socket") and sockets > 1
     ]
 
 
 def _below(cluster: Cluster, parts: int) -> np.ndarray:
-    """For each device, which of so many parts of its node it is below; int [devices]."""
+    """Number of the part, of so many in its node, that each device is below; int [devices]."""
     return np.arange(cluster.devices) % cluster.devices_per_node * parts // cluster.parts["chip"]
 
 
 def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
     """NICs, leaves and spines: a level for every unit below the largest, and each chip's NIC."""
-    nodes = {k: n for k, n in level_nodes(cluster).items() if _is_unit(k, cluster)}
+    nodes = dict(level_nodes(cluster))
+    if "domain" in nodes:
+        del nodes["node"]  # has no NICs of its own
     links, fabric = network_link(cluster), cluster.fabric
     if len(nodes) == 1 or links is None or fabric is None:
         return []
@@ -243,27 +242,28 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
     units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
     everywhere = np.zeros_like(devices)
     hop = 2 * path_latency(cluster, "chip", "leaf")
-    network = []
-    for i, (level, size) in enumerate(list(nodes.items())[:-1]):
-        slices = level == "domain" and cluster.torus is not None
-        network.append(
-            NetworkLevel(
-                SLICE if slices else NETWORK_NAMES[level],
-                "network",
-                size * node_bandwidth(cluster, fabric, links, size),
-                hop + switch_latency(cluster, fabric, list(nodes.values())[i + 1]),
-                LinkLabels(units[i], units[i], everywhere, units[i + 1]),
-                transport=fabric.transport,
-                can_reduce=fabric.has_sharp,
-            )
+    names = NETWORK_NAMES if cluster.torus is None else NETWORK_NAMES | {"domain": SLICE}
+    network = [
+        NetworkLevel(
+            names[level],
+            "network",
+            size * node_bandwidth(cluster, fabric, links, size),
+            hop + switch_latency(cluster, fabric, larger),
+            LinkLabels(unit, unit, everywhere, parent),
+            transport=fabric.transport,
+            can_reduce=fabric.has_sharp,
         )
+        for ((level, size), (_, larger)), (unit, parent) in zip(
+            pairwise(nodes.items()), pairwise(units), strict=True
+        )
+    ]
     return [*network, *_nic_levels(cluster, fabric, links, units[0], hop)]
 
 
 def _nic_levels(
     cluster: Cluster, fabric: Fabric, links: LinkSpec, unit: np.ndarray, hop: float
 ) -> list[NetworkLevel]:
-    """What one chip can send out of its unit; where chips share NICs, what the nearest carries."""
+    """Levels of the NICs that serve one chip, or of the nearest NIC where chips share them."""
     devices = np.arange(cluster.devices)
     everywhere, nic = np.zeros_like(devices), nic_bandwidth(cluster, links)
     width = max(1.0, cluster.nics / cluster.devices_per_node) * nic
@@ -286,8 +286,3 @@ def _nic_levels(
         chip, name="NIC of a few chips", bandwidth=nic, labels=labels, point_to_point=True
     )
     return [shared, chip]
-
-
-def _is_unit(level: Level, cluster: Cluster) -> bool:
-    """Whether a level of nodes has NICs of its own: a node of an NVLink domain has not."""
-    return level != "node" or "domain" not in level_nodes(cluster)

@@ -46,7 +46,7 @@ def bandwidth_of(cluster: Cluster, link: LinkSpec) -> float:
 
 def latency_of(cluster: Cluster, link: LinkSpec) -> float:
     """Latency of one link in s; InputError if the cluster states none."""
-    return _stated(link.latency and link.latency.value, cluster, link)
+    return _stated(link.latency.value if link.latency else None, cluster, link)
 
 
 def _stated(figure: float | None, cluster: Cluster, link: LinkSpec) -> float:

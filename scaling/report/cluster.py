@@ -7,8 +7,8 @@ dgx-h100  NVIDIA DGX H100 in a SuperPOD, 2 nodes x 8 h100-sxm = 16 devices
 ...
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, torus_link, torus_shape
@@ -17,6 +17,8 @@ from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.report.levels import levels_json
 
+T = TypeVar("T")
+STEMS = {"├─": "│  ", "└─": "   "}  # of a branch, and of the lines below it
 UNMEASURED = "not measured yet (scaling calibrate)"
 # Marks behind a source that was not read itself (meshes/provenance.py).
 MARKS = {
@@ -30,24 +32,30 @@ HEADLINE_DTYPES = ("bf16", "fp16", "fp32")  # the first one that the chip has is
 
 def tree(cluster: Cluster) -> str:
     """The levels of the cluster, from the chip outwards, each with its parts and link speeds."""
+    inside = [_link_line(link) for link in cluster.links if "leaf" not in link.parts]
     branches = [
         ("chip", _chip_line(cluster.accelerator), []),
-        (
-            "node",
-            _node_line(cluster),
-            [_link_line(link) for link in cluster.links if "leaf" not in link.parts],
-        ),
+        ("node", _node_line(cluster), inside),
         *_fabric_branches(cluster),
     ]
-    lines = [f"{cluster.name}  {cluster.title}, {_size_line(cluster)}"]
-    for i, (name, text, leaves) in enumerate(branches):
-        last = i == len(branches) - 1
-        lines.append(f"{'└─' if last else '├─'} {name:<7} {text}")
-        for j, leaf in enumerate(leaves):
-            lines.append(
-                f"{'   ' if last else '│  '}{'└─' if j == len(leaves) - 1 else '├─'} {leaf}"
-            )
+    size = f"{_count(cluster.nodes, 'node')} x {cluster.devices_per_node}"
+    lines = [
+        f"{cluster.name}  {cluster.title}, {size} {cluster.accelerator.name} "
+        f"= {cluster.devices} devices"
+    ]
+    for branch, stem in _branched(branches):
+        name, text, leaves = branch
+        lines.append(f"{stem} {name:<7} {text}")
+        lines += [f"{STEMS[stem]}{twig} {leaf}" for leaf, twig in _branched(leaves)]
     return "\n".join(lines)
+
+
+def _branched(children: Sequence[T]) -> Iterator[tuple[T, str]]:
+    """The children of a branch, each with its stem; the last one's ends there."""
+    for child in children[:-1]:
+        yield child, "├─"
+    for child in children[-1:]:
+        yield child, "└─"
 
 
 def sources(cluster: Cluster) -> str:
@@ -127,12 +135,8 @@ def format_figure(name: str, value: float) -> str:
     return f"{value:.1f}" if name.endswith("capability") else f"{value:g}"
 
 
-def _size_line(cluster: Cluster) -> str:
-    plural = "s" * (cluster.nodes > 1)
-    return (
-        f"{cluster.nodes} node{plural} x {cluster.devices_per_node} {cluster.accelerator.name} "
-        f"= {cluster.devices} devices"
-    )
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'s' * (number > 1)}"
 
 
 def _chip_line(chip: Accelerator) -> str:
@@ -149,12 +153,8 @@ def _node_line(cluster: Cluster) -> str:
     unused = cluster.parts["chip"] - cluster.devices_per_node
     used = f"; {cluster.devices_per_node} chip and {cluster.nics} nic used" if unused else ""
     reduces = "; the switch can reduce" if cluster.has_nvls else ""
-    return (
-        parts
-        + used
-        + reduces
-        + ("" if cluster.peer_access else "; no peer access: through host memory")
-    )
+    staged = "" if cluster.peer_access else "; no peer access: through host memory"
+    return parts + used + reduces + staged
 
 
 def _link_name(cluster: Cluster, link: LinkSpec) -> str:
@@ -182,7 +182,6 @@ Branch = tuple[str, str, list[str]]
 
 def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     fabric = cluster.fabric
-    units = level_nodes(cluster)
     if cluster.torus is not None:
         yield "domain", *_slice(cluster, cluster.torus)
     elif cluster.domain_nodes > 1:
@@ -195,10 +194,11 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
     text = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
     yield "leaf", text, network
+    units, hop = level_nodes(cluster), [_hop(cluster, fabric)]
     if "spine" in units:
-        yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), [_hop(cluster, fabric)]
+        yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), hop
     if "core" in units:
-        yield "core", _layer(units["core"], fabric.spine_oversubscription), [_hop(cluster, fabric)]
+        yield "core", _layer(units["core"], fabric.spine_oversubscription), hop
 
 
 def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
@@ -206,8 +206,9 @@ def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
     shape = torus_shape(cluster)
     closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
     rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
-    nodes = f"{cluster.domain_nodes} node{'s' * (cluster.domain_nodes > 1)}"
-    text = f"{nodes} in a slice of {shape_text(shape)} chips, {rings}"
+    text = (
+        f"{_count(cluster.domain_nodes, 'node')} in a slice of {shape_text(shape)} chips, {rings}"
+    )
     return text, [_link_line(torus_link(torus))]
 
 

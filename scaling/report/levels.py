@@ -14,38 +14,31 @@ from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.units import format_rate, format_time
 from scaling.report.formatting import columns
 
+KEYS = (  # of the plain data
+    *("name", "link", "transport", "units", "pools", "bandwidth", "hop_latency", "own_hops"),
+)
 HEAD = ("network level", "link", "bandwidth", "each of", "chips that share it", "hop latency", "")
 
 
 def level_table(cluster: Cluster) -> str:
     """A line per level, from the chip outwards; "" where the links have no figures (`host`)."""
-    try:
-        rows = [_row(level, cluster) for level in levels(cluster)]
-    except InputError:
-        return ""
-    return "\n".join(columns([HEAD, *rows], left=(0, 1, 6)))
+    rows = [_row(level, cluster) for level in _levels(cluster)]
+    return "\n".join(columns([HEAD, *rows], left=(0, 1, 6))) if rows else ""
 
 
 def levels_json(cluster: Cluster) -> list[dict[str, Any]]:
     """The same as plain data: bytes/s and seconds; [] where the links have no figures."""
-    try:
-        every = levels(cluster)
-    except InputError:
-        return []
     return [
-        {
-            "name": level.name,
-            "link": level.link,
-            "transport": level.transport,
-            "units": level.units,
-            "pools": level.pools,
-            "bandwidth": level.bandwidth,
-            "hop_latency": level.hop_latency,
-            "own_hops": level.own_hops,
-            "notes": _notes(level),
-        }
-        for level in every
+        {key: getattr(level, key) for key in KEYS} | {"notes": _notes(level)}
+        for level in _levels(cluster)
     ]
+
+
+def _levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
+    try:
+        return levels(cluster)
+    except InputError:
+        return ()
 
 
 def _row(level: NetworkLevel, cluster: Cluster) -> tuple[str, ...]:
@@ -62,7 +55,7 @@ def _row(level: NetworkLevel, cluster: Cluster) -> tuple[str, ...]:
 
 
 def _notes(level: NetworkLevel) -> list[str]:
-    """What the columns do not say."""
+    """Notes on what the columns leave out."""
     notes = {
         "hops count elsewhere": not level.own_hops,
         "to each of the others a part": level.peers > 0,

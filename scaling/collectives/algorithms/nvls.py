@@ -6,6 +6,7 @@ Restated from NVIDIA/nccl 2.30.7, src/graph/tuning.cc (2026-06).
 
 from collections.abc import Sequence
 from math import log2
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class NvlsTree(Nvls):
     """NVLS inside each NVLink domain, double binary trees between them."""
 
     name = "nvls-tree"
-    kinds = ("all-reduce",)
+    kinds: ClassVar[tuple[CollectiveKind, ...]] = ("all-reduce",)
 
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """As `tree_bytes`."""
