@@ -2,21 +2,33 @@
 
 Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
 (a function without arguments that returns a `Run`), a run.json or a Hugging Face config.json, or
-the folder of one.
+the folder of one. The defaults of a recipe fit the memory of its `example`:
+
+    parameters         nodes of dgx-h100   mesh                  tokens of a microbatch and shard
+    below 20 B                         8   fsdp=64               8,192
+    20 B to 100 B                     64   fsdp=64,tensor=8      16,384
+    100 B to 600 B                   128   fsdp=128,tensor=8     8,192
+    above                            256   fsdp=256,tensor=8     8,192
+    experts to 100 B                   8   fsdp=8,expert=8       4,096, with remat full
+    experts to 300 B                  64   fsdp=64,expert=8      4,096, with remat full
+    experts above                    128   fsdp=32,expert=32     4,096, with remat full
 """
 
 import importlib.util
+import math
 import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.reading import read_json
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.huggingface.read import read_config
@@ -43,6 +55,36 @@ FAMILIES = {  # the beginning of a preset's name
     "qwen3": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
+
+
+@dataclass(frozen=True)
+class Example:
+    """A cluster and mesh whose memory the defaults of recipes fit."""
+
+    nodes: int
+    mesh: MeshShape
+    cluster: str = "dgx-h100"
+    shard_tokens: int = 8192  # of one microbatch, on each batch shard
+    remat: Literal["selective", "full"] = "selective"
+
+
+EXAMPLES = (  # (parameters below, example), without and with experts; see the table above
+    (20e9, Example(8, MeshShape(fsdp=64))),
+    (100e9, Example(64, MeshShape(fsdp=64, tensor=8), shard_tokens=16384)),
+    (600e9, Example(128, MeshShape(fsdp=128, tensor=8))),
+    (math.inf, Example(256, MeshShape(fsdp=256, tensor=8))),
+)
+EXPERT_EXAMPLES = (
+    (100e9, Example(8, MeshShape(fsdp=8, expert=8), "dgx-h100", 4096, "full")),
+    (300e9, Example(64, MeshShape(fsdp=64, expert=8), "dgx-h100", 4096, "full")),
+    (math.inf, Example(128, MeshShape(fsdp=32, expert=32), "dgx-h100", 4096, "full")),
+)
+OTHER_EXAMPLES = {
+    "tiny": Example(1, MeshShape(fsdp=8)),
+    "tiny-moe": Example(1, MeshShape(fsdp=8)),
+    "demo": Example(1, MeshShape(fsdp=8)),
+    "gpt-305m": Example(1, MeshShape(data=10), "rtx3090-10"),
+}
 
 
 def tiny() -> Run:
@@ -98,27 +140,54 @@ def recipe(name: str) -> Run:
 
 
 def _with_defaults(name: str, model: ModelConfig) -> Run:
-    """Return a run of `model` with its family's batch and, if it is large, selective remat."""
-    sequences, length = default_batch(name, model)
-    model = with_positions(model, length)
+    """Return a run of `model` with its family's batch, and the remat of its example if large."""
+    batch = default_batch(name, model)
+    model = with_positions(model, batch.seq_len)
     large = count_parameters(model).total >= LARGE
-    return Run(
-        name=name,
-        model=model,
-        batch=Batch(sequences, length),
-        remat="selective" if large else "none",
-    )
+    remat = example(name, model).remat if large else "none"
+    return Run(name=name, model=model, batch=batch, remat=remat)
 
 
-def default_batch(name: str, model: ModelConfig) -> tuple[int, int]:
-    """Return (sequences, tokens per sequence) of one step of the recipe `name`."""
-    if name in BATCHES:
-        return BATCHES[name]
-    for family, batch in FAMILIES.items():
-        if name.startswith(family):
-            return batch
+def example(name: str, model: ModelConfig | None = None) -> Example:
+    """Return the cluster and mesh that the defaults of the recipe `name` fit."""
+    if name in OTHER_EXAMPLES:
+        return OTHER_EXAMPLES[name]
+    model = model or preset(name)
+    size = count_parameters(model).total
+    examples = EXPERT_EXAMPLES if model.moe else EXAMPLES
+    return next(item for most, item in examples if size < most)
+
+
+def default_batch(name: str, model: ModelConfig) -> Batch:
+    """Return the batch of the recipe `name`, in microbatches that its example has memory for."""
     length = model.max_positions or 2048
-    return max(1, (1 << 19) // length), length  # half a million tokens, as GPT-2
+    half_a_million = max(1, (1 << 19) // length), length  # tokens, as GPT-2
+    family = next((batch for start, batch in FAMILIES.items() if name.startswith(start)), None)
+    sequences, length = BATCHES.get(name) or family or half_a_million
+    place = example(name, model)
+    local = max(1, sequences // place.mesh.batch_shards)
+    least = -(-local * length // place.shard_tokens)
+    count = next(n for n in divisors(local) if n >= min(least, local))
+    return Batch(sequences, length, count)
+
+
+def with_dividing_microbatches(run: Run, mesh: MeshShape) -> tuple[Run, list[str]]:
+    """Return the run with default microbatches that divide the batch of a shard, and a note.
+
+    Only a recipe's own default is lowered; other microbatches are left to the checks.
+    """
+    batch, shards = run.batch, mesh.batch_shards
+    local = batch.global_batch // shards
+    if batch.global_batch % shards or local % batch.microbatches == 0:
+        return run, []
+    if batch != default_batch(run.name, run.model):
+        return run, []
+    count = max(n for n in divisors(local) if n < batch.microbatches)
+    note = (
+        f"batch.microbatches is {count} instead of the recipe's {batch.microbatches}, which does "
+        f"not divide the {local} sequence(s) of each of {shards} batch shards of mesh {mesh}"
+    )
+    return replace(run, batch=replace(batch, microbatches=count)), [note]
 
 
 def resolve(text: str) -> Run:

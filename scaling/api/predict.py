@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,7 +95,9 @@ def predict(
     changed(place.cluster, profile, changes)  # raises before anything is compiled
     from scaling.train.program import program_of_run
 
+    start = time.monotonic()
     program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
+    seconds = time.monotonic() - start
     _write_text(dump_hlo, text)
     return priced_result(
         Pricing(
@@ -105,6 +108,7 @@ def predict(
             changes=changes,
             causal_flops=causal_flops,
             warnings=(*target_warnings(place), *warnings),
+            compile_seconds=seconds,
         )
     )
 

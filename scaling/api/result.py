@@ -37,6 +37,7 @@ class Pricing:
     changes: tuple[str, ...] = ()  # as `what_if` takes them
     causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
+    compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
 
     @property
     def mesh(self) -> str:

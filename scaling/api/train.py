@@ -15,7 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.parallelism.pipeline import pipeline_line
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.parallelism.sequence import sequence_cut
-from scaling.recipes import with_steps
+from scaling.recipes import with_dividing_microbatches, with_steps
 from scaling.report.formatting import memory_words, time_words
 from scaling.run import Run
 from scaling.run import load_run as load_run_file
@@ -154,7 +154,7 @@ def _plan(run: Run, options: "Options") -> "Plan":
     from scaling.train.prepare import plan
 
     use_compilation_cache()
-    run, notice = continued(run, options, jax.device_count())
+    run, notice = _on_devices(run, options, jax.device_count())
     _print(notice)
     planned = plan(run)
     _print(_header(planned))
@@ -187,13 +187,20 @@ def check_device_count(run: Run, options: "Options", devices: int | None) -> Non
 
     if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
         return
-    run, _ = continued(run, options, devices)
+    run, _ = _on_devices(run, options, devices)
     try:
         mesh = resolved_mesh(run, devices)
         check_trainable(run, mesh)
         rules_for(run, mesh)
     except InputError as error:
         raise InputError(f"--devices {devices}: {error}") from None
+
+
+def _on_devices(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+    """Return the run with microbatches for its mesh (of its folder if resumed), and notes."""
+    run, notice = continued(run, options, devices)
+    run, lowered = with_dividing_microbatches(run, run.mesh or resolved_mesh(run, devices))
+    return run, notice + [f"note: {line}" for line in lowered]
 
 
 def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:

@@ -13,6 +13,8 @@ from scaling.cli.options import Changes, File, KeyValues, Number, RunName, Switc
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import without_repeats
 
+MOST_SECONDS = 20.0  # of one compile; advice costs two more
+
 
 @dataclass(frozen=True)
 class PredictCommand:
@@ -73,7 +75,7 @@ class PredictCommand:
         if self.trace is not None:
             _write_trace(result, self.trace)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
-        if not self.json:
+        if not self.json and result.pricing.compile_seconds < MOST_SECONDS:
             for text in result.advice():
                 print(f"next: {text}")
         if self.explain:

@@ -40,11 +40,13 @@ class ShardingCommand:
         from scaling.parallelism.checks import check_trainable
         from scaling.parallelism.rules import notes, resolved_mesh, rules_for
         from scaling.parallelism.sequence import sequence_cut
+        from scaling.recipes import with_dividing_microbatches
 
         if self.devices is not None and self.devices < 1:
             raise InputError(f"--devices {self.devices} must be a positive whole number")
         run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
         mesh = resolved_mesh(run, self.devices)
+        run, lowered = with_dividing_microbatches(run, mesh)
         check_trainable(run, mesh)
         rules, split = rules_for(run, mesh), sequence_cut(run, mesh)
 
@@ -69,7 +71,7 @@ class ShardingCommand:
                 state = abstract_state(run.model, execution, run.train, optimizer_of(run))
                 held = held_bytes(state.params, execution, run.batch.microbatches)
             all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
-            notices = notes(run, rules) + warnings(all_rows)
+            notices = lowered + notes(run, rules) + warnings(all_rows)
         if self.json:
             document = {"name": run.name, "mesh": str(mesh), "devices": mesh.devices}
             document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}

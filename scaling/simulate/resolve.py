@@ -23,6 +23,7 @@ from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, profile_of, read_profile
 from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import Profile
+from scaling.recipes import with_dividing_microbatches
 from scaling.run import ClusterChoice, Run
 
 HOST = "host"
@@ -61,7 +62,8 @@ def target(
         place = _sized(place, run)
     mesh = resolved_mesh(run, None if run.mesh else place.devices)
     check_fits(mesh, place)
-    return Target(replace(run, mesh=mesh), mesh, place, tuple(warnings))
+    run, notes = with_dividing_microbatches(replace(run, mesh=mesh), mesh)
+    return Target(run, mesh, place, (*warnings, *notes))
 
 
 def target_warnings(where: Target) -> list[str]:

@@ -3,16 +3,29 @@ way to name a run."""
 
 import json
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from scaling import predict
+from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset_names
-from scaling.recipes import file_of, recipe, recipe_names, resolve, with_steps
+from scaling.parallelism.rules import rules_for
+from scaling.recipes import (
+    example,
+    file_of,
+    recipe,
+    recipe_names,
+    resolve,
+    with_dividing_microbatches,
+    with_steps,
+)
 from scaling.run import Batch, Run, read_run, run_dict, save_run
+from scaling.simulate.resolve import target, target_warnings
 
 NAMES = (  # a contract: scripts outside the project use these
     *("tiny", "demo", "gpt2-124m", "gpt2-1.5b", "gpt-305m", "gpt3-175b"),
@@ -102,6 +115,49 @@ def test_gpt3_steps_are_3_2_million_tokens_of_2048():
     batch = recipe("gpt3-175b").batch
     assert batch.seq_len == 2048
     assert batch.tokens == pytest.approx(3.2e6, rel=0.02)  # arXiv 2005.14165, table 2.1
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_mesh_of_every_example_takes_the_recipe(name):
+    run, place = recipe(name), example(name)
+    rules_for(run, place.mesh)
+    cluster = catalog.load(place.cluster, place.nodes)
+    assert place.mesh.devices == cluster.devices or name in ("tiny", "tiny-moe", "demo")
+
+
+@pytest.mark.deviceless
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipe_names())
+def test_the_defaults_of_every_recipe_fit_its_example(name):
+    place = example(name)
+    prediction = predict(name, cluster=place.cluster, nodes=place.nodes, mesh=place.mesh)
+    assert prediction.memory.fits is True
+    assert not [text for text in prediction.warnings if "microbatches" in text]
+
+
+def test_default_microbatches_are_lowered_until_they_divide_the_batch():
+    run = recipe("llama3-8b")
+    lowered, (note,) = with_dividing_microbatches(run, MeshShape(data=8, fsdp=16))
+    assert (run.batch.microbatches, lowered.batch.microbatches) == (8, 4)
+    assert lowered == replace(run, batch=replace(run.batch, microbatches=4))
+    assert "batch.microbatches is 4 instead of the recipe's 8" in note and "4 sequence(s)" in note
+    assert with_dividing_microbatches(run, MeshShape(fsdp=64)) == (run, [])
+
+
+@pytest.mark.parametrize(("microbatches", "mesh"), [(16, {"fsdp": 64}), (8, {"fsdp": 48})])
+def test_microbatches_of_the_user_and_other_misfits_are_left_to_the_checks(microbatches, mesh):
+    run = recipe("llama3-8b")
+    run = replace(run, batch=replace(run.batch, microbatches=microbatches))
+    shape = MeshShape(**mesh)
+    assert with_dividing_microbatches(run, shape) == (run, [])
+    with pytest.raises(InputError, match="divisible"):
+        rules_for(run, shape)
+
+
+def test_a_target_says_that_microbatches_were_lowered():
+    where = target(recipe("llama3-8b"), "dgx-h100", 16)
+    assert where.run.batch.microbatches == 4
+    assert [text for text in target_warnings(where) if "instead of the recipe's 8" in text]
 
 
 def test_the_toy_recipes_run_in_the_format_that_cpus_are_fast_in():

@@ -14,7 +14,13 @@ import jax
 import pytest
 
 from scaling.api import calibrate, predict
-from scaling.api.result import Pricing, _changes_without_effect, price_program
+from scaling.api.result import (
+    PredictionResult,
+    Pricing,
+    _changes_without_effect,
+    price_program,
+)
+from scaling.cli import predict as predict_command
 from scaling.cli.main import main
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
@@ -209,6 +215,17 @@ def test_a_cluster_may_stand_in_the_run(cli, folder):
     stated = SMALL | {"cluster": {"name": "host", "overrides": {"memory": 1e9}}}
     (folder / "stated.json").write_text(json.dumps(stated))
     assert document(cli("stated.json", "--json"))["memory"]["capacity"] == 1e9
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "said"),
+    [([], 20.0, ["next: --set remat=none"]), ([], 0.0, []), (["--json"], 20.0, [])],
+)
+def test_advice_costs_more_compiles_only_after_a_quick_one(cli, monkeypatch, words, most, said):
+    monkeypatch.setattr(predict_command, "MOST_SECONDS", most)
+    monkeypatch.setattr(PredictionResult, "advice", lambda self: ["--set remat=none"])
+    code, out, _ = cli("small.json", *words)
+    assert code == 0 and [line for line in out.splitlines() if line.startswith("next:")] == said
 
 
 # --- calibration --------------------------------------------------------------------------------
