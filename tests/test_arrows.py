@@ -202,10 +202,11 @@ def test_only_devices_makes_jax_meshes():
 
 
 # Raises when one of our modules, at any depth below the entry point, imports a package that the
-# GPU measurement may not count on. Only our own imports are judged: flax itself needs rich.
+# GPU measurement may not count on; jax itself requires numpy and scipy. Only our own imports are
+# judged: flax itself needs rich.
 GUARD = """
 import builtins, runpy, sys
-allowed = {"jax", "numpy", "flax", "optax", "chex", *sys.stdlib_module_names}
+allowed = {"jax", "numpy", "scipy", "flax", "optax", "chex", *sys.stdlib_module_names}
 ours = {"meshes", "models", "scaling", "experiments"}
 real = builtins.__import__
 def guarded(name, globals=None, locals=None, fromlist=(), level=0):

@@ -54,7 +54,6 @@ class ClusterFile:
 
 
 TABLES = ("parts", "links", "sources", "fabric", "torus")
-OLD_KEYS = {"joints": "links", "switch_reduction": "has_nvls"}
 CLUSTER_KEYS = (*(f.name for f in fields(ClusterFile)), *TABLES)
 # Keys that users expect at the top of a cluster file -> where they belong.
 MISPLACED = {
@@ -78,7 +77,7 @@ def kind_of(data: Mapping[str, Any], where: str) -> Literal["accelerator", "clus
     """
     if {"peaks", "figures", "vendor"} & set(data):
         return "accelerator"
-    if {"accelerator", *TABLES, *OLD_KEYS, *MISPLACED} & set(data):
+    if {"accelerator", *TABLES, *MISPLACED} & set(data):
         return "cluster"
     raise InputError(
         f"{where} is neither a cluster file (accelerator, [parts], [[links]]) nor an accelerator "
@@ -119,7 +118,6 @@ def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str)
     """Like `cluster_from`, but keeps what could be read in spite of problems."""
     problems = Problems()
     draft = Draft(problems)
-    data = {OLD_KEYS.get(key, key): value for key, value in data.items()}
     top = {key: value for key, value in data.items() if key not in TABLES}
     for key in [key for key in top if key in MISPLACED]:
         problems.messages.append(f"{where}: no key {key!r} in a cluster file: {MISPLACED[key]}")

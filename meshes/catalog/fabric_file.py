@@ -45,7 +45,6 @@ class TorusEntry:
 
 def fabric_from(data: Any, sources: Mapping[str, Source], where: str) -> Fabric:
     """The fabric of a [fabric] table; InputError names all that is wrong with it."""
-    data = {{"reduction": "has_sharp"}.get(key, key): value for key, value in data.items()}
     entry = read(FabricEntry, data, where)
     check_keys([entry.transport], TRANSPORTS, where, "transport")
     problems = Problems()

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from scaling.calibrate.timing import Case, Sample
+from scaling.calibrate.timing import Case
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention import attend
 from scaling.models.execution import Execution
-from scaling.profiles.samples import AttentionSample
+from scaling.profiles.samples import AttentionSample, Sample
 
 Size = tuple[int, int, int, int]  # sequences, heads, tokens, head_dim
 HOST_QUICK: tuple[Size, ...] = ((2, 2, 64, 16), (2, 2, 128, 32))
@@ -34,13 +34,7 @@ GPU_FULL: tuple[Size, ...] = tuple(
 
 
 def attention_cases(mesh: Mesh, quick: bool, flash: bool) -> Iterator[Case]:
-    """Yields forward, and forward with backward, of every size; in bf16 for cuDNN's kernel.
-
-    Args:
-        mesh: all devices along `data`.
-        quick: fewer sizes.
-        flash: the devices have cuDNN's kernel.
-    """
+    """Yields forward, and forward with backward, of every size; `flash`: by cuDNN's kernel."""
     implementation: Literal["cudnn", "xla"] = "cudnn" if flash else "xla"
     dtype: Literal["bf16", "fp32"] = "bf16" if flash else "fp32"
     execution = Execution(

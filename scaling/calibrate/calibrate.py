@@ -23,33 +23,25 @@ from scaling.calibrate.fit import (
     fit_matmul,
     fit_memory,
     fit_vector,
+    grouped,
 )
 from scaling.calibrate.fit_host import fit_dispatch, fit_step, fit_sum
 from scaling.calibrate.kernels import matmul_cases, sizes_for
 from scaling.calibrate.memory import memory_cases
 from scaling.calibrate.steps import priced_alone, step_benches
-from scaling.calibrate.timing import FULL, QUICK, Bench, Case, Sample, measure
+from scaling.calibrate.timing import FULL, QUICK, Bench, Case, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import loaded, profile_of
 from scaling.profiles.machine import MUCH, machine, versions
-from scaling.profiles.profile import (
-    ANY,
-    AttentionFit,
-    Evidence,
-    LinkFit,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import ANY, Evidence, LinkFit, MatmulFit, Profile
 from scaling.profiles.samples import (
-    AttentionSample,
     CollectiveSample,
     DispatchSample,
     MatmulSample,
     MemorySample,
+    Sample,
     Samples,
     StepSample,
 )
@@ -58,15 +50,7 @@ from scaling.run import Run
 from scaling.train.execution import flash_platform
 
 FUSED = ("copy", "transpose", "reduce")  # memory operations that are bound by the memory
-OneKind = TypeVar(
-    "OneKind",
-    MatmulSample,
-    MemorySample,
-    AttentionSample,
-    CollectiveSample,
-    DispatchSample,
-    StepSample,
-)
+OneKind = TypeVar("OneKind")
 
 
 def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
@@ -83,9 +67,9 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     if on_host:
         progress("compiling whole steps")
         ready += dispatch_benches(everywhere(), quick)
-        for bench, program, run in step_benches(jax.device_count(), quick):
-            ready.append(bench)
-            programs.append((program, run))
+        steps = list(step_benches(jax.device_count(), quick))
+        ready += [bench for bench, _, _ in steps]
+        programs += [(program, run) for _, program, run in steps]
     measured, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
     if load > MUCH:
         progress(f"warning: {loaded(load)}")
@@ -97,26 +81,25 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         dispatch=_of(DispatchSample, measured),
     )
     today = datetime.now(UTC).date().isoformat()
-    profile = profile_of_samples(samples, machine(), today, versions(), overlap=not on_host)
     profile = replace(
-        profile, links=links_of(device.device_kind), other_load=load if load > MUCH else 0.0
+        profile_of_samples(samples, machine(), today, versions(), overlap=not on_host),
+        links=shipped_links(device.device_kind),
+        other_load=load if load > MUCH else 0.0,
     )
-    if on_host:
-        fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
-        profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
-    return with_steps(profile, _of(StepSample, measured), programs)
+    return with_host_fits(profile, _of(StepSample, measured), programs) if on_host else profile
 
 
-def with_steps(
+def with_host_fits(
     profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
 ) -> Profile:
-    """The profile with the slowdown of kernels within whole steps."""
+    """The profile of a CPU with other formats, and the slowdown of kernels within whole steps."""
+    fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
+    profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
     if not steps:
         return profile
     priced = priced_alone(steps, programs, profile)
     known = profile.memory.evidence
-    evidence = Evidence(known.source, known.date, known.grade)
-    fit = fit_step(priced, evidence)
+    fit = fit_step(priced, Evidence(known.source, known.date, known.grade))
     return replace(profile, step=fit, samples=replace(profile.samples, step=tuple(priced)))
 
 
@@ -150,58 +133,41 @@ def profile_of_samples(
         overlap: what a kernel does runs at once, as on a GPU, not one after another.
     """
     evidence = Evidence(f"scaling calibrate on {machine}", date, "calibrated")
-    memory, vector = _units(samples, evidence, overlap)
+    if overlap:
+        memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
+        vector = fit_vector(samples.memory, memory, evidence)
+    else:
+        memory, vector = fit_sum(samples.memory, evidence)
+    attention = grouped(samples.attention, "direction")
+    dispatch = samples.dispatch
     return Profile(
         name="this machine",
         machine=machine,
         date=date,
-        matmul=_matmul_fits(samples, evidence),
+        matmul=tuple(fit_matmul(group, evidence) for group in grouped(samples.matmul, "dtype")),
         memory=memory,
         vector=vector,
-        attention=_attention_fits(samples, evidence),
-        collectives=fit_collectives(samples.collective, evidence) if samples.collective else (),
-        dispatch=fit_dispatch(samples.dispatch, memory, KEPT, evidence)
-        if samples.dispatch
-        else None,
+        attention=tuple(fit_attention(group, evidence) for group in attention if len(group) > 1),
+        collectives=fit_collectives(samples.collective, evidence),
+        dispatch=fit_dispatch(dispatch, memory, KEPT, evidence) if dispatch else None,
         overlap=overlap,
         samples=samples,
         versions=versions,
     )
 
 
-def links_of(device_kind: str) -> tuple[LinkFit, ...]:
+def shipped_links(device_kind: str) -> tuple[LinkFit, ...]:
     """Shipped link fits of a GPU: the links of other machines cannot be measured here."""
-    for name in catalog.accelerator_names():
-        chip = catalog.accelerator(name)
+    for chip in map(catalog.accelerator, catalog.accelerator_names()):
         if chip.title == device_kind and chip.peaks:
             return profile_of(chip, "jax").links
     return ()
-
-
-def _units(samples: Samples, evidence: Evidence, overlap: bool) -> tuple[MemoryFit, VectorFit]:
-    """Memory and vector fits: separate where they overlap, together where their times add up."""
-    if not overlap:
-        return fit_sum(samples.memory, evidence)
-    memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
-    return memory, fit_vector(samples.memory, memory, evidence)
-
-
-def _matmul_fits(samples: Samples, evidence: Evidence) -> tuple[MatmulFit, ...]:
-    dtypes = dict.fromkeys(sample.dtype for sample in samples.matmul)
-    by_dtype = ([s for s in samples.matmul if s.dtype == dtype] for dtype in dtypes)
-    return tuple(fit_matmul(group, evidence) for group in by_dtype)
 
 
 def _other_formats(fit: MatmulFit) -> MatmulFit:
     """XLA's CPU compiler computes the products of other formats in fp32, the one measured."""
     assumed = f"assumed as in {fit.dtype}: {fit.evidence.source}"
     return replace(fit, dtype=ANY, evidence=Evidence(assumed, fit.evidence.date, "datasheet"))
-
-
-def _attention_fits(samples: Samples, evidence: Evidence) -> tuple[AttentionFit, ...]:
-    directions = dict.fromkeys(sample.direction for sample in samples.attention)
-    groups = ([s for s in samples.attention if s.direction == d] for d in directions)
-    return tuple(fit_attention(group, evidence) for group in groups if len(group) > 1)
 
 
 def _of(cls: type[OneKind], samples: Sequence[Sample]) -> tuple[OneKind, ...]:

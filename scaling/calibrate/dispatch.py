@@ -29,12 +29,7 @@ WIDTH = 128  # elements of a small argument
 
 
 def dispatch_benches(mesh: Mesh, quick: bool) -> Iterator[Bench]:
-    """Yields programs with several numbers of buffers and amounts of temporary memory.
-
-    Args:
-        mesh: all devices along `data`.
-        quick: fewer of them.
-    """
+    """Yields programs with several numbers of buffers and amounts of temporary memory."""
     for count in BUFFERS_QUICK if quick else BUFFERS_FULL:
         yield _bench(mesh, lambda *xs: [x + 1.0 for x in xs], count)
     for size in SIZES_QUICK if quick else SIZES_FULL:

@@ -5,9 +5,10 @@ What is linear in a cost (overhead, rate) is solved by least squares of relative
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -31,34 +32,54 @@ SLOWER = 1.5  # times the time of its bytes, from which a sample counts as bound
 HELD_OUT = 8  # samples from which half of them, drawn at random, are held out once
 
 
-class Timed(Protocol):
-    """A sample of any kind."""
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        """Seconds of every repeat."""
-
-
-Sample = TypeVar("Sample", bound=Timed)
+Options = ParamSpec("Options")
+Sample = TypeVar("Sample")
 Fit = TypeVar("Fit")  # has `evidence`
 
 
-def typical(samples: Sequence[Timed]) -> np.ndarray:
+def typical(samples: Sequence[Any]) -> np.ndarray:
     """Median seconds of each sample over its repeats."""
     return np.array([np.median(sample.seconds) for sample in samples])
 
 
-def fit_matmul(
-    samples: Sequence[MatmulSample], evidence: Evidence, peak: float | None = None
-) -> MatmulFit:
-    """The fit of one dtype.
+def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable:
+    """Returns a decorator of fits, which adds the errors of `seconds` by the fit to its evidence.
 
-    Args:
-        samples: at least two, of one dtype.
-        evidence: source, date and grade; the errors are filled in.
-        peak: FLOP/s that the accelerator states; None: the fitted rate becomes the peak.
+    From HELD_OUT samples on also the error of a fit to half of them on the others.
+
+    Raises:
+        InputError: fewer than two samples.
     """
-    return with_errors(lambda part: _matmul(part, evidence, peak), matmul_seconds, samples)
+
+    def decorator(
+        fit: Callable[Concatenate[Sequence[Any], Options], Fit],
+    ) -> Callable[Concatenate[Sequence[Any], Options], Fit]:
+        @wraps(fit)
+        def scored_fit(
+            samples: Sequence[Any], /, *args: Options.args, **options: Options.kwargs
+        ) -> Fit:
+            if len(samples) < 2:
+                raise InputError(f"a fit needs two samples or more, got {len(samples)}")
+            result: Any = fit(samples, *args, **options)
+            evidence = scored(result.evidence, seconds(result, samples), typical(samples))
+            if len(samples) >= HELD_OUT:
+                order = np.random.default_rng(0).permutation(len(samples))  # grids are regular
+                half, rest = ([samples[i] for i in part] for part in (order[::2], order[1::2]))
+                errors = np.abs(seconds(fit(half, *args, **options), rest) / typical(rest) - 1)
+                evidence = replace(evidence, held_out_error=float(errors.mean()))
+            return replace(result, evidence=evidence)
+
+        return scored_fit
+
+    return decorator
+
+
+def grouped(samples: Iterable[Sample], *names: str) -> list[list[Sample]]:
+    """The samples by the values of the named fields, in the order of their first."""
+    groups: dict[tuple[Any, ...], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(tuple(getattr(sample, name) for name in names), []).append(sample)
+    return list(groups.values())
 
 
 def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarray:
@@ -69,17 +90,18 @@ def matmul_seconds(fit: MatmulFit, samples: Sequence[MatmulSample]) -> np.ndarra
     return fit.overhead + 2 * padded.prod(axis=1) / flop_rate
 
 
-def fit_memory(
-    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None = None
-) -> MemoryFit:
-    """The fit of operations that are bound by memory: copies, transposes, reductions.
-
-    Args:
-        samples: of several sizes.
-        evidence: source, date and grade; the errors are filled in.
-        bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
-    """
-    return with_errors(lambda part: _memory(part, evidence, bandwidth), memory_seconds, samples)
+@with_errors(matmul_seconds)
+def fit_matmul(samples: Sequence[MatmulSample], evidence: Evidence) -> MatmulFit:
+    """The fit of one dtype: the best half sizes of the grid, the fitted rate as peak."""
+    sizes = np.array([(p.m, p.n, p.k) for p in samples], float)
+    batch = np.array([p.batch for p in samples], float)
+    grid = np.array(list(itertools.product(HALF_SIZES, repeat=3)))
+    work = 2 * batch * (sizes + grid[:, None, :]).prod(axis=-1)  # [candidates, samples]
+    a, b, loss = lines(work, typical(samples))
+    best = int(np.argmin(loss))
+    halves = (float(grid[best, 0]), float(grid[best, 1]), float(grid[best, 2]))
+    first = samples[0].dtype
+    return MatmulFit(first, 1.0, evidence, float(a[best]), halves, peak=rate(b[best]))
 
 
 def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarray:
@@ -88,6 +110,28 @@ def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarra
     near = np.minimum(moved, fit.cache) if fit.cache_bandwidth else 0.0 * moved
     far_rate = fit.efficiency * (fit.bandwidth or 1.0)
     return fit.overhead + near / (fit.cache_bandwidth or 1.0) + (moved - near) / far_rate
+
+
+@with_errors(memory_seconds)
+def fit_memory(
+    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None = None
+) -> MemoryFit:
+    """The fit of copies, transposes and reductions; with a cache if that halves the loss.
+
+    Args:
+        samples: of several sizes.
+        evidence: source, date and grade; the errors are filled in.
+        bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
+    """
+    moved, seconds = np.array([p.bytes for p in samples]), typical(samples)
+    bend = knee(moved, seconds)
+    if bend is None:
+        overhead, per_byte, _ = line(moved, seconds)
+        efficiency, full = share_of(per_byte, bandwidth)
+        return MemoryFit(efficiency, evidence, overhead, full)
+    near, far, overhead, cache = bend
+    efficiency, full = share_of(far, bandwidth)
+    return MemoryFit(efficiency, evidence, overhead, full, cache, rate(near))
 
 
 def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evidence) -> VectorFit:
@@ -108,25 +152,6 @@ def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evi
     return VectorFit(rates[0], rates[1], scored(evidence, predicted, seconds))
 
 
-def fit_attention(
-    samples: Sequence[AttentionSample],
-    evidence: Evidence,
-    peak: float | None = None,
-    overhead: float | None = None,
-    executed: float = 1.0,
-) -> AttentionFit:
-    """The fit of one direction and dtype.
-
-    Args:
-        samples, evidence, peak: as in `fit_matmul`.
-        overhead: s. With as many tokens in every sample, an overhead looks like short rows, and has
-            to be given.
-        executed: fraction of the full square that the measured kernel computes.
-    """
-    make = lambda part: _attention(part, evidence, peak, overhead, executed)
-    return with_errors(make, attention_seconds, samples)
-
-
 def attention_flops(sample: AttentionSample) -> float:
     """FLOPs of two products over all scores forward, five backward (scores recomputed)."""
     square = sample.batch * sample.heads * sample.queries * sample.keys * sample.head_dim
@@ -139,67 +164,6 @@ def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> 
     return fit.overhead + work / (fit.efficiency * (fit.peak or 1.0))
 
 
-def fit_collectives(
-    samples: Sequence[CollectiveSample], evidence: Evidence
-) -> tuple[CollectiveFit, ...]:
-    """A line of seconds over bytes for every (kind, ranks, groups) among the samples."""
-    groups: dict[tuple, list[CollectiveSample]] = {}
-    for sample in samples:
-        groups.setdefault((sample.kind, sample.ranks, sample.groups), []).append(sample)
-    make = lambda part: _collective(part, evidence)
-    return tuple(with_errors(make, collective_seconds, group) for group in groups.values())
-
-
-def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:
-    """Seconds of each sample by the fit."""
-    return np.asarray(fitted_time(fit, np.array([p.bytes for p in samples], float)))
-
-
-def _matmul(samples: Sequence[MatmulSample], evidence: Evidence, peak: float | None) -> MatmulFit:
-    """Overhead and rate by regression for each triple of half sizes of the grid; the best one."""
-    sizes = np.array([(p.m, p.n, p.k) for p in samples], float)
-    batch = np.array([p.batch for p in samples], float)
-    grid = np.array(list(itertools.product(HALF_SIZES, repeat=3)))
-    work = 2 * batch * (sizes + grid[:, None, :]).prod(axis=-1)  # [candidates, samples]
-    a, b, loss = lines(work, typical(samples))
-    best = int(np.argmin(loss))
-    efficiency, peak = share_of(b[best], peak)
-    halves = (float(grid[best, 0]), float(grid[best, 1]), float(grid[best, 2]))
-    return MatmulFit(samples[0].dtype, efficiency, evidence, float(a[best]), halves, None, peak)
-
-
-def _memory(
-    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None
-) -> MemoryFit:
-    """A fit without a cache, or with one if that halves the loss."""
-    moved, seconds = np.array([p.bytes for p in samples]), typical(samples)
-    a, b, _ = line(moved, seconds)
-    efficiency, own = share_of(b, bandwidth)
-    plain = MemoryFit(efficiency, evidence, a, own)
-    bend = knee(moved, seconds)
-    if bend is None:
-        return plain
-    near, far, overhead, cache = bend
-    efficiency, own = share_of(far, bandwidth)
-    return MemoryFit(efficiency, evidence, overhead, own, cache, rate(near))
-
-
-def _attention(
-    samples: Sequence[AttentionSample],
-    evidence: Evidence,
-    peak: float | None,
-    overhead: float | None,
-    executed: float,
-) -> AttentionFit:
-    halves = list(itertools.product(HALF_KEYS, HALF_HEADS if _differ(samples) else (0.0,)))
-    work = executed * np.array([_attention_work(samples, *pair) for pair in halves])
-    a, b, loss = lines(work, typical(samples), overhead)
-    best = int(np.argmin(loss))
-    share, peak = share_of(b[best], peak)
-    first, launch = samples[0].direction, float(a[best])
-    return AttentionFit(first, share, evidence, launch, *halves[best], executed, peak)
-
-
 def _attention_work(
     samples: Sequence[AttentionSample], half_keys: float, half_head: float
 ) -> np.ndarray:
@@ -209,13 +173,42 @@ def _attention_work(
     return flops * (1 + half_keys / keys) * (1 + half_head / heads)
 
 
-def _differ(samples: Sequence[AttentionSample]) -> bool:
-    """Whether heads of several sizes were measured."""
-    return len({p.head_dim for p in samples}) > 1
+@with_errors(attention_seconds)
+def fit_attention(
+    samples: Sequence[AttentionSample],
+    evidence: Evidence,
+    peak: float | None = None,
+    overhead: float | None = None,
+    executed: float = 1.0,
+) -> AttentionFit:
+    """The fit of one direction and dtype.
+
+    Args:
+        samples: at least two.
+        evidence: source, date and grade; the errors are filled in.
+        peak: FLOP/s that the accelerator states; None: the fitted rate becomes the peak.
+        overhead: s. With as many tokens in every sample, an overhead looks like short rows, and has
+            to be given.
+        executed: fraction of the full square that the measured kernel computes.
+    """
+    heads = HALF_HEADS if len({p.head_dim for p in samples}) > 1 else (0.0,)
+    halves = list(itertools.product(HALF_KEYS, heads))
+    work = executed * np.array([_attention_work(samples, *pair) for pair in halves])
+    a, b, loss = lines(work, typical(samples), overhead)
+    best = int(np.argmin(loss))
+    share, full = share_of(b[best], peak)
+    first, launch = samples[0].direction, float(a[best])
+    return AttentionFit(first, share, evidence, launch, *halves[best], executed, full)
 
 
-def _collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> CollectiveFit:
-    """A line, or a line with a knee if that halves the loss."""
+def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:
+    """Seconds of each sample by the fit."""
+    return np.asarray(fitted_time(fit, np.array([p.bytes for p in samples], float)))
+
+
+@with_errors(collective_seconds)
+def fit_collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> CollectiveFit:
+    """A line of seconds over bytes, with a knee if that halves the loss."""
     first = samples[0]
     moved, seconds = np.array([p.bytes for p in samples], float), typical(samples)
     alpha, per_byte, _ = line(moved, seconds)
@@ -227,19 +220,9 @@ def _collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> Coll
     return replace(plain, alpha=alpha, bandwidth=rate(far), cache=cache, cache_bandwidth=rate(near))
 
 
-def with_errors(
-    make: Callable[[Sequence[Sample]], Fit],
-    seconds: Callable[[Fit, Sequence[Sample]], np.ndarray],
-    samples: Sequence[Sample],
-) -> Fit:
-    """The fit to all samples with its errors, also of a fit to half of them on the others."""
-    if len(samples) < 2:
-        raise InputError(f"a fit needs two samples or more, got {len(samples)}")
-    fit: Any = make(samples)
-    evidence = scored(fit.evidence, seconds(fit, samples), typical(samples))
-    if len(samples) >= HELD_OUT:
-        order = np.random.default_rng(0).permutation(len(samples))  # sample grids are regular
-        kept, held = ([samples[i] for i in half] for half in (order[::2], order[1::2]))
-        errors = np.abs(seconds(make(kept), held) / typical(held) - 1)
-        evidence = replace(evidence, held_out_error=float(errors.mean()))
-    return replace(fit, evidence=evidence)
+def fit_collectives(
+    samples: Sequence[CollectiveSample], evidence: Evidence
+) -> tuple[CollectiveFit, ...]:
+    """The fit of every (kind, ranks, groups) among the samples."""
+    groups = grouped(samples, "kind", "ranks", "groups")
+    return tuple(fit_collective(group, evidence) for group in groups)

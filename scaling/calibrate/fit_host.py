@@ -8,7 +8,7 @@ among powers of two.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,14 +27,6 @@ class SumFit:
     evidence: Evidence
 
 
-def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
-    """Memory and vector rates; their errors are those of the sum."""
-    fit = with_errors(lambda part: _sum(part, evidence), sum_seconds, samples)
-    evidence = fit.evidence
-    memory = MemoryFit(**{**vars(fit.memory), "evidence": evidence})
-    return memory, VectorFit(fit.vector.flops, fit.vector.transcendentals, evidence)
-
-
 def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
     """Seconds of each sample by the fit."""
     memory, vector = fit.memory, fit.vector
@@ -44,7 +36,17 @@ def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
     return _work(samples, memory.cache) @ np.array([memory.overhead, *each])
 
 
+def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
+    """[samples, kinds]: calls, bytes, bytes beyond the cache, FLOPs, transcendentals."""
+    rows = [
+        (1, p.bytes, max(0.0, p.bytes - cache), p.vector_flops, p.transcendentals) for p in samples
+    ]
+    return np.array(rows, float)
+
+
+@with_errors(sum_seconds)
 def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
+    """Both units, each without the errors of the sum."""
     seconds = typical(samples)
     solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
     cache, each, _ = min(solved, key=lambda solution: solution[-1])
@@ -60,12 +62,20 @@ def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
     return SumFit(memory, VectorFit(rate(flops), rate(special), evidence), evidence)
 
 
-def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
-    """[samples, kinds]: calls, bytes, bytes beyond the cache, FLOPs, transcendentals."""
-    rows = [
-        (1, p.bytes, max(0.0, p.bytes - cache), p.vector_flops, p.transcendentals) for p in samples
-    ]
-    return np.array(rows, float)
+def fit_sum(samples: Sequence[MemorySample], evidence: Evidence) -> tuple[MemoryFit, VectorFit]:
+    """Memory and vector rates; their errors are those of the sum."""
+    fit = _sum(samples, evidence)
+    return replace(fit.memory, evidence=fit.evidence), replace(fit.vector, evidence=fit.evidence)
+
+
+def dispatch_seconds(
+    fit: DispatchFit, samples: Sequence[DispatchSample], memory: MemoryFit
+) -> np.ndarray:
+    """Seconds of each sample by the fits."""
+    work = np.array([(1, p.buffers, p.fresh) for p in samples], float)
+    return work @ np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth]) + _touching(
+        samples, memory
+    )
 
 
 def fit_dispatch(
@@ -79,28 +89,26 @@ def fit_dispatch(
         kept: bytes of temporaries that the allocator keeps from call to call.
         evidence: source, date and grade; the errors are filled in.
     """
-    seconds = lambda fit, part: dispatch_seconds(fit, part, memory)
-    return with_errors(lambda part: _dispatch(part, memory, kept, evidence), seconds, samples)
+
+    @with_errors(lambda fit, part: dispatch_seconds(fit, part, memory))
+    def fitted(samples: Sequence[DispatchSample]) -> DispatchFit:
+        seconds, known = typical(samples), _touching(samples, memory)
+        plain = [i for i, sample in enumerate(samples) if not sample.fresh]
+        work = np.array([(1, samples[i].buffers) for i in plain], float)
+        (overhead, each), _ = parts(work, seconds[plain], known[plain])
+        rest = seconds - known - overhead
+        beyond = [
+            (r - each * p.buffers) / p.fresh for r, p in zip(rest, samples, strict=True) if p.fresh
+        ]
+        fresh = max(float(np.median(beyond)), 0.0) if beyond else 0.0
+        return DispatchFit(float(overhead), float(each), rate(fresh), kept, evidence)
+
+    return fitted(samples)
 
 
-def dispatch_seconds(
-    fit: DispatchFit, samples: Sequence[DispatchSample], memory: MemoryFit
-) -> np.ndarray:
-    """Seconds of each sample by the fits."""
-    work = np.array([(1, p.buffers, p.fresh) for p in samples], float)
-    return work @ np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth]) + _touching(
-        samples, memory
-    )
-
-
-def fit_step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
-    """How many times longer kernels take in whole steps than alone; at least 1.
-
-    Args:
-        samples: two steps or more.
-        evidence: source, date and grade; the errors are filled in.
-    """
-    return with_errors(lambda part: _step(part, evidence), step_seconds, samples)
+def _touching(samples: Sequence[DispatchSample], memory: MemoryFit) -> np.ndarray:
+    assert memory.bandwidth
+    return np.array([p.touched for p in samples]) / memory.bandwidth
 
 
 def step_seconds(fit: StepFit, samples: Sequence[StepSample]) -> np.ndarray:
@@ -108,28 +116,9 @@ def step_seconds(fit: StepFit, samples: Sequence[StepSample]) -> np.ndarray:
     return np.array([fit.slowdown * p.kernels + p.rest for p in samples])
 
 
-def _step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
+@with_errors(step_seconds)
+def fit_step(samples: Sequence[StepSample], evidence: Evidence) -> StepFit:
+    """Time of kernels in whole steps over their time alone, at least 1; of two steps or more."""
     kernels, rest = np.array([(p.kernels, p.rest) for p in samples]).T
     (more,), _ = parts(kernels[:, None], typical(samples), known=kernels + rest)
     return StepFit(1.0 + float(more), evidence)
-
-
-def _dispatch(
-    samples: Sequence[DispatchSample], memory: MemoryFit, kept: float, evidence: Evidence
-) -> DispatchFit:
-    rest = np.maximum(typical(samples) - _touching(samples, memory), 0.0)
-    plain = [i for i, sample in enumerate(samples) if not sample.fresh]
-    work = np.array([(1, samples[i].buffers) for i in plain], float)
-    (overhead, each), _ = parts(work, rest[plain])
-    beyond = [
-        (rest[i] - overhead - each * sample.buffers) / sample.fresh
-        for i, sample in enumerate(samples)
-        if sample.fresh
-    ]
-    fresh = max(float(np.median(beyond)), 0.0) if beyond else 0.0
-    return DispatchFit(float(overhead), float(each), rate(fresh), kept, evidence)
-
-
-def _touching(samples: Sequence[DispatchSample], memory: MemoryFit) -> np.ndarray:
-    assert memory.bandwidth
-    return np.array([p.touched for p in samples]) / memory.bandwidth

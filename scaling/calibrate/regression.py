@@ -3,20 +3,20 @@
     minimise  sum over samples of ((a + b x work) / seconds - 1)^2
 
 so that a microsecond counts as much in a small call as a millisecond in a large one. `parts` does
-the same for a sum of any few kinds of work.
+the same for a sum of several kinds of work.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
+from scipy.optimize import nnls
 
 from scaling.profiles.profile import Evidence
 
 FASTEST = 1e18  # per second: stands for "no time at all was seen"; no machine counts as fast
 CACHES = tuple(2.0**i for i in range(15, 28))  # 32 KiB to 128 MiB
 CLOSE = 0.01  # root mean square of relative errors at which a fit needs no more parameters
+MOST_ROUNDS = 1000  # of the active-set method; five kinds of work take about five
 ALIKE = 1e-12  # relative determinant below which all samples count as of one size
 
 
@@ -60,29 +60,13 @@ def lines(
 def knee(moved: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float, float] | None:
     """(s per byte near, s per byte far, overhead, cache), if that halves the loss of a line."""
     loss = line(moved, seconds)[-1]
-    candidates = [_cached(moved, seconds, cache) for cache in CACHES]
-    *solution, cached_loss = min(candidates, key=lambda c: c[-1])
-    if loss < len(moved) * CLOSE**2 or cached_loss > loss / 2:
+    caches = [c for c in CACHES if min((moved <= c).sum(), (moved > c).sum()) >= 2]
+    if not caches or loss < len(moved) * CLOSE**2:
         return None
-    near, far, overhead, cache = solution
-    return near, far, overhead, cache
-
-
-def _cached(
-    moved: np.ndarray, seconds: np.ndarray, cache: float
-) -> tuple[float, float, float, float, float]:
-    """(s per byte near, s per byte far, overhead, cache, loss); far is never faster than near."""
-    inside = moved <= cache
-    if inside.sum() < 2 or (~inside).sum() < 2:
-        return 1.0, 1.0, 0.0, cache, np.inf
-    overhead, near, _ = line(moved[inside], seconds[inside])
-    beyond = seconds[~inside] - overhead - near * cache
-    far = float(np.median(beyond / (moved[~inside] - cache)))
-    if near <= 0 or far < near:
-        return 1.0, 1.0, 0.0, cache, np.inf
-    held = np.minimum(moved, cache)
-    predicted = overhead + near * held + far * (moved - held)
-    return near, far, overhead, cache, float(((predicted / seconds - 1) ** 2).sum())
+    work = lambda cache: np.stack([moved**0, moved, np.maximum(moved - cache, 0)], axis=1)
+    solved = [(*parts(work(cache), seconds), cache) for cache in caches]
+    (overhead, near, beyond), least, cache = min(solved, key=lambda solution: solution[1])
+    return None if least > loss / 2 else (near, near + beyond, overhead, cache)
 
 
 def parts(
@@ -90,33 +74,16 @@ def parts(
 ) -> tuple[np.ndarray, float]:
     """(seconds per unit of each kind of work, loss): least squares of relative errors, none < 0.
 
-    The best solution is that of ordinary least squares for those kinds whose share is positive in
-    it (the others are 0): it is the best among all choices of kinds.
-
     Args:
-        work: [samples, kinds], not more than about six kinds.
+        work: [samples, kinds].
         seconds: [samples].
         known: [samples], seconds among them that are accounted for.
     """
-    wanted = 1 - known / seconds
     relative = work / seconds[:, None]
     size = np.linalg.norm(relative, axis=0)
-    scaled = relative / np.where(size > 0, size, 1.0)
-    best, least = np.zeros(work.shape[1]), float((wanted**2).sum())
-    for kinds in _choices(size):
-        solution = np.linalg.lstsq(scaled[:, kinds], wanted, rcond=None)[0]
-        loss = float(((scaled[:, kinds] @ solution - wanted) ** 2).sum())
-        if loss < least and (solution >= 0).all():
-            best, least = np.zeros(work.shape[1]), loss
-            best[kinds] = solution / size[kinds]
-    return best, least
-
-
-def _choices(size: np.ndarray) -> Iterator[list[int]]:
-    """Yields every set of the kinds of work that occur."""
-    present = [int(i) for i in np.flatnonzero(size)]
-    for count in range(1, len(present) + 1):
-        yield from map(list, combinations(present, count))
+    size[size == 0] = 1.0
+    solution, residual = nnls(relative / size, 1 - known / seconds, maxiter=MOST_ROUNDS)
+    return solution / size, residual**2
 
 
 def rate(seconds_per_unit: float) -> float:

@@ -11,7 +11,6 @@ operation once, before the loop. Interleaving lets a slow moment of the machine 
 
 import functools
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,19 +24,8 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from scaling.profiles.machine import MUCH, OtherLoad
-from scaling.profiles.samples import (
-    AttentionSample,
-    CollectiveSample,
-    DispatchSample,
-    MatmulSample,
-    MemorySample,
-    StepSample,
-)
-
-Sample = (
-    MatmulSample | MemorySample | AttentionSample | CollectiveSample | DispatchSample | StepSample
-)
+from scaling.profiles.machine import MUCH, OtherLoad, cores
+from scaling.profiles.samples import Sample
 
 PILOT = 4  # iterations of the first program, which says how many are needed
 BLOCK = 2**20  # random numbers that are drawn; larger inputs repeat them
@@ -98,16 +86,15 @@ def measure(
     """
     progress(f"compiling {len(cases)} operations, most of them twice")
     benches = [lasting(bench, effort) for bench in [*prepared(cases, effort), *ready]]
-    draw, left = random.Random(seed), effort.repeats + effort.repeats // 2
+    draw, most = random.Random(seed), effort.repeats + effort.repeats // 2
     repeats: list[tuple[float, list[float]]] = []  # (load, seconds of every bench)
-    while left and sum(load <= MUCH for load, _ in repeats) < effort.repeats:
+    while len(repeats) < most and sum(load <= MUCH for load, _ in repeats) < effort.repeats:
         number = f"repeat {len(repeats) + 1} of {effort.repeats}"
         again = "" if len(repeats) < effort.repeats else " (again: the machine was busy)"
         progress(f"measuring {len(benches)} operations, {number}{again}")
         load = OtherLoad()
         seconds = _one_repeat(benches, draw)
         repeats.append((load.share(), seconds))
-        left -= 1
     kept = sorted(repeats, key=lambda repeat: repeat[0])[: effort.repeats]
     columns = zip(*(seconds for _, seconds in kept), strict=True)
     samples = [replace(b.sample, seconds=s) for b, s in zip(benches, columns, strict=True)]
@@ -138,8 +125,7 @@ def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
 
 def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
     """Compiled programs: in parallel on a CPU, one by one for GPUs, which XLA times kernels on."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = usable if jax.default_backend() == "cpu" else 1
+    threads = cores() if jax.default_backend() == "cpu" else 1
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(lambda pair: compiled(*pair), cases))
 

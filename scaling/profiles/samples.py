@@ -76,6 +76,11 @@ class StepSample:
     seconds: tuple[float, ...]
 
 
+Sample = (
+    MatmulSample | MemorySample | AttentionSample | CollectiveSample | DispatchSample | StepSample
+)
+
+
 @dataclass(frozen=True)
 class Samples:
     """Every raw measurement."""

@@ -2,7 +2,6 @@
 
 import re
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 
@@ -378,15 +377,6 @@ def test_a_file_of_another_kind_is_called_what_it_is(write, text, message):
 def test_a_cluster_file_is_no_accelerator(write):
     with pytest.raises(InputError, match="is a cluster file, not an accelerator file"):
         catalog.accelerator(write(text=OWN))
-
-
-def test_keys_of_earlier_versions_are_read(write):
-    new = write(("[fabric]", "[fabric]\nhas_sharp = true"), ("layout", "has_nvls = true\nlayout"))
-    expected = catalog.load(new)
-    renamed = [("links", "joints"), ("has_sharp", "reduction"), ("has_nvls", "switch_reduction")]
-    text = Path(new).read_text(encoding="utf-8")
-    assert catalog.load(write(*renamed, text=text)) == expected
-    assert expected.has_nvls and expected.fabric.has_sharp
 
 
 @pytest.mark.parametrize("name", catalog.names())

@@ -11,9 +11,9 @@ from scaling.calibrate import calibrate as module
 from scaling.calibrate.calibrate import (
     all_cases,
     calibrate,
-    links_of,
     profile_of_samples,
-    with_steps,
+    shipped_links,
+    with_host_fits,
 )
 from scaling.calibrate.fit import attention_flops
 from scaling.calibrate.kernels import HOST_FULL, matmul_cases
@@ -93,16 +93,16 @@ def test_parts_of_a_kernel_add_up_or_not_as_the_machine_has_it():
 
 def test_a_gpu_has_the_links_that_are_known_of_it():
     h100 = catalog.accelerator("h100-sxm")
-    assert links_of(h100.title) == profile_of(h100, "jax").links
-    assert links_of("cpu") == links_of("a chip from nowhere") == ()
+    assert shipped_links(h100.title) == profile_of(h100, "jax").links
+    assert shipped_links("cpu") == shipped_links("a chip from nowhere") == ()
 
 
 def test_whole_steps_give_the_factor_of_programs(profile):
-    assert with_steps(profile, (), ()) is profile
+    assert with_host_fits(profile, (), ()).step is None
     program = Program("p", "compiled", {"data": 8}, (Kernel("k", bytes=1e6),), ())
     run = replace(recipe("tiny"), mesh=MeshShape(data=8))
     alone = OVERHEAD + 1e6 / BANDWIDTH
-    found = with_steps(
+    found = with_host_fits(
         profile, (StepSample("s", 0.0, 0.0, (1.5 * alone,)),) * 2, [(program, run)] * 2
     )
     assert found.step.slowdown == approx(1.5, rel=0.02)

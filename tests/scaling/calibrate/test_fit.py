@@ -64,12 +64,6 @@ def test_half_sizes_are_found(halves):
     assert found.evidence.samples == len(SHAPES)
 
 
-def test_a_stated_peak_gives_a_fraction():
-    samples = [MatmulSample("bf16", *s, at(2 * np.prod(s) / 4e14)) for s in SHAPES]
-    found = fits.fit_matmul(samples, HERE, peak=1e15)
-    assert (found.efficiency, found.peak) == (pytest.approx(0.4, rel=1e-3), 1e15)
-
-
 def test_errors_are_those_of_noise():
     noise = np.random.default_rng(0).normal(1, 0.1, len(SHAPES))
     samples = [

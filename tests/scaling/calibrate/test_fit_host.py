@@ -81,6 +81,12 @@ def test_a_system_that_hands_out_memory_for_nothing_has_a_rate_that_a_file_holds
     assert 0 < fit_dispatch(samples, MEMORY, KEPT, HERE).fresh_bandwidth <= 1e18
 
 
+def test_a_call_faster_than_its_bytes_costs_nothing_besides_them():
+    samples = [DispatchSample(n, 1e6, 0.0, (1e-5,)) for n in (2, 64)]  # 1 MB takes 0.2 ms
+    found = fit_dispatch(samples, MEMORY, KEPT, HERE)
+    assert (found.overhead, found.per_buffer) == (0.0, 0.0)
+
+
 def test_kernels_take_longer_in_steps_than_alone():
     samples = [StepSample("a", 0.1, 0.02, (0.15,)), StepSample("b", 0.2, 0.0, (0.26, 0.26, 9.0))]
     found = fit_step(samples, HERE)

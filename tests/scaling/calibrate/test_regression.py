@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import nnls
 
 from scaling.calibrate.regression import FASTEST, knee, parts, rate, share_of
 from scaling.meshes.reading import LARGEST
@@ -26,12 +25,16 @@ def test_the_parts_of_a_sum_are_found(true, seed):
 
 @given(st.lists(SECONDS, min_size=6, max_size=6), st.integers(0, 2**32))
 def test_no_part_is_negative_and_none_could_be_better(seconds, seed):
-    """Against the active-set method of Lawson and Hanson."""
+    """Against the best of all choices of kinds, each by ordinary least squares."""
     work, seconds = np.random.default_rng(seed).uniform(0, 1, (6, 4)), np.array(seconds)
     found, loss = parts(work, seconds)
     assert (found >= 0).all()
-    _, residual = nnls(work / seconds[:, None], np.ones(6))
-    assert loss == pytest.approx(residual**2, rel=1e-6, abs=1e-9)
+    relative, losses = work / seconds[:, None], [6.0]  # of no kind at all
+    for kinds in ([i for i in range(4) if choice >> i & 1] for choice in range(1, 16)):
+        solution = np.linalg.lstsq(relative[:, kinds], np.ones(6), rcond=None)[0]
+        if (solution >= 0).all():
+            losses.append(float(((relative[:, kinds] @ solution - 1) ** 2).sum()))
+    assert loss == pytest.approx(min(losses), rel=1e-6, abs=1e-9)
 
 
 def test_what_is_known_is_left_out():
