@@ -33,7 +33,7 @@ DECAY_SHARE = 0.1  # of all steps, of "wsd": MiniCPM (arXiv 2404.06395, section 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Which optimiser, and the formats it works in."""
+    """An optimiser, and the formats it works in."""
 
     name: str = "adamw"
     state: Literal["fp32", "bf16"] = "fp32"

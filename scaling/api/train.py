@@ -223,11 +223,11 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | N
     import jax
 
     from scaling.compare.folder import remove_prediction, write_prediction
-    from scaling.train.monitor.predicted import try_to_predict
+    from scaling.train.running import try_to_predict
 
     if jax.process_index() != 0:
         return None
-    made = try_to_predict(plan, programs)
+    made = try_to_predict(programs.step, plan.mesh, plan.run)
     if isinstance(made, str):
         remove_prediction(folder)
         _print([made])
@@ -294,8 +294,9 @@ def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     from scaling.parallelism.rules import notes
     from scaling.report.shardings import rows, table, warnings
 
-    all_rows = rows(programs.state.params, plan.rules)
-    notices = notes(plan.run, plan.rules) + warnings(all_rows)
+    rules = plan.execution.rules
+    all_rows = rows(programs.state.params, rules)
+    notices = notes(plan.run, rules) + warnings(all_rows)
     return [table(all_rows), *(f"warning: {line}" for line in notices)]
 
 

@@ -17,8 +17,13 @@ TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
 NUMBER = re.compile(r"\d+\.\d+")
 LARGEST_PROGRAM = 2**31  # bytes of a serialised program: a protocol buffer (protobuf.dev, limits)
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
+ZERO_FIXES = {
+    0: "use 1 or 3, or the data axis for plain replicas",
+    2: "use 1 (weights gathered and gradients scattered once per step: least traffic) or 3 (both "
+    "for each layer: least memory)",
+}
 
-Problem = tuple[Any, str, str]  # whether there is one, what it is, what to do instead
+Problem = tuple[str, str]  # what the trainer does not do, and what to use instead
 
 
 def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
@@ -59,123 +64,92 @@ def check_device(run: Run, device: Any) -> None:
         )
 
 
-def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
-    """Pairs of a problem and its fix."""
-    for wrong, what, fix in (
-        *_stage_problems(run, mesh),
-        *_expert_problems(run),
-        *_latent_problems(run, mesh),
-        *_zero_problems(run, mesh),
-        *_number_problems(run),
-        *_length_problems(run),
-        (run.model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
-        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
-        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
-    ):
-        if wrong:
-            yield what, fix
+def _problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
+    yield from _stage_problems(run, mesh)
+    yield from _expert_problems(run)
+    yield from _latent_problems(run, mesh)
+    if mesh.fsdp > 1 and run.sharding.zero_stage in ZERO_FIXES:
+        stage = run.sharding.zero_stage
+        yield f"sharding.zero_stage {stage} over fsdp", ZERO_FIXES[stage]
+    yield from _number_problems(run)
+    yield from _length_problems(run)
+    if run.model.positions == "alibi":
+        yield "positions 'alibi'", "use rope, learned or none"
+    if run.dropout:
+        yield f"dropout {run.dropout}", "use 0.0"
+    if run.software != "jax":
+        yield f"software {run.software!r}", "use jax, which is this trainer"
 
 
-def _stage_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+def _stage_problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
     """Problems of pipelines."""
     if mesh.stage == 1:
-        return []
+        return
     moe, pipeline = run.model.moe, run.pipeline
-    first_dense = moe.first_dense_layers if moe else 0
-    return [
-        (
-            pipeline.schedule not in TRAINED,
-            f"pipeline.schedule {pipeline.schedule!r}",
-            f"use {', '.join(TRAINED[:-1])} or {TRAINED[-1]}",
-        ),
-        (
-            moe and pipeline != Pipeline(),
-            f"a mixture-of-experts model with pipeline.schedule {pipeline.schedule!r}, "
-            f"virtual_stages {pipeline.virtual_stages}",
+    schedule = f"pipeline.schedule {pipeline.schedule!r}"
+    if pipeline.schedule not in TRAINED:
+        yield schedule, f"use {_either(TRAINED)}"
+    if moe and pipeline != Pipeline():
+        yield (
+            f"a mixture-of-experts model with {schedule}, virtual_stages {pipeline.virtual_stages}",
             "use 1f1b and 1",
-        ),
-        (
-            first_dense,
-            f"first_dense_layers {first_dense} on mesh axis stage={mesh.stage}",
+        )
+    if moe and moe.first_dense_layers:
+        yield (
+            f"first_dense_layers {moe.first_dense_layers} on mesh axis stage={mesh.stage}",
             "use 0, or the axes data, fsdp, expert, context and tensor",
-        ),
-    ]
+        )
 
 
-def _expert_problems(run: Run) -> list[Problem]:
+def _expert_problems(run: Run) -> Iterator[Problem]:
     """Problems of mixtures of experts."""
-    if run.model.moe is None:
-        return []
-    fp8 = "a mixture-of-experts model with precision.compute 'fp8'"
-    return [
-        (run.model.bias, "a mixture of experts with biases", "set bias to false"),
-        (run.precision.compute == "fp8", fp8, "use bf16"),
-    ]
+    if run.model.moe and run.model.bias:
+        yield "a mixture of experts with biases", "set bias to false"
+    if run.model.moe and run.precision.compute == "fp8":
+        yield "a mixture-of-experts model with precision.compute 'fp8'", "use bf16"
 
 
-def _number_problems(run: Run) -> list[Problem]:
+def _number_problems(run: Run) -> Iterator[Problem]:
     """Problems of number formats."""
     precision = run.precision
-    formats = {"parameters": precision.parameters, "gradients": precision.gradients}
-    return [
-        (
-            precision.compute not in TRAINED_FORMATS,
-            f"precision.compute {precision.compute!r}",
-            f"use {', '.join(TRAINED_FORMATS[:-1])} or {TRAINED_FORMATS[-1]}",
-        ),
-        *((x != "fp32", f"precision.{name} {x!r}", "use fp32") for name, x in formats.items()),
-    ]
+    if precision.compute not in TRAINED_FORMATS:
+        yield f"precision.compute {precision.compute!r}", f"use {_either(TRAINED_FORMATS)}"
+    for name in ("parameters", "gradients"):
+        if (form := getattr(precision, name)) != "fp32":
+            yield f"precision.{name} {form!r}", "use fp32"
 
 
-def _length_problems(run: Run) -> list[Problem]:
+def _length_problems(run: Run) -> Iterator[Problem]:
     """Sequences whose rotary tables, float32 [seq_len, head_dim] in all, a program cannot hold."""
-    length = run.batch.seq_len
-    most = LARGEST_PROGRAM // (4 * query_key_dim(run.model))
-    return [
-        (
-            run.model.positions == "rope" and length > most,
+    length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(run.model))
+    if run.model.positions == "rope" and length > most:
+        yield (
             f"batch.seq_len {length:,}",
             f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program",
         )
-    ]
 
 
-def _zero_problems(run: Run, mesh: MeshShape) -> list[Problem]:
-    """Problems of ZeRO stages over fsdp."""
-    stage, sharded = run.sharding.zero_stage, mesh.fsdp > 1
-    return [
-        (
-            sharded and stage == 0,
-            "sharding.zero_stage 0 over fsdp",
-            "use 1 or 3, or the data axis for plain replicas",
-        ),
-        (
-            sharded and stage == 2,
-            "sharding.zero_stage 2 over fsdp",
-            "use 1 (weights gathered and gradients scattered once per step: least traffic) or 3 "
-            "(both for each layer: least memory)",
-        ),
-    ]
-
-
-def _latent_problems(run: Run, mesh: MeshShape) -> list[Problem]:
+def _latent_problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
     """Problems of multi-head latent attention."""
     model, name = run.model, "multi-head latent attention"
     if model.mla is None:
-        return []
-    odd = model.positions == "rope" and model.mla.qk_rope_head_dim % 2
-    return [
-        (
-            mesh.context > 1 and value_dim(model) > query_key_dim(model),
-            f"{name} with values longer than keys ({value_dim(model)} > {query_key_dim(model)}) on "
-            f"mesh axis context={mesh.context}",
-            "use the other axes",
-        ),
-        (model.bias, f"{name} with biases", "set bias to false"),
-        (model.qk_norm, f"{name} with qk_norm", "set qk_norm to false"),
-        (
-            odd,
-            f"{name} with rotary positions on mla.qk_rope_head_dim={model.mla.qk_rope_head_dim}",
+        return
+    values, keys = value_dim(model), query_key_dim(model)
+    if mesh.context > 1 and values > keys:
+        longer = f"values longer than keys ({values} > {keys})"
+        yield f"{name} with {longer} on mesh axis context={mesh.context}", "use the other axes"
+    if model.bias:
+        yield f"{name} with biases", "set bias to false"
+    if model.qk_norm:
+        yield f"{name} with qk_norm", "set qk_norm to false"
+    rotated = model.mla.qk_rope_head_dim
+    if model.positions == "rope" and rotated % 2:
+        yield (
+            f"{name} with rotary positions on mla.qk_rope_head_dim={rotated}",
             "use an even qk_rope_head_dim",
-        ),
-    ]
+        )
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """`a, b or c`."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,8 +1,8 @@
-"""A run's pipeline over the mesh axis `stage`: what it takes, and what it is in words.
+"""A run's pipeline over the mesh axis `stage`: its schedule, its checks and its description.
 
     gpipe       one part of the layers on each stage; the backward pass keeps what remat says
-    1f1b        the same ticks; of each, a stage keeps its input only and computes the rest again,
-                which is what 1F1B is for: memory that hardly grows with the microbatches
+    1f1b        the same iterations; of each, a stage keeps its input only and computes the rest
+                again: memory that hardly grows with the microbatches, as 1F1B is meant to do
     circular    pipeline.virtual_stages parts on each stage, so a bubble as many times shorter;
                 keeps what 1f1b keeps
 
@@ -19,19 +19,21 @@ TRAINED = ("gpipe", "1f1b", "circular")  # schedules
 
 
 def recomputes(run: Run) -> bool:
-    """Whether a stage computes each of its ticks again in the backward pass."""
+    """True if a stage computes each of its iterations again in the backward pass."""
     return run.pipeline.schedule != "gpipe"
 
 
 def computes_again(run: Run, shape: MeshShape) -> bool:
-    """Whether that is more than `remat` computes again anyway: not where a part is one layer, which
-    remat recomputes whole from the same input."""
+    """True if that is more than `remat` computes again anyway.
+
+    Full remat of a part of one layer recomputes all of it from the same input.
+    """
     one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
     return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")
 
 
 def pipeline_schedule(run: Run, shape: MeshShape) -> PipelineSchedule:
-    """The schedule of a step of `run`; of one tick per microbatch without stages."""
+    """The schedule of a step of `run`; one iteration per microbatch without stages."""
     virtual_stages = run.pipeline.virtual_stages if shape.stage > 1 else 1
     return PipelineSchedule(shape.stage, virtual_stages, run.batch.microbatches)
 
@@ -63,12 +65,9 @@ def pipeline_line(run: Run, shape: MeshShape) -> str | None:
     if shape.stage == 1:
         return None
     schedule = pipeline_schedule(run, shape)
-    layers = run.model.n_layers // (schedule.stages * schedule.virtual_stages)
-    parts = (
-        f"{schedule.virtual_stages} parts of {layers}"
-        if schedule.virtual_stages > 1
-        else f"{layers}"
-    )
+    virtual_stages = schedule.virtual_stages
+    layers = run.model.n_layers // (schedule.stages * virtual_stages)
+    parts = f"{virtual_stages} parts of {layers}" if virtual_stages > 1 else f"{layers}"
     idle = (schedule.stages - 1) / schedule.iterations
     return (
         f"stage={schedule.stages}: {parts} layer(s) on each, schedule {run.pipeline.schedule}; "
@@ -78,19 +77,17 @@ def pipeline_line(run: Run, shape: MeshShape) -> str | None:
 
 
 def _check_layers(layers: int, stages: int, virtual_stages: int) -> None:
-    if layers % (stages * virtual_stages) == 0:
+    parts = stages * virtual_stages
+    if layers % parts == 0:
         return
     fits = [n for n in divisors(layers) if layers % (n * virtual_stages) == 0]
-    product = (
-        f" x pipeline.virtual_stages={virtual_stages} = {stages * virtual_stages}"
-        if virtual_stages > 1
-        else ""
-    )
+    factor = f" x pipeline.virtual_stages={virtual_stages} = {parts}"
+    product = factor if virtual_stages > 1 else ""
     choices = f"stage of {', '.join(map(str, fits))}" if fits else ""
     if virtual_stages > 1 and layers % stages == 0:
         others = ", ".join(map(str, divisors(layers // stages)))
         choices += f"{', or ' if choices else ''}pipeline.virtual_stages of {others}"
-    up = -(-layers // (stages * virtual_stages)) * stages * virtual_stages
+    up = -(-layers // parts) * parts
     raise InputError(
         f"model.n_layers={layers} is not divisible by stage={stages}{product}: every stage has as "
         f"many layers; use {choices or 'pipeline.virtual_stages 1'}, or model.n_layers of {up}"

@@ -1,12 +1,15 @@
-"""From a run to the rules that cut its tensors; every misfit is found here, before any device work.
+"""The rules that shard a run's tensors; every misfit is found here, before any device work.
 
 Imports no jax: planning and the simulator use the same rules.
 """
+
+from collections.abc import Iterator
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, check_divisible, make_rules
 from scaling.meshes.shape import MeshShape, check_devices
 from scaling.models.accounting.matrices import expert_width, n_dense_layers
+from scaling.models.config import ModelConfig
 from scaling.parallelism.pipeline import check_stages
 from scaling.parallelism.sequence import check_chunks
 from scaling.run import Run
@@ -15,8 +18,7 @@ from scaling.run import Run
 def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
     """The run's mesh, or all `devices` as fsdp where it names none.
 
-    Args:
-        devices: devices present; None: not known, the mesh is taken as it is.
+    Where the devices present are not known (None), the mesh is taken as it is.
 
     Raises:
         InputError: the mesh does not use exactly the devices present.
@@ -29,9 +31,9 @@ def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
 
 
 def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
-    """Whether the residual stream is cut over `tensor` along the sequence."""
-    asked = run.sharding.sequence_parallel
-    return (mesh.tensor > 1 and run.software == "jax") if asked is None else asked
+    """True if the residual stream is sharded over `tensor` along the sequence."""
+    setting = run.sharding.sequence_parallel
+    return (mesh.tensor > 1 and run.software == "jax") if setting is None else setting
 
 
 def rules_for(run: Run, mesh: MeshShape) -> Rules:
@@ -42,36 +44,41 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
             message has the numbers and the fix.
     """
     model = run.model
-    whole = ("vocab",) if model.vocab_size % mesh.tensor else ()
-    rules = make_rules(mesh, is_sequence_parallel(run, mesh), whole)
+    replicated = ("vocab",) if model.vocab_size % mesh.tensor else ()
+    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated)
     _check_batch(run, mesh)
     _check_sequence(run, rules)
-    check_divisible("model.n_heads", model.n_heads, ("tensor",), mesh)
-    check_divisible("model.n_kv_heads", model.n_kv_heads, ("tensor",), mesh)
-    if n_dense_layers(model):
-        check_divisible("model.d_ff", model.d_ff, ("tensor",), mesh)
-    if model.moe:
-        width = expert_width(model)
-        check_divisible("model.moe.d_ff_expert", width, ("tensor",), mesh)
-        check_divisible("model.moe.n_experts", model.moe.n_experts, ("expert",), mesh)
-    check_divisible("model.d_model", model.d_model, ("fsdp",), mesh)
-    if model.mla:
-        for name in ("q_lora_rank", "kv_lora_rank"):
-            check_divisible(f"model.mla.{name}", getattr(model.mla, name) or 0, ("fsdp",), mesh)
+    for name, size, axis in _sharded_dims(model):
+        check_divisible(f"model.{name}", size, (axis,), mesh)
     check_stages(run, rules)
     return rules
 
 
+def _sharded_dims(model: ModelConfig) -> Iterator[tuple[str, int, str]]:
+    """Name and size of each dim that must divide, and its mesh axis."""
+    yield "n_heads", model.n_heads, "tensor"
+    yield "n_kv_heads", model.n_kv_heads, "tensor"
+    if n_dense_layers(model):
+        yield "d_ff", model.d_ff, "tensor"
+    if model.moe:
+        yield "moe.d_ff_expert", expert_width(model), "tensor"
+        yield "moe.n_experts", model.moe.n_experts, "expert"
+    yield "d_model", model.d_model, "fsdp"
+    if model.mla:
+        yield "mla.q_lora_rank", model.mla.q_lora_rank or 0, "fsdp"
+        yield "mla.kv_lora_rank", model.mla.kv_lora_rank, "fsdp"
+
+
 def notes(run: Run, rules: Rules) -> list[str]:
-    """What the rules could not do as asked, in words: one line each, for the user to read."""
-    if rules.axes("vocab") == () and rules.mesh.tensor > 1:
-        tensor, vocab = rules.mesh.tensor, run.model.vocab_size
-        padded = -(-vocab // tensor) * tensor
-        return [
-            f"model.vocab_size={vocab} is not divisible by tensor={tensor}: the embedding and the "
-            f"output head stay whole on each tensor device; vocab_size={padded} would cut them"
-        ]
-    return []
+    """Lines for the user about tensors that the rules replicate against the mesh."""
+    tensor, vocab = rules.mesh.tensor, run.model.vocab_size
+    if rules.axes("vocab") or tensor == 1:
+        return []
+    padded = -(-vocab // tensor) * tensor
+    return [
+        f"model.vocab_size={vocab} is not divisible by tensor={tensor}: the embedding and the "
+        f"output head stay whole on each tensor device; vocab_size={padded} would cut them"
+    ]
 
 
 def _check_batch(run: Run, mesh: MeshShape) -> None:

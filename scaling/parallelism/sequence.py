@@ -17,7 +17,7 @@ from scaling.run import Run
 
 @dataclass(frozen=True)
 class SequenceCut:
-    """How the sequence lies on the devices of `context`, and what one layer exchanges."""
+    """A sequence's chunks on the devices of `context`, and the exchange of one layer."""
 
     method: str  # ring or all-gather
     devices: int
@@ -39,14 +39,15 @@ class SequenceCut:
 
 
 def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
-    """How `context` cuts the sequences of a run; None: it does not."""
+    """The cut of a run's sequences over `context`; None where it is 1."""
     if mesh.context == 1:
         return None
     model, batch = run.model, run.batch
     chunk = batch.seq_len // (2 * mesh.context)
     sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
-    of = sequences, batch.seq_len, mesh.context, mesh.tensor
-    size = exchanged_bytes(model, *of, run.precision.between)
+    size = exchanged_bytes(
+        model, sequences, batch.seq_len, mesh.context, mesh.tensor, run.precision.between
+    )
     others = sum(map(len, ring_hops(mesh.context, window_reach(model.sliding_window, chunk))))
     return SequenceCut(run.context.method, mesh.context, chunk, others, size)
 
@@ -54,10 +55,7 @@ def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
 def check_chunks(run: Run, mesh: MeshShape, sequence_parallel: bool) -> None:
     """Raise InputError unless each device of `context` gets two equal chunks of the sequence.
 
-    Args:
-        run: with its batch.
-        mesh: with `context` above 1.
-        sequence_parallel: whether `tensor` cuts the sequence between the blocks as well.
+    With `sequence_parallel`, `tensor` cuts the sequence between the blocks as well.
     """
     context, seq_len = mesh.context, run.batch.seq_len
     parts = math.lcm(2, mesh.tensor if sequence_parallel else 1)

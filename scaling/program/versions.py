@@ -1,12 +1,19 @@
 """Versions of packages and settings of jax that decide a compiled program beside its source."""
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = (
-    *("jax", "jaxlib", "flax", "optax"),
-    *("jax-cuda12-pjrt", "jax-cuda13-pjrt", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "jax-cuda12-pjrt",
+    "jax-cuda13-pjrt",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
 )
 # The devices and the files of jax decide nothing.
 NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DIR")
@@ -14,11 +21,16 @@ NO_SETTINGS = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "JAX_COMPILATION_CACHE_DI
 
 def compiler_versions() -> dict[str, str]:
     """Versions of the packages that decide the program."""
-    versions = {}
-    for package in PACKAGES:
+    return installed_versions(PACKAGES)
+
+
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of those of the packages that are installed."""
+    installed = {}
+    for package in packages:
         with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
+            installed[package] = version(package)
+    return installed
 
 
 def compiler_settings() -> dict[str, str]:

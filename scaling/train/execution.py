@@ -1,4 +1,4 @@
-"""How the blocks of a run compute on a platform: its `Execution`."""
+"""The `Execution` of a run: the formats, kernels and gathers that its blocks use on a platform."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FLASH_CAPABILITY = 8.0  # NVIDIA Ampere, the oldest with flash attention (cuDNN 
 
 
 def execution_for(run: Run, rules: Any, platform: str) -> Execution:
-    """How the blocks compute on `platform` ("gpu"/"cuda", "cpu", "tpu").
+    """The `Execution` of a run on `platform` ("gpu"/"cuda", "cpu", "tpu").
 
     Flash attention is cuDNN's: on NVIDIA GPUs, in bf16, for head_dim a multiple of 8 up to 128
     (cuDNN 9 documentation, fused attention support matrix). Elsewhere XLA's plain one is used,

@@ -7,6 +7,7 @@ Only a checkpoint and a held-out loss read the newest step, because they need it
 recording before it is written, because that takes its time.
 """
 
+import json
 import math
 import os
 import statistics
@@ -24,13 +25,13 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
-from scaling.train.data.batches import TrainingBatches, held_out_batches, training_batches
+from scaling.train.data.batches import TrainingBatches, held_out_batches
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
 from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
-from scaling.train.monitor.measured import MEASURED, peak_memory, save_measured
+from scaling.train.monitor.measured import MEASURED, measured, peak_memory
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import ProfileRecorder
 from scaling.train.monitor.progress import ProgressLine
@@ -83,7 +84,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         )
         stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_full_disk(folder))
-        batches = training_batches(
+        batches = TrainingBatches(
             plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
         )
         stack.callback(batches.close)
@@ -189,8 +190,10 @@ class _Loop:
             self._save(state, done)
             with self.clock.pause("checkpoints"):
                 self.checkpoints.wait()
-        steps, times = self.profile.recorded, self.step_times
-        save_measured(self.folder, self.plan, self.programs, times, steps, self.clock)
+        if jax.process_index() == 0:
+            recorded, times = self.profile.recorded, self.step_times
+            document = measured(self.plan, self.programs, times, recorded, self.clock)
+            (self.folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n")
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         started = time.perf_counter()

@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 from scaling.compile.options import compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
-from scaling.meshes.rules import Rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
@@ -43,7 +42,6 @@ class Plan:
     """A run that has passed every check that needs no device program."""
 
     run: Run  # with its mesh filled in
-    rules: Rules
     execution: Execution
     mesh: Mesh
     source: TokenSource
@@ -76,7 +74,7 @@ def plan(run: Run) -> Plan:
     source = _same_source(run)
     check_device(run, jax.devices()[0])
     execution = execution_for(run, rules, flash_platform(jax.devices()[0]))
-    return Plan(replace(run, mesh=mesh), rules, execution, present_mesh(mesh), source)
+    return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source)
 
 
 def _same_source(run: Run) -> TokenSource:

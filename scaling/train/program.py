@@ -5,7 +5,6 @@ the versions and the project's own sources.
 """
 
 import json
-from typing import TYPE_CHECKING
 
 from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
@@ -22,9 +21,6 @@ from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
-if TYPE_CHECKING:
-    import jax
-
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
@@ -35,8 +31,6 @@ def program_of_run(
     """The Program of a step of `run` on the mesh `shape`, and the compiler's text.
 
     Args:
-        run: what the trainer would train.
-        shape: its mesh.
         cluster: of NVIDIA GPUs that need not exist, or `host`.
         estimates: also keep XLA's own estimates.
 
@@ -67,10 +61,11 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
     import jax
 
     from scaling.compile.jitted import program_and_text
+    from scaling.meshes.devices import absent_mesh, host_mesh
     from scaling.train.execution import execution_for
     from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
-    mesh = _mesh(shape, cluster)
+    mesh = host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
     execution = execution_for(run, rules_for(run, shape), _platform(cluster))
     optimizer = optimizer_of(run)
     with jax.set_mesh(mesh):
@@ -87,12 +82,6 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
             "batch.seq_len or model.head_dim, or --set attention=unfused"
         ) from error
     return mark_bubbles(program, pipeline_schedule(run, shape)), text
-
-
-def _mesh(shape: MeshShape, cluster: Cluster) -> "jax.sharding.Mesh":
-    from scaling.meshes.devices import absent_mesh, host_mesh
-
-    return host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
 
 
 def _platform(cluster: Cluster) -> str:

@@ -61,8 +61,8 @@ def check_folder(options: Options) -> None:
             f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
             "--run-dir"
         )
-    passed = options.profile and saved is not None and options.profile[0] <= saved
-    if options.profile and passed and RESTARTED not in os.environ:
+    resumed_later = options.profile and saved is not None and options.profile[0] <= saved
+    if options.profile and resumed_later and RESTARTED not in os.environ:
         raise InputError(
             f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
             f"{saved}; choose later steps"

@@ -27,12 +27,9 @@ from scaling.simulate.summary import Prediction, summarize
 def predict_compiled(
     step: jax.stages.Compiled, mesh: Mesh, run: Run, profile: Profile | None = None
 ) -> tuple[Priced, Prediction]:
-    """Price a compiled step where it will run.
+    """Price the compiled step of `run` on the present devices of the mesh it was compiled for.
 
     Args:
-        step: the compiled training step of `run`.
-        mesh: the devices that it was compiled for; all are present.
-        run: what it trains.
         profile: efficiencies; None: those calibrated or shipped.
 
     Raises:
@@ -49,6 +46,16 @@ def predict_compiled(
         program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
     priced = price(program, cluster, profile)
     return priced, summarize(priced, run, warnings=warnings)
+
+
+def try_to_predict(
+    step: jax.stages.Compiled, mesh: Mesh, run: Run
+) -> tuple[Priced, Prediction] | str:
+    """`predict_compiled`, or the reason why there is no prediction: it never stops a run."""
+    try:
+        return predict_compiled(step, mesh, run)
+    except (InputError, UnknownHlo) as error:
+        return f"no prediction: {error}"
 
 
 def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
@@ -105,5 +112,5 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
 
 
 def _is_resold(cluster: Cluster) -> bool:
-    """Whether a cloud or server maker sells the cluster, not the maker of its chips."""
+    """True if a cloud or server maker sells the cluster, not the maker of its chips."""
     return cluster.accelerator.vendor not in cluster.title

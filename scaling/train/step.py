@@ -46,7 +46,7 @@ class TrainState(NamedTuple):
 
 
 class StepOutput(NamedTuple):
-    """What a step measures: float32."""
+    """The measurements of a step: float32."""
 
     loss: jax.Array  # mean cross-entropy per token in nats
     routing: Routing | None  # of the layers with experts; load and drops are sums
@@ -103,7 +103,7 @@ def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> ja
 def objective(
     params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
 ) -> tuple[jax.Array, StepOutput]:
-    """What is minimised: the loss and, weighted, the means over layers of the balancing losses."""
+    """The minimised sum of the loss and the weighted means over layers of the balancing losses."""
     logits_BSV, routing = params.with_routing(inputs_BS)
     with jax.named_scope("loss"):
         output = StepOutput(cross_entropy(logits_BSV, targets_BS), routing)

@@ -32,12 +32,7 @@ def run_of_folder(folder: Path) -> Run:
 
 
 def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Transformer:
-    """The parameters of a run's newest intact checkpoint.
-
-    Args:
-        run: without a mesh of its own.
-        folder: where it was trained.
-        device: where they go; None for the first of this process.
+    """The parameters of a run's newest intact checkpoint, on one device (None: the first).
 
     Raises:
         InputError: there is none.

@@ -69,8 +69,7 @@ def export_weights(
 
 
 def tensors_of(params: Transformer, stored: dict[str, Stored]) -> Iterator[Named]:
-    """Every tensor of the files, float32, one parameter in memory at a time (parts of one tensor
-    together)."""
+    """Every tensor of the files, float32; only parameters that share tensors are in memory."""
     arrays = dict(zip(leaf_names(params), jax.tree.leaves(params), strict=True))
     for _, paths in groupby(_ordered(stored), key=lambda path: _place(stored[path])):
         group = [(stored[path], np.asarray(arrays[path])) for path in paths]

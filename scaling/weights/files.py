@@ -84,9 +84,8 @@ class WeightFiles:
 def check_weights(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
     """Raise InputError unless the files have exactly the tensors of a model; reads headers only.
 
-    Raises:
-        InputError: tensors that are missing, too many, of another shape or of a number format that
-            is not read; the message has their number, the first of them, and shapes.
+    The message has the number of tensors that are missing, too many, of another shape or of a
+    number format that is not read, and the first of each.
     """
     wanted = {n: s.shape for s in parameters.values() for n in map(_tensor_names(files), s.names())}
     tensors = files.tensors
@@ -120,20 +119,14 @@ def check_weights(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
 def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> np.ndarray:
     """A part of a parameter, float32: only the slices of the files that it needs are read.
 
-    Args:
-        files: checked against the parameter.
-        stored: its place in the files.
-        index: of the parameter, one slice of step 1 per dimension.
+    `index` has one slice of step 1 per dimension of the parameter; the files are checked.
     """
     ranges = [
         range(*rows.indices(n)) for rows, n in zip(index, stored.parameter_shape, strict=True)
     ]
-    layers: Any = [None]
-    experts: Any = [None]
-    if stored.layers is not None:
-        layers = [stored.layers[i] for i in ranges.pop(0)]
-    if stored.experts:
-        experts = ranges.pop(0)
+    stack = stored.layers
+    layers: Any = [None] if stack is None else [stack[i] for i in ranges.pop(0)]
+    experts: Any = ranges.pop(0) if stored.experts else [None]
     name_in_file, inner = _tensor_names(files), dict(zip(stored.dims, ranges, strict=True))
     parts = [
         [
@@ -143,7 +136,7 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
         for layer in layers
     ]
     array = np.array(parts, np.float32)  # [layers, experts, ...], each 1 where there are none
-    lost = (0,) if stored.layers is None else ()
+    lost = (0,) if stack is None else ()
     return array.squeeze((*lost, *(() if stored.experts else (1,))))
 
 

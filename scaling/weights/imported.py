@@ -31,10 +31,9 @@ def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str
 
 
 def import_weights(path: Path, like: Transformer) -> Transformer:
-    """The parameters in the files, float32, sharded like `like`.
+    """The parameters in a folder of files (or one file), float32, sharded like `like`.
 
     Args:
-        path: folder with model.safetensors (or its index), or one file.
         like: shapes and shardings (jax.ShapeDtypeStruct) of the model's parameters.
 
     Raises:
@@ -61,10 +60,8 @@ def _read_onto_mesh(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
 
 
 def _is_interleaved(path: Path) -> bool:
-    """Whether rotated channels of latent attention are interleaved pairs in the files.
-
-    They are unless config.json beside them says otherwise (transformers' default).
-    """
+    """False if config.json beside the files denies that they hold rotated channels of latent
+    attention as interleaved pairs (transformers' default)."""
     config = (path if path.is_dir() else path.parent) / "config.json"
     data = read_json(config) if config.is_file() else {}
     if not isinstance(data, dict):

@@ -60,7 +60,7 @@ def prepare():
         rules = rules_for(run, run.mesh)
         mesh = present_mesh(run.mesh, jax.devices()[: run.mesh.devices])
         source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-        return Plan(run, rules, execution_for(run, rules, "cpu"), mesh, source)
+        return Plan(run, execution_for(run, rules, "cpu"), mesh, source)
 
     @cache
     def programs(run: Run):

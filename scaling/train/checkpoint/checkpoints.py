@@ -28,12 +28,13 @@ from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checksums import find_damage, write_checksums
-from scaling.train.checkpoint.matching import State, check_match, with_shardings
 from scaling.train.checkpoint.steps import DELETED, leftovers, saved_steps, step_path
 from scaling.train.launch.agreement import all_processes, broadcast_from_first
+from scaling.weights.naming import to_dict
 
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
 
+State = Any  # a pytree of jax arrays
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
 
 
@@ -68,9 +69,8 @@ class Checkpoints:
 
         Args:
             step: optimiser steps done.
-            state: pytree of jax arrays, sharded in any way.
-            iterator_state: the place in the data, as JSON.
-            run: the run description, as JSON.
+            state: arrays, sharded in any way.
+            iterator_state, run: the place in the data and the run description, as JSON.
 
         Raises:
             CheckpointError: not enough space for this save, or the save before it failed.
@@ -116,8 +116,7 @@ class Checkpoints:
         """Read the newest intact checkpoint onto any mesh; damaged ones are named in a warning.
 
         Args:
-            abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted; a leaf
-                without one is replicated over the mesh of the others.
+            abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted.
 
         Raises:
             InputError: no checkpoint, none that is intact, or one of another model.
@@ -203,9 +202,25 @@ class Checkpoints:
 def _read(path: Path, abstract_state: State) -> Restored:
     """State, place in the data and run description of an intact checkpoint."""
     metadata = ocp.metadata(path, checkpointable_name="state")
-    check_match(metadata.metadata, abstract_state, path)
-    state = ocp.load(path, with_shardings(abstract_state), checkpointable_name="state")
+    _check_match(metadata.metadata, abstract_state, path)
+    state = ocp.load(path, abstract_state, checkpointable_name="state")
     return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
+
+
+def _check_match(saved: State, wanted: State, path: Path) -> None:
+    """Raise InputError with the first array in which a checkpoint differs from the run."""
+    there, here = (
+        {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in to_dict(state).items()}
+        for state in (saved, wanted)
+    )
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            raise InputError(
+                f"checkpoint {path} belongs to another run: {name} is "
+                f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here. "
+                "Resume with the model and optimizer it was saved with (run.json beside it), or "
+                "start in another --run-dir."
+            )
 
 
 def _agreed_damage(path: Path) -> str | None:

@@ -44,10 +44,7 @@ def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | Non
 
     A file without a record is not looked at: the job ended before its process had summed it.
 
-    Args:
-        folder: a checkpoint.
-        process, processes: read every `processes`-th file only, so that the processes of a job
-            divide the reading among themselves.
+    Each of the `processes` of a job reads its share of the files.
     """
     try:
         recorded: dict[str, list[int]] = {}
@@ -73,7 +70,7 @@ def _owner(file: Path, folder: Path) -> int:
 
 
 def _difference(file: Path, size: int, crc32: int) -> str | None:
-    """How a file differs from its record; None if it does not."""
+    """The difference of a file from its record, or None."""
     if not file.is_file():
         return f"{file.name} is missing"
     if (actual := file.stat().st_size) != size:

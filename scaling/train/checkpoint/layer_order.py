@@ -35,7 +35,6 @@ def reorder_layers(
     Args:
         arrays: by name, as `scaling.weights.naming.to_dict` has them; already on the mesh.
         saved: the description of the run that they were saved from.
-        run: the run that goes on with them.
     """
     there, here = layer_order_of(read_run(dict(saved))), layer_order_of(run)
     if np.array_equal(there, here):

@@ -1,4 +1,4 @@
-"""After which steps a checkpoint is saved: every N steps, every ten minutes, or at the end only.
+"""Steps after which a checkpoint is saved: every N steps, every ten minutes, or at the end only.
 
 By time process 0's clock decides, and all processes save after the same step. At
 steps that all know beforehand process 0 broadcasts after how many steps it looks again: as many as
@@ -21,11 +21,9 @@ class CheckpointSchedule:
     """Decides after each step whether to save; every process of a job calls it at every step."""
 
     def __init__(self, every: int | None, step: int):
-        """Start after `step` finished steps.
+        """Start after `step` finished steps; `every` is `train.checkpoint_every`.
 
-        Args:
-            every: `train.checkpoint_every`: steps, 0 for at the end only, None for by time.
-            step: finished steps.
+        That is a number of steps, 0 for at the end only, or None for by time.
         """
         self._every = every
         self._since, self._first = time.monotonic(), step

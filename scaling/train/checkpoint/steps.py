@@ -1,4 +1,4 @@
-"""Which steps a folder of checkpoints holds, by the names in it. Imports no jax.
+"""Steps in a folder of checkpoints, by the names in it. Imports no jax.
 
 checkpoints/step_00000200                          saved: Orbax gives this name at the end
             step_00000300.orbax-checkpoint-tmp     interrupted, or being written

@@ -39,17 +39,17 @@ def _inputs_and_targets(windows: np.ndarray) -> Batch:
 
 
 class TrainingBatches(Iterator[Batch]):
-    """Endless, deterministic batches; their position is saved and restored as JSON."""
+    """Endless, deterministic batches: every training window once per epoch, then reshuffled.
+
+    Their position is saved and restored as JSON.
+    """
 
     def __init__(self, source: TokenSource, global_batch: int, seq_len: int, seed: int):
         windows = Windows(source.train, seq_len)
         self._source = source
-        self._identity = {
-            "tokens": len(source.train),
-            "global_batch": global_batch,
-            "seq_len": seq_len,
-            "seed": seed,
-        }
+        self._identity = dict(
+            tokens=len(source.train), global_batch=global_batch, seq_len=seq_len, seed=seed
+        )
         options = grain.ReadOptions(
             num_threads=PREFETCH_THREADS, prefetch_buffer_size=PREFETCH_BATCHES
         )
@@ -82,13 +82,6 @@ class TrainingBatches(Iterator[Batch]):
     def close(self) -> None:
         """End the prefetch threads."""
         self._batches.close()
-
-
-def training_batches(
-    source: TokenSource, global_batch: int, seq_len: int, seed: int
-) -> TrainingBatches:
-    """Endless batches of the training part: every window once per epoch, then reshuffled."""
-    return TrainingBatches(source, global_batch, seq_len, seed)
 
 
 def held_out_batches(

@@ -180,8 +180,7 @@ def _samples(tokens: np.ndarray) -> Iterator[np.ndarray]:
 def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
     """Raise InputError if a token id is outside the vocabulary (an embedding would clamp it).
 
-    Args:
-        tokens: ids as they were read; int32 ones that were more than fits are negative.
+    Ids in int32 that were larger than fits are negative.
     """
     smallest, largest = int(tokens.min()), int(tokens.max())
     if smallest < 0 or largest >= vocab_size:

@@ -10,6 +10,7 @@ Found in the environment:
 import os
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 from scaling.meshes.errors import InputError, is_count
 
@@ -46,22 +47,18 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", True)  # see launch.stopping
+    options: dict[str, Any] = {"local_device_ids": local_devices(env) or _all_visible(env)}
+    if kind == "explicit":
+        address, count, index = (_explicit(env)[name] for name in EXPLICIT)
+        options = {
+            "coordinator_address": address,
+            "num_processes": int(count),
+            "process_id": int(index),
+            "local_device_ids": local_devices(env),
+            "cluster_detection_method": "deactivate",  # would take one device where we say all
+        }
     try:
-        if kind == "explicit":
-            address, count, index = (_explicit(env)[name] for name in EXPLICIT)
-            jax.distributed.initialize(
-                address,
-                int(count),
-                int(index),
-                local_devices(env),
-                cluster_detection_method="deactivate",  # would take one device where we say all
-                heartbeat_timeout_seconds=HEARTBEAT,
-            )
-        else:
-            jax.distributed.initialize(
-                local_device_ids=local_devices(env) or _all_visible(env),
-                heartbeat_timeout_seconds=HEARTBEAT,
-            )
+        jax.distributed.initialize(**options, heartbeat_timeout_seconds=HEARTBEAT)
     except (RuntimeError, ValueError) as error:
         failure = NotJoined if isinstance(error, RuntimeError) else InputError
         raise failure(
@@ -138,18 +135,16 @@ def process_name(env: Mapping[str, str] = os.environ) -> str:
 
 def _explicit(env: Mapping[str, str]) -> dict[str, str]:
     """The explicit variables; with an address, also those that launchers set by other names."""
-    variables = {name: env[name] for name in EXPLICIT if env.get(name)}
-    return _with_launchers(env) if "JAX_COORDINATOR_ADDRESS" in variables else variables
+    if env.get("JAX_COORDINATOR_ADDRESS"):
+        return _with_launchers(env)
+    return {name: env[name] for name in EXPLICIT if env.get(name)}
 
 
 def _with_launchers(env: Mapping[str, str]) -> dict[str, str]:
     """The explicit variables that are set, by their own name or by a launcher's."""
-    variables = {name: env[name] for name in EXPLICIT if env.get(name)}
-    for name, others in GIVEN_BY_LAUNCHERS.items():
-        values = [env[other] for other in others if env.get(other)]
-        if values:
-            variables.setdefault(name, values[0])
-    return variables
+    names = {name: (name, *GIVEN_BY_LAUNCHERS.get(name, ())) for name in EXPLICIT}
+    values = {name: [env[n] for n in own if env.get(n)] for name, own in names.items()}
+    return {name: first[0] for name, first in values.items() if first}
 
 
 def _count(env: Mapping[str, str], name: str) -> int:
@@ -160,13 +155,12 @@ def _count(env: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _check_ids(env: Mapping[str, str]) -> None:
-    count, index = env["JAX_NUM_PROCESSES"], env["JAX_PROCESS_ID"]
-    host, colon, port = env["JAX_COORDINATOR_ADDRESS"].rpartition(":")
-    if not (host and colon and is_count(port)):
+def _check_ids(variables: Mapping[str, str]) -> None:
+    address, count, index = (variables[name] for name in EXPLICIT)
+    host, _, port = address.rpartition(":")
+    if not (host and is_count(port)):
         raise InputError(
-            f"JAX_COORDINATOR_ADDRESS={env['JAX_COORDINATOR_ADDRESS']!r} must be host:port, "
-            "such as node0:1234"
+            f"JAX_COORDINATOR_ADDRESS={address!r} must be host:port, such as node0:1234"
         )
     if not (is_count(count) and is_count(index) and int(index) < int(count)):
         raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -48,11 +48,7 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[None]:
 
 
 def abort(error: Exception, saved: int | None) -> None:
-    """Print why this process cannot go on, and end it at once.
-
-    Args:
-        saved: step of the last checkpoint.
-    """
+    """Print why this process cannot go on, and end it at once; `saved` is the last checkpoint."""
     code = LOST
     if isinstance(error, InputError):
         message, code = f"error: {error}", BAD_INPUT
@@ -68,5 +64,4 @@ def abort(error: Exception, saved: int | None) -> None:
 
 def is_lost_peer(error: Exception) -> bool:
     """True if the error may come from another process: of XLA, and not one of OWN_FAULTS."""
-    ours = any(str(error).startswith(name) for name in OWN_FAULTS)
-    return isinstance(error, jax.errors.JaxRuntimeError) and not ours
+    return isinstance(error, jax.errors.JaxRuntimeError) and not str(error).startswith(OWN_FAULTS)

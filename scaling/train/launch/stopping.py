@@ -1,4 +1,4 @@
-"""When a run stops early: signals, agreed among all processes, and numbers that are not finite."""
+"""Early ends of a run: signals, agreed among all processes, and numbers that are not finite."""
 
 import os
 import signal
@@ -68,11 +68,7 @@ def stop_on_nan(
     folder: Path,
     checkpoints: Checkpoints,
 ) -> None:
-    """Save the batch of a step whose numbers are not finite, and stop.
-
-    Args:
-        values: the step's metrics.
-        batch: inputs and targets, [global_batch, seq_len] each.
+    """Save the batch of a step whose metrics `values` are not finite, and stop.
 
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.

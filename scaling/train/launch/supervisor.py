@@ -97,13 +97,7 @@ def die_with_parent() -> None:
 
 
 def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
-    """The message of a process whose peers are gone, with advice.
-
-    Args:
-        who: name of the process.
-        reason: the error.
-        saved: step of the last checkpoint.
-    """
+    """The message of the process `who` whose peers are gone; `saved` is the last checkpoint."""
     advice = (
         f"the checkpoint of step {saved} is the last: the same command with --resume goes on from "
         "it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
@@ -120,8 +114,8 @@ def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
 def _crash_message(code: int, who: str, saved: int | None) -> str:
     """The message for a training process that a signal ended."""
     if code == ABORTED:
-        reason = "jax names it above, as a task that crashed, if it is known"
-        return lost_peer_message(who, reason, saved)
+        because = "jax names it above, as a task that crashed, if it is known"
+        return lost_peer_message(who, because, saved)
     name = SIGNALS[code - SHELL_SIGNAL]
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 

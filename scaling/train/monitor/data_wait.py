@@ -9,9 +9,9 @@ The time of a step does not show them: every process waits for the slowest in a 
 import statistics
 from collections.abc import Sequence
 
-import jax
 import numpy as np
-from jax.experimental import multihost_utils
+
+from scaling.train.launch.agreement import gather
 
 EVERY = 100  # steps
 SLOW = 0.25  # of a step: what one host waits longer than the others' median
@@ -19,18 +19,13 @@ SLOW = 0.25  # of a step: what one host waits longer than the others' median
 
 def gathered_data_wait(waited: Sequence[float]) -> list[float]:
     """Mean of the seconds in `waited`, of each process; all processes call it at the same step."""
-    mean = np.array(statistics.fmean(waited), np.float32)
-    if jax.process_count() == 1:
-        return [float(mean)]
-    return np.asarray(multihost_utils.process_allgather(mean)).tolist()
+    return gather(np.float32(statistics.fmean(waited))).tolist()
 
 
 def slow_data_message(waits: Sequence[float], step_time: float) -> str | None:
-    """Names the process that waits for its data much longer than the others, if one does.
+    """Names the process that waits much longer for its data than the others, if one does.
 
-    Args:
-        waits: s per step, in the order of the processes.
-        step_time: s.
+    `waits` are seconds per step in the order of the processes, `step_time` is in seconds.
     """
     slowest = int(np.argmax(waits))
     others = [wait for process, wait in enumerate(waits) if process != slowest]

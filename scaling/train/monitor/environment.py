@@ -11,7 +11,6 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.options import compiler_options
+from scaling.program.versions import installed_versions
 
 FILE = "environment.json"
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
@@ -34,11 +34,6 @@ PACKAGES = (
 )
 
 
-def settings(env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment variables that steer compilers and networks, sorted."""
-    return {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)}
-
-
 def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Host, devices, versions and settings of this process."""
     return {
@@ -49,21 +44,10 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
         "python": platform.python_version(),
         "devices": [device.device_kind for device in mesh.local_devices],
         "driver": getattr(mesh.local_devices[0].client, "platform_version", None),
-        "versions": versions(),
+        "versions": installed_versions(PACKAGES),
         "compiler_options": compiler_options(mesh.devices.flat[0].platform),
-        "settings": settings(env),
+        "settings": {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)},
     }
-
-
-def versions() -> dict[str, str]:
-    """Versions of those of PACKAGES that are installed."""
-    installed = {}
-    for name in PACKAGES:
-        try:
-            installed[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return installed
 
 
 def save_environment(folder: Path, mesh: Mesh) -> None:

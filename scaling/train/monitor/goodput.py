@@ -32,22 +32,14 @@ def began(env: Mapping[str, str] = os.environ) -> float:
 def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
     """Seconds of the steps up to number `until` that ended after `since`, each once.
 
-    Args:
-        records: lines of `metrics.jsonl`, in order.
-        since: unix time.
+    `records` are lines of `metrics.jsonl` in order, `since` is a unix time.
     """
-    steps = {
-        line["step"]: line["step_time"]
-        for line in records
-        if _ended(line, since) and line.get("step", until + 1) <= until
-    }
-    return sum(steps.values())
-
-
-def _ended(line: Mapping[str, Any], since: float) -> bool:
-    """Whether a line is of a step that ended after `since`, and has its step time."""
-    figures = (line.get("time"), line.get("step_time"))
-    return all(isinstance(x, float) for x in figures) and line["time"] >= since
+    steps = {}
+    for line in records:
+        ended, seconds = line.get("time"), line.get("step_time")
+        if isinstance(ended, float) and isinstance(seconds, float) and ended >= since:
+            steps[line.get("step", until + 1)] = seconds
+    return sum(seconds for step, seconds in steps.items() if step <= until)
 
 
 @dataclass

@@ -1,17 +1,14 @@
 """`measured.json`: step time and memory of a run, to compare with its prediction."""
 
-import json
 import platform
 import statistics
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from scaling.compile.lower import planned_peak
+from scaling.program.versions import installed_versions
 from scaling.train.monitor.goodput import Clock
 from scaling.train.prepare import Plan, Programs
 
@@ -24,13 +21,13 @@ def measured(
     plan: Plan,
     programs: Programs,
     step_times: Mapping[int, float],
-    recorded: tuple[int, int] | None = None,
-    clock: Clock | None = None,
+    recorded: tuple[int, int] | None,
+    clock: Clock,
 ) -> dict[str, Any]:
     """Median step time with its spread (quartile distance over median), memory, machine, versions.
 
-    Left out are the first steps of the process, and those that were recorded, which takes time of
-    theirs: unless no others are left. None is in flight when a recording begins or is written.
+    The first steps of the process and the recorded ones, which take longer, are left out unless no
+    others are left. None is in flight when a recording begins or is written.
 
     Args:
         step_times: seconds of every step of this process, by its number, in order.
@@ -45,7 +42,7 @@ def measured(
     return {
         "name": plan.run.name,
         "machine": f"{plan.mesh.size} x {device.device_kind}, {platform.machine()}",
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": installed_versions(PACKAGES),
         "step_time": {
             "measured": statistics.median(times) if times else None,
             "spread": _spread(times),
@@ -56,23 +53,9 @@ def measured(
             "compiled": planned_peak(programs.step, plan.mesh),
         },
         "recorded_steps": list(recorded) if recorded else None,
-        "goodput": clock.goodput if clock else None,
-        "wall_time": clock.summary() if clock else None,
+        "goodput": clock.goodput,
+        "wall_time": clock.summary(),
     }
-
-
-def save_measured(
-    folder: Path,
-    plan: Plan,
-    programs: Programs,
-    step_times: Mapping[int, float],
-    recorded: tuple[int, int] | None = None,
-    clock: Clock | None = None,
-) -> None:
-    """Write `measured.json` (by the first process only)."""
-    if jax.process_index() == 0:
-        document = measured(plan, programs, step_times, recorded, clock)
-        (folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _spread(times: Sequence[float]) -> float | None:

@@ -41,11 +41,9 @@ class MetricsLog:
         self._sinks = sinks
 
     def write(self, step: int, **values: Any) -> None:
-        """Write one line: the step, then the values in their order.
+        """Write one line: the step, counted from 1, then the values in their order.
 
-        Args:
-            step: optimiser step, counted from 1.
-            values: numbers, texts, or scalar arrays (reading those of a device waits for it).
+        Values are numbers, texts or scalar arrays; reading those of a device waits for it.
         """
         plain = {name: _plain(value) for name, value in values.items()}
         self._file.write(json.dumps({"step": int(step), **plain}, allow_nan=False) + "\n")
@@ -151,12 +149,7 @@ def check_sinks(names: Sequence[str]) -> None:
 def open_sinks(
     names: Sequence[str], folder: Path | str, run_name: str, run: Mapping[str, Any]
 ) -> list[Sink]:
-    """The sinks by name, each imported only now.
-
-    Args:
-        names: any of "tensorboard", "wandb".
-        folder: the run folder.
-        run_name, run: name and description (as in run.json), for sinks that show them.
+    """The sinks of these names ("tensorboard", "wandb"), each imported only now.
 
     Raises:
         InputError: an unknown name, or a package that is not installed.

@@ -39,11 +39,11 @@ class ProfileRecorder:
         self.recorded: tuple[int, int] | None = None  # the steps whose recording is finished
 
     def begins(self, step: int) -> bool:
-        """Whether the recording begins before this step."""
+        """True if the recording begins before this step."""
         return step == self._first
 
     def ends(self, step: int) -> bool:
-        """Whether the recording ends after this step."""
+        """True if the recording ends after this step."""
         return self._recording and step == self._last
 
     def before(self, step: int, previous: Any) -> None:

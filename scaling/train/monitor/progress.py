@@ -1,4 +1,4 @@
-"""How far a run is, on stderr: a live line on a terminal, a plain line now and then elsewhere.
+"""The progress of a run on stderr: a live line on a terminal, a plain line now and then elsewhere.
 
 step 120/300 | loss 2.3456 | 12,345 tokens/s | 83 ms/step | 0:00:15 left
 """
@@ -26,13 +26,7 @@ def progress_line(
 ) -> str:
     """One line: steps, loss, rate, seconds per step (measured and predicted), time left.
 
-    Args:
-        step, total: steps done and in all.
-        loss: of the last step.
-        tokens_per_second: of the whole job.
-        step_time: s.
-        predicted: s of one step, if known.
-        width: characters there are; the rate, then the prediction are left out to fit.
+    The rate, then the prediction are left out to fit `width` characters.
     """
     head = f"step {step:,}/{total:,} | loss {loss:.4f} | "
     rate = f"{tokens_per_second:,.0f} tokens/s | "
@@ -59,19 +53,20 @@ class ProgressLine:
         stream: TextIO | None = None,
         predicted: float | None = None,
     ):
-        """Start the line.
+        """Start the line on `stream` (None: stderr), for a run that goes on after step `first`.
 
-        Args:
-            total: steps at the end of the run.
-            first: steps done before this process (a resumed run).
-            stream: where to write; stderr if None.
-            predicted: seconds of one step, as predicted before the first one.
+        `predicted` are the seconds of one step, as predicted before the first one.
         """
         self._total, self._first, self._predicted = total, first, predicted
         self._stream = stream or sys.stderr
         self._every = max(1, (total - first) // PLAIN_LINES)
-        self._live = self._live_line() if self._stream.isatty() else None
-        self._task = self._add_task() if self._live else TaskID(0)
+        self._live, self._task = None, TaskID(0)
+        if self._stream.isatty():
+            text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+            bar, console = BarColumn(bar_width=BAR_WIDTH), Console(file=self._stream)
+            self._live = Progress(bar, text, console=console, redirect_stdout=False)
+            self._live.start()
+            self._task = self._live.add_task("compiling", total=total - first)
 
     def update(self, step: int, loss: float, tokens_per_second: float, step_time: float) -> None:
         """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
@@ -95,18 +90,6 @@ class ProgressLine:
         """End the live line; the last state stays on the screen."""
         if self._live:
             self._live.stop()
-
-    def _live_line(self) -> Progress:
-        text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-        console = Console(file=self._stream)
-        return Progress(
-            BarColumn(bar_width=BAR_WIDTH), text, console=console, redirect_stdout=False
-        )
-
-    def _add_task(self) -> TaskID:
-        assert self._live is not None
-        self._live.start()
-        return self._live.add_task("compiling", total=self._total - self._first)
 
     def __enter__(self) -> "ProgressLine":
         return self

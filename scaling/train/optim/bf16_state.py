@@ -25,11 +25,9 @@ class StoredState(NamedTuple):
 def store_state_in_bf16(
     inner: optax.GradientTransformation, seed: int | None
 ) -> optax.GradientTransformation:
-    """`inner` with a state in bf16; whole numbers, such as counters, stay as they are.
+    """`inner` with a state in bf16; integers, such as counters, stay as they are.
 
-    Args:
-        inner: any optimiser.
-        seed: of stochastic rounding, the same on every mesh; None rounds to nearest.
+    The seed of stochastic rounding is the same on every mesh; None rounds to nearest.
     """
 
     def init(params: Any) -> StoredState:

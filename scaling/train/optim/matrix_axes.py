@@ -60,13 +60,8 @@ def from_matrices(x: jax.Array, shape: tuple[int, ...], axes: Axes) -> jax.Array
 def map_params(function: Callable[..., tuple], params: Any, *trees: Any) -> tuple[Any, ...]:
     """`function(parameter, entry, ...)` for each parameter and its entry of each tree.
 
-    Args:
-        function: takes the parameter itself, which knows its logical dimensions; returns a tuple.
-        params: a tree of parameters (`nnx.Variable`); masked ones are passed over.
-        trees: with the structure of `params`; an entry may also be `optax.MaskedNode`.
-
-    Returns:
-        A tree in the structure of `params` for each element of the tuples.
+    Masked parameters (`optax.MaskedNode`) are passed over. Returns a tree in the structure of
+    `params` for each element of the tuples that `function` returns.
     """
     holders = jax.tree.leaves(params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
     structure: Any = jax.tree.structure(params)

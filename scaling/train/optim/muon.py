@@ -59,10 +59,8 @@ def by_kind(params: Any) -> Any:
 def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientTransformation:
     """Gradients to steps of root mean square 0.2 or so.
 
-    Args:
-        beta: of the momentum.
-        epsilon: added to the norm that a matrix is divided by.
-        products: format of the matrix products, as `precision.between`.
+    `epsilon` is added to the norm that a matrix is divided by; `products` is the format of the
+    matrix products, as `precision.between`.
     """
 
     def init(params: Any) -> MuonState:
@@ -85,10 +83,8 @@ def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientT
 def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
     """Matrices with about the same singular vectors, and singular values of about 1.
 
-    Args:
-        x_LRC: unsharded matrices, [..., R, C] in the format of the products.
-        epsilon: see `scale_by_muon`.
-        products: "fp32" multiplies in float32 proper, others as the device likes.
+    `x_LRC` are unsharded matrices, [..., R, C], in the format of the products. "fp32" multiplies in
+    float32 proper, other formats as the device likes.
     """
     precision = jax.lax.Precision.HIGHEST if products == "fp32" else jax.lax.Precision.DEFAULT
     a, b, c = COEFFICIENTS

@@ -38,35 +38,17 @@ def decay_mask(params: nnx.Module) -> nnx.Module:
 
 def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
     """The optimiser itself."""
-    settings = settings_of(train, optimizer.name)
-    if optimizer.name == "adamw":
-        return _adamw(train, settings)
-    if optimizer.name == "lion":
-        return optax.lion(
-            schedule(train),
-            b1=settings["beta_1"],
-            b2=settings["beta_2"],
-            weight_decay=train.weight_decay,
-            mask=decay_mask,
-        )
+    s = settings_of(train, optimizer.name)
     if optimizer.name == "adafactor":
-        return _step(train, scale_by_adafactor(settings["decay_rate"], settings["epsilon"]))
+        return _step(train, scale_by_adafactor(s["decay_rate"], s["epsilon"]))
+    if optimizer.name == "lion":
+        return _step(train, optax.scale_by_lion(s["beta_1"], s["beta_2"]))
+    adamw = _step(train, optax.scale_by_adam(s["beta_1"], s["beta_2"], s["epsilon"]))
+    if optimizer.name == "adamw":
+        return adamw
     assert optimizer.name == "muon"  # check_optimizer has refused all others
-    muon = _step(
-        train, scale_by_muon(settings["momentum"], settings["epsilon"], optimizer.products)
-    )
-    return optax.partition({"muon": muon, "adamw": _adamw(train, settings)}, by_kind)
-
-
-def _adamw(train: Train, settings: dict[str, float]) -> optax.GradientTransformation:
-    return optax.adamw(
-        schedule(train),
-        b1=settings["beta_1"],
-        b2=settings["beta_2"],
-        eps=settings["epsilon"],
-        weight_decay=train.weight_decay,
-        mask=decay_mask,
-    )
+    muon = _step(train, scale_by_muon(s["momentum"], s["epsilon"], optimizer.products))
+    return optax.partition({"muon": muon, "adamw": adamw}, by_kind)
 
 
 def _step(train: Train, scaled: optax.GradientTransformation) -> optax.GradientTransformation:

@@ -32,7 +32,7 @@ def planned(run):
     rules = rules_for(run, run.mesh)
     mesh = host_mesh(run.mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-    plan = Plan(run, rules, execution_for(run, rules, "cpu"), mesh, source)
+    plan = Plan(run, execution_for(run, rules, "cpu"), mesh, source)
     with jax.set_mesh(mesh):
         like = abstract_state(run.model, plan.execution, run.train)
         init = jax.jit(lambda: init_state(run.model, plan.execution, run.train))

@@ -22,7 +22,7 @@ from scaling.profiles.io import profile_of
 from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-from scaling.train.monitor import predicted
+from scaling.train import running
 from scaling.train.run_folder import Options
 
 H100 = catalog.load("dgx-h100")
@@ -37,13 +37,13 @@ def made(hand_step):
 def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
     tmp_path, toy, made, monkeypatch, capsys
 ):
-    plan = SimpleNamespace(run=toy())
-    monkeypatch.setattr(predicted, "try_to_predict", lambda *_: made)
-    assert train.predict_first(plan, None, tmp_path) == made[1].step_time
+    plan, programs = SimpleNamespace(run=toy(), mesh=None), SimpleNamespace(step=None)
+    monkeypatch.setattr(running, "try_to_predict", lambda *_: made)
+    assert train.predict_first(plan, programs, tmp_path) == made[1].step_time
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"predicted.json", "program.json", "calibration.json"}
-    monkeypatch.setattr(predicted, "try_to_predict", lambda *_: "no prediction: never measured")
-    assert train.predict_first(plan, None, tmp_path) is None
+    monkeypatch.setattr(running, "try_to_predict", lambda *_: "no prediction: never measured")
+    assert train.predict_first(plan, programs, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     assert "no prediction: never measured" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ from scaling.run import load_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.checksums import find_damage
 from scaling.train.checkpoint.steps import saved_steps as steps_in
-from scaling.train.data.batches import training_batches
+from scaling.train.data.batches import TrainingBatches
 from scaling.train.launch.stopping import NotFinite
 from scaling.train.launch.supervisor import RESTARTED
 from scaling.train.loop import RunResult, train
@@ -263,7 +263,7 @@ def test_nan_stops_with_the_batch_saved_and_an_older_checkpoint_newest(
     assert_whole(tmp_path, last_good)
     last = read_metrics(tmp_path)[-1]
     assert (last["step"], last[name]) == (at, None)
-    batches = training_batches(plan.source, 8, 16, plan.run.train.seed)
+    batches = TrainingBatches(plan.source, 8, 16, plan.run.train.seed)
     inputs, targets = next(islice(batches, at - 1, None))
     batches.close()
     with np.load(tmp_path / f"nan_step_{at}.npz") as saved:

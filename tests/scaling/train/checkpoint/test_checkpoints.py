@@ -87,14 +87,6 @@ def test_a_checkpoint_restores_bit_for_bit_on_other_meshes(checkpoints, mesh):
         assert shardings == jax.tree.map(lambda x: x.sharding, target)
 
 
-def test_a_leaf_without_a_sharding_is_replicated(checkpoints, mesh):
-    state = make_state(mesh)
-    checkpoints.save(1, state, PLACE, RUN)
-    target = abstract(state) | {"step": jax.ShapeDtypeStruct((), jnp.int32)}
-    restored, _, _ = checkpoints.restore(target)
-    assert restored["step"].sharding == NamedSharding(mesh, PartitionSpec())
-
-
 def test_the_arrays_may_be_donated_as_soon_as_save_returns(checkpoints, mesh):
     state = make_state(mesh)
     expected = jax.tree.map(np.array, state)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.train.data.batches import held_out_batches, training_batches
+from scaling.train.data.batches import TrainingBatches, held_out_batches
 from scaling.train.data.tokens import TokenSource, open_source
 
 
@@ -27,7 +27,7 @@ def test_an_id_out_of_range_between_the_sampled_chunks_is_caught_in_its_batch(tm
     ids = np.zeros(3_000_000, np.uint16)
     ids[100_000] = 777  # between the first and the second sampled chunk
     source = open_source(write_tokens(tmp_path / "a.bin", ids), 500, 999)
-    batches = training_batches(source, 300, 999, seed=0)
+    batches = TrainingBatches(source, 300, 999, seed=0)
     with pytest.raises(InputError, match="token id 777, but model.vocab_size is 500"):
         for _ in range(20):
             next(batches)
@@ -41,7 +41,7 @@ def test_an_id_beyond_32_bits_with_a_sign_is_caught_where_it_would_look_small(tm
     ids[[100, 990]] = id  # trained on, and held out
     tokens = np.memmap(write_tokens(tmp_path / "a.uint32.bin", ids, "uint32"), np.uint32)
     source = TokenSource(tokens[:950], tokens[950:], 500, "a.uint32.bin")
-    batches = training_batches(source, 100, 8, seed=0)
+    batches = TrainingBatches(source, 100, 8, seed=0)
     message = f"a.uint32.bin holds token id {id % (1 << 32):,}, but model.vocab_size is 500"
     with pytest.raises(InputError, match=message):
         next(batches)
@@ -51,7 +51,7 @@ def test_an_id_beyond_32_bits_with_a_sign_is_caught_where_it_would_look_small(tm
 
 
 def test_targets_are_the_inputs_one_token_ahead():
-    batches = training_batches(counting_source(1000), 4, 16, seed=0)
+    batches = TrainingBatches(counting_source(1000), 4, 16, seed=0)
     inputs, targets = next(batches)
     batches.close()
     assert inputs.shape == targets.shape == (4, 16)
@@ -61,7 +61,7 @@ def test_targets_are_the_inputs_one_token_ahead():
 
 
 def test_each_epoch_sees_every_window_once_in_another_order():
-    batches = training_batches(counting_source(12 * 8 + 1), 4, 8, seed=0)
+    batches = TrainingBatches(counting_source(12 * 8 + 1), 4, 8, seed=0)
     epochs = [np.concatenate([next(batches)[0][:, 0] for _ in range(3)]) for _ in range(2)]
     batches.close()
     for epoch in epochs:
@@ -73,7 +73,7 @@ def test_the_order_depends_on_the_seed_alone():
     source = counting_source(1000)
     drawn = {}
     for name, seed in {"a": 1, "again": 1, "b": 2, "long": 1 << 40}.items():
-        batches = training_batches(source, 8, 8, seed)
+        batches = TrainingBatches(source, 8, 8, seed)
         drawn[name] = np.stack([next(batches)[0] for _ in range(5)])
         batches.close()
     assert np.array_equal(drawn["a"], drawn["again"])
@@ -84,12 +84,12 @@ def test_the_order_depends_on_the_seed_alone():
 @given(before=st.integers(0, 12), after=st.integers(1, 6), seed=st.integers(0, 1 << 33))
 def test_a_restored_iterator_continues_bit_for_bit(before, after, seed):
     source = counting_source(200)  # 12 windows of 16: the epoch ends every third batch
-    original = training_batches(source, 5, 16, seed)
+    original = TrainingBatches(source, 5, 16, seed)
     for _ in range(before):
         next(original)
     saved = json.dumps(original.get_state())
     expected = [next(original) for _ in range(after)]
-    restored = training_batches(source, 5, 16, seed)
+    restored = TrainingBatches(source, 5, 16, seed)
     restored.set_state(json.loads(saved))
     for batch, again in zip(expected, restored, strict=False):
         assert np.array_equal(batch, again)
@@ -107,9 +107,9 @@ def test_a_restored_iterator_continues_bit_for_bit(before, after, seed):
     ],
 )
 def test_a_place_in_other_data_is_refused(other, message):
-    state = training_batches(counting_source(1000), 4, 8, 0).get_state()
+    state = TrainingBatches(counting_source(1000), 4, 8, 0).get_state()
     with pytest.raises(InputError, match=message):
-        training_batches(*other).set_state(state)
+        TrainingBatches(*other).set_state(state)
 
 
 def test_held_out_batches_are_fixed_and_spread_over_the_part_never_trained_on():

@@ -131,7 +131,7 @@ def test_a_process_has_one_device_only_where_it_shares_its_host(environment, dev
 
 
 @pytest.mark.parametrize(
-    ("environment", "given"),
+    ("environment", "devices"),
     [
         (EXPLICIT, None),
         ({**ALONE, "CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [0, 1, 2, 3]),
@@ -140,25 +140,21 @@ def test_a_process_has_one_device_only_where_it_shares_its_host(environment, dev
         (ALONE, None),  # nobody names them: jax takes the first
     ],
 )
-def test_jax_is_told_of_all_gpus_that_are_named_to_a_process_alone_on_its_host(
-    monkeypatch, environment, given
+def test_jax_gets_all_gpus_that_are_named_to_a_process_alone_on_its_host(
+    monkeypatch, environment, devices
 ):
-    told = {}
-
-    def initialize(*words, **more):
-        told.update(more, local_device_ids=words[3] if words else more["local_device_ids"])
-
-    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    options = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **given: options.update(given))
     assert start_distributed(environment) == job_kind(environment)
-    assert told["local_device_ids"] == given
-    asked = "deactivate" if environment is EXPLICIT else None
-    assert told.get("cluster_detection_method") == asked
+    assert options["local_device_ids"] == devices
+    detection = "deactivate" if environment is EXPLICIT else None
+    assert options.get("cluster_detection_method") == detection
 
 
 def test_processes_that_do_not_come_are_no_bad_input(monkeypatch, tmp_path, capsys):
     """Code 2 would say that another try is of no use."""
 
-    def initialize(*words, **more):
+    def initialize(**options):
         raise RuntimeError("DEADLINE_EXCEEDED: Barrier timed out.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
@@ -239,24 +235,24 @@ def test_a_crash_before_the_first_checkpoint_starts_again_from_nothing(child, tm
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize("restarts", [1, 3])
-def test_the_last_code_is_returned_when_the_restarts_are_used_up(child, tmp_path, restarts):
-    calls = child("exit $((n + 10))")
-    assert run_with_restarts(["train"], restarts, tmp_path) == restarts + 11
-    assert len(calls()) == restarts + 1
-
-
-@pytest.mark.parametrize("code", [0, 2])
-def test_an_end_and_bad_input_are_not_repeated(child, tmp_path, code):
-    calls = child(f"exit {code}")
-    assert run_with_restarts(["train"], 3, tmp_path) == code
-    assert len(calls()) == 1
-
-
-def test_a_stop_on_nan_is_not_repeated(child, tmp_path):
-    calls = child(f"touch {tmp_path}/nan_step_7.npz; exit 1")
-    assert run_with_restarts(["train"], 3, tmp_path) == 1
-    assert len(calls()) == 1
+@pytest.mark.parametrize(
+    ("body", "restarts", "code", "attempts"),
+    [
+        ("exit $((n + 10))", 1, 12, 2),  # the restarts are used up
+        ("exit $((n + 10))", 3, 14, 4),
+        ("exit 0", 3, 0, 1),
+        ("exit 2", 3, 2, 1),  # bad input
+        ("touch nan_step_7.npz; exit 1", 3, 1, 1),
+        ("exit 75", 3, 75, 1),  # the code of a stop by a signal to another process
+    ],
+)
+def test_a_crash_is_repeated_and_an_end_bad_input_nan_or_stop_are_not(
+    child, tmp_path, monkeypatch, body, restarts, code, attempts
+):
+    calls = child(body)
+    monkeypatch.chdir(tmp_path)
+    assert run_with_restarts(["train"], restarts, tmp_path, stopped_code=75) == code
+    assert len(calls()) == attempts
 
 
 def test_the_nan_of_an_earlier_attempt_does_not_forbid_restarts(child, tmp_path):
@@ -279,12 +275,6 @@ def test_a_restarted_process_knows_that_it_is_one(child, tmp_path):
     calls = child(f'echo "$SCALING_TRAIN_RESTARTED" >> {tmp_path}/seen; [ $n -ge 2 ] || exit 1')
     assert run_with_restarts(["train", "toy"], 1, tmp_path) == 0
     assert len(calls()) == 2 and (tmp_path / "seen").read_text() == "\n1\n"
-
-
-def test_a_stop_that_another_process_was_told_of_is_not_repeated(child, tmp_path):
-    calls = child("exit 75")
-    assert run_with_restarts(["train"], 3, tmp_path, stopped_code=75) == 75
-    assert len(calls()) == 1
 
 
 def test_a_negative_number_of_restarts_is_bad_input(tmp_path):
@@ -396,35 +386,24 @@ def test_a_run_outlives_who_reads_its_lines(toy, tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_with_other_data_do_not_train(toy, tmp_path):
+@pytest.mark.parametrize(
+    ("texts", "messages"),
+    [
+        (("one ", "two "), ["the data of processes 1 are not those of process 0"] * 2),
+        (("words ", None), ["another process cannot use the data", "no such file or folder"]),
+    ],
+)
+def test_processes_with_other_data_do_not_train(toy, tmp_path, texts, messages):
     folders = [tmp_path / "a", tmp_path / "b"]
-    for folder, word in zip(folders, ["one ", "two "], strict=True):
+    for folder, text in zip(folders, texts, strict=True):
         folder.mkdir()
-        (folder / "text.txt").write_text(word * 3000)
-    run = toy(mesh={"fsdp": 4}, data="text.txt")
-    save_run(run, tmp_path / "run.json")
-    processes = start_two(
-        tmp_path / "run.json", tmp_path / "run", tmp_path / "cache", working_in=folders
-    )
-    outputs = end_all(processes)
-    assert [process.returncode for process in processes] == [2, 2], outputs
-    assert all("the data of processes 1 are not those of process 0" in err for _, err in outputs)
-
-
-@pytest.mark.slow
-def test_data_that_one_process_lacks_end_all_of_them(toy, tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-    (folders[0] / "text.txt").write_text("words " * 3000)
+        if text:
+            (folder / "text.txt").write_text(text * 3000)
     save_run(toy(mesh={"fsdp": 4}, data="text.txt"), tmp_path / "run.json")
-    processes = start_two(
-        tmp_path / "run.json", tmp_path / "run", tmp_path / "cache", working_in=folders
-    )
+    processes = start_two(tmp_path / "run.json", tmp_path / "run", tmp_path / "cache", folders)
     outputs = end_all(processes)
     assert [process.returncode for process in processes] == [2, 2], outputs
-    assert "another process cannot use the data" in outputs[0][1]
-    assert "no such file or folder" in outputs[1][1]
+    assert all(message in err for message, (_, err) in zip(messages, outputs, strict=True))
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """measured.json: the median of the steps after warm-up, its spread, memory, machine, versions."""
 
-import json
 import statistics
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -10,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.train.monitor.measured import WARM_UP, measured, save_measured
+from scaling.train.monitor.goodput import Clock
+from scaling.train.monitor.measured import WARM_UP, measured
 
 COMPILED = 123_456  # bytes
 
@@ -37,8 +37,12 @@ def numbered(times, first=1):
     return dict(enumerate(times, first))
 
 
-def step_time(times, **options):
-    return measured(made_of(None), programs(), numbered(times), **options)["step_time"]
+def document_of(plan, times, recorded=None):
+    return measured(plan, programs(), times, recorded, Clock(0.0))
+
+
+def step_time(times, recorded=None):
+    return document_of(made_of(None), numbered(times), recorded)["step_time"]
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=WARM_UP + 1, max_size=40))
@@ -68,7 +72,7 @@ def test_a_run_shorter_than_the_warm_up_is_measured_all_the_same(count):
 def test_recorded_steps_are_left_out(first):
     times = numbered([1.0] * (WARM_UP + 2) + [9.0] * 2 + [2.0] * 2, first)
     recorded = (first + WARM_UP + 2, first + WARM_UP + 3)
-    document = measured(made_of(None), programs(), times, recorded)["step_time"]
+    document = document_of(made_of(None), times, recorded)["step_time"]
     assert document["steps"] == 4 and document["measured"] == 1.5
 
 
@@ -81,19 +85,13 @@ def test_no_step_is_no_measurement():
 
 
 def test_memory_is_that_of_the_fullest_device_or_unknown():
-    fullest = measured(made_of(5, 7, 6), programs(), {})["memory"]
+    fullest = document_of(made_of(5, 7, 6), {})["memory"]
     assert fullest == {"measured": 7, "compiled": COMPILED}
-    assert measured(made_of(None, None), programs(), {})["memory"]["measured"] is None
+    assert document_of(made_of(None, None), {})["memory"]["measured"] is None
 
 
 def test_machine_and_versions_say_where_it_was_measured():
-    document = measured(made_of(1, 1), programs(), {})
+    document = document_of(made_of(1, 1), {})
     assert document["machine"].startswith("2 x toy chip, ")
     assert document["versions"]["jax"] == version("jax")
     assert document["name"] == "toy"
-
-
-def test_the_file_holds_the_document(tmp_path):
-    save_measured(tmp_path, made_of(3), programs(), numbered([1.0, 2.0]))
-    written = json.loads((tmp_path / "measured.json").read_text())
-    assert written == measured(made_of(3), programs(), numbered([1.0, 2.0]))
