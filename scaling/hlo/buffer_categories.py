@@ -42,9 +42,7 @@ class _Uses:
 def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
     """The program with a category for every buffer.
 
-    Args:
-        program: with buffers of the categories "temporary" and "pinned_host".
-        arguments: buffer -> path of the argument that it holds, such as state.params.head.
+    `arguments`: buffer -> path of the argument that it holds, such as state.params.head.
     """
     uses: dict[int, _Uses] = {i: _Uses() for i in range(len(program.buffers))}
     for operation in _leaf_operations(program.schedule):
@@ -53,11 +51,9 @@ def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
         for index in operation.writes:
             uses[index].written.add(operation.origin.phase)
             uses[index].moved |= isinstance(operation, Collective) and operation.kind in MOVED
-    buffers = [
-        _with_category(buffer, uses[i], arguments.get(i))
-        for i, buffer in enumerate(program.buffers)
-    ]
-    return replace(program, buffers=tuple(buffers))
+    buffers = enumerate(program.buffers)
+    found = tuple(_with_category(buffer, uses[i], arguments.get(i)) for i, buffer in buffers)
+    return replace(program, buffers=found)
 
 
 def category_of_argument(path: str) -> Category:

@@ -37,7 +37,7 @@ class Capacity:
 
 
 def capacity_of(cluster: Cluster, program: Program) -> Capacity:
-    """What a program can allocate on a device of the cluster."""
+    """Bytes that a program can allocate on a device of the cluster."""
     usable = cluster.accelerator.usable_memory
     if usable is None or cluster.virtual_devices or cluster.accelerator.vendor not in POOLED:
         return Capacity(usable)

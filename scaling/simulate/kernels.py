@@ -92,8 +92,8 @@ def _in_step(alone: KernelCost, fit: StepFit | None) -> KernelCost:
     """The cost among other kernels, which use the same cache; as alone where not measured."""
     if fit is None:
         return alone
-    names = ("time", "compute", "memory", "overhead")
-    return replace(alone, **{name: fit.slowdown * getattr(alone, name) for name in names})
+    parts = ("time", "compute", "memory", "overhead")
+    return replace(alone, **{part: fit.slowdown * getattr(alone, part) for part in parts})
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:

@@ -38,12 +38,9 @@ def price(
     host: Number = 0.0,
     record: bool = False,
 ) -> Priced:
-    """Price a program.
+    """Price a program on a cluster, with the efficiencies of a profile.
 
     Args:
-        program: what one device does.
-        cluster: where.
-        profile: how efficient its chips and links are.
         host: seconds per step during which the device waits for the host, beyond what calling a
             program is known to cost there.
         record: keep every event of the timeline, for a trace.

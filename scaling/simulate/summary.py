@@ -37,7 +37,6 @@ def summarize(
     """Sum up a priced program.
 
     Args:
-        priced: the program with its costs.
         run: the run of this step; None: no tokens, no model FLOPs.
         causal: count attention's model FLOPs of the unmasked half only.
         warnings: further warnings, to come first.
@@ -48,7 +47,9 @@ def summarize(
     capacity = capacity_of(priced.cluster, priced.program)
     lines, memory = collective_lines(priced), _memory(priced, capacity.bytes)
     tokens = _ratio(run.batch.tokens, total) if run else None
-    flops = _model_flops(run, causal) if run else None
+    flops = None
+    if run:
+        flops = model_flops(run.model, run.batch.global_batch, run.batch.seq_len, causal)
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
     return Prediction(
@@ -117,10 +118,6 @@ def _time(priced: Priced) -> TimeParts:
         host=timeline.host,
         hidden_communication=found if found.ndim else float(found),
     )
-
-
-def _model_flops(run: Run, causal: bool) -> float:
-    return model_flops(run.model, run.batch.global_batch, run.batch.seq_len, causal)
 
 
 def _peak(priced: Priced, run: Run | None) -> float | None:

@@ -1,4 +1,4 @@
-"""How far a prediction can be trusted: its grade, and the range of its step time.
+"""The grade of a prediction, and the range of its step time.
 
 A figure with evidence (measurements with an error, or a datasheet) prices each operation.
 
@@ -101,7 +101,7 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
 
 
 def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
-    """Whether a line measured with other numbers of ranks or concurrent groups prices it."""
+    """Return True if the line that prices it has other numbers of ranks or concurrent groups."""
     if priced.collectives[collective.name].algorithm != "measured":
         return False  # priced link by link, which says how many devices share each
     count, ranks = device_groups(collective, priced.program.mesh).shape
@@ -123,9 +123,7 @@ def half_range(evidence: Evidence, found: Grade) -> float:
 
 
 def _grade(evidence: Evidence, above: bool) -> Grade:
-    if above and evidence.grade != "datasheet":
-        return "extrapolated"
-    return evidence.grade
+    return "extrapolated" if above and evidence.grade != "datasheet" else evidence.grade
 
 
 class _Largest:
@@ -140,7 +138,7 @@ class _Largest:
         self.collective = _maxima((p.kind, p.bytes) for p in samples.collective)
 
     def is_above_kernel(self, kernel: Kernel) -> bool:
-        """Whether a kernel is larger than all measured ones; False where that is not known.
+        """Return True for a kernel larger than all measured ones; False where that is not known.
 
         A batched product counts as one of its products: repetitions scale linearly.
         """
@@ -153,7 +151,7 @@ class _Largest:
         return not np.any(kernel.flops) and _above(kernel.bytes, self.memory)
 
     def is_above_collective(self, collective: Collective) -> bool:
-        """Whether a collective is larger than all measured ones of its kind."""
+        """Return True for a collective larger than all measured ones of its kind."""
         return _above(collective.bytes, self.collective.get(collective.kind))
 
 

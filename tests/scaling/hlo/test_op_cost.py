@@ -159,48 +159,31 @@ def test_a_broadcast_operand_is_read_once() -> None:
     assert fusion_bytes(["f32[10]"], "f32[99,10]", body) == 40 + 99 * 40
 
 
-def test_what_nobody_needs_is_not_computed() -> None:
-    """Only a tenth of the exponentials is sliced out."""
-    body = """body () -> f32[] {
-  %p = f32[100] parameter(0)
-  %e = f32[100] exponential(%p)
-  ROOT %s = f32[10] slice(%e), slice={[0:10]}"""
-    main = "  %x = f32[100] parameter(0)\n  ROOT %f = f32[10] fusion(%x), kind=kLoop, calls=%body"
-    assert root_work(main, body) == Work("fusion", 0, 0, 10, 80, "fp32")
-
-
-def test_a_value_with_two_users_is_computed_once() -> None:
-    """And a tenth of a product needs a tenth of its factors."""
-    body = """body () -> f32[] {
-  %p = f32[100] parameter(0)
-  %e = f32[100] exponential(%p)
-  %n = f32[100] negate(%e)
+SLICED = "  ROOT %s = f32[10] slice(%e), slice={[0:10]}"
+PRODUCT_SLICED = """  %n = f32[100] negate(%e)
   %m = f32[100] multiply(%e, %n)
   ROOT %s = f32[10] slice(%m), slice={[0:10]}"""
-    main = "  %x = f32[100] parameter(0)\n  ROOT %f = f32[10] fusion(%x), kind=kLoop, calls=%body"
-    assert root_work(main, body) == Work("fusion", 0, 20, 10, 80, "fp32")
-
-
-def test_a_row_that_is_repeated_is_computed_once() -> None:
-    body = """body () -> f32[] {
-  %p = f32[10] parameter(0)
-  %e = f32[10] exponential(%p)
-  ROOT %b = f32[99,10] broadcast(%e), dimensions={1}"""
-    main = "  %x = f32[10] parameter(0)\n  ROOT %f = f32[99,10] fusion(%x), calls=%body"
-    assert root_work(main, body) == Work("fusion", 0, 0, 10, 4000, "fp32")
-
-
-def test_halves_that_go_different_ways_add_up() -> None:
-    body = """body () -> f32[] {
-  %p = f32[100] parameter(0)
-  %e = f32[100] exponential(%p)
-  %n = f32[100] negate(%e)
+HALVES = """  %n = f32[100] negate(%e)
   %a = f32[100] abs(%e)
   %s = f32[50] slice(%n), slice={[0:50]}
   %t = f32[50] slice(%a), slice={[50:100]}
   ROOT %r = f32[50] add(%s, %t)"""
-    main = "  %x = f32[100] parameter(0)\n  ROOT %f = f32[50] fusion(%x), kind=kLoop, calls=%body"
-    assert root_work(main, body) == Work("fusion", 0, 150, 100, 600, "fp32")
+REPEATED = "  ROOT %b = f32[99,100] broadcast(%e), dimensions={1}"
+
+
+@pytest.mark.parametrize(
+    ("rest", "shape", "vector", "transcendentals", "moved"),
+    [
+        pytest.param(SLICED, "f32[10]", 0, 10, 80, id="what nobody needs is not computed"),
+        pytest.param(PRODUCT_SLICED, "f32[10]", 20, 10, 80, id="a value with two users is once"),
+        pytest.param(REPEATED, "f32[99,100]", 0, 100, 40_000, id="a repeated row is once"),
+        pytest.param(HALVES, "f32[50]", 150, 100, 600, id="halves with different users add up"),
+    ],
+)
+def test_a_fusion_computes_what_its_result_needs(rest, shape, vector, transcendentals, moved):
+    body = "body () -> f32[] {\n  %p = f32[100] parameter(0)\n  %e = f32[100] exponential(%p)\n"
+    main = f"  %x = f32[100] parameter(0)\n  ROOT %f = {shape} fusion(%x), kind=kLoop, calls=%body"
+    assert root_work(main, body + rest) == Work("fusion", 0, vector, transcendentals, moved, "fp32")
 
 
 def test_memory_that_is_set_reads_nothing() -> None:
