@@ -8,18 +8,16 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.transformer import Transformer
+from tests.models.one_device import ONE, jit
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
 
-ONE = MeshShape()
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+pytestmark = pytest.mark.usefixtures("one_device")
 _toy = functools.partial(ModelConfig, 32, d_model=12, n_layers=3, n_heads=2, d_ff=10)
 MIXTRAL = _toy(moe=Moe(4, 2))
 QWEN = _toy(mlp="gelu", moe=Moe(6, 3, d_ff_expert=7, normalize_weights=False))
@@ -38,12 +36,6 @@ DEEPSEEK = _toy(
     )
 )
 MODELS = {"mixtral": MIXTRAL, "qwen": QWEN, "deepseek": DEEPSEEK}
-
-
-@pytest.fixture(autouse=True)
-def one_device():
-    with jax.set_mesh(host_mesh(ONE)):
-        yield
 
 
 def built(config: ModelConfig, make=Experts) -> Experts:

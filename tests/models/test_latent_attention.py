@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
-from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.config import Mla, ModelConfig, RopeScaling, Yarn
-from scaling.models.execution import Execution
 from scaling.models.latent_attention import EPS, LatentAttention
 from scaling.models.positions import (
     apply_rotary,
@@ -25,30 +21,12 @@ from scaling.models.positions import (
     rotary_frequencies,
     yarn_score_scale,
 )
+from tests.models.one_device import FP32, jit, numbers, perturbed
 
-ONE = MeshShape()
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-FP32 = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
+pytestmark = pytest.mark.usefixtures("one_device")
 MLA = Mla(12, 10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5)
 YARN = Yarn(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)  # DeepSeek-V3's config.json
 CONFIG = ModelConfig(32, d_model=24, n_layers=2, n_heads=3, d_ff=40, mla=MLA)
-
-
-@pytest.fixture(autouse=True)
-def one_device():
-    """Every test runs on a mesh of one device."""
-    with jax.set_mesh(host_mesh(ONE)):
-        yield
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def perturbed(module):
-    """Other values than the initial ones in every parameter."""
-    leaves, treedef = jax.tree.flatten(module)
-    return treedef.unflatten([x + 0.3 * numbers(*x.shape, seed=i) for i, x in enumerate(leaves)])
 
 
 def rms(x: np.ndarray, scale: np.ndarray) -> np.ndarray:

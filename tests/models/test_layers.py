@@ -12,41 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.meshes.devices import host_mesh
-from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import MeshShape
 from scaling.models.attention import Attention, attend
 from scaling.models.config import ModelConfig, RopeScaling
-from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.mlp import Mlp
 from scaling.models.norm import Norm
 from scaling.models.positions import apply_rotary, rotary_frequencies
+from tests.models.one_device import FP32, jit, numbers, perturbed
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
-ONE = MeshShape()
-# Least effort on LLVM's code, which would take longer to make than to run.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-FP32 = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")
+pytestmark = pytest.mark.usefixtures("one_device")
 CONFIG = ModelConfig(vocab_size=32, d_model=24, n_layers=2, n_heads=4, n_kv_heads=2, d_ff=40)
-
-
-@pytest.fixture(autouse=True)
-def one_device():
-    """Every test runs on a mesh of one device."""
-    with jax.set_mesh(host_mesh(ONE)):
-        yield
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def perturbed(module):
-    """Other values than the initial ones and zeros in every parameter."""
-    leaves, treedef = jax.tree.flatten(module)
-    return treedef.unflatten([x + 0.3 * numbers(*x.shape, seed=i) for i, x in enumerate(leaves)])
 
 
 @pytest.mark.parametrize("bias", [False, True])

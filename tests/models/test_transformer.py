@@ -12,20 +12,17 @@ import numpy as np
 import pytest
 from jax.tree_util import keystr, tree_flatten_with_path
 
-from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.transformer import Transformer
+from tests.models.one_device import ONE, jit
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
-ONE = MeshShape()
+pytestmark = pytest.mark.usefixtures("one_device")
 SEQ = 10
-# Least effort on LLVM's code, which would take longer to make than to run.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 _toy = functools.partial(ModelConfig, 32, d_model=24, n_layers=3, n_heads=4, d_ff=40)
 LLAMA = _toy(n_kv_heads=2)
 GPT = _toy(
@@ -40,12 +37,6 @@ QWEN = _toy(n_kv_heads=2, head_dim=8, qk_norm=True, sliding_window=3)
 BLOCK = ("attention", "mlp")  # first words of a layer's parameters
 QWEN2 = _toy(n_kv_heads=2, qkv_bias=True)
 MODELS = {"llama": LLAMA, "gpt": GPT, "qwen2": QWEN2, "qwen": QWEN}
-
-
-@pytest.fixture(autouse=True)
-def one_device():
-    with jax.set_mesh(host_mesh(ONE)):
-        yield
 
 
 def build(config: ModelConfig, compute: str = "fp32", remat: str = "none") -> Transformer:
