@@ -11,8 +11,10 @@ from pathlib import Path
 
 import scaling as sc
 
-MESHES = ("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=8,tensor=8", "data=8,tensor=8")
-MESHES += ("stage=8,fsdp=8",)
+MESHES = (
+    *("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=8,tensor=8", "data=8,tensor=8"),
+    "stage=8,fsdp=8",
+)
 SETTINGS = {"batch.microbatches": 8, "remat": "selective"}
 TERMS = {  # of a step: title and colour (Okabe and Ito, readable without red and green)
     "compute": ("compute", "#0072b2"),
@@ -48,8 +50,8 @@ def draw(path: Path) -> None:
         fit = "" if p.memory.fits else ", does not fit"
         note = f" {p.step_time:.1f} s, MFU {p.mfu:.0%}, {p.memory.peak / 1e9:.0f} GB{fit}"
         axes.hlines(row, p.step_time_low, p.step_time_high, color="black", linewidth=1)
-        axes.text(p.step_time_high, row, note, va="center", fontsize=8)
-    axes.set_xlim(0, 1.4 * max(p.step_time_high for p in predictions.values()))
+        axes.text(float(p.step_time_high), row, note, va="center", fontsize=8)
+    axes.set_xlim(0, 1.4 * max(float(p.step_time_high) for p in predictions.values()))
     axes.set_xlabel("seconds a step, predicted")
     axes.set_title("Llama 3 8B, 4 M tokens a step, 64 x H100", fontsize=10)
     axes.legend(fontsize=8, loc="upper right")
@@ -58,7 +60,7 @@ def draw(path: Path) -> None:
 
 
 def _rank(prediction: "sc.Prediction") -> tuple[bool, float]:
-    return not prediction.memory.fits, prediction.step_time
+    return not prediction.memory.fits, float(prediction.step_time)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
 
 
 def parse_order(axes: Iterable[str]) -> tuple[str, ...]:
-    """Return a complete device order: `axes` outermost, the others behind them in default order.
+    """A complete device order: `axes` outermost, the others behind them in default order.
 
     Raises:
         InputError: an unknown axis, or one named twice.

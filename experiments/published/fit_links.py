@@ -125,13 +125,7 @@ def fitted(
 
     Parameters inside nodes are fitted first, then, with those, the ones between nodes. Those of
     other transports start from those of verbs, and keep these values where nothing was measured.
-
-    Args:
-        family: its chips and initial values.
-        cases: those of other families are left out.
-        starts: number of searches.
-        known: parameters of the scopes that are not `searched`.
-        searched: scopes to fit.
+    Scopes that are not `searched` keep the `known` parameters.
     """
     series = series_of([case for case in cases if family.includes(case)])
     parameters: Parameters = {**family.initial}

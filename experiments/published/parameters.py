@@ -35,15 +35,7 @@ def transport_parameter(name: str, transport: str) -> str:
 def links_inside(
     f: Mapping[str, float], link: LinkKind, evidence: Evidence, has_nvls: bool, network: bool
 ) -> Iterator[LinkFit]:
-    """Fits of the links of a node or domain; with a network, also for trees between nodes.
-
-    Args:
-        f: the parameters.
-        link: kind of the links.
-        evidence: of every fit.
-        has_nvls: whether switches sum.
-        network: whether the family has parameters between nodes.
-    """
+    """Fits of the links of a node or domain; with a network, also for trees between nodes."""
     use = partial(LinkFit, link=link, evidence=evidence, latency_factor=0.0)
     for p in PROTOCOLS:
         ring = partial(use, efficiency=f[f"ring_{p}"], protocol=p, hop_overhead=f[f"hop_{p}"])

@@ -35,10 +35,7 @@ def document(
 ) -> dict[str, Any]:
     """The shipped document of a family: parameters, the link fits that follow, and their errors.
 
-    Args:
-        family, parameters: the family with its fitted parameters.
-        series: the points that were fitted.
-        crossed: errors of the same points, with parameters fitted without them.
+    `crossed` are the errors of the fitted points with parameters fitted without them.
     """
     links = family.links(parameters, UNKNOWN)
     evidence = {

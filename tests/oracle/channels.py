@@ -34,14 +34,14 @@ def domain_grid(cluster: Cluster, group: Sequence[int]) -> np.ndarray:
 
 
 def has_nvlink(cluster: Cluster) -> bool:
-    """Whether every chip of a domain reaches every other without PCIe."""
+    """True if every chip of a domain reaches every other without PCIe."""
     return is_mesh(cluster) or any(
         link.kind in FAST and link.parts[1] == "nvswitch" for link in cluster.links
     )
 
 
 def is_mesh(cluster: Cluster) -> bool:
-    """Whether every chip of a node has a link to each of the others."""
+    """True if every chip of a node has a link to each of the others."""
     return any(link.parts == ("chip", "chip") and link.wiring == "all" for link in cluster.links)
 
 

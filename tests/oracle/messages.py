@@ -47,13 +47,9 @@ class ScheduleBuilder:
         after: Sequence[int] = (),
         queue: Hashable = None,
     ) -> int:
-        """Adds one message and returns its number.
+        """Adds one message between devices or nodes of the graph and returns its number.
 
-        Args:
-            source, target: device numbers, or names of nodes of the graph.
-            bytes: size of the message.
-            after: messages that have to arrive first.
-            queue: messages of one queue leave one after another; None: no queue.
+        It leaves after the messages of `after` arrived and the last one of its queue left.
         """
         behind = (self.last[queue],) if queue is not None and queue in self.last else ()
         number = len(self.messages)

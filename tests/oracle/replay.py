@@ -3,8 +3,8 @@
     schedules -> flows over paths -> events -> time at which the last byte arrives
 
 The tests' oracle: an independent derivation of the closed form in `scaling.collectives`, for the
-same cluster and algorithms, with links at their full bandwidth. It shares `scaling.meshes.graph`
-and `scaling.meshes.rings` with the product and nothing of `scaling.collectives`. All groups run at
+same cluster and algorithms, with links at their full bandwidth. It shares `scaling.meshes.rings`
+with the product and nothing of `scaling.collectives`. All groups run at
 once and share the links max-min fairly (`tests.oracle.flows`).
 """
 

@@ -62,10 +62,7 @@ class Router:
 
     def path(self, stops: Stops) -> tuple[int, ...]:
         """Numbers of the links in the graph; InputError if none lead there."""
-        links: list[int] = []
-        for source, target in pairwise(stops):
-            links += self._shortest(source, target)
-        return tuple(links)
+        return tuple(link for ends in pairwise(stops) for link in self._shortest(*ends))
 
     def network(self, legs: Iterable[Stops]) -> Network:
         """All links of the graph, and one path for each leg."""
@@ -83,7 +80,7 @@ class Router:
         return list(pairwise(dict.fromkeys([*stops, target])))
 
     def _leaves(self, source: str, target: str) -> bool:
-        """Whether the shortest route goes over a network."""
+        """True if the shortest route goes over a network."""
         return any(self.graph.links[k].kind == "network" for k in self._shortest(source, target))
 
     def _by_nic(self, source: str, target: str, one: int) -> Stops:
@@ -113,11 +110,9 @@ class Router:
         return tuple(reversed(links))
 
     def _tree(self, source: str, forward: bool = False) -> dict[str, int]:
-        """Breadth first: the last link of the shortest path to every node.
+        """Breadth first: the last link of the shortest path from `source` to every node.
 
-        Args:
-            source: the node where paths start.
-            forward: whether chips on the path forward.
+        Chips on the path forward only with `forward`.
         """
         if (source, forward) not in self._trees:
             tree: dict[str, int] = {}

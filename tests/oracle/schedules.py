@@ -13,6 +13,7 @@ many. Bytes are those of nccl-tests. Sources: NVIDIA/nccl 2.30.7, src/graph/tuni
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from scaling.meshes.cluster import Cluster
 from scaling.program.ir import CollectiveKind
@@ -28,6 +29,15 @@ from tests.oracle.messages import Message, ScheduleBuilder
 from tests.oracle.trees import add_tree_slice, mirrored, parents
 
 Waits = dict[int, list[int]]  # device -> the messages after which it goes on
+
+
+class Call(NamedTuple):
+    """One collective in one group; bytes as nccl-tests counts them."""
+
+    kind: CollectiveKind
+    bytes: float
+    group: list[int]
+    slices: int
 
 
 def schedule(
@@ -56,7 +66,7 @@ def schedule(
     if writer is None or cluster.torus is not None:
         raise ValueError(f"{algorithm} on {cluster.name} is not replayed")
     if len(group) > 1:
-        writer(builder, kind, bytes, group, slices)
+        writer(builder, Call(kind, bytes, group, slices))
     return builder.messages
 
 
@@ -65,15 +75,13 @@ def _rounds(kind: CollectiveKind) -> int:
     return 2 if kind == "all-reduce" else 1
 
 
-def _add_ring(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_ring(builder: ScheduleBuilder, call: Call) -> None:
     """Every member forwards what it received, one N-th of its channel's bytes at a time."""
-    orders, n = channel_orders(builder.cluster, group), len(group)
-    size = bytes / len(orders) / n / slices
+    orders, n = channel_orders(builder.cluster, call.group), len(call.group)
+    size = call.bytes / len(orders) / n / call.slices
     for channel, order in enumerate(orders):
-        received: list[list[list[int]]] = [[[]] * slices for _ in order]  # [place][slice]
-        for _ in range(_rounds(kind) * (n - 1)):
+        received: list[list[list[int]]] = [[[]] * call.slices for _ in order]  # [place][slice]
+        for _ in range(_rounds(call.kind) * (n - 1)):
             sent = [
                 [
                     builder.send(order[i], order[(i + 1) % n], size, after, (channel, i))
@@ -84,41 +92,35 @@ def _add_ring(
             received = [[[number] for number in sent[i - 1]] for i in range(n)]
 
 
-def _add_broadcast(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_broadcast(builder: ScheduleBuilder, call: Call) -> None:
     """Along each ring from the first member to the last, slice by slice."""
-    orders = channel_orders(builder.cluster, group)
-    size = bytes / len(orders) / slices
+    orders = channel_orders(builder.cluster, call.group)
+    size = call.bytes / len(orders) / call.slices
     for channel, order in enumerate(orders):
-        first = order.index(group[0])
+        first = order.index(call.group[0])
         chain = order[first:] + order[:first]
-        for _ in range(slices):
+        for _ in range(call.slices):
             received: list[int] = []
             for i, (source, target) in enumerate(zip(chain[:-1], chain[1:], strict=True)):
                 received = [builder.send(source, target, size, received, (channel, i))]
 
 
-def _add_permute(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_permute(builder: ScheduleBuilder, call: Call) -> None:
     """A pair, or a ring in which each member sends to the next."""
-    targets = group[1:] if len(group) == 2 else [*group[1:], group[0]]
-    for source, target in zip(group, targets, strict=False):
+    targets = call.group[1:] if len(call.group) == 2 else [*call.group[1:], call.group[0]]
+    for source, target in zip(call.group, targets, strict=False):
         if source != target:
-            builder.send(source, target, bytes)
+            builder.send(source, target, call.bytes)
 
 
-def _add_pairwise(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_pairwise(builder: ScheduleBuilder, call: Call) -> None:
     """Round by round, everyone to the member so many domains and so many chips further on.
 
     Chips with a link to each of the others use all of them at once.
     """
-    members, at_once = domain_grid(builder.cluster, group), is_mesh(builder.cluster)
+    members, at_once = domain_grid(builder.cluster, call.group), is_mesh(builder.cluster)
     domains, width = members.shape
-    received: Waits = {device: [] for device in group}
+    received: Waits = {device: [] for device in call.group}
     for far in range(domains):
         for along in range(width):
             if far == along == 0:
@@ -128,61 +130,55 @@ def _add_pairwise(
                 for j in range(width):
                     source = int(members[i, j])
                     target = int(members[(i + far) % domains, (j + along) % width])
-                    number = builder.send(source, target, bytes / len(group), received[source])
+                    number = builder.send(
+                        source, target, call.bytes / len(call.group), received[source]
+                    )
                     arriving[target] = [number]
             received = received if at_once and far == 0 else arriving
 
 
-def _add_pat(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_pat(builder: ScheduleBuilder, call: Call) -> None:
     """Twice as many shares from twice as far at every step; a reduce-scatter runs it backwards."""
-    order, n = sorted(group), len(group)
+    order, n = sorted(call.group), len(call.group)
     steps = [1 << k for k in range((n - 1).bit_length())]
     received: list[list[int]] = [[] for _ in order]
-    for step in reversed(steps) if kind == "reduce-scatter" else steps:
-        size = min(step, n - step) * bytes / n
+    for step in reversed(steps) if call.kind == "reduce-scatter" else steps:
+        size = min(step, n - step) * call.bytes / n
         sent = [builder.send(order[i], order[(i + step) % n], size, received[i]) for i in range(n)]
         received = [[sent[(i - step) % n]] for i in range(n)]
 
 
-def _add_tree(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_tree(builder: ScheduleBuilder, call: Call) -> None:
     """An all-reduce on two trees for every head, slice by slice."""
-    members = domain_grid(builder.cluster, group)
+    members = domain_grid(builder.cluster, call.group)
     domains, width = members.shape
     trees = [parents(domains), mirrored(parents(domains))] if domains > 1 else [parents(1)]
     heads = range(width) if has_nvlink(builder.cluster) else range(1)
-    size = bytes / len(trees) / len(heads) / slices
+    size = call.bytes / len(trees) / len(heads) / call.slices
     for head in heads:
         chains = [[int(part[(head + i) % width]) for i in range(width)] for part in members]
         for number, tree in enumerate(trees):
-            for _ in range(slices):
+            for _ in range(call.slices):
                 add_tree_slice(builder, (head, number), chains, tree, size)
 
 
-def _add_nvls(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_nvls(builder: ScheduleBuilder, call: Call) -> None:
     """The switch of one NVLink domain adds up, and repeats."""
-    assert len(nvlink_domains(builder.cluster, group)) == 1
-    reduces = kind == "all-reduce"
-    for _ in range(slices):
-        received: Waits = {device: [] for device in group}
-        if kind != "all-gather":
-            received = _reduce_in_switch(builder, bytes / slices, group, reduces)
-        if kind != "reduce-scatter":
-            _repeat_in_switch(builder, bytes / slices, group, received, reduces)
+    assert len(nvlink_domains(builder.cluster, call.group)) == 1
+    reduces = call.kind == "all-reduce"
+    for _ in range(call.slices):
+        received: Waits = {device: [] for device in call.group}
+        if call.kind != "all-gather":
+            received = _reduce_in_switch(builder, call.bytes / call.slices, call.group, reduces)
+        if call.kind != "reduce-scatter":
+            _repeat_in_switch(builder, call.bytes / call.slices, call.group, received, reduces)
 
 
-def _add_nvls_tree(
-    builder: ScheduleBuilder, kind: CollectiveKind, bytes: float, group: list[int], slices: int
-) -> None:
+def _add_nvls_tree(builder: ScheduleBuilder, call: Call) -> None:
     """An all-reduce: sums of each domain in its switch, shares of them over two trees."""
-    members, size = domain_grid(builder.cluster, group), bytes / slices
+    members, size = domain_grid(builder.cluster, call.group), call.bytes / call.slices
     trees = [parents(len(members)), mirrored(parents(len(members)))]
-    for _ in range(slices):
+    for _ in range(call.slices):
         received: Waits = {}
         for part in members.tolist():
             received |= _reduce_in_switch(builder, size, part, True)

@@ -45,17 +45,10 @@ def add_tree_slice(
     size: float,
     ready: Sequence[Sequence[int]] = (),
 ) -> list[list[int]]:
-    """Adds one slice on its way up and down.
+    """Adds one slice of `size` bytes on its way up and down the chains (heads first) and the tree.
 
-    Args:
-        channel: prefix of the names of its queues.
-        chains: the chips of each domain, its head first.
-        tree: the parent of each domain.
-        size: bytes.
-        ready: of each domain, the messages after which it starts.
-
-    Returns:
-        Of each domain, the messages after which its head has the sum.
+    A domain starts after the messages of `ready`. Returns for each domain the messages after which
+    its head has the sum.
     """
     summed = [_along(builder, (channel, "climb"), chain[::-1], size, ()) for chain in chains]
     for domain, messages in enumerate(ready):
