@@ -50,13 +50,9 @@ def product(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array) 
 
     Saved for the backward pass: `x` and `w`, unquantized.
 
-    Args:
-        rules: say whether it runs per pipeline stage.
-        equation: of two operands; every letter is in two of x, w and the result.
-        target: spec of the result, `unreduced` where it stays one partial sum per device.
-        x: activations, in the format of the result.
-        w: weight, likewise. A gradient has the sharding of its operand, one partial sum per device
-            over axes that the operand is marked `reduced` over.
+    Every letter of the equation is in two of x, w and the result. `target` is the result's spec,
+    `unreduced` where it stays one partial sum per device. A gradient has the sharding of its
+    operand, one partial sum per device over axes that the operand is marked `reduced` over.
     """
     return _on_devices(rules, equation, (VALUES, VALUES), x, w, target)
 

@@ -54,9 +54,7 @@ def all_gather_weight(
     only the shard is summed over them.
 
     Args:
-        execution: rules.
-        w: this device's shard of a weight of logical dimensions `dims`, in compute format.
-        dims: see `w`.
+        w, dims: this device's shard, in compute format, and the weight's logical dimensions.
         token_axes: mesh axes that shard the tokens it is multiplied with.
         jointly: axes over which the gradient is summed in one all-reduce.
     """

@@ -40,17 +40,11 @@ class KvExchange:
     def run(
         self, kv: jax.Array, state: Any, visit: Visit, saved: jax.Array | None = None
     ) -> tuple[Any, list[Any], jax.Array]:
-        """`state` after visiting every needed device's keys and values.
+        """`state` after visiting every needed device's keys and values, and two more results.
 
-        Args:
-            kv: this device's keys and values.
-            state: the initial state.
-            visit: called once for each shift.
-            saved: the third result of an earlier run of the same keys.
-
-        Returns:
-            The state, what `visit` returns per shift, and others' keys that save a second run part
-            of its communication: all gathered ones; of the ring the first to arrive, stacked.
+        The second is the gradients that `visit` returns, once per shift. The third is others' keys,
+        which as `saved` spare a second run of the same keys part of its communication: all gathered
+        ones; of the ring the first to arrive, stacked.
         """
         if not self.shifts:
             return state, [], kv[None][:0]
@@ -68,11 +62,8 @@ class KvExchange:
     def return_gradients(self, gradients: Sequence[jax.Array], kv: jax.Array) -> jax.Array:
         """The sum of all devices' gradients of this device's `kv`, float32, of its shape.
 
-        Communicated in their own format.
-
-        Args:
-            gradients: those that `visit` returned; of shift s they belong to device i - s.
-            kv: this device's keys and values.
+        Communicated in their own format. Those that `visit` returned for shift s belong to device
+        i - s.
         """
         if not gradients:
             return jnp.zeros(kv.shape, jnp.float32)

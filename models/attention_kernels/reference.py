@@ -15,10 +15,8 @@ def causal_mask(
 ) -> jax.Array:
     """True where a query sees a key: bool [T, U], or [..., T, U] by the shape of `offset`.
 
-    Args:
-        queries, keys: T and U.
-        window: tokens that a query sees, itself included; None: all before it.
-        offset: position of the first query less that of the first key; int, or int32 [..., 1, 1].
+    A query sees `window` tokens, itself included (None: all before it). `offset` is the position of
+    the first query less that of the first key; int, or int32 [..., 1, 1].
     """
     distance = offset + jnp.arange(queries)[:, None] - jnp.arange(keys)
     mask = distance >= 0

@@ -28,14 +28,8 @@ def shard_map_per_stage(
 ) -> Callable:
     """`jax.shard_map` over all mesh axes; in a pipeline, for code that runs once per stage.
 
-    Args:
-        rules: say whether there are stages.
-        f: a function of one device's shards.
-        in_specs: a spec for every array of the arguments, in trees like them, without `stage`.
-        out_specs: of the results, likewise; None stands for no array.
-        check_vma: see `jax.shard_map`.
-        abstract_impl: see `custom_vmap_rule`; None: a `shard_map`, which does not take weights
-            that are marked `reduced`.
+    Specs are without `stage`; None stands for no array. `abstract_impl` is that of
+    `custom_vmap_rule`; None: a `shard_map`, which takes no weights that are marked `reduced`.
     """
     plain = jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma)
     if not rules.axes("layers"):
