@@ -240,8 +240,15 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
+        """Log the mean loss of the held-out batches."""
+        batch, place = self.plan.run.batch, lambda rows: place_tokens(self.programs, rows)
+        batches = self.plan.run.train.eval_batches
         with self.clock.pause("evaluation"):
-            loss = self._held_out_loss(state)
+            held_out = held_out_batches(
+                self.plan.source, batch.global_batch, batch.seq_len, batches
+            )
+            losses = [self.programs.evaluate(state.params, place(rows)) for rows in held_out]
+            loss = float(np.mean([float(value) for value in losses]))
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 
@@ -253,14 +260,6 @@ class _Loop:
         self.log.write(step, hosts_data_time=waits)
         if message := slow_data_message(waits, statistics.fmean(recent)):
             self.line.note(f"step {step}: {message}")
-
-    def _held_out_loss(self, state: TrainState) -> float:
-        run, evaluate = self.plan.run, self.programs.evaluate
-        held_out = held_out_batches(
-            self.plan.source, run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
-        )
-        losses = [evaluate(state.params, place_tokens(self.programs, batch)) for batch in held_out]
-        return float(np.mean([float(value) for value in losses]))
 
     def _save(self, state: TrainState, step: int) -> None:
         self.saved = step

@@ -91,7 +91,13 @@ def _same_source(run: Run) -> TokenSource:
             "put the same files on every host"
         )
     assert source is not None
-    _check_same(source)
+    others = mismatched_processes(fingerprint(source))
+    if others:
+        raise InputError(
+            f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
+            f'{source.description}. Name the same files on every host ("stdlib" differs from one '
+            "version of Python to the next)."
+        )
     return source
 
 
@@ -102,17 +108,6 @@ def _check_enough(run: Run, source: TokenSource) -> None:
             f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
             f"is more than the data's {windows} ({source.description}); use at most {windows}, or "
             "more data"
-        )
-
-
-def _check_same(source: TokenSource) -> None:
-    """Refuse to train where processes would draw their rows from different data."""
-    others = mismatched_processes(fingerprint(source))
-    if others:
-        raise InputError(
-            f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
-            f'{source.description}. Name the same files on every host ("stdlib" differs from one '
-            "version of Python to the next)."
         )
 
 
