@@ -173,7 +173,11 @@ def _sums(
     computing = _total(pair for name, pair in pairs.items() if name in names)
     everything = replace(_total(pairs.values()), comparable=True)
     sums = {"kernels": computing, "kernels and collectives": everything}
-    return {name: _times(pair, recording.devices) for name, pair in sums.items()}
+    times = lambda seconds: seconds and recording.devices * seconds
+    return {
+        name: replace(pair, predicted=times(pair.predicted), measured=times(pair.measured))
+        for name, pair in sums.items()
+    }
 
 
 def _collectives(
@@ -229,11 +233,6 @@ def _total(pairs: Iterable[Pair]) -> Pair:
         sum(measured) if measured else None,
         all(pair.comparable for pair in each),
     )
-
-
-def _times(pair: Pair, count: int) -> Pair:
-    predicted, measured = (n and count * n for n in (pair.predicted, pair.measured))
-    return Pair(predicted, measured, pair.comparable)
 
 
 def _pair(pair: Pair) -> dict[str, float | None]:

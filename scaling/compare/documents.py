@@ -20,7 +20,16 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Terms:
+class NotNegative:
+    """A document whose figures, where there are any, are 0 or more."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            check_range(field.name, getattr(self, field.name) or 0, 0)
+
+
+@dataclass(frozen=True)
+class Terms(NotNegative):
     """Seconds of one step by what they go into; see `scaling.simulate.prediction.TimeParts`."""
 
     compute: float
@@ -30,18 +39,12 @@ class Terms:
     host: float
     hidden_communication: float
 
-    def __post_init__(self) -> None:
-        _check_not_negative(self)
-
 
 @dataclass(frozen=True)
-class PredictedMemory:
+class PredictedMemory(NotNegative):
     """Bytes of one device."""
 
     peak: float
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self)
 
 
 @dataclass(frozen=True)
@@ -101,14 +104,11 @@ class StepTimeFile:
 
 
 @dataclass(frozen=True)
-class MemoryFile:
+class MemoryFile(NotNegative):
     """Bytes of the fullest device; None: not counted there."""
 
     measured: int | None
     compiled: int | None
-
-    def __post_init__(self) -> None:
-        _check_not_negative(self)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,3 @@ def _known(hint: Any, data: Any) -> Any:
         return data
     hints = typing.get_type_hints(hint)
     return {key: _known(hints[key], value) for key, value in data.items() if key in hints}
-
-
-def _check_not_negative(document: Any) -> None:
-    for field in dataclasses.fields(document):
-        check_range(field.name, getattr(document, field.name) or 0, 0)

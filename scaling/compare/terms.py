@@ -19,11 +19,7 @@ from scaling.program.ir import Collective, Kernel, Number, Program, operations
 from scaling.simulate.pipeline_bubble import bubble_shares
 
 TERMS = (
-    "compute",
-    "optimizer",
-    "exposed_communication",
-    "bubble",
-    "host",
+    *("compute", "optimizer", "exposed_communication", "bubble", "host"),
     "hidden_communication",
 )
 
@@ -48,11 +44,8 @@ def read_recording(events: Sequence[RecordedEvent], program: Program, count: int
     }
     events = complete_steps(events_of_program(events, known), count)
     communicating = {name for name, step in known.items() if isinstance(step, Collective)}
-    updating = {
-        name
-        for name, step in known.items()
-        if isinstance(step, Kernel) and step.origin.phase == "optimizer"
-    }
+    updating = {name for name, step in known.items() if step.origin.phase == "optimizer"}
+    updating -= communicating
     sums = totals(events, count, communicating)
     bubble = _bubble(events, bubble_shares(program), communicating) / count
     optimizer = _busy([e for e in events if e.name in updating], len({e.device for e in events}))
