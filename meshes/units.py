@@ -5,7 +5,7 @@ MB = 1e6 bytes, MiB = 2**20 bytes. B is a byte, b a bit: 25GB/s is eight times 2
 
 import math
 import re
-from typing import Literal
+from typing import Literal, SupportsFloat
 
 from scaling.meshes.errors import InputError
 
@@ -96,21 +96,23 @@ def parse_sweep(text: str) -> list[int]:
     return [start << i for i in range((stop // start).bit_length())]
 
 
-def format_size(size: float) -> str:
+def format_size(bytes: SupportsFloat) -> str:
     """`64 MiB` for whole multiples of a binary unit, else three digits and a decimal unit."""
+    size = float(bytes)
     for prefix, factor in reversed(BINARY.items()):
         if factor <= size < MOST_BINARY_UNITS * factor and size % factor == 0:
             return f"{size / factor:.0f} {prefix}B"
     return f"{_decimal(size)}B"
 
 
-def format_rate(rate: float, unit: str = "B/s") -> str:
+def format_rate(rate: SupportsFloat, unit: str = "B/s") -> str:
     """A rate with a decimal prefix: `450 GB/s`, `989 TFLOP/s`."""
-    return f"{_decimal(rate)}{unit}"
+    return f"{_decimal(float(rate))}{unit}"
 
 
-def format_time(seconds: float) -> str:
+def format_time(time: SupportsFloat) -> str:
     """Seconds as `1.5 s`, `12 ms`, `0.3 us`."""
+    seconds = float(time)
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= factor:
             return f"{_three_digits(seconds / factor)} {unit}"

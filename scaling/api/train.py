@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, TextIO
 from scaling.api.inputs import MeshLike, RunLike, load_run, reports_missing_packages
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_time
 from scaling.parallelism.pipeline import pipeline_line
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.parallelism.sequence import sequence_cut
 from scaling.recipes import with_dividing_microbatches, with_steps
-from scaling.report.formatting import memory_words, time_words
+from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.run import load_run as load_run_file
 
@@ -234,11 +235,11 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | N
         return None
     priced, prediction = made
     write_prediction(folder, plan.run, priced, prediction)
-    low, high = time_words(prediction.step_time_low), time_words(prediction.step_time_high)
+    low, high = format_time(prediction.step_time_low), format_time(prediction.step_time_high)
     _print(
         [
-            f"predicted: {time_words(prediction.step_time)} a step ({low} to {high}), "
-            f"{memory_words(prediction.memory.peak)} on each device; {prediction.bottleneck}",
+            f"predicted: {format_time(prediction.step_time)} a step ({low} to {high}), "
+            f"{format_memory(prediction.memory.peak)} on each device; {prediction.bottleneck}",
             *(f"warning: {text}" for text in prediction.warnings),
         ]
     )

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from scaling.cli.options import File, Number, Switch
+from scaling.cli.options import Command, File, Number, Switch
 
 
 @dataclass(frozen=True)
-class CalibrateCommand:
+class CalibrateCommand(Command):
     """Measure this machine: matmul, attention, memory, each collective on each axis.
 
     Example: scaling calibrate --quick --devices 8

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Switch, Text
+from scaling.cli.options import Command, File, KeyValues, Switch, Text
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
@@ -27,7 +27,7 @@ a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what i
 
 
 @dataclass(frozen=True)
-class ClusterCommand:
+class ClusterCommand(Command):
     """List the catalogue of clusters, show one as a tree with its sources, or check a file.
 
     Example: scaling cluster show dgx-h100

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Real, Switch, Text
+from scaling.cli.options import Command, File, KeyValues, Real, Switch, Text
 from scaling.meshes.errors import InputError
 
 DEFAULT_SIZE = "1GiB"
 
 
 @dataclass(frozen=True)
-class CollectiveCommand:
+class CollectiveCommand(Command):
     """Print the time of one collective on a cluster, as nccl-tests would.
 
     Example: scaling collective all-reduce --bytes 1GiB --cluster dgx-h100 --nodes 4
@@ -57,11 +57,6 @@ class CollectiveCommand:
     skew: Real = None
     """Of an all-to-all: what the busiest member of each group receives over the mean, 1 to the
     number of members."""
-
-    @property
-    def subject(self) -> str:
-        """The kind of collective."""
-        return self.kind
 
     def execute(self) -> int:
         """Price every size, print and plot."""

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scaling.cli.options import File, RunFolder, Switch
+from scaling.cli.options import Command, File, RunFolder, Switch
 from scaling.meshes.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CompareCommand:
+class CompareCommand(Command):
     """Compare a finished run with its prediction: step time, terms, collectives, memory.
 
     Example: scaling compare runs/demo
@@ -25,11 +25,6 @@ class CompareCommand:
     """Write predicted and measured timelines as two processes of one Perfetto file."""
     json: Switch = False
     """Print one JSON document."""
-
-    @property
-    def subject(self) -> str:
-        """The run folder."""
-        return str(self.run_dir)
 
     def execute(self) -> int:
         """Print the comparison; write plots, page and trace."""

@@ -4,11 +4,11 @@ import json
 from dataclasses import dataclass
 
 import scaling as sc
-from scaling.cli.options import KeyValues, RunName, Switch, Text
+from scaling.cli.options import Command, KeyValues, RunName, Switch, Text
 
 
 @dataclass(frozen=True)
-class ConfigCommand:
+class ConfigCommand(Command):
     """Print the whole description of a run, each value with where it came from.
 
     Example: scaling config llama3-8b --set batch.microbatches=8
@@ -24,11 +24,6 @@ class ConfigCommand:
     """Any value of run.json by dotted key, such as train.learning_rate=1e-4."""
     json: Switch = False
     """Print a run.json, without the origins."""
-
-    @property
-    def subject(self) -> str:
-        """The run."""
-        return self.run
 
     def execute(self) -> int:
         """Print the listing, or the document."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from scaling.cli.options import RunFolder
+from scaling.cli.options import Command, RunFolder
 
 if TYPE_CHECKING:
     import jax
 
 
 @dataclass(frozen=True)
-class ExportCommand:
+class ExportCommand(Command):
     """Write a checkpoint as safetensors in Hugging Face's names, with its config.json.
 
     Example: scaling export runs/demo --output demo-weights
@@ -25,11 +25,6 @@ class ExportCommand:
     """Folder to write; must be empty or new."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """fp32 keeps every bit, bf16 rounds to nearest."""
-
-    @property
-    def subject(self) -> str:
-        """The run folder."""
-        return str(self.run_dir)
 
     def execute(self) -> int:
         """Export through the host's memory, which is larger than an accelerator's."""

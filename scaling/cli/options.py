@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -26,7 +26,8 @@ class Command(Protocol):
 
     @property
     def subject(self) -> str:
-        """The run, cluster or folder that an error is about, for the JSON that says so."""
+        """The run, cluster or folder that an error is about: the first field."""
+        return str(getattr(self, fields(cast(Any, self))[0].name))
 
     def execute(self) -> int:
         """Do it and return the exit code."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import scaling as sc
-from scaling.cli.options import Changes, File, KeyValues, Number, RunName, Switch, Text
+from scaling.cli.options import Changes, Command, File, KeyValues, Number, RunName, Switch, Text
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import without_repeats
 
@@ -17,7 +17,7 @@ MOST_SECONDS = 20.0  # of one compile; advice costs two more
 
 
 @dataclass(frozen=True)
-class PredictCommand:
+class PredictCommand(Command):
     """Predict step time, memory and collectives of a run on a cluster that need not exist.
 
     Example: scaling predict llama3-70b --mesh fsdp=64,tensor=8 --cluster dgx-h100 --nodes 64
@@ -60,11 +60,6 @@ class PredictCommand:
 
     verbose: Switch = False
     """Show what the compiler writes to stderr, instead of keeping it in a log."""
-
-    @property
-    def subject(self) -> str:
-        """The run."""
-        return self.run
 
     def execute(self) -> int:
         """Predict one run, or each line of a .jsonl."""

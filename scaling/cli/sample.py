@@ -5,11 +5,11 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from scaling.cli.options import RunFolder
+from scaling.cli.options import Command, RunFolder
 
 
 @dataclass(frozen=True)
-class SampleCommand:
+class SampleCommand(Command):
     """Print text from a checkpoint.
 
     Example: scaling sample runs/demo --prompt "def "
@@ -25,11 +25,6 @@ class SampleCommand:
     """0 is greedy; higher is more random."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Seed of the sampling."""
-
-    @property
-    def subject(self) -> str:
-        """The run folder."""
-        return str(self.run_dir)
 
     def execute(self) -> int:
         """Load the newest checkpoint and print text."""

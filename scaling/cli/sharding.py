@@ -4,12 +4,12 @@ import json
 from dataclasses import asdict, dataclass
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, RunName, Switch, Text
+from scaling.cli.options import Command, KeyValues, Number, RunName, Switch, Text
 from scaling.meshes.errors import InputError
 
 
 @dataclass(frozen=True)
-class ShardingCommand:
+class ShardingCommand(Command):
     """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
 
     Example: scaling sharding llama3-70b --mesh fsdp=64,tensor=8
@@ -27,11 +27,6 @@ class ShardingCommand:
     """Number of devices; must be the mesh's, where one is given (default: 1)."""
     json: Switch = False
     """Print one JSON document instead of a table."""
-
-    @property
-    def subject(self) -> str:
-        """The run."""
-        return self.run
 
     def execute(self) -> int:
         """Print the sharding table."""

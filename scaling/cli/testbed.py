@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from scaling.cli.options import Number, Text
+from scaling.cli.options import Command, Number, Text
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import Interrupted, down, missing, up
 from scaling.testbed.job import run_job
@@ -19,7 +19,7 @@ SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
 
 
 @dataclass(frozen=True)
-class TestbedCommand:
+class TestbedCommand(Command):
     """Make a real cluster inside this Linux machine, run a command on all its hosts, remove it.
 
     Hosts are network namespaces, joined by links of a known rate; needs root and iproute2.

@@ -9,7 +9,16 @@ from typing import Annotated
 from tyro.conf import arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Number, RunName, Switch, Text, command_line
+from scaling.cli.options import (
+    Command,
+    File,
+    KeyValues,
+    Number,
+    RunName,
+    Switch,
+    Text,
+    command_line,
+)
 from scaling.meshes.errors import InputError, check_range
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
@@ -17,7 +26,7 @@ OTHER_CODES = {1: "failed", 2: "was given bad input"}  # of `scaling.cli.main`
 
 
 @dataclass(frozen=True)
-class TrainCommand:
+class TrainCommand(Command):
     """Train a run.
 
     Example: scaling train demo --mesh data=2,fsdp=2,tensor=2 --devices 8
@@ -57,11 +66,6 @@ class TrainCommand:
 
     verbose: Switch = False
     """Show what the compiler writes to stderr, instead of keeping it in a log."""
-
-    @property
-    def subject(self) -> str:
-        """The run."""
-        return self.run
 
     def execute(self) -> int:
         """Train, here or in a supervised child process."""

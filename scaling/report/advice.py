@@ -11,8 +11,9 @@ from dataclasses import replace
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
+from scaling.meshes.units import format_time
 from scaling.models.accounting.matrices import Remat
-from scaling.report.formatting import memory_words, time_words
+from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
@@ -130,10 +131,10 @@ def _is_better(found: Prediction, before: Prediction) -> bool:
 
 
 def _sentence(flags: str, found: Prediction, before: Prediction) -> str:
-    memory = memory_words(found.memory.peak)
+    memory = format_memory(found.memory.peak)
     if before.memory.fits is False:
-        return f"{flags}: fits in {memory}, {time_words(found.step_time)} a step"
-    change = f"{time_words(found.step_time)} a step instead of {time_words(before.step_time)}"
+        return f"{flags}: fits in {memory}, {format_time(found.step_time)} a step"
+    change = f"{format_time(found.step_time)} a step instead of {format_time(before.step_time)}"
     return f"{flags}: {change}, {memory}"
 
 

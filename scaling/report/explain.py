@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaling.compare.audit import Discrepancy
-from scaling.meshes.units import format_rate
+from scaling.meshes.units import format_rate, format_time
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, unattributed
-from scaling.report.formatting import columns, percent, time_words
+from scaling.report.formatting import columns, percent
 from scaling.simulate.prediction import Grade, axis_name
 from scaling.simulate.step import Priced, running
 from scaling.simulate.uncertainty import PricedShare, priced_shares
@@ -42,13 +42,13 @@ def _operations(priced: Priced) -> str:
     lines = columns([head, *rows], left=(0, 1, 4))
     rest = sum(float(np.max(by_name[step.name])) for step, _ in found[MOST_LINES:])
     if rest:
-        lines.append(f"and {len(found) - MOST_LINES} more, {time_words(rest)} together")
+        lines.append(f"and {len(found) - MOST_LINES} more, {format_time(rest)} together")
     return "\n".join(lines)
 
 
 def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str, ...]:
     where = f"{step.origin.phase} {step.origin.layer}".strip() or "-"
-    estimate = "-" if step.estimate is None else time_words(float(np.max(step.estimate)))
+    estimate = "-" if step.estimate is None else format_time(float(np.max(step.estimate)))
     if isinstance(step, Collective):
         cost = priced.collectives[step.name]
         seconds, bound = cost.time, str(cost.level)
@@ -59,7 +59,7 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
         name, amount = f"{step.kind} {step.name}", step.flops or step.bytes
         unit = "FLOP/s" if step.flops else "B/s"
     rate = format_rate(float(amount / seconds), unit) if seconds else "-"
-    return (name, where, f"{calls:,.0f}", time_words(float(seconds)), bound, rate, estimate)
+    return (name, where, f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)
 
 
 def _agreement(priced: Priced) -> str:
@@ -72,7 +72,7 @@ def _agreement(priced: Priced) -> str:
             if isinstance(step, kind) and step.estimate is not None
         ]
         if pairs:
-            ours, theirs = (time_words(sum(column)) for column in zip(*pairs, strict=True))
+            ours, theirs = (format_time(sum(column)) for column in zip(*pairs, strict=True))
             some = f"{len(pairs)} {kind.__name__.lower()}{'s' * (len(pairs) > 1)}"
             lines.append(f"{some} with an estimate of XLA's own: ours {ours}, XLA's {theirs}")
     return "\n".join(lines) or "XLA has no estimate of its own for this program"

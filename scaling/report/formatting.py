@@ -2,23 +2,13 @@
 
 from collections.abc import Sequence
 
-from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.meshes.units import format_rate
 from scaling.program.ir import Number
 
 
-def time_words(seconds: Number) -> str:
-    """`1.5 s`, `12 ms`, `0.3 us`."""
-    return format_time(float(seconds))
-
-
-def size_words(size: Number) -> str:
-    """`64 MiB`, `1.36 kB`."""
-    return format_size(float(size))
-
-
-def memory_words(size: Number) -> str:
+def format_memory(size: Number) -> str:
     """`1.36 GB`, always decimal, for sizes that are added up."""
-    return format_rate(float(size), "B")
+    return format_rate(size, "B")
 
 
 def three_digits(number: Number) -> str:

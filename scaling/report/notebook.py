@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from html import escape
 
+from scaling.meshes.units import format_time
 from scaling.program.ir import Number
-from scaling.report.formatting import memory_words, percent, three_digits, time_words
-from scaling.report.prediction import MEMORY_PARTS, TIME_WORDS
+from scaling.report.formatting import format_memory, percent, three_digits
+from scaling.report.prediction import MEMORY_PARTS, TIME_TERMS
 from scaling.simulate.prediction import Prediction
 
 WIDTH, HEIGHT = 480, 16  # pixels of a bar
@@ -15,25 +16,25 @@ COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#999999", "#009e73")
 
 def html(prediction: Prediction, where: str) -> str:
     """Return a table with the main figures, a bar of the step's time and one of the memory."""
-    terms = [(words, getattr(prediction.time, name)) for name, words in TIME_WORDS.items()]
+    terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
     owners = [(name.replace("_", " "), getattr(prediction.memory, name)) for name in MEMORY_PARTS]
     memory = prediction.memory
     rows = [
         (
             "step",
-            f"{time_words(prediction.step_time)} ({time_words(prediction.step_time_low)} to "
-            f"{time_words(prediction.step_time_high)})",
+            f"{format_time(prediction.step_time)} ({format_time(prediction.step_time_low)} to "
+            f"{format_time(prediction.step_time_high)})",
         ),
         ("tokens/s", _optional(prediction.tokens_per_second, three_digits)),
         ("MFU, HFU", f"{_optional(prediction.mfu, percent)}, {_optional(prediction.hfu, percent)}"),
         (
             "time",
-            _bar([(n, float(t), time_words(t)) for n, t in terms], float(prediction.step_time)),
+            _bar([(n, float(t), format_time(t)) for n, t in terms], float(prediction.step_time)),
         ),
         (
             "memory",
             _bar(
-                [(n, float(b), memory_words(b)) for n, b in owners],
+                [(n, float(b), format_memory(b)) for n, b in owners],
                 max(float(memory.peak), memory.capacity or 0.0),
             )
             + f"<br>{_verdict(prediction)}",
@@ -51,9 +52,9 @@ def html(prediction: Prediction, where: str) -> str:
 def _verdict(prediction: Prediction) -> str:
     memory = prediction.memory
     if memory.capacity is None:
-        return memory_words(memory.peak)
+        return format_memory(memory.peak)
     state = "fits" if memory.fits else "<b>DOES NOT FIT</b>"
-    return f"{memory_words(memory.peak)} of {memory_words(memory.capacity)}: {state}"
+    return f"{format_memory(memory.peak)} of {format_memory(memory.capacity)}: {state}"
 
 
 def _bar(parts: list[tuple[str, float, str]], full: float) -> str:

@@ -4,17 +4,11 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.report.formatting import (
-    columns,
-    memory_words,
-    percent,
-    size_words,
-    three_digits,
-    time_words,
-)
+from scaling.meshes.units import format_size, format_time
+from scaling.report.formatting import columns, format_memory, percent, three_digits
 from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
-TIME_WORDS = {
+TIME_TERMS = {
     "compute": "compute",
     "optimizer": "optimizer",
     "exposed_communication": "waiting for communication",
@@ -51,8 +45,8 @@ def page(prediction: Prediction, where: str) -> str:
 
 
 def _headline(prediction: Prediction, where: str) -> str:
-    low, high = time_words(prediction.step_time_low), time_words(prediction.step_time_high)
-    figures = [f"step {time_words(prediction.step_time)} ({low} to {high})"]
+    low, high = format_time(prediction.step_time_low), format_time(prediction.step_time_high)
+    figures = [f"step {format_time(prediction.step_time)} ({low} to {high})"]
     if prediction.tokens_per_second is not None:
         figures.append(f"{three_digits(prediction.tokens_per_second)} tokens/s")
     if prediction.mfu is not None:
@@ -70,7 +64,7 @@ def _title(prediction: Prediction, where: str) -> str:
     memory = prediction.memory
     source = f"{prediction.source} program, {prediction.grade} figures"
     if memory.fits is False:
-        sizes = f"{memory_words(memory.peak)} of {memory_words(memory.capacity or 0.0)}"
+        sizes = f"{format_memory(memory.peak)} of {format_memory(memory.capacity or 0.0)}"
         return f"{prediction.name} on {where}: DOES NOT FIT, {sizes}; {source}"
     return f"{prediction.name} on {where}, {source}"
 
@@ -78,26 +72,26 @@ def _title(prediction: Prediction, where: str) -> str:
 def _time(prediction: Prediction) -> str:
     total = prediction.step_time or 1.0  # of a step in which nothing happens no row is shown
     rows = [
-        (f"  {words}", time_words(seconds), percent(seconds / total))
-        for name, words in TIME_WORDS.items()
+        (f"  {words}", format_time(seconds), percent(seconds / total))
+        for name, words in TIME_TERMS.items()
         if (seconds := getattr(prediction.time, name)) > 0
     ]
     hidden = prediction.time.hidden_communication
     lines = ["time", *columns(rows)]
     if hidden > 0:
-        lines.append(f"  ({time_words(hidden)} of communication is hidden beside compute)")
+        lines.append(f"  ({format_time(hidden)} of communication is hidden beside compute)")
     return "\n".join(lines)
 
 
 def _memory(memory: MemoryParts, capacity_source: str) -> str:
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in MEMORY_PARTS]
-    rows = [(f"  {name}", memory_words(size)) for name, size in parts if size > 0]
+    rows = [(f"  {name}", format_memory(size)) for name, size in parts if size > 0]
     if memory.capacity is None:
         verdict = "on each device, capacity not known"
     else:
         state = "fits" if memory.fits else "DOES NOT FIT"
-        verdict = f"of {memory_words(memory.capacity)}: {state}"
-    lines = [f"memory {memory_words(memory.peak)} {verdict}", *columns(rows)]
+        verdict = f"of {format_memory(memory.capacity)}: {state}"
+    lines = [f"memory {format_memory(memory.peak)} {verdict}", *columns(rows)]
     if capacity_source:
         lines.append(f"  (capacity: {capacity_source})")
     return "\n".join(lines)
@@ -110,8 +104,8 @@ def _collectives(prediction: Prediction) -> str:
     shown, rest = prediction.collectives[:MOST_LINES], prediction.collectives[MOST_LINES:]
     lines = ["collectives", *columns([head, *map(_collective, shown)], left=(0, 5))]
     if rest:
-        seconds = time_words(sum(line.time for line in rest))
-        waits = time_words(sum(line.exposed for line in rest))
+        seconds = format_time(sum(line.time for line in rest))
+        waits = format_time(sum(line.exposed for line in rest))
         lines.append(f"  and {len(rest)} more, {seconds} together, {waits} of it exposed")
     return "\n".join(lines)
 
@@ -119,9 +113,9 @@ def _collectives(prediction: Prediction) -> str:
 def _collective(line: CollectiveLine) -> tuple[str, ...]:
     return (
         f"  {line.kind}[{line.axis}] {line.dtype}",
-        size_words(line.bytes),
+        format_size(line.bytes),
         f"{line.count:,.0f}",
-        time_words(line.time),
-        time_words(line.exposed) if line.exposed > 0 else "-",
+        format_time(line.time),
+        format_time(line.exposed) if line.exposed > 0 else "-",
         line.level,
     )

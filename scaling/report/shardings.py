@@ -14,6 +14,7 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.zero import all_gather_params
 from scaling.optimizers import Optimizer
+from scaling.report.formatting import columns
 from scaling.weights.naming import leaf_names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
@@ -48,14 +49,7 @@ def table(all_rows: list[Row]) -> str:
         lines.append((row.name, shape, row.spec, *sizes))
     total = sum(row.bytes for row in all_rows), sum(row.device_bytes for row in all_rows)
     lines.append(("total", "", "", *(f"{size:,}" for size in total)))
-    widths = [max(len(line[i]) for line in lines) for i in range(5)]
-    left, right = (0, 1, 2), (3, 4)
-    return "\n".join(
-        "  ".join(
-            [line[i].ljust(widths[i]) for i in left] + [line[i].rjust(widths[i]) for i in right]
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(columns(lines, left=(0, 1, 2)))
 
 
 def state_bytes(state: Any) -> dict[str, int]:

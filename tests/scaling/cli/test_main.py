@@ -147,8 +147,8 @@ def test_a_bad_run_is_one_message_before_any_compile(cli, run_json, verb, tables
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--steps", "0"], ["--steps 0", "positive"]),
-        (["--steps", "-3"], ["--steps -3", "positive"]),
+        (["--steps", "0"], ["--steps=0", "at least 1"]),
+        (["--steps", "-3"], ["--steps=-3", "at least 1"]),
         (["--restarts", "-1"], ["--restarts -1", "negative"]),
         (["--record-profile", "bad"], ["--record-profile 'bad'", "FROM:TO"]),
         (["--record-profile", "1:99"], ["--record-profile 1:99", "1..20"]),

@@ -4,14 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.report.formatting import (
-    columns,
-    memory_words,
-    percent,
-    size_words,
-    three_digits,
-    time_words,
-)
+from scaling.meshes.units import format_size, format_time
+from scaling.report.formatting import columns, format_memory, percent, three_digits
 
 CELLS = st.text(alphabet="abc 12", max_size=6)
 
@@ -54,6 +48,6 @@ def test_no_more_digits_than_a_prediction_has():
 
 
 def test_times_and_sizes():
-    assert time_words(0.0123) == "12.3 ms"
-    assert size_words(2**20) == "1 MiB"
-    assert memory_words(2**20) == "1.05 MB"
+    assert format_time(0.0123) == "12.3 ms"
+    assert format_size(2**20) == "1 MiB"
+    assert format_memory(2**20) == "1.05 MB"
