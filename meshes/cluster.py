@@ -37,7 +37,7 @@ CPUS = ("", "intel", "amd", "arm")  # of a host; "": not stated
 
 @dataclass(frozen=True)
 class LinkSpec:
-    """How the parts of one kind are wired to those of another; links go both ways, full duplex.
+    """Links between the parts of two kinds, both ways, full duplex.
 
     `wiring` is "block" (the larger kind is divided evenly over the smaller), "all" (each with
     each), or "pairs" (those listed in `pairs`).

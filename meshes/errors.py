@@ -32,7 +32,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
 
 def is_count(text: str) -> bool:
-    """Whether `text` is a whole number in plain digits that an int64 holds."""
+    """True for a whole number in plain digits that an int64 holds."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS
 
 
@@ -57,13 +57,9 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
 
 
 def check_keys(keys: Iterable[str], valid: Iterable[str], where: str, what: str = "key") -> None:
-    """Raise InputError for the first key of `keys` that is not in `valid`.
+    """Raise InputError for the first of `keys` that is not in `valid`.
 
-    Args:
-        keys: keys as the user wrote them.
-        valid: keys that mean something here.
-        where: what is being read, for the message ("run.json: batch", "--mesh").
-        what: what such a key is called there ("axis").
+    Messages begin with `where` ("run.json: batch", "--mesh") and call a key `what` ("axis").
     """
     valid = list(valid)
     for key in keys:

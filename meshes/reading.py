@@ -148,12 +148,12 @@ def _convert_all(items: Iterable[tuple[Any, Any, Any, str]]) -> dict[Any, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether `value` is a finite number of at most LARGEST."""
+    """True for a finite number of at most LARGEST."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _is_too_large(value: Any) -> bool:
-    """Whether `value` is a finite number beyond LARGEST."""
+    """True for a finite number beyond LARGEST."""
     return isinstance(value, float) and LARGEST < abs(value) < math.inf
 
 

@@ -28,12 +28,7 @@ from scaling.meshes.catalog.fabric_file import fabric_from, torus_from
 from scaling.meshes.catalog.links import link_from
 from scaling.meshes.cluster import CPUS, HOST_PARTS, Cluster, Fabric, LinkSpec
 from scaling.meshes.errors import InputError, Problems, check_keys
-from scaling.meshes.provenance import (
-    Source,
-    ValueEntry,
-    resolve,
-    resolve_optional,
-)
+from scaling.meshes.provenance import Source, ValueEntry, resolve, resolve_optional
 from scaling.meshes.reading import convert, read
 from scaling.meshes.torus import Torus
 
@@ -70,7 +65,7 @@ MISPLACED = {
 
 
 def kind_of(data: Mapping[str, Any], where: str) -> Literal["accelerator", "cluster"]:
-    """Whether a file describes an accelerator or a cluster, judged by its keys.
+    """The kind of thing that a file describes, judged by its keys.
 
     Raises:
         InputError: the file has no key of either.
@@ -97,25 +92,14 @@ class Draft:
     cluster: Cluster | None = None  # None: there are problems
 
 
-def cluster_from(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Cluster:
-    """One node of the cluster that a file's `data` describes.
+def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Draft:
+    """One node of the cluster that a file's `data` describes, as far as it could be read.
 
     Args:
         data: the parsed file.
         find_chip: the accelerator of a name that the file gives.
         where: the file's name in messages.
-
-    Raises:
-        InputError: all that is wrong with it, a line each.
     """
-    draft = read_cluster(data, find_chip, where)
-    draft.problems.raise_any()
-    assert draft.cluster is not None
-    return draft.cluster
-
-
-def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Draft:
-    """Like `cluster_from`, but keeps what could be read in spite of problems."""
     problems = Problems()
     draft = Draft(problems)
     top = {key: value for key, value in data.items() if key not in TABLES}

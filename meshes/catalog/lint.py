@@ -226,7 +226,7 @@ def _pcie_of(chip: Accelerator) -> float | None:
 
 
 def _explained(slot: LinkSpec, network: LinkSpec) -> bool:
-    """Whether a NIC may be faster than its slot: by a note, or an override of the network alone."""
+    """True if a NIC may be faster than its slot: by a note, or an override of the network."""
     assert slot.bandwidth is not None
     return bool(slot.bandwidth.note) or (
         network.bandwidth is not None and network.bandwidth.source == OVERRIDE

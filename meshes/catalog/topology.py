@@ -27,7 +27,7 @@ ASSUMED = "assumed by this project: nvidia-smi does not say"
 
 @dataclass(frozen=True)
 class Ports:
-    """What GPUs of one compute capability have: NVLinks, bytes/s of one way of each, and PCIe."""
+    """Ports of the GPUs of one compute capability: NVLinks, bytes/s of one way of each, PCIe."""
 
     nvlinks: int
     nvlink: float

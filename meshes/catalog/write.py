@@ -1,6 +1,6 @@
 """A cluster as the text of a catalogue file, for users to complete and for `load` to read.
 
-cluster_from(tomllib.loads(cluster_toml(cluster)), cluster.accelerator, "mine") == cluster
+read_cluster(tomllib.loads(cluster_toml(cluster)), accelerator, "mine").cluster == cluster
 """
 
 import json

@@ -181,10 +181,10 @@ def _remove_file(
 
 
 def _is_ours(path: Path, testbed: TestbedConfig) -> bool:
-    """Whether the testbed wrote the file; true for one truncated by a full disk as well."""
+    """True if the testbed wrote the file, also for one truncated by a full disk."""
     text = path.read_text(encoding="utf-8", errors="replace")
     first, line = text.partition("\n")[0], owner_line(testbed)
-    return first == line or (line.startswith(text))
+    return first == line or line.startswith(text)
 
 
 def _refusal(error: CommandFailed, problems: list[str]) -> str:

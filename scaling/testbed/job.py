@@ -175,5 +175,5 @@ def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
 
 
 def _is_down(testbed: TestbedConfig, machine: Machine) -> bool:
-    """Whether `down` has removed all namespaces."""
+    """True if `down` has removed all namespaces."""
     return len(missing(testbed, machine)) == len(testbed.namespaces)

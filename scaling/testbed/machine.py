@@ -44,11 +44,11 @@ class Machine:
     grace: float = GRACE
 
     def has_namespace(self, name: str) -> bool:
-        """Whether there is a namespace of that name, whoever made it."""
+        """True if there is a namespace of that name, whoever made it."""
         return os.path.lexists(self.namespaces / name)
 
     def hosts_file(self, namespace: str) -> Path:
-        """What stands in for /etc/hosts there."""
+        """The file that stands in for /etc/hosts there."""
         return self.settings / namespace / "hosts"
 
     @property

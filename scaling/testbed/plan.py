@@ -11,7 +11,7 @@ is among the machine's own. All names carry the testbed's random id.
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from scaling.meshes.errors import InputError, check_range
@@ -138,19 +138,13 @@ def owner_line(testbed: TestbedConfig) -> str:
     return f"# scaling testbed {testbed.name} {testbed.id}"
 
 
-def config_dict(testbed: TestbedConfig) -> dict[str, Any]:
-    """The config as plain data."""
-    return asdict(testbed)
-
-
 def read_config(data: Mapping[str, Any]) -> TestbedConfig:
-    """The config that `config_dict` made plain data of.
+    """The config that `dataclasses.asdict` made plain data of.
 
     Raises:
         InputError: keys or types are not those of a testbed.
     """
     types = {field.name: field.type for field in fields(TestbedConfig)}
-    given = {key: type(value) for key, value in data.items()}
-    if given != types:
-        raise InputError(f"it has {sorted(given)}, not {sorted(types)} of the right types")
+    if {key: type(value) for key, value in data.items()} != types:
+        raise InputError(f"it has {sorted(data)}, not {sorted(types)} of the right types")
     return TestbedConfig(**data)

@@ -11,10 +11,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.testbed.plan import TestbedConfig, config_dict, read_config
+from scaling.testbed.plan import TestbedConfig, read_config
 
 VERSION = 1  # of the file's layout
 
@@ -53,11 +54,11 @@ def complete_state(testbed: TestbedConfig, folder: Path) -> None:
 
 
 def is_complete(testbed: TestbedConfig, folder: Path) -> bool:
-    """Whether `up` has made all of a testbed; else it is still running, or was killed."""
+    """True if `up` has made all of a testbed; else it is still running, or was killed."""
     try:
         document = json.loads(_path(testbed.name, folder).read_text(encoding="utf-8"))
-        return bool(document.get("complete", True))  # the first records did not say
-    except (OSError, ValueError, AttributeError):
+        return bool(document["complete"])
+    except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
@@ -113,7 +114,7 @@ def all_states(folder: Path) -> Iterator[TestbedConfig]:
 @contextmanager
 def _draft(testbed: TestbedConfig, folder: Path, complete: bool) -> Iterator[Path]:
     """A complete record on disk, to be renamed into its place; it survives a loss of power."""
-    document = {"version": VERSION, "complete": complete, "testbed": config_dict(testbed)}
+    document = {"version": VERSION, "complete": complete, "testbed": asdict(testbed)}
     draft = folder / f"{testbed.name}.{testbed.id}.draft"
     try:
         folder.mkdir(parents=True, exist_ok=True)

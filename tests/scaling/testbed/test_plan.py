@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.testbed.plan import (
     TestbedConfig,
-    config_dict,
     format_bandwidth,
     hosts_file,
     new_testbed,
@@ -112,13 +111,13 @@ def test_every_new_testbed_has_an_id_of_its_own():
 
 @given(testbeds)
 def test_a_testbed_is_read_back_from_its_file(made):
-    assert read_config(json.loads(json.dumps(config_dict(made)))) == made
+    assert read_config(json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
 
 @pytest.mark.parametrize("change", [{"hosts": "2"}, {"extra": 1}, {"bandwidth": 1.5}])
 def test_a_file_of_another_shape_is_refused(testbed, change):
     with pytest.raises(InputError):
-        read_config(config_dict(testbed) | change)
+        read_config(dataclasses.asdict(testbed) | change)
 
 
 def test_the_machine_s_name_is_each_host_s_own_address(testbed):

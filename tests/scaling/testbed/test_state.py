@@ -105,14 +105,6 @@ def test_what_is_no_record_is_not_complete(testbed, tmp_path, text):
     assert not is_complete(testbed, tmp_path)
 
 
-def test_a_record_of_before_there_was_the_word_is_complete(testbed, tmp_path):
-    write_state(testbed, tmp_path)
-    document = json.loads((tmp_path / "lab.json").read_text())
-    del document["complete"]
-    (tmp_path / "lab.json").write_text(json.dumps(document))
-    assert is_complete(testbed, tmp_path)
-
-
 def test_a_testbed_removed_while_they_are_listed_is_left_out(testbed, tmp_path):
     other, third = replace(testbed, name="other"), replace(testbed, name="third")
     for each in (testbed, other, third):
