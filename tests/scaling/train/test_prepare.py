@@ -146,7 +146,7 @@ def test_data_that_cannot_be_used_is_exit_code_2_before_any_compile(
         (["demoo"], "demo"),
         (["demo", "--mesh", "tensr=8"], "tensor"),
         (["demo", "--mesh", "tensor=3"], "tensor=3"),
-        (["demo", "--steps", "0"], "--steps 0"),
+        (["demo", "--steps", "0"], "--steps=0"),
         (["demo", "--devices", "4"], "already runs with 8"),
         (["demo", "--record-profile", "7"], "FROM:TO"),
         (["demo", "--restarts", "-1"], "--restarts -1"),
