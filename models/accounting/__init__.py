@@ -1,5 +1,10 @@
-"""Parameters and FLOPs of a model, from its configuration alone (no jax)."""
+"""Parameters, FLOPs and activation bytes of a model, from its configuration alone (no jax)."""
 
+from scaling.models.accounting.activations import (
+    activation_bytes,
+    activation_tensors,
+    kv_cache_bytes,
+)
 from scaling.models.accounting.context import exchanged_bytes, padding, scores_share
 from scaling.models.accounting.flops import (
     Flops,
@@ -13,11 +18,14 @@ from scaling.models.accounting.parameters import Parameters, block_parameters, c
 __all__ = [
     "Flops",
     "Parameters",
+    "activation_bytes",
+    "activation_tensors",
     "block_parameters",
     "count_parameters",
     "exchanged_bytes",
     "forward_flops",
     "hardware_flops",
+    "kv_cache_bytes",
     "model_flops",
     "padding",
     "scores_share",

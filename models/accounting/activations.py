@@ -1,0 +1,167 @@
+"""Bytes that the forward pass saves for the backward pass, tensor by tensor, and the KV cache.
+
+One line per tensor below: its name, its elements per token, and the remat policies that save it.
+The lines are the inputs of the gradients' formulas, each tensor once; a compiler may save fewer
+(recomputing cheap ones) or more (copies in another number format).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.accounting.matrices import (
+    BYTES,
+    Remat,
+    expert_width,
+    n_moe_layers,
+    query_key_dim,
+    value_dim,
+)
+from scaling.models.config import ModelConfig
+
+Number = Any  # int, float or numpy array
+
+ALL = ("none", "selective", "full")
+SAVED = ("none", "selective")
+NONE = ("none",)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A tensor of one block. `always_fp32`: softmax statistics and router probabilities."""
+
+    name: str
+    elements: Number  # per token
+    policies: tuple[str, ...]  # remat policies that save it
+    always_fp32: bool = False
+
+
+def activation_bytes(
+    config: ModelConfig,
+    batch: Number,
+    seq: Number,
+    remat: Remat = "none",
+    dtype: str = "bf16",
+    attention: str = "flash",
+    moe: bool | None = None,
+) -> dict[str, Number]:
+    """Bytes that one block saves from its forward for its backward pass, by tensor.
+
+    Args:
+        config: the model.
+        batch: sequences.
+        seq: tokens per sequence.
+        remat: "none", "selective" or "full".
+        dtype: the number format of the computation.
+        attention: "flash" saves one log-sum-exp per query, "unfused" all probabilities.
+        moe: True for a block with experts, False with the dense MLP; None: as most blocks.
+
+    Raises:
+        InputError: an unknown policy, number format or attention.
+    """
+    _check_choice("remat", remat, ALL)
+    _check_choice("dtype", dtype, BYTES)
+    tensors = activation_tensors(config, seq, attention, moe)
+    return {
+        t.name: batch * seq * t.elements * (BYTES["fp32"] if t.always_fp32 else BYTES[dtype])
+        for t in tensors
+        if remat in t.policies
+    }
+
+
+def activation_tensors(
+    config: ModelConfig, seq: Number, attention: str = "flash", moe: bool | None = None
+) -> tuple[Activation, ...]:
+    """Every tensor of one block that some policy saves, in the order of the forward pass."""
+    _check_choice("attention", attention, ("flash", "unfused"))
+    if moe is None:
+        moe = n_moe_layers(config) > 0
+    D = config.d_model
+    return (
+        Activation("block_input", D, ALL),
+        Activation("norm1_output", D, NONE),
+        *_attention_tensors(config, seq, attention),
+        Activation("residual", D, NONE),
+        Activation("norm2_output", D, NONE),
+        *(_expert_tensors(config) if moe else _mlp_tensors(config, config.d_ff)),
+    )
+
+
+def _attention_tensors(config: ModelConfig, seq: Number, attention: str) -> list[Activation]:
+    heads, kv_heads = config.n_heads, config.n_heads if config.mla else config.n_kv_heads
+    K, V = query_key_dim(config), value_dim(config)
+    tensors = [
+        Activation("q", heads * K, SAVED),
+        Activation("k", kv_heads * K, SAVED),
+        Activation("v", kv_heads * V, SAVED),
+        Activation("attention_output", heads * V, SAVED),
+    ]
+    if attention == "flash":
+        tensors.append(Activation("log_sum_exp", heads, SAVED, always_fp32=True))
+    else:
+        tensors.append(Activation("probabilities", heads * seq, NONE))
+    if config.qk_norm:  # the norms' own inputs, beside what the attention takes
+        tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K, NONE))
+    return tensors + _latent_tensors(config)
+
+
+def _latent_tensors(config: ModelConfig) -> list[Activation]:
+    """Compressed vectors of latent attention, before and after their norm."""
+    if config.mla is None:
+        return []
+    mla = config.mla
+    kv = mla.kv_lora_rank + mla.qk_rope_head_dim
+    return [
+        Activation("latents", (mla.q_lora_rank or 0) + kv, NONE),
+        Activation("latent_norm_outputs", (mla.q_lora_rank or 0) + mla.kv_lora_rank, NONE),
+    ]
+
+
+def _mlp_tensors(
+    config: ModelConfig, d_ff: int, prefix: str = "", rows: int = 1
+) -> list[Activation]:
+    """Input and output of the activation; with swiglu the gate as well. `rows` per token."""
+    gate = [Activation(prefix + "gate", rows * d_ff, SAVED)] if config.mlp == "swiglu" else []
+    return gate + [
+        Activation(prefix + "up", rows * d_ff, SAVED),
+        Activation(prefix + "hidden", rows * d_ff, NONE),  # input of down
+    ]
+
+
+def _expert_tensors(config: ModelConfig) -> list[Activation]:
+    """Tensors of the router, the copies of tokens for their experts, and the experts' MLPs.
+
+    The router's weights multiply the hidden units, so the results are not saved. Empty rows of
+    buffers are not counted.
+    """
+    moe = config.moe
+    assert moe is not None
+    rows, width = moe.experts_per_token, expert_width(config)
+    shared = moe.n_shared_experts
+    return [
+        Activation("router_probabilities", moe.n_experts, NONE, always_fp32=True),
+        Activation("expert_input", rows * config.d_model, NONE),
+        *_mlp_tensors(config, width, "expert_", rows),
+        *(_mlp_tensors(config, width, "shared_", shared) if shared else []),
+    ]
+
+
+def kv_cache_bytes(config: ModelConfig, tokens: Number = 1, dtype: str = "bf16") -> Number:
+    """Bytes of the KV cache for `tokens` positions of one sequence.
+
+        2 x layers x kv_heads x head_dim x bytes        (keys and values)
+        layers x (kv_lora_rank + qk_rope_head_dim) x bytes        (latent attention)
+
+    With a sliding window older positions are dropped; pass no more `tokens` than the window.
+    """
+    _check_choice("dtype", dtype, BYTES)
+    if config.mla:
+        elements = config.mla.kv_lora_rank + config.mla.qk_rope_head_dim
+    else:
+        elements = 2 * config.n_kv_heads * config.head_dim
+    return tokens * config.n_layers * elements * BYTES[dtype]
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in choices:
+        raise InputError(f"{name}={value!r} is not a choice; {nearest(str(value), choices)}")
