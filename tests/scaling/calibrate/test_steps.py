@@ -44,11 +44,13 @@ def smallest():
     return Steps(replace(run, model=model, batch=replace(run.batch, seq_len=16)))
 
 
+@pytest.mark.slow
 def test_every_call_is_a_step(smallest):
     losses = [float(smallest()["loss"]) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2]  # the same tokens, again and again
 
 
+@pytest.mark.slow
 def test_its_program_is_what_runs(smallest):
     assert any(kernel.flops for kernel, _ in kernels(smallest.program))
     assert {c.axes for c, _ in collectives(smallest.program)} >= {("data",), ("tensor",)}

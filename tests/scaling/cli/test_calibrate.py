@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from scaling.calibrate import calibrate as measuring
-from scaling.cli.main import main
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
@@ -18,6 +17,7 @@ from scaling.profiles.profile import (
     VectorFit,
 )
 from scaling.report.calibration import table
+from tests.scaling.cli.running import run
 
 HERE = Evidence("here", "2026-11-21", "calibrated", 9, 0.01, 0.02, 0.3, None)
 PROFILE = Profile(
@@ -44,12 +44,7 @@ def cli(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "calibrate", measure)
 
-    def run(*words):
-        code = main(["calibrate", *(str(word) for word in words)])
-        said = capsys.readouterr()
-        return code, said.out, said.err, asked
-
-    return run
+    return lambda *words: (*run(capsys, "calibrate", *words), asked)
 
 
 def test_the_file_is_found_by_the_next_prediction(cli):
