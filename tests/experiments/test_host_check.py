@@ -12,28 +12,16 @@ from experiments.host_check import check, naive_time
 from experiments.host_results import GOAL, Result, save, summary, verdict
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, hardware_flops
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit
 from scaling.profiles.samples import MatmulSample, Samples
+from tests.scaling.host_profile import HERE, host_profile
 
-HERE = Evidence("a test", "2026-11", "calibrated")
-PROFILE = Profile(
-    *("host", "two cores", "2026-11-21"),
-    matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
-    memory=MemoryFit(1.0, HERE, 0.0, 1e9),
-    vector=VectorFit(1e10, 1e9, HERE),
+PROFILE = host_profile(
     collectives=tuple(
         CollectiveFit(kind, 8, 1, 1e-5, 1e9, HERE)
         for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
     ),
     samples=Samples(matmul=(MatmulSample("fp32", 1, 100, 100, 100, (1e-3, 2e-3, 9.0)),)),
-    overlap=False,
 )
 
 

@@ -8,25 +8,15 @@ from scaling.calibrate import calibrate as measuring
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit, Evidence, MatmulFit, MemoryFit
 from scaling.report.calibration import table
 from tests.scaling.cli.running import run
+from tests.scaling.host_profile import host_profile
 
 HERE = Evidence("here", "2026-11-21", "calibrated", 9, 0.01, 0.02, 0.3, None)
-PROFILE = Profile(
-    name="this machine",
-    machine=host(8),
-    date="2026-11-21",
+PROFILE = host_profile(
     matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
     memory=MemoryFit(1.0, replace(HERE, held_out_error=0.04), bandwidth=1e10),
-    vector=VectorFit(1e9, 1e9, HERE),
     collectives=(CollectiveFit("all-gather", 4, 2, 1e-5, 1e9, HERE),),
 )
 

@@ -27,25 +27,13 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS, Collective, Program
 from tests.scaling.cli.running import check_refused, run
+from tests.scaling.host_profile import HERE, host_profile
 
-HERE = Evidence("scaling calibrate on a test", "2026-11-21", "calibrated", 9, 0.1, 0.1, 0.1, 0.1)
-PROFILE = Profile(
-    name="this machine",
-    machine=host(4),
-    date="2026-11-21",
-    matmul=(MatmulFit("fp32", 1.0, HERE, overhead=1e-6, peak=1e10),),
-    memory=MemoryFit(1.0, HERE, overhead=1e-6, bandwidth=1e10),
-    vector=VectorFit(1e9, 1e9, HERE),
+PROFILE = host_profile(
+    devices=4,
     collectives=tuple(CollectiveFit(k, 2, 2, 1e-5, 1e9, HERE) for k in COLLECTIVE_KINDS),
     versions=versions(),
 )
@@ -354,7 +342,7 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
     ],
 )
 def test_one_message_says_what_is_wrong(cli, words, said):
-    check_refused(cli(*words), *said)
+    check_refused(cli(*words), *said, one_line=False)
 
 
 @pytest.mark.parametrize(
