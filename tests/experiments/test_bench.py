@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments import bench
+from scaling.meshes.shape import MeshShape
 
 
 def timer(*seconds: float):
@@ -19,10 +22,23 @@ def test_the_first_round_does_not_count():
     assert (result.seconds, result.baseline, result.ratio) == (3.0, 1.0, 3.0)
 
 
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9))
+def test_a_thing_against_itself_is_one(seconds):
+    both = timer(1.0, *seconds), timer(1.0, *seconds)
+    assert bench.compare("x", "a / a", *both, rounds=len(seconds)).ratio == 1.0
+
+
 def test_a_slow_moment_of_the_machine_slows_both():
     """Round two is ten times slower for both sides: the ratio does not move."""
     result = bench.compare("x", "", timer(2.0, 2.0, 20.0), timer(1.0, 1.0, 10.0), rounds=2)
     assert result.ratios == (2.0, 2.0)
+
+
+def test_the_table_has_a_row_per_result_with_its_spread():
+    result = bench.Ratio("remat full", "a / b", 0.3, 0.2, (1.4, 1.5, 1.6))
+    row = bench.table([result]).splitlines()[1]
+    for cell in ("remat full", "1.500", "1.400-1.600", "300.0", "200.0", "a / b"):
+        assert cell in row
 
 
 def test_results_are_saved_raw_with_versions(tmp_path):
@@ -33,6 +49,12 @@ def test_results_are_saved_raw_with_versions(tmp_path):
         **{"name": "x", "what": "a / b", "seconds": 0.3, "baseline": 0.2},
         **{"ratios": [1.5], "ratio": 1.5},
     }
+
+
+def test_steps_are_compared_on_the_same_model_and_batch():
+    run = bench.demo(mesh=MeshShape(fsdp=8), remat="full")
+    assert (run.model, run.batch) == (bench.demo().model, bench.demo().batch)
+    assert run.remat == "full" and bench.demo().remat == "none"
 
 
 def test_one_benchmark_can_be_asked_for(tmp_path, capsys, monkeypatch):
@@ -55,6 +77,13 @@ def test_the_loop_is_timed_by_what_lies_between_its_steps(monkeypatch):
         now += 2.0
     assert watched.pairs() == [(2.5, 2.0)] * 4
     assert watched.ratios() == (1.25,) * 4 and watched.medians() == (2.5, 2.0)
+
+
+def test_a_watched_step_gives_what_the_step_gives():
+    watched = bench.WatchedStep(lambda x, y: (x + y, {"loss": 1.0}))
+    assert watched(2, 3) == (5, {"loss": 1.0})
+    ((began, ended),) = watched.times
+    assert began <= ended
 
 
 @pytest.mark.slow

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
-from experiments import bench_collectives
+from experiments import bench, bench_collectives
 from experiments.bench_collectives import (
+    BATCH,
+    SHAPES,
     mesh_axes,
     mixed_calls,
     price_at_once,
@@ -36,10 +38,24 @@ def test_calls_are_mixed_and_always_the_same():
     assert bool((price_at_once(calls, SMALL, ideal()) > 0).all())
 
 
+def test_the_batch_has_ten_thousand_calls_on_three_hundred_shapes():
+    calls = mixed_calls(catalog.load("dgx-h100", 64), BATCH)
+    assert len(calls) == 10_000 and len({call.groups for call in calls}) == SHAPES == 300
+
+
 @pytest.mark.parametrize("which", ["data", "all"])
 @pytest.mark.parametrize("before", [False, True])
 def test_one_price_says_its_seconds(which, before):
     assert 0 <= price_seconds(which, 16, before) < math.inf
+
+
+def test_a_process_of_its_own_prints_one_number(capsys):
+    bench_collectives.main(["--only", "all", "--nodes", "2"])
+    assert float(capsys.readouterr().out) >= 0
+
+
+def test_make_bench_runs_them():
+    assert bench.BENCHMARKS["collective"] is bench_collectives.collective_time
 
 
 @pytest.mark.slow

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.gpu import machine, measure, predicted, table, throughput
-from experiments.gpu.cases import cases, halved, mesh_of, over, tiny_cases
-from experiments.gpu.timing import QUICK, Effort, time_windows
+from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
+from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
 from scaling.compile.options import compiler_options
 from scaling.meshes.catalog.load import accelerator, accelerator_names, load
 from scaling.meshes.devices import absent_mesh, present_mesh
+from scaling.models.accounting import count_parameters
 from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import read_run
@@ -128,12 +129,32 @@ def test_unknown_device_has_no_mfu_and_no_prediction(tiny):
 # --- cases ---------------------------------------------------------------------------------------
 
 
+def test_first_two_cases_measure_both_models():
+    first, second = cases(1)[:2]
+    assert first.name == "gpt2-124m" and first.batch.seq_len == 1024
+    assert second.name == "llama3-1b" and second.batch.seq_len == 2048
+    assert 1.2e9 < count_parameters(second.model).total < 1.4e9
+
+
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_every_case_fits_its_mesh(devices):
     for run in [*cases(devices), *tiny_cases(devices)]:
         rules_for(run, mesh_of(run))
         assert mesh_of(run).devices in (1, devices)
         assert run.precision.compute == "bf16" and run.precision.parameters == "fp32"
+
+
+def test_several_gpus_run_every_case_of_one_gpu():
+    alone, shared = cases(1), [run for run in cases(8) if mesh_of(run).devices == 8]
+    assert [run for run in cases(8) if mesh_of(run).devices == 1] == alone
+    assert {run.name for run in shared} == {"gpt2-124m", "llama3-1b"}
+
+
+def test_labels_are_unique():
+    labels = [label(run) for run in cases(8)]
+    assert len(set(labels)) == len(labels)
+    assert labels[0] == "gpt2-124m 32x1024 none"
+    assert "llama3-1b 64x2048 selective fsdp=8" in labels
 
 
 @given(batch=st.integers(1, 64), devices=st.integers(1, 8))
@@ -158,6 +179,15 @@ def test_out_of_memory_case_is_kept_and_its_half_is_run():
 
     found = statuses([TINY], measure_one, budget())
     assert found == [(4, "out of memory"), (2, "out of memory"), (1, "ok")]
+
+
+def test_half_a_batch_is_run_once():
+    def measure_one(run):
+        raise OutOfMemory
+
+    half = halved(TINY)
+    found = statuses([half, TINY], measure_one, budget())
+    assert [batch for batch, _ in found] == [2, 1, 4]
 
 
 def test_failed_case_does_not_end_the_others():
@@ -274,6 +304,14 @@ def test_mfu_is_model_flops_over_time_devices_and_peak():
     assert rated["of_matmul"] == 0.5
 
 
+def test_model_flops_of_gpt2_equal_a_hand_computation():
+    """6 x (12 layers x 12 d^2 + d V) per token, plus 6 x layers x 2 d x context."""
+    run = cases(1)[0]
+    d, layers, vocab, context = 768, 12, 50257, 1024
+    per_token = 6 * (12 * layers * d * d + d * vocab) + 6 * layers * 2 * d * context
+    assert measure._sizes(run)["model_flops"] == per_token * 32 * 1024
+
+
 def test_every_known_device_is_in_the_catalogue():
     assert set(machine.CATALOGUE_NAMES.values()) <= set(accelerator_names())
     for kind in machine.CATALOGUE_NAMES:
@@ -286,6 +324,10 @@ def test_unknown_device_name_matches_no_chip(kind):
     assert chip.accelerator is None and chip.peak is None and repr(kind) in chip.note
 
 
+def test_result_folder_is_named_after_the_device():
+    assert machine.identify("NVIDIA A100-SXM4-80GB").slug == "nvidia-a100-sxm4-80gb"
+
+
 # --- the machine ---------------------------------------------------------------------------------
 
 
@@ -295,10 +337,21 @@ def test_nvidia_smi_gives_a_row_per_gpu(monkeypatch):
     assert rows[1] == {"clocks.sm": "1980 MHz", "power.draw": "690.0 W"} and len(rows) == 2
 
 
+def test_missing_nvidia_smi_or_git_gives_none(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert machine.nvidia_smi(machine.DRIVER) is None
+    assert machine.git_commit() is None
+
+
 @given(folders=st.lists(st.from_regex(r"[a-z0-9_.-]{1,8}", fullmatch=True), min_size=1, max_size=4))
 def test_absolute_paths_are_shortened_to_the_file_name(folders):
     path = "".join(f"/{folder}" for folder in folders)
     assert machine.without_paths(f"--dump={path}/file.txt x") == "--dump=file.txt x"
+
+
+def test_rates_and_relative_paths_are_no_absolute_paths():
+    text = "3.2 GB/s of a/b.py; tokens/s"
+    assert machine.without_paths(text) == text
 
 
 # --- timing --------------------------------------------------------------------------------------
@@ -324,6 +377,13 @@ def test_slow_call_has_a_window_of_one_call():
 
 def test_deadline_ends_the_windows():
     assert len(time_windows(lambda: None, QUICK, deadline=time.monotonic() - 1).seconds) == 1
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9), st.integers(1, 100))
+def test_the_median_lies_within_the_spread(seconds, calls):
+    shown = Windows(calls, tuple(seconds)).as_dict()
+    assert shown["min"] <= shown["median"] <= shown["max"]
+    assert shown["window_seconds"] == seconds
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -378,6 +438,11 @@ def test_case_without_prediction_has_no_error(guess):
     case = document(predicted=guess)["cases"][0]
     assert set(predicted.errors(case).values()) == {None}
     assert " - " in table.table(document(predicted=guess, errors=predicted.errors(case)))
+
+
+def test_table_omits_the_peak_of_an_earlier_case():
+    memory = {"compiled": {"peak": None}, "peak_in_use": 33 * 2**30, "is_own": False}
+    assert "- / -" in table.table(document(memory=memory))
 
 
 def test_loss_that_does_not_fall_is_marked():

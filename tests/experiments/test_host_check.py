@@ -4,24 +4,38 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pytest import approx
 
 from experiments import host_check
 from experiments.host_cases import CASES, DEVICES
 from experiments.host_check import check, naive_time
-from experiments.host_results import GOAL, Result, save, summary, verdict
+from experiments.host_results import GOAL, Result, save, summary, table, verdict
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, hardware_flops
-from scaling.profiles.profile import CollectiveFit
+from scaling.profiles.profile import (
+    CollectiveFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+)
 from scaling.profiles.samples import MatmulSample, Samples
-from tests.scaling.host_profile import HERE, host_profile
 
-PROFILE = host_profile(
+HERE = Evidence("a test", "2026-11", "calibrated")
+PROFILE = Profile(
+    *("host", "two cores", "2026-11-21"),
+    matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
+    memory=MemoryFit(1.0, HERE, 0.0, 1e9),
+    vector=VectorFit(1e10, 1e9, HERE),
     collectives=tuple(
         CollectiveFit(kind, 8, 1, 1e-5, 1e9, HERE)
         for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
     ),
     samples=Samples(matmul=(MatmulSample("fp32", 1, 100, 100, 100, (1e-3, 2e-3, 9.0)),)),
+    overlap=False,
 )
 
 
@@ -48,6 +62,13 @@ def test_error_is_relative_to_the_median():
     found = result(predicted=1.2, measured=(0.9, 1.0, 5.0))
     assert (found.typical, found.error) == (1.0, approx(0.2))
     assert result(naive=0.25).naive_error == approx(-0.75)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=5, max_size=5), st.floats(0.1, 10))
+def test_spread_is_relative(times, factor):
+    first, second = (result(measured=tuple(f * t for t in times)) for f in (1.0, factor))
+    assert first.spread == approx(second.spread, abs=1e-9)
+    assert result(measured=(times[0],) * 5).spread == approx(0.0, abs=1e-12)
 
 
 def test_summary_has_absolute_errors():
@@ -87,3 +108,20 @@ def test_case_is_predicted_measured_and_saved(tmp_path, monkeypatch):
     assert (tmp_path / "new" / "calibration.json").exists()
     page = (tmp_path / "new" / "README.md").read_text()
     assert small.name in page and verdict(summary(results)) in page
+
+
+def test_table_has_a_row_per_case():
+    head, row = table([result(1.234, naive=0.5)])
+    assert head.split() == "case parameters predicted measured spread error naive".split()
+    assert row.split() == [
+        "case",
+        "1.0",
+        "M",
+        "1234",
+        "ms",
+        "1000",
+        "ms",
+        "0.0%",
+        "+23.4%",
+        "-50.0%",
+    ]

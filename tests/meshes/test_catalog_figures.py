@@ -74,3 +74,33 @@ def test_rates_of_narrower_numbers_are_multiples(name):
 def test_memory_bandwidth_is_bus_times_rate(name, bits, rate):
     bandwidth = catalog.accelerator(name).required("memory_bandwidth")
     assert bandwidth == pytest.approx(bits * rate * 1e9 / 8, rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        # figures that circulate in texts on these machines, and what the catalogue says of them
+        ("h200-sxm", "1,979 of the datasheet is bf16 with 2:4 sparsity"),
+        ("h100-sxm", "60e12 was a preliminary figure"),
+        ("h100-sxm", "40 MiB is the A100"),
+        ("b200-sxm", "4.5, 9 and 18 PFLOP/s in bf16, fp8 and fp4 are with 2:4 sparsity"),
+        ("v100-sxm-32g", "112e12 is the PCIe card, which has no NVLink"),
+        ("p100-sxm", "18.7e12 is the PCIe card"),
+        ("rtx3090", "35.6e12 are the shaders, without tensor cores"),
+        ("rtx4090", "330.3e12 with fp16 accumulation"),
+        ("rtx-pro-6000", "125e12 are the shaders, without tensor cores"),
+        ("tpu-v5e", "adds four links and both directions: 50 each way"),
+        ("trainium2", "trn1 has the first Trainium"),
+        ("gb200", "13.8 counts all 192 on the board"),
+        ("dgx-h100", "the 900 of the datasheet adds both directions"),
+        ("dgx-h100", "400 GB/s a node and direction, not 3.2 TB/s"),
+        ("dgx-h100", "50 GB/s per GPU at the spines too, not 25"),
+        ("rtx3090-10-nvlink", "the 112.5 of the report adds both directions"),
+        ("rtx-pro-6000-8", "no NVLink connector and no NVSwitch"),
+        ("gb200-nvl72", "900 GB/s of a superchip add both directions and both GPUs"),
+    ],
+)
+def test_figures_that_are_often_wrong_elsewhere_are_explained(name, warning):
+    folder = "clusters" if name in catalog.names() else "accelerators"
+    path = files("scaling.meshes.catalog").joinpath(folder, f"{name}.toml")
+    assert warning in path.read_text(encoding="utf-8").replace("\n# ", " ")

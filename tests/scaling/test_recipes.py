@@ -27,6 +27,11 @@ from scaling.recipes import (
 from scaling.run import Batch, Run, read_run, run_dict, save_run
 from scaling.simulate.resolve import target, target_warnings
 
+NAMES = (  # a contract: scripts outside the project use these
+    *("tiny", "demo", "gpt2-124m", "gpt2-1.5b", "gpt-305m", "gpt3-175b"),
+    *("llama3-1b", "llama3-8b", "llama3-70b", "llama3-405b", "qwen3-0.6b", "qwen3-8b"),
+    *("mixtral-8x7b", "deepseek-v3"),
+)
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes.json"
 TOO_LARGE = pytest.mark.xfail(strict=True, reason="dropless routing over 32 expert ranks: 374 GB")
 FITTING = [
@@ -85,6 +90,10 @@ def test_no_recipe_went_missing():
 
 
 # --- names and batches --------------------------------------------------------------------------
+
+
+def test_every_name_of_the_contract_is_a_recipe():
+    assert set(NAMES) <= set(recipe_names())
 
 
 def test_every_model_is_a_recipe_of_its_own_name():

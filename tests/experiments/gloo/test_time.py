@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.gloo import time as gloo_time
 from experiments.gloo.messages import KINDS, groups_over, link_bytes, payload_bound
 from experiments.gloo.sharing import Transfer, fair_rates, finish_time
 from experiments.gloo.time import PAYLOAD_SHARE, predicted_time
@@ -44,6 +45,10 @@ def test_latency_adds_and_never_takes(kind, hosts, axis):
     assert times == sorted(times) and times[2] > 0.9
 
 
+def test_headers_take_a_twentieth_of_a_link():
+    assert PAYLOAD_SHARE == pytest.approx(1448 / 1514)
+
+
 @pytest.mark.parametrize(
     ("kind", "times"), [("permute", 2), ("all-to-all", 2), ("all-gather", 1.5)]
 )
@@ -56,6 +61,13 @@ def test_of_two_groups_the_mean_over_who_is_first_is_taken():
     """Both pairs the same way: 4 messages' time; opposite ways: 2; so 3, where 2 is the bound."""
     least = bound("permute", 2, 2, "hosts") / PAYLOAD_SHARE
     assert seconds("permute", 2, 2, "hosts") == pytest.approx(1.5 * least)
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 7, 28])
+def test_every_order_of_few_pairs_and_a_fixed_sample_of_many_is_taken(pairs):
+    orders = gloo_time._orders(pairs)
+    assert len(orders) == min(2**pairs, gloo_time.ORDERS)
+    assert len(set(orders)) == len(orders) and orders == gloo_time._orders(pairs)
 
 
 @pytest.mark.parametrize("kind", ["all-reduce", "reduce-scatter"])
@@ -90,6 +102,11 @@ def test_two_out_of_one_host_share_and_the_second_speeds_up():
 def test_both_directions_of_a_link_are_apart():
     assert finish_time([Transfer(0, 1, 10.0), Transfer(1, 0, 10.0)], 5.0) == 2.0
     assert finish_time([Transfer(0, 1, 10.0), Transfer(1, 0, 10.0, (0,))], 5.0) == 4.0
+
+
+def test_inside_a_host_no_time_passes():
+    assert finish_time([Transfer(0, 0, 10.0), Transfer(1, 0, 10.0, (0,))], 5.0) == 2.0
+    assert finish_time([], 5.0) == 0.0
 
 
 transfers = st.lists(

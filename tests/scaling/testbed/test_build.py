@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import is_complete, read_state, write_state
 from scaling.testbed.steps import Command, Namespace, steps
 
+ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)
 COMMANDS = [s for s in steps(LAB, "box") if isinstance(s, Command | Namespace)]
 
@@ -106,21 +109,6 @@ def test_down_removes_what_a_killed_up_has_made(fresh, made):
         assert system.files() == before
 
 
-def test_a_crash_while_it_is_made_removes_it_again(system, testbed):
-    before, run = system.files(), system.run
-
-    def crashing(words):
-        if len(system.calls) == 9:
-            system.calls.append(())
-            raise MemoryError
-        return run(words)
-
-    system.run = crashing
-    with pytest.raises(MemoryError):
-        up(testbed, system.machine, system.states)
-    assert system.files() == before
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_is_made_removes_it_again(system, testbed, number):
     before, run = system.files(), system.run
@@ -134,6 +122,21 @@ def test_a_signal_while_it_is_made_removes_it_again(system, testbed, number):
     with pytest.raises(Interrupted, match=signal.Signals(number).name) as stop:
         up(testbed, system.machine, system.states)
     assert stop.value.number == number
+    assert system.files() == before
+
+
+def test_any_other_crash_removes_it_again_too(system, testbed):
+    before, run = system.files(), system.run
+
+    def crashing(words):
+        if len(system.calls) == 9:
+            system.calls.append(())
+            raise MemoryError
+        return run(words)
+
+    system.run = crashing
+    with pytest.raises(MemoryError):
+        up(testbed, system.machine, system.states)
     assert system.files() == before
 
 
@@ -165,6 +168,15 @@ def test_a_second_testbed_of_a_name_is_refused_and_the_first_stays(system, testb
     with pytest.raises(InputError, match="already.*scaling testbed down --name lab"):
         up(second, system.machine, system.states)
     assert system.files() == before
+
+
+def test_testbeds_of_two_names_are_apart(system, testbed):
+    other = TestbedConfig("other", "99999999", 3, 1, 125_000_000)
+    up(testbed, system.machine, system.states)
+    with_one = system.files()
+    up(other, system.machine, system.states)
+    down(other, system.machine, system.states)
+    assert system.files() == with_one
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -269,6 +281,16 @@ def test_a_late_down_of_an_earlier_testbed_keeps_the_one_that_has_its_name(syste
     before = system.files()
     assert down(testbed, system.machine, system.states) == []
     assert system.files() == before and read_state("lab", system.states) == second
+
+
+@pytest.mark.parametrize("act", ["up", "down"])
+def test_killed_at_any_touch_of_a_file_a_later_down_removes_all(act, tmp_path):
+    """See crashes.py."""
+    words = [sys.executable, str(Path(__file__).with_name("crashes.py")), act, str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 10  # 3 namespaces, 2 files in 2 folders, theirs, its mark, a record
 
 
 def test_the_hosts_know_this_machine_s_name(system, testbed):

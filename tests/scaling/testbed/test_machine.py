@@ -90,6 +90,19 @@ def test_a_folder_with_something_else_in_it_is_not_removed(system):
     assert other.exists()
 
 
+def test_the_settings_folder_is_tidied_only_when_empty_and_ours(system):
+    remove_empty_settings(system.machine)  # there is none
+    write_hosts(system.machine, "a", "x")
+    write_hosts(system.machine, "b", "x")
+    remove_hosts(system.machine, "a")
+    remove_empty_settings(system.machine)
+    assert system.machine.hosts_file("b").exists()
+    remove_hosts(system.machine, "b")
+    assert system.machine.mark.exists() and list(system.machine.settings.iterdir()) == []
+    remove_empty_settings(system.machine)
+    assert not system.machine.settings.exists() and not system.machine.mark.exists()
+
+
 @pytest.mark.parametrize(
     ("marked", "folder", "tidied"),
     [

@@ -12,6 +12,7 @@ from scaling.testbed.plan import (
     TestbedConfig,
     format_bandwidth,
     hosts_file,
+    new_testbed,
     parse_bandwidth,
     parse_latency,
     read_config,
@@ -59,6 +60,11 @@ def test_any_text_is_a_rate_or_bad_input(text):
         assert "--bandwidth" in str(error)
 
 
+@given(st.integers(125_000, 12_500_000_000))
+def test_a_rate_written_in_bits_is_read_back(bandwidth):
+    assert parse_bandwidth(f"{8 * bandwidth}bit") == bandwidth
+
+
 @given(st.sampled_from([125e3, 25e6, 125e6, 187.5e6, 1.25e9, 12.5e9]))
 def test_a_printed_rate_is_read_back(bandwidth):
     assert parse_bandwidth(format_bandwidth(bandwidth)) == bandwidth
@@ -96,6 +102,11 @@ def test_two_testbeds_share_no_name_unless_they_share_the_id(a, b):
     assert len(set(a.namespaces)) == a.hosts + 1
     if a.id != b.id:
         assert not set(a.namespaces) & set(b.namespaces)
+
+
+def test_every_new_testbed_has_an_id_of_its_own():
+    made = {new_testbed("lab", 2, 2, "1Gbit", "1ms").id for _ in range(20)}
+    assert len(made) == 20
 
 
 @given(testbeds)

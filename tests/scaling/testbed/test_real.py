@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from experiments.gloo.messages import KINDS, rounds
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, missing, up
 from scaling.testbed.job import run_job
-from scaling.testbed.machine import processes, run
+from scaling.testbed.machine import CommandFailed, processes, run
 from scaling.testbed.plan import new_testbed
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
@@ -86,6 +87,25 @@ def test_down_ends_a_process_that_is_still_there(make, machine, tmp_path):
     assert child.wait(DEADLINE) == -15
 
 
+def test_a_killed_job_leaves_no_process_in_its_hosts(make, machine):
+    """Nor a child of a child with a session and an environment of its own."""
+    testbed = make()
+    code = f"""
+        from scaling.testbed.job import run_job
+        from scaling.testbed.machine import present_machine
+        from scaling.testbed.plan import TestbedConfig
+        words = ["sh", "-c", "env -i setsid sleep 60 & sleep 60"]
+        run_job({testbed!r}, present_machine(), words)"""
+    words = [sys.executable, "-c", textwrap.dedent(code)]
+    job = subprocess.Popen(words, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    for name in testbed.host_namespaces:
+        wait_for(lambda name=name: len(processes(machine, name)) == 3)  # sh and two sleeps
+    job.kill()
+    job.wait()
+    for name in testbed.host_namespaces:
+        wait_for(lambda name=name: processes(machine, name) == [])
+
+
 def test_a_job_ends_with_its_testbed(make, machine, tmp_path):
     testbed, codes = make(), []
     command = ["sh", "-c", "trap '' TERM; setsid sleep 60 & wait; sleep 60"]
@@ -104,6 +124,17 @@ def wait_for(fact):
         time.sleep(0.01)
 
 
+def test_a_step_that_the_kernel_refuses_leaves_no_trace(machine, tmp_path, monkeypatch):
+    """One of the commands becomes nonsense; what was made before it must go."""
+    from scaling.testbed import steps
+
+    before = footprint()
+    monkeypatch.setattr(steps, "QUEUE", "no-time")
+    with pytest.raises(InputError, match="nothing is left behind"):
+        up(new_testbed("test", 2, 1, "1Gbit"), machine, tmp_path)
+    assert footprint() == before and list(tmp_path.iterdir()) == []
+
+
 def test_a_latency_is_there_or_the_kernel_s_lack_is_said(machine, tmp_path):
     testbed = new_testbed("test", 2, 1, "1Gbit", "1ms")
     try:
@@ -114,6 +145,11 @@ def test_a_latency_is_there_or_the_kernel_s_lack_is_said(machine, tmp_path):
         shown = run(("tc", "-n", testbed.host_namespaces[0], "qdisc", "show", "dev", "eth0"))
         down(testbed, machine, tmp_path)
         assert "netem" in shown and "delay 1ms" in shown and "tbf" in shown
+
+
+def test_a_refused_command_says_so(machine):
+    with pytest.raises(CommandFailed, match="No such file|Cannot open"):
+        machine.run(("ip", "netns", "exec", "scaling-nobody-has-this", "true"))
 
 
 def test_two_hosts_train_over_their_link(make, machine, tmp_path, monkeypatch, capfd):

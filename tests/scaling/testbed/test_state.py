@@ -138,3 +138,9 @@ def test_a_record_is_on_the_disk_before_it_has_its_name(testbed, tmp_path, monke
     draft = f"lab.{testbed.id}.draft"
     write_state(testbed, tmp_path)
     assert seen == [(tmp_path / draft, [draft]), (tmp_path, ["lab.json"])]
+
+
+def test_a_folder_that_is_a_file_is_bad_input(testbed, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write in .*file"):
+        write_state(testbed, tmp_path / "file")
