@@ -9,16 +9,8 @@ from scaling.meshes.provenance import overridden
 from scaling.meshes.xla_target import xla_target_text
 
 CHIPS = [name for name in catalog.accelerator_names() if name != "cpu"]
-GPUS = [name for name in CHIPS if catalog.accelerator(name).vendor in ("NVIDIA", "AMD")]
-NVIDIA = [name for name in GPUS if catalog.accelerator(name).vendor == "NVIDIA"]
+NVIDIA = [name for name in CHIPS if catalog.accelerator(name).vendor == "NVIDIA"]
 RESERVED = {"Google": 0.05}  # share that the system keeps; 3 % elsewhere
-
-
-def test_the_chips_of_the_catalogue():
-    expected = "cpu p100-sxm t4 rtx2080ti v100-sxm-16g v100-sxm-32g a100-sxm-40g a100-sxm-80g"
-    expected += " rtx3090 h100-pcie h100-sxm h200-sxm rtx4090 b200-sxm gb200 gb300 rtx-pro-6000"
-    expected += " mi250x-gcd mi300x tpu-v4 tpu-v5e tpu-v5p tpu-v6e trainium1 trainium2"
-    assert set(expected.split()) <= set(catalog.accelerator_names())
 
 
 @pytest.mark.parametrize(
@@ -62,22 +54,6 @@ def test_the_headline_figures_of_every_chip(name, bf16, fp32, gigabytes, terabyt
     assert chip.memory == sold * 2**30
 
 
-def test_b200_is_2_27_times_h100_like_for_like():
-    b200, h100 = catalog.accelerator("b200-sxm"), catalog.accelerator("h100-sxm")
-    assert b200.peak("bf16") / h100.peak("bf16") == pytest.approx(2.27, abs=0.01)
-
-
-@pytest.mark.parametrize("name", GPUS)
-def test_narrower_formats_are_never_slower(name):
-    chip = catalog.accelerator(name)
-    order = [d for d in ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4") if d in chip.peaks]
-    rates = [chip.peak(d) for d in order]
-    assert rates == sorted(rates)
-    assert chip.peak("fp32") == pytest.approx(
-        2 * chip.cores * chip.fpus_per_core * chip.clock, rel=0.08
-    )  # one multiply and one add per lane and cycle
-
-
 @pytest.mark.parametrize("name", [n for n in CHIPS if catalog.accelerator(n).usable_memory])
 def test_a_framework_gets_less_than_the_board_has(name):
     chip = catalog.accelerator(name)
@@ -88,13 +64,6 @@ def test_a_framework_gets_less_than_the_board_has(name):
 def test_a_framework_gets_an_unknown_share_of_a_trainium_only():
     unknown = [n for n in CHIPS if catalog.accelerator(n).usable_memory is None]
     assert unknown == ["trainium1", "trainium2"]
-
-
-def test_ridge_points_of_the_scaling_book():
-    """jax-ml.github.io/scaling-book: FLOPs per byte at which memory stops being the limit."""
-    for name, ridge in {"h100-sxm": 295, "b200-sxm": 281}.items():
-        chip = catalog.accelerator(name)
-        assert chip.peak("bf16") / chip.memory_bandwidth == pytest.approx(ridge, rel=0.005)
 
 
 def test_a_format_the_chip_lacks_names_those_it_has():

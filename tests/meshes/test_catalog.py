@@ -173,11 +173,6 @@ def test_a_rack_is_as_many_nodes_as_divide_evenly(write):
         catalog.load(path, 32, {"nvlink_domain_nodes": 5})
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="cannot read .*absent.toml"):
-        catalog.load(tmp_path / "absent.toml")
-
-
 def test_check_reports_all_problems_at_once(write):
     path = write(
         ("value = 25e9", "value = 0"),  # a zero bandwidth
@@ -372,9 +367,6 @@ def test_all_mistakes_of_a_users_file_are_told_in_one_go(write):
 def test_a_file_of_another_kind_is_called_what_it_is(write, text, message):
     with pytest.raises(InputError, match=message):
         catalog.load(write(text=text))
-
-
-def test_a_cluster_file_is_no_accelerator(write):
     with pytest.raises(InputError, match="is a cluster file, not an accelerator file"):
         catalog.accelerator(write(text=OWN))
 

@@ -88,17 +88,6 @@ def test_all_chips_of_a_cluster_are_alike(name):
     assert len({round(bandwidth) for bandwidth in fast.values()}) <= 1
 
 
-@pytest.mark.parametrize("name", HEADLINES)
-@pytest.mark.parametrize("nodes", [1, 2, 20, 64])
-def test_every_part_is_reached_at_any_size(name, nodes):
-    try:
-        cluster = catalog.load(name, nodes)
-    except InputError as error:
-        assert nodes > 20 and "joins at most" in str(error)
-        return
-    assert unreached_parts(cluster) == []
-
-
 def test_bridges_join_the_four_pairs_of_the_ten_cards():
     fast = sent(catalog.load("rtx3090-10-nvlink"), {"nvlink"})
     assert sorted(fast) == [f"node0/chip{i}" for i in (1, 2, 3, 4, 6, 7, 8, 9)]

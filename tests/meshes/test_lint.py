@@ -53,10 +53,6 @@ def test_nodes_that_make_no_equal_domains_are_named(nodes, priced):
     assert all(f"priced as {priced}" in words for words in warnings)
 
 
-def test_a_domain_that_was_asked_for_has_no_warning():
-    assert found("gb200-nvl72", 36, nvlink_domain_nodes=9) == []
-
-
 @pytest.mark.parametrize(
     ("kind", "value", "count", "says"),
     [

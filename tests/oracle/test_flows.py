@@ -51,16 +51,6 @@ def test_every_flow_has_a_full_link_on_which_nobody_is_faster(case):
     assert np.all(rates[users == 0] == 0)
 
 
-def test_other_flows_share_the_rate_that_one_flow_cannot_use():
-    net = network([6, 1], [[0], [0], [0, 1]])
-    assert fair_rates(net, np.array([1, 1, 1])) == pytest.approx([2.5, 2.5, 1])
-
-
-def test_a_flow_gets_the_link_for_itself_when_the_other_has_ended():
-    net = network([2], [[0]])
-    assert arrival_times(net, [Flow(0, 2), Flow(0, 6)]) == pytest.approx([2, 4])
-
-
 def test_the_last_byte_arrives_one_latency_later():
     net = network([2], [[0]], latency=3)
     assert arrival_times(net, [Flow(0, 4), Flow(0, 4, after=(0,))]) == pytest.approx([5, 10])
@@ -75,11 +65,6 @@ def test_a_flow_waits_for_all_before_it():
     net = network([1, 1, 1], [[0], [1], [2]])
     flows = [Flow(0, 1), Flow(1, 5), Flow(2, 1, after=(0, 1))]
     assert arrival_times(net, flows) == pytest.approx([1, 5, 6])
-
-
-def test_an_empty_flow_takes_only_the_latency():
-    assert arrival_times(network([1], [[0]], latency=2), [Flow(0, 0.0)]) == pytest.approx([2])
-    assert arrival_times(network([1], [[0]]), []).size == 0
 
 
 def test_flows_that_wait_for_each_other_are_an_error():

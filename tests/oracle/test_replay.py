@@ -268,7 +268,6 @@ def busiest(result, level):
         ("all-reduce", RAILS[4], "tree"),
         ("all-gather", groups_on("rtx3090-10", 1), "ring"),
         ("all-reduce", CARDS, "ring"),
-        ("all-gather", groups_on("dgx-h100", 32, "data=32,tensor=8", "data"), "ring"),
     ],
 )
 def test_every_link_carries_the_bytes_of_the_closed_form(kind, where, algorithm):

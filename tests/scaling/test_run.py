@@ -26,6 +26,13 @@ MLA = {
     "v_head_dim": 16,
 }
 
+ROPE_SCALING = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_positions": 64,
+}
+
 # The default of every key as the contract of run.json states it. Keys may be added, not changed.
 CONTRACT = {
     "model": {
@@ -384,8 +391,9 @@ FULL = run_dict(
     read_run(
         {
             **MINIMAL,
-            "model": {**SHAPE, "moe": MOE, "mla": MLA},
+            "model": {**SHAPE, "moe": MOE, "mla": MLA, "rope_scaling": ROPE_SCALING},
             "mesh": {"fsdp": 2},
+            "train": {"schedule": "wsd", "decay_steps": 3},
             "cluster": {"name": "dgx-h100", "overrides": {"memory": 40e9}},
         }
     )

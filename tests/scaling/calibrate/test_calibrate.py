@@ -145,6 +145,7 @@ def test_all_kinds_are_measured_on_the_devices_present():
     assert len(found) == by_hand
 
 
+@pytest.mark.slow
 def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch):
     chosen = [c for c in all_cases(quick=True) if _small(c.sample)]
     monkeypatch.setattr(module, "all_cases", lambda quick: chosen)

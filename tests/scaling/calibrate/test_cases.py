@@ -41,13 +41,6 @@ def test_no_operation_is_measured_twice_and_all_fit(mesh, platform, quick):
     assert all(math.prod(shape) * 4 <= LARGEST for case in cases for shape in case.shapes)
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
-def test_quick_measures_less(mesh, platform):
-    count = lambda quick: len(list(matmul_cases(mesh, sizes_for(platform, quick))))
-    assert count(True) < count(False)
-    assert len(list(collective_cases(8, True, True))) < len(list(collective_cases(8, False, True)))
-
-
 def test_slabs_have_one_dimension_apart():
     assert slabs(16, 128) == (
         (1, 16, 128, 128), (1, 128, 16, 128), (1, 128, 128, 16),
@@ -70,11 +63,10 @@ def test_other_dtypes_are_measured_on_squares_only(mesh):
     assert [(p.dtype, p.k) for p in samples] == [("fp32", 8), ("fp32", 16), ("bf16", 8)]
 
 
-@pytest.mark.parametrize("elements", [2**9, 2**12])
-def test_counted_bytes_and_work_are_those_of_xla(elements):
+def test_counted_bytes_and_work_are_those_of_xla():
     """HloCostAnalysis of the operation alone, on one device."""
     mesh = present_mesh(MeshShape(), jax.devices()[:1])
-    for case in memory_cases(mesh, (elements,)):
+    for case in memory_cases(mesh, (2**12,)):
         inputs = [np.zeros(shape, np.float32) for shape in case.shapes]
         cost = jax.jit(case.operation).lower(*inputs).compile().cost_analysis()
         if case.sample.kind not in ("copy", "transpose"):  # alone they may be no operation

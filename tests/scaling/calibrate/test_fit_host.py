@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.calibrate.fit_host import (
@@ -51,6 +51,7 @@ def test_all_rates_are_found_together():
     assert memory.evidence.max_error < 1e-6 and memory.evidence.samples == len(samples)
 
 
+@settings(max_examples=10)  # each takes a search
 @given(st.integers(0, 2**32))
 def test_far_memory_is_never_faster_than_near(seed):
     noise = np.random.default_rng(seed).lognormal(0, 0.5, len(blank()))

@@ -14,15 +14,6 @@ SIZES = np.array([2.0**i for i in range(10, 31, 2)])
 SECONDS = st.floats(1e-9, 1.0)
 
 
-@given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3), st.integers(0, 2**32))
-def test_the_parts_of_a_sum_are_found(true, seed):
-    work = np.random.default_rng(seed).uniform(0.1, 10, (12, 3))
-    true = np.array(true) + 1e-3
-    found, loss = parts(work, work @ true)
-    assert found == pytest.approx(true, rel=1e-6)
-    assert loss < 1e-12
-
-
 @given(st.lists(SECONDS, min_size=6, max_size=6), st.integers(0, 2**32))
 def test_no_part_is_negative_and_none_could_be_better(seconds, seed):
     """Against the best of all choices of kinds, each by ordinary least squares."""
@@ -35,25 +26,6 @@ def test_no_part_is_negative_and_none_could_be_better(seconds, seed):
         if (solution >= 0).all():
             losses.append(float(((relative[:, kinds] @ solution - 1) ** 2).sum()))
     assert loss == pytest.approx(min(losses), rel=1e-6, abs=1e-9)
-
-
-def test_what_is_known_is_left_out():
-    work = np.array([(1.0, 2.0), (3.0, 1.0), (1.0, 1.0)])
-    known = np.array([0.5, 5.0, 0.0])
-    found, loss = parts(work, work @ np.array([2.0, 3.0]) + known, known)
-    assert found == pytest.approx([2.0, 3.0])
-    assert loss < 1e-12
-
-
-def test_work_that_no_point_has_takes_no_time():
-    found, _ = parts(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([3.0, 6.0]))
-    assert found.tolist() == pytest.approx([3.0, 0.0])
-
-
-def test_points_of_very_different_sizes_count_alike():
-    work = np.array([(1.0, size) for size in SIZES])
-    found, _ = parts(work, work @ np.array([1e-6, 1e-11]))
-    assert found == pytest.approx([1e-6, 1e-11], rel=1e-6)
 
 
 @given(st.sampled_from([2.0**i for i in range(16, 25)]), st.floats(1.5, 20))

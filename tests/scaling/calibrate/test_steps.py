@@ -9,18 +9,9 @@ from experiments.host_cases import CASES
 from scaling.calibrate import steps as module
 from scaling.calibrate.steps import Steps, priced_alone, reference_runs, step_benches
 from scaling.meshes.errors import InputError
-from scaling.profiles.profile import Evidence, MatmulFit, MemoryFit, Profile, VectorFit
 from scaling.profiles.samples import StepSample
 from scaling.program.ir import Kernel, Program, collectives, kernels
-
-HERE = Evidence("a test", "2026-11", "calibrated")
-PROFILE = Profile(
-    *("host", "two cores", "2026-11-21"),
-    matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
-    memory=MemoryFit(1.0, HERE, 0.0, 1e9),
-    vector=VectorFit(1e10, 1e9, HERE),
-    overlap=False,
-)
+from tests.scaling.host_profile import host_profile
 
 
 @pytest.mark.parametrize("devices", [1, 2, 4, 6, 8])
@@ -44,11 +35,13 @@ def smallest():
     return Steps(replace(run, model=model, batch=replace(run.batch, seq_len=16)))
 
 
+@pytest.mark.slow
 def test_every_call_is_a_step(smallest):
     losses = [float(smallest()["loss"]) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2]  # the same tokens, again and again
 
 
+@pytest.mark.slow
 def test_its_program_is_what_runs(smallest):
     assert any(kernel.flops for kernel, _ in kernels(smallest.program))
     assert {c.axes for c, _ in collectives(smallest.program)} >= {("data",), ("tensor",)}
@@ -68,5 +61,5 @@ def test_points_say_what_kernels_alone_would_take():
     program = Program("p", "compiled", {"data": 8}, (kernel,), ())
     run = next(reference_runs(8, quick=True))
     blank = StepSample("r", 0.0, 0.0, (1.0,))
-    (sample,) = priced_alone([blank], [(program, run)], PROFILE)
+    (sample,) = priced_alone([blank], [(program, run)], host_profile())
     assert sample == StepSample("r", approx(0.2), approx(0.0), (1.0,))

@@ -5,28 +5,18 @@ from dataclasses import replace
 import pytest
 
 from scaling.calibrate import calibrate as measuring
-from scaling.cli.main import main
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit, Evidence, MatmulFit, MemoryFit
 from scaling.report.calibration import table
+from tests.scaling.cli.running import run
+from tests.scaling.host_profile import host_profile
 
 HERE = Evidence("here", "2026-11-21", "calibrated", 9, 0.01, 0.02, 0.3, None)
-PROFILE = Profile(
-    name="this machine",
-    machine=host(8),
-    date="2026-11-21",
+PROFILE = host_profile(
     matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
     memory=MemoryFit(1.0, replace(HERE, held_out_error=0.04), bandwidth=1e10),
-    vector=VectorFit(1e9, 1e9, HERE),
     collectives=(CollectiveFit("all-gather", 4, 2, 1e-5, 1e9, HERE),),
 )
 
@@ -44,12 +34,7 @@ def cli(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measuring, "calibrate", measure)
 
-    def run(*words):
-        code = main(["calibrate", *(str(word) for word in words)])
-        said = capsys.readouterr()
-        return code, said.out, said.err, asked
-
-    return run
+    return lambda *words: (*run(capsys, "calibrate", *words), asked)
 
 
 def test_the_file_is_found_by_the_next_prediction(cli):

@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 
 from scaling.api import calibrate
-from scaling.cli.main import main
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.simulate.resolve import profile_for
+from tests.scaling.cli.running import run
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]
-
-
-def run(capsys, *words):
-    """Exit code, standard output, standard error."""
-    code = main(list(words))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_one_size_is_one_document(capsys):
@@ -94,9 +87,7 @@ def test_a_skew_is_priced_and_named_where_it_is_given(capsys):
     ("words", "message"),
     [
         ((*COMMON, "--skew", "1.5"), "skew 1.5 is for all-to-all"),
-        ((*COMMON, "--skew", "1"), "skew 1 is for all-to-all"),
         ((*A2A, "--skew", "9"), "skew 9: the busiest of 8 members receives from 1"),
-        ((*A2A, "--skew", "0.5"), "skew 0.5: the busiest of 8 members receives from 1"),
         ((*A2A, "--skew", "nan"), "skew nan: the busiest of 8 members receives from 1"),
     ],
 )
@@ -114,9 +105,8 @@ def test_the_ideal_is_the_bound(capsys):
     assert document["time"] == document["lower_bound"]
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_the_picture_is_written(capsys, tmp_path, suffix):
-    path = tmp_path / f"picture.{suffix}"
+def test_the_picture_is_written(capsys, tmp_path):
+    path = tmp_path / "picture.png"
     assert run(capsys, *COMMON, "--sweep", "1MiB:1GiB", "--plot", str(path))[0] == 0
     assert path.stat().st_size > 5000
 
@@ -175,28 +165,23 @@ def test_the_choice_is_in_the_document(capsys):
     assert choice["alternatives"][0]["time"] > document["time"]
 
 
-@pytest.mark.parametrize("name", ["mi300x-8", "tpu-v4"])
-def test_where_there_is_no_nccl_nothing_is_said_of_it(capsys, name):
-    words = ("collective", "all-reduce", "--cluster", name)
+def test_where_there_is_no_nccl_nothing_is_said_of_it(capsys):
+    words = ("collective", "all-reduce", "--cluster", "mi300x-8")
     assert "NCCL" not in run(capsys, *words)[1]
     assert "nccl" not in run(capsys, *words, "--json")[1]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("all-reduce", "--cluster", "dgx-h100"),
-        ("all-to-all", "--cluster", "tpu-v5e", "--skew", "1.5", "--json"),
-        ("all-gather", "--cluster", "dgx-h100", "--nodes", "2", "--mesh", "data=2", "--ideal"),
-    ],
-    ids=" ".join,
-)
-def test_neither_jax_nor_scipy_nor_networkx_is_loaded(words):
+def test_neither_jax_nor_scipy_nor_networkx_is_loaded():
+    commands = (
+        "all-reduce --cluster dgx-h100",
+        "all-to-all --cluster tpu-v5e --skew 1.5 --json",
+        "all-gather --cluster dgx-h100 --nodes 2 --mesh data=2 --ideal",
+    )
     check = (
         "import sys; from scaling.cli.main import main; "
-        f"code = main({['collective', *words]!r}); "
-        "found = {'jax', 'scipy', 'networkx', 'matplotlib'} & set(sys.modules); "
-        "assert code == 0 and not found, (code, found)"
+        f"codes = [main(['collective', *words.split()]) for words in {commands!r}]; "
+        "heavy = {'jax', 'scipy', 'networkx', 'matplotlib'} & set(sys.modules); "
+        "assert not any(codes) and not heavy, (codes, heavy)"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

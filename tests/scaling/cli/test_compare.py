@@ -1,10 +1,10 @@
 """`scaling compare` on run folders: whole ones, and those that lack something."""
 
 import json
+from functools import partial
 
 import pytest
 
-from scaling.cli.main import main
 from scaling.compare import recorded
 from scaling.compare.folder import write_prediction
 from scaling.compare.recorded import RecordedEvent
@@ -13,6 +13,7 @@ from scaling.profiles.io import profile_of
 from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
+from tests.scaling.cli.running import check_refused, run
 
 H100 = catalog.load("dgx-h100")
 MEASURED = {
@@ -54,19 +55,7 @@ def recording(folder, hand_step, monkeypatch):
 
 @pytest.fixture
 def cli(capsys):
-    def run(*words):
-        code = main(["compare", *(str(word) for word in words)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-def refused(result, *words):
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ") and err.count("\n") == 1
-    assert [word for word in words if word not in err] == []
+    return partial(run, capsys, "compare")
 
 
 def test_without_a_recording_step_time_and_memory_are_compared(cli, folder):
@@ -107,12 +96,12 @@ def test_the_trace_has_both_as_processes(cli, folder, recording, tmp_path):
 
 def test_a_profile_of_another_run_is_refused(cli, folder, recording):
     recording[:] = [RecordedEvent(0, "1", f"other.{i}", "jit_x", i, 1.0, 1) for i in range(9)]
-    refused(cli(folder), "the profile is of another program")
+    check_refused(cli(folder), "the profile is of another program")
 
 
 def test_an_empty_profile_folder_is_refused(cli, folder):
     (folder / "profile").mkdir()
-    refused(cli(folder), "no profile in")
+    check_refused(cli(folder), "no profile in")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +114,7 @@ def test_an_empty_profile_folder_is_refused(cli, folder):
 )
 def test_a_folder_that_lacks_something_is_refused(cli, folder, name, words):
     (folder / name).unlink()
-    refused(cli(folder), *words)
+    check_refused(cli(folder), *words)
 
 
 @pytest.mark.parametrize("name", ["program.json", "calibration.json"])
@@ -137,7 +126,7 @@ def test_without_program_or_calibration_the_step_time_is_left(cli, folder, name,
     assert err.startswith("warning: terms and collectives are left out: ")
     assert f"has no {name}; train the run again" in err
     assert "next: train with --record-profile" not in cli(folder)[1]
-    refused(cli(folder, "--trace", "t.json"), f"--trace: {folder} has no {name}; train")
+    check_refused(cli(folder, "--trace", "t.json"), f"--trace: {folder} has no {name}; train")
 
 
 def test_both_missing_files_are_named(cli, folder, recording):
@@ -156,7 +145,7 @@ def test_a_prediction_of_another_version_is_refused(cli, folder):
     old = json.loads((folder / "predicted.json").read_text())
     del old["cluster"]
     (folder / "predicted.json").write_text(json.dumps(old))
-    refused(cli(folder), "train the run again")
+    check_refused(cli(folder), "train the run again")
 
 
 @pytest.mark.parametrize("name", ["host", "dgx-a100", "dgx-h10"])
@@ -164,7 +153,7 @@ def test_a_prediction_for_another_machine_is_refused(cli, folder, name):
     document = json.loads((folder / "predicted.json").read_text())
     document["cluster"]["name"] = name
     (folder / "predicted.json").write_text(json.dumps(document))
-    refused(cli(folder), "predicted.json: cluster: ", name)
+    check_refused(cli(folder), "predicted.json: cluster: ", name)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +161,6 @@ def test_a_prediction_for_another_machine_is_refused(cli, folder, name):
     [
         ("nowhere/t.json", "--trace nowhere/t.json: there is no folder nowhere"),
         ("{folder}/measured.json", "would write over"),
-        ("{folder}/run.json", "would write over"),
         ("{folder}/comparison.html", "would write over"),
         ("{folder}/checkpoints", "would write over"),
         ("{folder}", "is a folder"),
@@ -180,7 +168,7 @@ def test_a_prediction_for_another_machine_is_refused(cli, folder, name):
 )
 def test_a_trace_that_cannot_be_written_is_refused_before_the_work(cli, folder, trace, words):
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    refused(cli(folder, "--trace", trace.format(folder=folder)), words)
+    check_refused(cli(folder, "--trace", trace.format(folder=folder)), words)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 

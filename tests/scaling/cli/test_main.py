@@ -7,14 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import jax
 import pytest
 
-from scaling.cli.main import COMMANDS, _warn, main
+from scaling.cli.main import COMMANDS, _warn
 from scaling.compile import options
 from scaling.train import prepare
 from scaling.train.launch import supervisor as restarts
+from tests.scaling.cli.running import check_refused, run
 
 SMALL = {  # sizes that eight devices cut in many ways
     "name": "small",
@@ -38,15 +40,7 @@ def cli(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(options, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(prepare, "jitted_step", no_compile)
 
-    def run(*words):
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as stop:  # tyro's own
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return partial(run, capsys)
 
 
 @pytest.fixture
@@ -65,14 +59,6 @@ def _merged(before, change):
     return {**before, **change} if isinstance(before, dict) else change
 
 
-def check_refused(result, *words):
-    """Exit code 2, one message on stderr with all `words`, nothing on stdout."""
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err
-    assert [word for word in words if word not in err] == []
-
-
 # --- bad input ----------------------------------------------------------------------------------
 
 
@@ -87,11 +73,7 @@ def check_refused(result, *words):
         (["runs.jsonl"], ["predicted"]),
         (["tiny", "--mesh", "tensr=2"], ["unknown axis 'tensr'", "'tensor'"]),
         (["tiny", "--mesh", "data=2,data=4"], ["given twice"]),
-        (["tiny", "--mesh", "data=0"], ["data=0", "positive"]),
-        (["tiny", "--mesh", "data=two"], ["'data=two'"]),
-        (["tiny", "--mesh", "data=²"], ["'data=²'"]),
         (["tiny", "--mesh", "data=" + "9" * 5000], ["data="]),
-        (["tiny", "--mesh", ","], ["empty"]),
         (["tiny", "--mesh", "tensor=8"], ["model.n_heads=4", "tensor=8"]),
         (["tiny", "--mesh", "data=3"], ["batch.global_batch=8", "data=3"]),
         (["deepseek-v3", "--mesh", "stage=2"], ["stage=2", "not yet"]),
@@ -117,11 +99,7 @@ def test_a_bad_argument_is_one_message_before_any_compile(cli, verb, words, said
         ({"model": {"n_heads": 6, "head_dim": 8, "n_kv_heads": 2}}, "tensor=4", ["n_heads=6"]),
         ({}, "tensor=8", ["n_kv_heads=4", "tensor=8"]),
         ({"model": {"d_ff": 126}}, "tensor=4", ["d_ff=126", "tensor=4"]),
-        (
-            {"model": {"d_model": 60, "head_dim": 8}},
-            "fsdp=8",
-            ["d_model=60", "fsdp=8"],
-        ),
+        ({"model": {"d_model": 60, "head_dim": 8}}, "fsdp=8", ["d_model=60", "fsdp=8"]),
         ({"batch": {"global_batch": 12}}, "data=2,fsdp=4", ["global_batch=12", "data=2 x fsdp=4"]),
         ({"batch": {"microbatches": 4}}, "data=4", ["2 sequences", "microbatches=4"]),
         ({"batch": {"seq_len": 30}}, "tensor=4", ["seq_len=30", "sequence_parallel off"]),
@@ -467,6 +445,7 @@ command()
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_the_first_step_ends_the_process_without_a_traceback(tmp_path):
     words = ["train", "tiny", "--devices", "2", "--run-dir", str(tmp_path / "run")]
     command = [sys.executable, "-c", INTERRUPTIBLE, *words]

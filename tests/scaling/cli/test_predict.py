@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 
 import jax
@@ -21,30 +22,18 @@ from scaling.api.result import (
     price_program,
 )
 from scaling.cli import predict as predict_command
-from scaling.cli.main import main
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS, Collective, Program
+from tests.scaling.cli.running import check_refused, run
+from tests.scaling.host_profile import HERE, host_profile
 
-HERE = Evidence("scaling calibrate on a test", "2026-11-21", "calibrated", 9, 0.1, 0.1, 0.1, 0.1)
-PROFILE = Profile(
-    name="this machine",
-    machine=host(4),
-    date="2026-11-21",
-    matmul=(MatmulFit("fp32", 1.0, HERE, overhead=1e-6, peak=1e10),),
-    memory=MemoryFit(1.0, HERE, overhead=1e-6, bandwidth=1e10),
-    vector=VectorFit(1e9, 1e9, HERE),
+PROFILE = host_profile(
+    devices=4,
     collectives=tuple(CollectiveFit(k, 2, 2, 1e-5, 1e9, HERE) for k in COLLECTIVE_KINDS),
     versions=versions(),
 )
@@ -84,15 +73,7 @@ def cli(folder, monkeypatch, capsys):
     monkeypatch.setenv("SCALING_CACHE", str(folder / "cache"))
     keep_calibration()
 
-    def run(*words):
-        try:
-            code = main(["predict", *(str(word) for word in words)])
-        except SystemExit as stop:
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
+    return partial(run, capsys, "predict")
 
 
 def document(result):
@@ -100,14 +81,6 @@ def document(result):
     code, out, _ = result
     assert code == 0 and out.count("\n") == 1
     return json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
-def refused(result, *words):
-    """Exit code 2, one message on stderr, nothing on stdout."""
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ") and "Traceback" not in err
-    assert [word for word in words if word not in err] == []
 
 
 # --- what is printed ----------------------------------------------------------------------------
@@ -267,7 +240,7 @@ def test_bad_input_is_found_before_anything_is_measured(cli, monkeypatch):
     calibration_path(host(4)).unlink()
     fail = lambda devices: pytest.fail("measured")
     monkeypatch.setattr(calibrate, "calibrate_in_subprocess", fail)
-    refused(cli("small.json", "--mesh", "fsdp=3"), "not divisible by fsdp=3")
+    check_refused(cli("small.json", "--mesh", "fsdp=3"), "not divisible by fsdp=3")
 
 
 def test_a_calibration_file_of_another_machine_is_used_with_a_warning(cli, folder):
@@ -360,7 +333,6 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
         (["small.json", "--device-order", "dta"], ["unknown axis 'dta'"]),
         (["small.json", "--calibration", "none.json"], ["cannot read the calibration file"]),
         (["small.json", "--calibration", "small.json"], ["unknown key 'model'"]),
-        (["small.json", "--trace", "nowhere/t.json"], ["--trace", "there is no folder nowhere"]),
         (["small.json", "--dump-hlo", "."], ["--dump-hlo . is a folder"]),
         (["two.jsonl", "--trace", "t.json"], ["--trace writes one file", "many runs"]),
         (
@@ -370,24 +342,21 @@ def test_an_empty_file_of_runs_is_no_error(cli, folder):
     ],
 )
 def test_one_message_says_what_is_wrong(cli, words, said):
-    refused(cli(*words), *said)
+    check_refused(cli(*words), *said, one_line=False)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--trace", "own.json"], ["--trace own.json would write over own.json"]),
-        (["--dump-hlo", "./own.json"], ["would write over own.json"]),
         (["--calibration", "cal.json", "--trace", "cal.json"], ["would write over cal.json"]),
         (["--cluster", "box.toml", "--trace", "box.toml"], ["would write over box.toml"]),
-        (["--trace", "a.json", "--dump-hlo", "a.json"], ["both name a.json"]),
-        (["--trace", "own.json/t.json"], ["own.json is no folder"]),
     ],
 )
 def test_no_output_harms_an_input_or_another_output(cli, folder, monkeypatch, words, said):
     monkeypatch.setattr(predict, "target", lambda *_: pytest.fail("worked"))
     (folder / "own.json").write_text(json.dumps(SMALL))
-    refused(cli("own.json", *words), *said)
+    check_refused(cli("own.json", *words), *said)
     assert json.loads((folder / "own.json").read_text()) == SMALL
 
 
@@ -408,7 +377,7 @@ def test_chips_without_device_less_compile_are_refused(cli, folder):
     (folder / "box.toml").write_text(cluster.replace('"a100-sxm-80g"', '"chip.toml"', 1))
     (folder / "chip.toml").write_text(chip.replace('vendor = "NVIDIA"', 'vendor = "AMD"'))
     said = ["cannot be compiled for without the device", "compute capability 7.0 or newer"]
-    refused(cli("small.json", "--cluster", "box.toml"), *said)
+    check_refused(cli("small.json", "--cluster", "box.toml"), *said)
 
 
 # --- whole processes ----------------------------------------------------------------------------

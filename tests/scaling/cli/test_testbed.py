@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from scaling.cli import testbed as commands
-from scaling.cli.main import main
 from scaling.testbed.build import Interrupted
 from scaling.testbed.machine import CommandFailed, Machine
+from tests.scaling.cli.running import check_refused, run
 
 
 @pytest.fixture
@@ -36,22 +36,10 @@ def cli(tmp_path, monkeypatch, capsys):
     )
 
     def cli(*words):
-        try:
-            code = main(["testbed", *words])
-        except SystemExit as stop:
-            code = stop.code
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        return run(capsys, "testbed", *words)
 
     cli.refused, cli.jobs, cli.netns = None, jobs, netns
     return cli
-
-
-def check_refused(result, *words):
-    code, out, err = result
-    assert (code, out) == (2, "")
-    assert err.startswith("error: ") and err.count("\n") == 1
-    assert [word for word in words if word not in err] == []
 
 
 def test_up_status_run_down(cli):

@@ -391,7 +391,7 @@ def test_chips_of_a_node_that_are_alike_can_change_places(case, profile, data):
     assert price(again, profile) == pytest.approx(price(case, profile), rel=1e-12)
 
 
-@MANY
+@settings(max_examples=20)
 @given(cases(), PROFILES, st.data())
 def test_a_group_of_one_is_free(case, profile, data):
     device = data.draw(st.integers(0, case.cluster.devices - 1))

@@ -8,26 +8,10 @@ import pytest
 from scaling.profiles.calibrations import calibration_folder, calibration_path, host_calibration
 from scaling.profiles.io import write_profile
 from scaling.profiles.machine import host
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit
+from tests.scaling.host_profile import HERE, host_profile
 
-HERE = Evidence("here", "", "measured")
-GATHER = CollectiveFit("all-gather", 2, 1, 1e-5, 1e9, HERE)
-PROFILE = Profile(
-    name="this machine",
-    machine=host(8),
-    date="",
-    matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
-    memory=MemoryFit(1.0, HERE, bandwidth=1e10),
-    vector=VectorFit(1e9, 1e9, HERE),
-    collectives=(GATHER,),
-)
+PROFILE = host_profile(collectives=(CollectiveFit("all-gather", 2, 1, 1e-5, 1e9, HERE),))
 
 
 @pytest.fixture(autouse=True)

@@ -153,14 +153,6 @@ def test_every_shipped_figure_has_a_source_and_a_date(name):
         assert evidence.grade != "measured"  # that word is for `scaling calibrate`
 
 
-@pytest.mark.parametrize("name", shipped_names())
-def test_every_efficiency_is_a_fraction(name):
-    profile = shipped(name)
-    fits = (*profile.matmul, profile.memory, *profile.attention, *profile.links)
-    assert all(0 < fit.efficiency <= 1 for fit in fits)
-    assert profile.vector.transcendentals < profile.vector.flops
-
-
 def test_fitted_figures_state_their_errors():
     profile = shipped("h100-sxm")
     for fit in (*profile.attention, *(f for f in profile.links if f.kind == "all-reduce")):

@@ -11,16 +11,6 @@ from experiments.published.collectives import cases
 from experiments.published.fit_links import series_of
 from scaling.collectives.nccl.communicator import Channels, Communicator, communicator
 from scaling.collectives.nccl.constants import (
-    CORRECTION_TENTHS,
-    LATENCIES,
-    LL_MOST,
-    NVLS_EFFICIENCY,
-    NVLS_TREE_MOST,
-    PROTOCOLS,
-    RING_LL128,
-    SPEEDS_NODES,
-    SPEEDS_ONE_NODE,
-    TREE_LL128,
     TREE_MOST,
     cap_of,
     correction,
@@ -151,11 +141,6 @@ def test_only_what_can_run_is_estimated(comm, kind):
         assert algorithm != "tree" or kind == "all-reduce"
 
 
-@given(communicators(), st.sampled_from(["all-to-all", "permute", "broadcast"]))
-def test_sends_and_broadcasts_are_not_ranked(comm, kind):
-    assert estimates(kind, 1e6, comm) == {}
-
-
 @given(communicators(), st.sampled_from(KINDS), st.lists(st.integers(1, 2**35), min_size=1))
 def test_many_sizes_at_once_are_those_one_by_one(comm, kind, sizes):
     together = estimates(kind, np.array(sizes, float), comm)
@@ -241,17 +226,6 @@ def test_bandwidth_of_sums_in_the_switch(kind, rate):
 
 
 # --- constants -----------------------------------------------------------------------------------
-
-
-def test_tables_are_complete():
-    assert list(LATENCIES) == ["tree", "ring", "nvls", "nvls-tree", "pat"]
-    for rows in LATENCIES.values():
-        assert all(len(row) == len(PROTOCOLS) and min(row) >= 0 for row in rows)
-    assert all(len(row) == 24 for row in CORRECTION_TENTHS.values())
-    for cap in (LL_MOST, RING_LL128, TREE_LL128, TREE_MOST, NVLS_TREE_MOST):
-        assert len(cap) == len(NVLS_EFFICIENCY) == 4 and all(len(row) == 3 for row in cap)
-    for _, speeds in (*SPEEDS_ONE_NODE, *SPEEDS_NODES):
-        assert list(speeds) == sorted(speeds, reverse=True)
 
 
 def test_three_nodes_and_more_share_a_column():
