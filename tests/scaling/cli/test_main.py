@@ -276,11 +276,11 @@ def test_sharding_json_adds_up_to_the_model(cli):
 
 
 def test_sharding_says_what_each_device_holds_of_a_sequence_and_what_travels(cli):
-    """Llama 3 8B, 16 sequences on 2 x 8: keys and values of 2 x 8192/4 tokens, 8 heads of 128."""
+    """Llama 3 8B, one sequence a microbatch: keys and values of 8192/4 tokens, 8 heads of 128."""
     code, out, _ = cli("sharding", "llama3-8b", "--mesh", "fsdp=64,context=4")
     (line,) = [line for line in out.splitlines() if line.startswith("context=4")]
     assert code == 0 and "8 chunks of 1024 tokens device i holds i and 7-i" in line
-    assert "ring: 3 permutes of 64 MiB" in line
+    assert "ring: 3 permutes of 8 MiB" in line
     assert "replicated over fsdp, which" in out  # over context all parameters are, by design
     _, out, _ = cli("sharding", "llama3-8b", "--mesh", "fsdp=64,context=4", "--json")
     assert json.loads(out)["sequence"] == {
@@ -288,7 +288,7 @@ def test_sharding_says_what_each_device_holds_of_a_sequence_and_what_travels(cli
         "devices": 4,
         "chunk": 1024,
         "others": 3,
-        "exchanged_bytes": 8 * 2048 * 2 * 8 * 128 * 2,
+        "exchanged_bytes": 2048 * 2 * 8 * 128 * 2,
     }
 
 

@@ -96,5 +96,5 @@ def test_a_lock_that_cannot_be_made_is_bad_input(tmp_path):
 
 @pytest.mark.parametrize("verdict", [True, False])
 def test_a_process_alone_agrees_with_itself(verdict):
-    assert broadcast_from_first(verdict) is verdict and all_processes(verdict) is verdict
+    assert broadcast_from_first(verdict) == verdict and all_processes(verdict) is verdict
     assert mismatched_processes([1, 2]) == []
