@@ -45,11 +45,9 @@ class LinkSpec:
 
     parts: tuple[str, str]
     kind: str  # one of LINK_KINDS
-    wiring: Literal["block", "all", "pairs"]
-    bandwidth: (
-        SourcedValue | None
-    )  # bytes/s, one physical link, one direction; None: not measured yet
-    latency: SourcedValue | None  # s, one link; None: not measured yet
+    wiring: Literal["block", "all", "pairs"] = "block"
+    bandwidth: SourcedValue | None = None  # bytes/s, one physical link, one direction
+    latency: SourcedValue | None = None  # s, one link; None of both: not measured yet
     count: int = 1  # physical links side by side
     pairs: tuple[tuple[int, int], ...] = ()
 
@@ -69,12 +67,8 @@ class Fabric:
 
     leaf_nodes: SourcedValue  # nodes under one group of leaves
     rails: bool = True
-    spine_nodes: SourcedValue | None = (
-        None  # most nodes that spines alone can join; None: no spines
-    )
-    pod_nodes: SourcedValue | None = (
-        None  # nodes under one layer of spines once there is a core layer
-    )
+    spine_nodes: SourcedValue | None = None  # most that spines alone can join; None: no spines
+    pod_nodes: SourcedValue | None = None  # under one layer of spines once there is a core layer
     leaf_oversubscription: SourcedValue | None = None
     spine_oversubscription: SourcedValue | None = None
     hop_latency: SourcedValue | None = None  # s, one switch-to-switch link

@@ -75,8 +75,6 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             raise InputError(f"{where}: expected a table of keys, got {value!r}")
         return _convert_all(((k, args[1], v, f"{where}: {k}") for k, v in value.items()))
     if dataclasses.is_dataclass(hint):
-        if hasattr(hint, "PLAIN") and isinstance(value, int | float | str):
-            value = {hint.PLAIN: value}  # the dataclass says which field a bare value stands for
         return value if isinstance(value, hint) else read(hint, value, where)  # type: ignore[arg-type]
     return _convert_scalar(hint, value, where)
 

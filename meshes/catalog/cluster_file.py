@@ -18,19 +18,35 @@ A cluster file describes one host by its parts, the links between them, and the 
 docs/clusters.md lists every key. All mistakes of a file are reported together.
 """
 
+import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.catalog.accelerator_file import read_sources, read_table
-from scaling.meshes.catalog.fabric_file import fabric_from, torus_from
-from scaling.meshes.catalog.links import link_from
-from scaling.meshes.cluster import CPUS, HOST_PARTS, Cluster, Fabric, LinkSpec
+from scaling.meshes.catalog.entries import (
+    Sources,
+    figure_from,
+    read_facts,
+    read_sources,
+    read_table,
+)
+from scaling.meshes.cluster import (
+    CPUS,
+    HOST_PARTS,
+    LINK_KINDS,
+    TRANSPORTS,
+    Cluster,
+    Fabric,
+    LinkSpec,
+)
 from scaling.meshes.errors import InputError, Problems, check_keys
-from scaling.meshes.provenance import Source, ValueEntry, resolve, resolve_optional
-from scaling.meshes.reading import convert, read
+from scaling.meshes.provenance import SourcedValue
+from scaling.meshes.reading import convert
 from scaling.meshes.torus import Torus
+
+SMALLEST_RING = 3  # chips; between two a wraparound link would be the same link again
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class ClusterFile:
     accelerator: str  # a catalogue name, or a TOML file beside this one
     title: str | None = None  # None: the name
     layout_source: str = ""  # key of `sources`: where the counts of parts and the wiring come from
-    domain_nodes: ValueEntry | None = None  # nodes in one NVLink domain
+    domain_nodes: SourcedValue | None = None  # nodes in one NVLink domain
     peer_access: bool = True
     virtual_devices: bool = False
     has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
@@ -109,8 +125,8 @@ def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str)
     for key in top:
         problems.attempt(check_keys, [key], CLUSTER_KEYS, where)
     known = {key: value for key, value in top.items() if key in CLUSTER_KEYS}
-    file = problems.attempt(read, ClusterFile, known, where)
     sources = read_sources(data, where, problems)
+    file = problems.attempt(read_facts, ClusterFile, known, sources, where)
     parts = _parts(data, where, problems)
     if isinstance(top.get("accelerator"), str):
         draft.chip = problems.attempt(find_chip, top["accelerator"])
@@ -134,15 +150,14 @@ def _assembled(
     draft: Draft,
     parts: Mapping[str, int],
     torus: Torus | None,
-    sources: Mapping[str, Source],
+    sources: Sources,
     where: str,
 ) -> Cluster:
     """The cluster, once all tables could be read."""
     check_keys([file.cpu], CPUS, f"{where}: cpu", "make of CPU")
-    chips = ValueEntry(parts["chip"], file.layout_source)
-    domain = resolve_optional(file.domain_nodes, sources, f"{where}: domain_nodes")
-    if domain is not None and torus is not None:
+    if file.domain_nodes is not None and torus is not None:
         raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
+    chips = {"value": parts["chip"], "source": file.layout_source}
     slice_nodes = torus.chips // parts["chip"] if torus else 1
     assert draft.chip is not None
     return Cluster(
@@ -153,20 +168,92 @@ def _assembled(
         devices_per_node=parts["chip"],
         parts=parts,
         links=tuple(draft.links),
-        layout=resolve(chips, sources, f"{where}: layout_source"),
+        layout=figure_from(chips, sources, f"{where}: layout_source"),
         fabric=draft.fabric,
         peer_access=file.peer_access,
         virtual_devices=file.virtual_devices,
-        domain_nodes=int(domain.value) if domain else slice_nodes,
+        domain_nodes=int(file.domain_nodes.value) if file.domain_nodes else slice_nodes,
         has_nvls=file.has_nvls,
         cpu=file.cpu,
         torus=torus,
     )
 
 
+def link_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str) -> LinkSpec:
+    """The link of a [[links]] entry; InputError names all that is wrong with it."""
+    if isinstance(data, Mapping) and isinstance(data.get("parts"), list):
+        where += f": {data.get('kind')} {' - '.join(map(str, data['parts']))}"
+    link, problems = read_facts(LinkSpec, data, sources, where), Problems()
+    problems.attempt(check_keys, link.parts, [*parts, "leaf"], where, "part")
+    problems.attempt(check_keys, [link.kind], LINK_KINDS, where, "kind of link")
+    problems.attempt(_check_wiring, link, parts, where)
+    problems.raise_any()
+    return link
+
+
+def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
+    """Raise InputError unless `wiring` and `pairs` name links that a host can have, each once."""
+    first, second = link.parts
+    if link.count < 1:
+        raise InputError(f"{where}: count = {link.count} must be at least 1")
+    if "leaf" in link.parts and link.parts != ("nic", "leaf"):
+        raise InputError(f'{where}: only NICs have links to leaves; write parts = ["nic", "leaf"]')
+    if link.wiring == "block" and first == second:
+        raise InputError(
+            f'{where}: parts of one kind are linked by wiring = "all" (each with each) or "pairs"'
+        )
+    if bool(link.pairs) != (link.wiring == "pairs"):
+        raise InputError(f'{where}: pairs and wiring = "pairs" go together; write both or neither')
+    seen = set()
+    for i, j in link.pairs:
+        if not (0 <= i < parts.get(first, 0) and 0 <= j < parts.get(second, 0)):
+            raise InputError(
+                f"{where}: pair [{i}, {j}] is outside a host, which has {parts.get(first, 0)} "
+                f"{first} and {parts.get(second, 0)} {second}, counted from 0"
+            )
+        ends = frozenset((i, j)) if first == second else (i, j)
+        if ends in seen or (first == second and i == j):
+            raise InputError(f"{where}: pair [{i}, {j}] is there twice or links a part to itself")
+        seen.add(ends)
+
+
+def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
+    """The fabric of a [fabric] table; InputError names all that is wrong with it."""
+    fabric, problems = read_facts(Fabric, data, sources, where), Problems()
+    problems.attempt(check_keys, [fabric.transport], TRANSPORTS, where, "transport")
+    for name in ("leaf_nodes", "spine_nodes", "pod_nodes"):
+        figure = getattr(fabric, name)
+        if figure is not None and figure.value != int(figure.value):
+            problems.messages.append(
+                f"{where}: {name} = {figure.value:g} must be a whole number of nodes"
+            )
+    problems.raise_any()
+    return fabric
+
+
+def torus_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str) -> Torus:
+    """The torus of a [torus] table; InputError where it does not fit the [parts]."""
+    torus = read_facts(Torus, data, sources, where)
+    dims = len(torus.shape)
+    if not dims or len(torus.host) != dims or min(*torus.shape, *torus.host) < 1:
+        raise InputError(
+            f"{where}: shape = {list(torus.shape)} and host = {list(torus.host)} must have as many "
+            "dimensions, each of at least 1; write shape = [16, 16], host = [2, 4]"
+        )
+    chips = parts.get("chip", 0)
+    if math.prod(torus.host) != chips or any(map(operator.mod, torus.shape, torus.host)):
+        raise InputError(
+            f"{where}: host = {list(torus.host)} must hold the {chips} chips of a node and divide "
+            f"shape = {list(torus.shape)}"
+        )
+    if torus.wrap < SMALLEST_RING:
+        raise InputError(f"{where}: wrap = {torus.wrap} must be at least {SMALLEST_RING}")
+    return torus
+
+
 def _parts(data: Mapping[str, Any], where: str, problems: Problems) -> dict[str, int]:
     """Counts of [parts]: how many of each kind one host has."""
-    table = read_table(data, "parts", f"{where}: parts", problems)
+    table = read_table(data, "parts", where, problems)
     problems.attempt(check_keys, table, HOST_PARTS, f"{where}: parts")
     counts = {
         kind: problems.attempt(convert, int, count, f"{where}: parts: {kind}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.catalog.accelerator_file import accelerator_from, read_accelerator
+from scaling.meshes.catalog.accelerator_file import read_accelerator
 from scaling.meshes.catalog.cluster_file import Draft, kind_of, read_cluster
 from scaling.meshes.catalog.lint import (
     graph_problems,
@@ -118,7 +118,11 @@ def accelerator(name_or_path: str | Path) -> Accelerator:
     data, where = read_toml(str(name_or_path), ACCELERATORS)
     if kind_of(data, where) == "cluster":
         raise InputError(f"{where} is a cluster file, not an accelerator file")
-    return accelerator_from(data, where)
+    problems = Problems()
+    chip, _ = read_accelerator(data, where, problems)
+    problems.raise_any()
+    assert chip is not None
+    return chip
 
 
 def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:

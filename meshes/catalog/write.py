@@ -4,98 +4,54 @@ read_cluster(tomllib.loads(cluster_toml(cluster)), accelerator, "mine").cluster 
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from scaling.meshes.cluster import Cluster, Fabric, LinkSpec
 from scaling.meshes.provenance import Source, SourcedValue
-from scaling.meshes.torus import Torus
 
+FLAGS = ("peer_access", "virtual_devices", "has_nvls", "cpu")
 Keys = dict[Source, str]  # the short name of each source
 
 
 def cluster_toml(cluster: Cluster, comment: str = "") -> str:
     """The file of one host of `cluster`; `comment` is put before it."""
     keys: Keys = {}
-    layout = _key(cluster.layout, keys)
-    body = [line for part in _body(cluster, keys) for line in part]
-    head = [f"# {line}".rstrip() for line in comment.splitlines()]
-    head += [f"{name} = {_text(value)}" for name, value in _top(cluster).items()]
-    head.append(f"layout_source = {_text(layout)}")
+    head = {"name": cluster.name, "title": cluster.title, "accelerator": cluster.accelerator.name}
+    flags = {name: getattr(cluster, name) for name in FLAGS}
+    top = [f"{k} = {_text(v)}" for k, v in {**head, **_unusual(Cluster, flags)}.items()]
+    top.append(f"layout_source = {_text(_key(cluster.layout, keys))}")
     if cluster.domain_nodes > 1 and cluster.torus is None:
         nodes = replace(cluster.layout, value=cluster.domain_nodes, note="")
-        head.append(f"domain_nodes = {_figure(nodes, keys)}")
-    sources = [line for source, key in keys.items() for line in _source(source, key)]
-    return "\n".join([*head, "", *sources, "", *body]).rstrip() + "\n"
+        top.append(f"domain_nodes = {_value(nodes, keys)}")
+    tables: list[tuple[str, Mapping[str, Any]]] = [("[parts]", cluster.parts)]
+    tables += [("[[links]]", _unusual(LinkSpec, vars(link))) for link in cluster.links]
+    tables += [("[torus]", vars(cluster.torus))] if cluster.torus else []
+    tables += [("[fabric]", _unusual(Fabric, vars(cluster.fabric)))] if cluster.fabric else []
+    body = [line for table in tables for line in _table(*table, keys)]
+    for source, key in keys.items():
+        top += _table(f"[sources.{key}]", _unusual(Source, vars(source)), keys)
+    remarks = [f"# {line}".rstrip() for line in comment.splitlines()]
+    return "\n".join([*remarks, *top, *body]) + "\n"
 
 
-def _top(cluster: Cluster) -> dict[str, str | bool]:
-    """Keys before the first table; those with their usual value are left out."""
-    flags: dict[str, tuple[str | bool, str | bool]] = {
-        "peer_access": (cluster.peer_access, True),
-        "virtual_devices": (cluster.virtual_devices, False),
-        "has_nvls": (cluster.has_nvls, False),
-        "cpu": (cluster.cpu, ""),
-    }
-    names: dict[str, str | bool] = {
-        "name": cluster.name,
-        "title": cluster.title,
-        "accelerator": cluster.accelerator.name,
-    }
-    return {**names, **{k: value for k, (value, usual) in flags.items() if value != usual}}
+def _unusual(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass that do not have their usual value."""
+    usual = {field.name: field.default for field in fields(cls)}
+    return {name: value for name, value in values.items() if value != usual[name]}
 
 
-def _source(source: Source, key: str) -> Iterator[str]:
-    """Its table; keys with their usual value are left out."""
-    yield f"[sources.{key}]"
-    for name, value in vars(source).items():
-        if name in ("title", "date") or value != getattr(Source, name):
-            yield f"{name} = {_text(value)}"
+def _table(header: str, values: Mapping[str, Any], keys: Keys) -> list[str]:
+    return ["", header, *(f"{name} = {_value(value, keys)}" for name, value in values.items())]
 
 
-def _body(cluster: Cluster, keys: Keys) -> Iterator[list[str]]:
-    yield ["[parts]", *(f"{kind} = {count}" for kind, count in cluster.parts.items()), ""]
-    for link in cluster.links:
-        yield [*_link(link, keys), ""]
-    if cluster.torus is not None:
-        yield [*_torus(cluster.torus, keys), ""]
-    if cluster.fabric is not None:
-        yield _fabric(cluster.fabric, keys)
-
-
-def _link(link: LinkSpec, keys: Keys) -> Iterator[str]:
-    yield "[[links]]"
-    yield f"parts = {_text(list(link.parts))}"
-    yield f"kind = {_text(link.kind)}"
-    if link.wiring != "block":
-        yield f"wiring = {_text(link.wiring)}"
-    if link.pairs:
-        yield f"pairs = {_text([list(pair) for pair in link.pairs])}"
-    if link.count > 1:
-        yield f"count = {link.count}"
-    for name, figure in (("bandwidth", link.bandwidth), ("latency", link.latency)):
-        if figure is not None:
-            yield f"{name} = {_figure(figure, keys)}"
-
-
-def _torus(torus: Torus, keys: Keys) -> Iterator[str]:
-    yield "[torus]"
-    for name, value in vars(torus).items():
-        text = _figure(value, keys) if isinstance(value, SourcedValue) else _text(value)
-        yield f"{name} = {text}"
-
-
-def _fabric(fabric: Fabric, keys: Keys) -> list[str]:
-    stated = {name: value for name, value in vars(fabric).items() if value is not None}
-    return ["[fabric]"] + [
-        f"{name} = {_figure(value, keys) if isinstance(value, SourcedValue) else _text(value)}"
-        for name, value in stated.items()
-    ]
-
-
-def _figure(figure: SourcedValue, keys: Keys) -> str:
-    note = f", note = {_text(figure.note)}" if figure.note else ""
-    return f"{{ value = {figure.value!r}, source = {_text(_key(figure, keys))}{note} }}"
+def _value(value: object, keys: Keys) -> str:
+    """As TOML; a figure as a table with the short name of its source."""
+    if not isinstance(value, SourcedValue):
+        return _text(value)
+    note = f", note = {_text(value.note)}" if value.note else ""
+    return f"{{ value = {value.value!r}, source = {_text(_key(value, keys))}{note} }}"
 
 
 def _key(figure: SourcedValue, keys: Keys) -> str:

@@ -10,10 +10,9 @@ import pytest
 from scaling.cli.main import main
 from scaling.meshes import catalog
 from scaling.meshes.catalog.cluster_file import CLUSTER_KEYS
-from scaling.meshes.catalog.fabric_file import FabricEntry, TorusEntry
-from scaling.meshes.catalog.links import LinkEntry
 from scaling.meshes.catalog.overrides import KEYS
-from scaling.meshes.cluster import CPUS, HOST_PARTS, LINK_KINDS, TRANSPORTS
+from scaling.meshes.cluster import CPUS, HOST_PARTS, LINK_KINDS, TRANSPORTS, Fabric, LinkSpec
+from scaling.meshes.torus import Torus
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "clusters.md").read_text(encoding="utf-8")
 TOPOLOGY = """
@@ -72,6 +71,6 @@ def test_the_files_of_the_guide_pass_the_check(folder):
 
 def test_the_guide_names_every_key():
     known = [*CLUSTER_KEYS, *KEYS, *HOST_PARTS, *LINK_KINDS, *TRANSPORTS, *filter(None, CPUS)]
-    known += [f.name for entry in (LinkEntry, FabricEntry, TorusEntry) for f in fields(entry)]
+    known += [f.name for entry in (LinkSpec, Fabric, Torus) for f in fields(entry)]
     hidden = {"sources", "virtual_devices", "wrap_whole"}  # of the catalogue's own files
     assert [key for key in known if key not in GUIDE and key not in hidden] == []
