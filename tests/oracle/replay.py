@@ -3,9 +3,8 @@
     schedules -> flows over paths -> events -> time at which the last byte arrives
 
 The tests' oracle: an independent derivation of the closed form in `scaling.collectives`, for the
-same cluster and algorithms, with links at their full bandwidth. It shares `scaling.meshes.rings`
-with the product and nothing of `scaling.collectives`. All groups run at
-once and share the links max-min fairly (`tests.oracle.flows`).
+same cluster and algorithms, with links at their full bandwidth. All groups run at once and share
+the links max-min fairly (`tests.oracle.flows`).
 """
 
 from collections.abc import Sequence
@@ -17,9 +16,8 @@ from scaling.meshes.cluster import Cluster
 from scaling.program.ir import CollectiveKind
 from tests.oracle.flows import Flow, Network, arrival_times
 from tests.oracle.graph import Link
-from tests.oracle.messages import Message
 from tests.oracle.routes import Router, Stops, router
-from tests.oracle.schedules import schedule
+from tests.oracle.schedules import Message, schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +63,6 @@ def replay(
         latency: False: links without latency, as in the ideal profile.
 
     Raises:
-        ValueError: an algorithm that is not replayed.
         InputError: links without figures or a path.
     """
     routes = router(cluster)
@@ -83,23 +80,16 @@ def replay(
 def _add_flows(
     flows: list[Flow], messages: Sequence[Message], routes: Router, paths: dict[Stops, int]
 ) -> None:
-    """Adds each message: flows of parallel routes side by side, their legs one after another."""
-    firsts: list[list[int]] = []
-    lasts: list[list[int]] = []
+    """Adds each message as the flows of its legs, one after another."""
+    firsts: list[int] = []
+    lasts: list[int] = []
     for message in messages:
-        after = tuple(flow for k in message.after for flow in lasts[k])
-        behind = tuple(flow for k in message.behind for flow in firsts[k])
-        firsts.append([])
-        lasts.append([])
-        parallel = routes.routes(message.stops)
-        for legs in parallel:
-            firsts[-1].append(len(flows))
-            waits = after, behind
-            for leg in legs:
-                path = paths.setdefault(leg, len(paths))
-                flows.append(Flow(path, message.bytes / len(parallel), *waits))
-                waits = (len(flows) - 1,), ()
-            lasts[-1].append(len(flows) - 1)
+        waits = tuple(lasts[k] for k in message.after), tuple(firsts[k] for k in message.behind)
+        firsts.append(len(flows))
+        for leg in routes.legs(message.source, message.target):
+            flows.append(Flow(paths.setdefault(leg, len(paths)), message.bytes, *waits))
+            waits = (len(flows) - 1,), ()
+        lasts.append(len(flows) - 1)
 
 
 def _link_bytes(network: Network, flows: Sequence[Flow]) -> np.ndarray:

@@ -4,13 +4,11 @@
     other rail    chip0 - nvswitch - chip3 - pcie_switch3 - nic3 - leaf0.3 - ..    as NCCL's PXN: by
                   the chip of the target's number
     no peers      chip0 - pcie_switch - socket - memory | memory - .. - chip1      two legs
-    four NICs     chip0 - pcie_switch0 - nic0 - ..  and by nic1, nic2, nic3        four routes
 
 Without peer access a transfer has several legs, one after another: written to host memory, sent to
-the other host's, read from there. Where every chip has several NICs it goes by all of them at once.
-Each leg is one flow of `tests.oracle.flows`. Of paths of equal length the one counts whose first
-step comes first in the cluster's file (NVLink, where there is), from a chip's own NIC on. Inside a
-node a chip forwards what is for its rail or what a schedule sends by it, and nothing else.
+the other host's, read from there. Each leg is one flow of `tests.oracle.flows`. Of paths of equal
+length the one counts whose first step comes first in the cluster's file (NVLink, where there is),
+from a chip's own NIC on. Inside a node a chip forwards what is for its rail, and nothing else.
 """
 
 from collections.abc import Iterable
@@ -21,12 +19,10 @@ import numpy as np
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from tests.oracle.channels import has_nvlink
 from tests.oracle.flows import Network
 from tests.oracle.graph import expand
 
 Stops = tuple[str, ...]  # names of nodes of the graph: source, nodes to pass, target
-Legs = list[Stops]
 
 
 class Router:
@@ -39,26 +35,22 @@ class Router:
         self._leaving: dict[str, list[int]] = {node.name: [] for node in self.graph.nodes}
         for number, link in enumerate(self.graph.links):
             self._leaving[link.source].append(number)
-        self._routes: dict[Stops, list[Legs]] = {}
+        self._legs: dict[tuple[str, str], list[Stops]] = {}
         # (source, whether chips forward) -> node -> the link that leads there
         self._trees: dict[tuple[str, bool], dict[str, int]] = {}
 
-    def routes(self, stops: Stops) -> list[Legs]:
-        """Parallel routes between the first and the last stop, each of legs in a row."""
-        if stops not in self._routes:
-            self._routes[stops] = self._searched(stops)
-        return self._routes[stops]
+    def legs(self, source: str, target: str) -> list[Stops]:
+        """Legs in a row that lead from one node to another."""
+        if (source, target) not in self._legs:
+            self._legs[source, target] = self._searched(source, target)
+        return self._legs[source, target]
 
-    def _searched(self, stops: Stops) -> list[Legs]:
-        source, *forwarders, target = stops
-        if forwarders or source == target:
-            return [[stops]]
+    def _searched(self, source: str, target: str) -> list[Stops]:
         if not self.cluster.peer_access:
-            return [self._staged(source, target)]
+            return self._staged(source, target)
         if _host(source) == _host(target) or not self._leaves(source, target):
-            return [[stops]]
-        nics_per_chip = max(1, self.cluster.nics // self.cluster.devices_per_node)
-        return [[self._by_nic(source, target, nic)] for nic in range(nics_per_chip)]
+            return [(source, target)]
+        return [self._by_nic(source, target)]
 
     def path(self, stops: Stops) -> tuple[int, ...]:
         """Numbers of the links in the graph; InputError if none lead there."""
@@ -71,10 +63,8 @@ class Router:
         latency = np.array([sum(links[k].latency for k in path) for path in paths])
         return Network(np.array([link.bandwidth for link in links]), paths, latency)
 
-    def _staged(self, source: str, target: str) -> Legs:
-        """By the memory of both hosts, unless a link leads from one end to the other."""
-        if any(self.graph.links[k].target == target for k in self._leaving[source]):
-            return [(source, target)]
+    def _staged(self, source: str, target: str) -> list[Stops]:
+        """By the memory of both hosts."""
         stops = [source]
         stops += [self._memory(end) for end in (source, target) if self._kinds[end] == "chip"]
         return list(pairwise(dict.fromkeys([*stops, target])))
@@ -83,19 +73,19 @@ class Router:
         """True if the shortest route goes over a network."""
         return any(self.graph.links[k].kind == "network" for k in self._shortest(source, target))
 
-    def _by_nic(self, source: str, target: str, one: int) -> Stops:
-        """By one of the NICs of both chips.
+    def _by_nic(self, source: str, target: str) -> Stops:
+        """By the NICs of both chips.
 
-        On rails by those of the target's, which NVLink leads to; behind PCIe, of the source's.
+        On rails by that of the target's, which NVLink leads to; behind PCIe, of the source's.
         An NVSwitch leads to the chip that has the target's place in the source's node.
         """
         ends = [end for end in (source, target) if self._kinds[end] == "chip"]
-        nics = [self._own_nic(end) + one for end in ends]
-        first = [source]
+        nics, first = [self._own_nic(end) for end in ends], [source]
         if len(ends) == 2 and self.cluster.fabric is not None and self.cluster.fabric.rails:
-            if "nvswitch" in self.cluster.parts and nics[0] != nics[1]:
+            switched = "nvswitch" in self.cluster.parts
+            if switched and nics[0] != nics[1]:
                 first.append(f"{_host(source)}/chip{_number(target)}")
-            nics = [nics[1 if has_nvlink(self.cluster) else 0]] * 2
+            nics = [nics[1 if switched else 0]] * 2
         return (*first, *(f"{_host(e)}/nic{k}" for e, k in zip(ends, nics, strict=True)), target)
 
     def _shortest(self, source: str, target: str) -> tuple[int, ...]:

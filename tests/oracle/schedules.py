@@ -2,42 +2,85 @@
 
     ring        N-1 steps (2 N - 2 of an all-reduce) of B/N to the next member, on every channel
     tree        a chain in each NVLink domain, a double binary tree between their heads
-    nvls        everyone to the switch, the sum from there; nvls-tree: then a tree between domains
+    nvls        everyone to the switch of one domain, the sum from there
     pairwise    N-1 rounds: in the own domain, then to the same and other chips of the next
-    pat         log2 N steps: 1, 2, 4 .. shares from as far away
-    permute     one message to each target; broadcast: along each ring
+    permute     one message to each target
 
 Pipelined algorithms work on `slices`: the closed form of `scaling.collectives` is the limit of
-many. Bytes are those of nccl-tests. Sources: NVIDIA/nccl 2.30.7, src/graph/tuning.cc; PAT: Jeaugey,
-"PAT: a new algorithm for all-gather and reduce-scatter operations at scale" (arXiv 2506.20252).
+many. Bytes are those of nccl-tests. Source: NVIDIA/nccl 2.30.7, src/graph/tuning.cc.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from scaling.meshes.cluster import Cluster
 from scaling.program.ir import CollectiveKind
-from tests.oracle.channels import (
-    channel_orders,
-    domain_grid,
-    forwarding_chips,
-    has_nvlink,
-    is_mesh,
-    nvlink_domains,
-)
-from tests.oracle.messages import Message, ScheduleBuilder
-from tests.oracle.trees import add_tree_slice, mirrored, parents
+from tests.oracle.channels import channel_orders, nvlink_domains, turned
+from tests.oracle.graph import chip_name
 
 Waits = dict[int, list[int]]  # device -> the messages after which it goes on
+Tree = list[int | None]  # the parent of each domain; None: the root
 
 
-class Call(NamedTuple):
-    """One collective in one group; bytes as nccl-tests counts them."""
+@dataclass(frozen=True)
+class Message:
+    """Bytes from one node of the cluster's graph to another.
 
+    A message starts when those in `after` have arrived and those in `behind` have left, as a
+    thread block does that works through its channel step by step.
+    """
+
+    source: str
+    target: str
+    bytes: float
+    after: tuple[int, ...] = ()  # numbers of earlier messages of the schedule
+    behind: tuple[int, ...] = ()
+
+
+@dataclass
+class Call:
+    """One collective in one group, and its messages so far; bytes as nccl-tests counts them."""
+
+    cluster: Cluster
     kind: CollectiveKind
     bytes: float
     group: list[int]
     slices: int
+    messages: list[Message] = field(default_factory=list)
+    last: dict[Hashable, int] = field(default_factory=dict)  # message of each queue
+
+    @property
+    def rounds(self) -> int:
+        """An all-reduce is a reduce-scatter and an all-gather."""
+        return 2 if self.kind == "all-reduce" else 1
+
+    @property
+    def domains(self) -> np.ndarray:
+        """Device numbers [domains, members of each], for groups with as many members in each."""
+        domains = nvlink_domains(self.cluster, self.group)
+        assert len({len(members) for members in domains}) == 1, "domains with as many members each"
+        return np.array(domains)
+
+    def send(
+        self,
+        source: int | str,
+        target: int | str,
+        bytes: float,
+        after: Sequence[int] = (),
+        queue: Hashable = None,
+    ) -> int:
+        """Adds one message between devices or nodes of the graph and returns its number.
+
+        It leaves after the messages of `after` arrived and the last one of its queue left.
+        """
+        behind = (self.last[queue],) if queue in self.last else ()
+        if queue is not None:
+            self.last[queue] = len(self.messages)
+        ends = [e if isinstance(e, str) else chip_name(self.cluster, e) for e in (source, target)]
+        self.messages.append(Message(ends[0], ends[1], bytes, tuple(after), behind))
+        return len(self.messages) - 1
 
 
 def schedule(
@@ -56,35 +99,27 @@ def schedule(
         cluster: where the devices are.
         algorithm: one of the module's docstring.
         slices: parts that a pipelined algorithm works on at once.
-
-    Raises:
-        ValueError: the algorithm is not replayed on that cluster.
     """
-    group = [int(d) for d in group]
-    builder = ScheduleBuilder(cluster, forwarding_chips(cluster, group))
-    writer = _WRITERS.get(kind) or _WRITERS.get(algorithm)
-    if writer is None or cluster.torus is not None:
-        raise ValueError(f"{algorithm} on {cluster.name} is not replayed")
+    call = Call(cluster, kind, bytes, [int(d) for d in group], slices)
     if len(group) > 1:
-        writer(builder, Call(kind, bytes, group, slices))
-    return builder.messages
+        by_kind = {"permute": _add_permute, "all-to-all": _add_pairwise}
+        (by_kind.get(kind) or WRITERS[algorithm])(call)
+    return call.messages
 
 
-def _rounds(kind: CollectiveKind) -> int:
-    """An all-reduce is a reduce-scatter and an all-gather."""
-    return 2 if kind == "all-reduce" else 1
+# Point to point
 
 
-def _add_ring(builder: ScheduleBuilder, call: Call) -> None:
+def _add_ring(call: Call) -> None:
     """Every member forwards what it received, one N-th of its channel's bytes at a time."""
-    orders, n = channel_orders(builder.cluster, call.group), len(call.group)
+    orders, n = channel_orders(call.cluster, call.group), len(call.group)
     size = call.bytes / len(orders) / n / call.slices
     for channel, order in enumerate(orders):
         received: list[list[list[int]]] = [[[]] * call.slices for _ in order]  # [place][slice]
-        for _ in range(_rounds(call.kind) * (n - 1)):
+        for _ in range(call.rounds * (n - 1)):
             sent = [
                 [
-                    builder.send(order[i], order[(i + 1) % n], size, after, (channel, i))
+                    call.send(order[i], order[(i + 1) % n], size, after, (channel, i))
                     for after in received[i]
                 ]
                 for i in range(n)
@@ -92,146 +127,131 @@ def _add_ring(builder: ScheduleBuilder, call: Call) -> None:
             received = [[[number] for number in sent[i - 1]] for i in range(n)]
 
 
-def _add_broadcast(builder: ScheduleBuilder, call: Call) -> None:
-    """Along each ring from the first member to the last, slice by slice."""
-    orders = channel_orders(builder.cluster, call.group)
-    size = call.bytes / len(orders) / call.slices
-    for channel, order in enumerate(orders):
-        first = order.index(call.group[0])
-        chain = order[first:] + order[:first]
-        for _ in range(call.slices):
-            received: list[int] = []
-            for i, (source, target) in enumerate(zip(chain[:-1], chain[1:], strict=True)):
-                received = [builder.send(source, target, size, received, (channel, i))]
-
-
-def _add_permute(builder: ScheduleBuilder, call: Call) -> None:
+def _add_permute(call: Call) -> None:
     """A pair, or a ring in which each member sends to the next."""
     targets = call.group[1:] if len(call.group) == 2 else [*call.group[1:], call.group[0]]
     for source, target in zip(call.group, targets, strict=False):
         if source != target:
-            builder.send(source, target, call.bytes)
+            call.send(source, target, call.bytes)
 
 
-def _add_pairwise(builder: ScheduleBuilder, call: Call) -> None:
-    """Round by round, everyone to the member so many domains and so many chips further on.
-
-    Chips with a link to each of the others use all of them at once.
-    """
-    members, at_once = domain_grid(builder.cluster, call.group), is_mesh(builder.cluster)
-    domains, width = members.shape
+def _add_pairwise(call: Call) -> None:
+    """Round by round, everyone to the member so many domains and so many chips further on."""
+    domains, width = call.domains.shape
     received: Waits = {device: [] for device in call.group}
-    for far in range(domains):
-        for along in range(width):
-            if far == along == 0:
-                continue
-            arriving: Waits = {}
-            for i in range(domains):
-                for j in range(width):
-                    source = int(members[i, j])
-                    target = int(members[(i + far) % domains, (j + along) % width])
-                    number = builder.send(
-                        source, target, call.bytes / len(call.group), received[source]
-                    )
-                    arriving[target] = [number]
-            received = received if at_once and far == 0 else arriving
+    for far, along in list(np.ndindex(domains, width))[1:]:
+        arriving: Waits = {}
+        for (i, j), source in np.ndenumerate(call.domains):
+            target = int(call.domains[(i + far) % domains, (j + along) % width])
+            size = call.bytes / len(call.group)
+            arriving[target] = [call.send(int(source), target, size, received[source])]
+        received = arriving
 
 
-def _add_pat(builder: ScheduleBuilder, call: Call) -> None:
-    """Twice as many shares from twice as far at every step; a reduce-scatter runs it backwards."""
-    order, n = sorted(call.group), len(call.group)
-    steps = [1 << k for k in range((n - 1).bit_length())]
-    received: list[list[int]] = [[] for _ in order]
-    for step in reversed(steps) if call.kind == "reduce-scatter" else steps:
-        size = min(step, n - step) * call.bytes / n
-        sent = [builder.send(order[i], order[(i + step) % n], size, received[i]) for i in range(n)]
-        received = [[sent[(i - step) % n]] for i in range(n)]
+# In the switch
 
 
-def _add_tree(builder: ScheduleBuilder, call: Call) -> None:
-    """An all-reduce on two trees for every head, slice by slice."""
-    members = domain_grid(builder.cluster, call.group)
-    domains, width = members.shape
-    trees = [parents(domains), mirrored(parents(domains))] if domains > 1 else [parents(1)]
-    heads = range(width) if has_nvlink(builder.cluster) else range(1)
-    size = call.bytes / len(trees) / len(heads) / call.slices
-    for head in heads:
-        chains = [[int(part[(head + i) % width]) for i in range(width)] for part in members]
-        for number, tree in enumerate(trees):
-            for _ in range(call.slices):
-                add_tree_slice(builder, (head, number), chains, tree, size)
-
-
-def _add_nvls(builder: ScheduleBuilder, call: Call) -> None:
-    """The switch of one NVLink domain adds up, and repeats."""
-    assert len(nvlink_domains(builder.cluster, call.group)) == 1
-    reduces = call.kind == "all-reduce"
+def _add_nvls(call: Call) -> None:
+    """The switch of one NVLink domain adds up, and repeats; an own part passes it if it adds."""
+    assert len(call.domains) == 1
+    node, n = call.group[0] // call.cluster.devices_per_node, len(call.group)
+    switch, size = f"node{node}/nvswitch0", call.bytes / call.slices
+    adds = call.kind == "all-reduce"
     for _ in range(call.slices):
         received: Waits = {device: [] for device in call.group}
         if call.kind != "all-gather":
-            received = _reduce_in_switch(builder, call.bytes / call.slices, call.group, reduces)
-        if call.kind != "reduce-scatter":
-            _repeat_in_switch(builder, call.bytes / call.slices, call.group, received, reduces)
+            share = size if adds else size * (n - 1) / n
+            sent = [call.send(d, switch, share, (), ("in", d)) for d in call.group]
+            received = {d: [call.send(switch, d, size / n, sent, ("sum", d))] for d in call.group}
+        if call.kind == "reduce-scatter":
+            continue
+        for source in call.group:
+            up = call.send(source, switch, size / n, received[source], ("out", source))
+            for target in call.group:
+                if adds or target != source:
+                    call.send(switch, target, size / n, [up], ("repeat", source, target))
 
 
-def _add_nvls_tree(builder: ScheduleBuilder, call: Call) -> None:
-    """An all-reduce: sums of each domain in its switch, shares of them over two trees."""
-    members, size = domain_grid(builder.cluster, call.group), call.bytes / call.slices
-    trees = [parents(len(members)), mirrored(parents(len(members)))]
-    for _ in range(call.slices):
-        received: Waits = {}
-        for part in members.tolist():
-            received |= _reduce_in_switch(builder, size, part, True)
-        for rail in members.T.tolist():
-            share = size / members.shape[1] / len(trees)
-            ready, chains = [received[d] for d in rail], [[d] for d in rail]
-            sums = [
-                add_tree_slice(builder, (rail[0], number), chains, tree, share, ready)
-                for number, tree in enumerate(trees)
-            ]
-            received |= {d: [*sums[0][i], *sums[1][i]] for i, d in enumerate(rail)}
-        for part in members.tolist():
-            _repeat_in_switch(builder, size, part, received, True)
+# Trees
 
 
-def _reduce_in_switch(
-    builder: ScheduleBuilder, bytes: float, members: list[int], own: bool
-) -> Waits:
-    """A reduce-scatter; with `own`, a chip's own part passes the switch too."""
-    switch, n = _switch_name(builder.cluster, members[0]), len(members)
-    share = bytes * (1 if own else (n - 1) / n)
-    sent = [builder.send(d, switch, share, (), ("in", d)) for d in members]
-    return {d: [builder.send(switch, d, bytes / n, sent, ("sum", d))] for d in members}
+def parents(count: int) -> Tree:
+    """The first of two trees over domains: domain 0 is the root and has one child.
+
+        tree of 8 domains    0              its mirror image      7
+                             4                                    3
+                          2     6                              5     1
+                         1 3   5 7                            6 4   2 0
+
+    An inner domain is as many domains away from its parent as the lowest set bit of its number; it
+    is a leaf of the other tree, so that both with half of the bytes use all links (Sanders, Speck
+    and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009).
+    """
+    tree: Tree = [None]
+    for domain in range(1, count):
+        low = domain & -domain
+        above = (domain ^ low) | (low << 1)
+        tree.append(above if above < count else domain ^ low)
+    return tree
 
 
-def _repeat_in_switch(
-    builder: ScheduleBuilder, bytes: float, members: list[int], received: Waits, own: bool
+def mirrored(tree: Tree) -> Tree:
+    """The same tree with the domains counted from the other end."""
+    last = len(tree) - 1
+    return [None if p is None else last - p for p in reversed(tree)]
+
+
+def _add_tree(call: Call) -> None:
+    """An all-reduce on two trees for every head, slice by slice; each member has its turn."""
+    domains, width = call.domains.shape
+    trees = [parents(domains), mirrored(parents(domains))] if domains > 1 else [parents(1)]
+    heads = range(width) if "nvswitch" in call.cluster.parts else range(1)
+    size = call.bytes / len(trees) / len(heads) / call.slices
+    for head in heads:
+        chains = [turned(part.tolist(), head) for part in call.domains]
+        for number, tree in enumerate(trees):
+            for _ in range(call.slices):
+                _add_tree_slice(call, (head, number), chains, tree, size)
+
+
+def _add_tree_slice(
+    call: Call, channel: Hashable, chains: list[list[int]], tree: Tree, size: float
 ) -> None:
-    """An all-gather: the switch repeats what each chip sends once."""
-    switch, n = _switch_name(builder.cluster, members[0]), len(members)
-    for source in members:
-        up = builder.send(source, switch, bytes / n, received[source], ("out", source))
-        for target in members:
-            if own or target != source:
-                builder.send(switch, target, bytes / n, [up], ("repeat", source, target))
+    """One slice of `size` bytes on its way up the chains (heads first) and the tree, and down."""
+    summed = [_along(call, (channel, "climb"), chain[::-1], size, ()) for chain in chains]
+    leaves_first = sorted(range(len(tree)), key=lambda d: _depth(tree, d), reverse=True)
+    for domain in leaves_first:
+        parent = tree[domain]
+        if parent is not None:
+            ends = chains[domain][0], chains[parent][0]
+            summed[parent] += [call.send(*ends, size, summed[domain], (channel, "up", domain))]
+    received = summed[:]
+    for domain in reversed(leaves_first):
+        parent = tree[domain]
+        if parent is not None:
+            ends = chains[parent][0], chains[domain][0]
+            queue = channel, "down", domain
+            received[domain] = [call.send(*ends, size, received[parent], queue)]
+        _along(call, (channel, "descend"), chains[domain], size, received[domain])
 
 
-def _switch_name(cluster: Cluster, device: int) -> str:
-    """Name in the graph of the NVSwitch of a device."""
-    node = device // cluster.devices_per_node
-    if cluster.domain_nodes > 1:
-        return f"domain{node // cluster.domain_nodes}/nvswitch0"
-    return f"node{node}/nvswitch0"
+def _along(
+    call: Call, channel: Hashable, chain: Sequence[int], size: float, after: Sequence[int]
+) -> list[int]:
+    """Sends a slice along a chain of chips; returns what the last one waits for."""
+    received = list(after)
+    for source, target in zip(chain[:-1], chain[1:], strict=True):
+        received = [call.send(source, target, size, received, (channel, source))]
+    return received
 
 
-# By kind where it decides, else by algorithm
-_WRITERS = {
-    "permute": _add_permute,
-    "broadcast": _add_broadcast,
-    "all-to-all": _add_pairwise,
+def _depth(tree: Tree, domain: int) -> int:
+    parent = tree[domain]
+    return 0 if parent is None else 1 + _depth(tree, parent)
+
+
+WRITERS: dict[str, Callable[[Call], None]] = {
     "ring": _add_ring,
     "tree": _add_tree,
     "nvls": _add_nvls,
-    "nvls-tree": _add_nvls_tree,
-    "pat": _add_pat,
 }
