@@ -8,7 +8,7 @@
 Step counters are not included. On a mesh the state is sharded like the parameters.
 """
 
-from scaling.models.accounting.layer_stacks import stacks
+from scaling.models.accounting.matrices import stacks
 from scaling.models.accounting.parameters import count_parameters
 from scaling.models.config import ModelConfig
 

@@ -74,58 +74,37 @@ def activation_tensors(
 ) -> tuple[Activation, ...]:
     """Every tensor of one block that some policy saves, in the order of the forward pass."""
     _check_choice("attention", attention, ("flash", "unfused"))
-    if moe is None:
-        moe = n_moe_layers(config) > 0
-    D = config.d_model
-    return (
-        Activation("block_input", D, ALL),
-        Activation("norm1_output", D, NONE),
-        *_attention_tensors(config, seq, attention),
-        Activation("residual", D, NONE),
-        Activation("norm2_output", D, NONE),
-        *(_expert_tensors(config) if moe else _mlp_tensors(config, config.d_ff)),
-    )
-
-
-def _attention_tensors(config: ModelConfig, seq: Number, attention: str) -> list[Activation]:
-    heads, kv_heads = config.n_heads, config.n_heads if config.mla else config.n_kv_heads
+    D, heads = config.d_model, config.n_heads
+    kv_heads = heads if config.mla else config.n_kv_heads
     K, V = query_key_dim(config), value_dim(config)
     tensors = [
+        Activation("block_input", D, ALL),
+        Activation("norm1_output", D, NONE),
         Activation("q", heads * K, SAVED),
         Activation("k", kv_heads * K, SAVED),
         Activation("v", kv_heads * V, SAVED),
         Activation("attention_output", heads * V, SAVED),
+        Activation("log_sum_exp", heads, SAVED, always_fp32=True)
+        if attention == "flash"
+        else Activation("probabilities", heads * seq, NONE),
     ]
-    if attention == "flash":
-        tensors.append(Activation("log_sum_exp", heads, SAVED, always_fp32=True))
-    else:
-        tensors.append(Activation("probabilities", heads * seq, NONE))
     if config.qk_norm:  # the norms' own inputs, beside what the attention takes
         tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K, NONE))
-    return tensors + _latent_tensors(config)
+    if mla := config.mla:  # compressed vectors before and after their norm
+        latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank
+        tensors.append(Activation("latents", latents + mla.qk_rope_head_dim, NONE))
+        tensors.append(Activation("latent_norm_outputs", latents, NONE))
+    tensors += [Activation("residual", D, NONE), Activation("norm2_output", D, NONE)]
+    has_experts = n_moe_layers(config) > 0 if moe is None else moe
+    mlp = _expert_tensors(config) if has_experts else _mlp_tensors(config, config.d_ff)
+    return (*tensors, *mlp)
 
 
-def _latent_tensors(config: ModelConfig) -> list[Activation]:
-    """Compressed vectors of latent attention, before and after their norm."""
-    if config.mla is None:
-        return []
-    mla = config.mla
-    kv = mla.kv_lora_rank + mla.qk_rope_head_dim
-    return [
-        Activation("latents", (mla.q_lora_rank or 0) + kv, NONE),
-        Activation("latent_norm_outputs", (mla.q_lora_rank or 0) + mla.kv_lora_rank, NONE),
-    ]
-
-
-def _mlp_tensors(
-    config: ModelConfig, d_ff: int, prefix: str = "", rows: int = 1
-) -> list[Activation]:
-    """Input and output of the activation; with swiglu the gate as well. `rows` per token."""
-    gate = [Activation(prefix + "gate", rows * d_ff, SAVED)] if config.mlp == "swiglu" else []
-    return gate + [
-        Activation(prefix + "up", rows * d_ff, SAVED),
-        Activation(prefix + "hidden", rows * d_ff, NONE),  # input of down
-    ]
+def _mlp_tensors(config: ModelConfig, width: int, prefix: str = "") -> list[Activation]:
+    """Input and output of the activation; with swiglu the gate as well."""
+    gate = [Activation(prefix + "gate", width, SAVED)] if config.mlp == "swiglu" else []
+    hidden = Activation(prefix + "hidden", width, NONE)  # input of down
+    return [*gate, Activation(prefix + "up", width, SAVED), hidden]
 
 
 def _expert_tensors(config: ModelConfig) -> list[Activation]:
@@ -136,13 +115,12 @@ def _expert_tensors(config: ModelConfig) -> list[Activation]:
     """
     moe = config.moe
     assert moe is not None
-    rows, width = moe.experts_per_token, expert_width(config)
-    shared = moe.n_shared_experts
+    copies, width, shared = moe.experts_per_token, expert_width(config), moe.n_shared_experts
     return [
         Activation("router_probabilities", moe.n_experts, NONE, always_fp32=True),
-        Activation("expert_input", rows * config.d_model, NONE),
-        *_mlp_tensors(config, width, "expert_", rows),
-        *(_mlp_tensors(config, width, "shared_", shared) if shared else []),
+        Activation("expert_input", copies * config.d_model, NONE),
+        *_mlp_tensors(config, copies * width, "expert_"),
+        *(_mlp_tensors(config, shared * width, "shared_") if shared else []),
     ]
 
 

@@ -15,17 +15,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.models.accounting.matrices import (
-    Remat,
-    Shape,
-    attention_matrices,
-    expert_width,
-    mlp_matrices,
-    n_dense_layers,
-    n_moe_layers,
-    query_key_dim,
-    value_dim,
-)
+from scaling.models.accounting.matrices import Remat, query_key_dim, stacks, value_dim
 from scaling.models.config import ModelConfig
 
 Number = Any  # int, float or numpy array
@@ -148,31 +138,16 @@ def _exact(value: Number) -> Number:
 def _products(config: ModelConfig, tokens: Number, pair_flops: Number) -> dict[str, Number]:
     """FLOPs of each product of one forward pass.
 
-    `pair_flops` are those of all query-key pairs, per head and per element of a head.
+    `pair_flops` are those of all query-key pairs, per head and per element of a head. Every token
+    passes the router, the shared experts and `experts_per_token` routed ones.
     """
-    every, dense, moe = config.n_layers, n_dense_layers(config), n_moe_layers(config)
-    per_head = every * config.n_heads * pair_flops
-    products = _weights(attention_matrices(config), every * tokens)
-    products["scores"] = per_head * query_key_dim(config)
-    products["values"] = per_head * value_dim(config)
-    if dense:
-        products |= _weights(mlp_matrices(config, config.d_ff), dense * tokens)
-    if moe:
-        products |= _expert_products(config, moe * tokens)
-    products["head"] = 2 * tokens * config.d_model * config.vocab_size
+    per_head = config.n_layers * config.n_heads * pair_flops
+    products = {
+        "scores": per_head * query_key_dim(config),
+        "values": per_head * value_dim(config),
+        "head": 2 * tokens * config.d_model * config.vocab_size,
+    }
+    for stack in stacks(config):
+        flops = 2 * (stack.layers * stack.used * tokens) * stack.size
+        products[stack.name] = products.get(stack.name, 0) + flops
     return products
-
-
-def _expert_products(config: ModelConfig, tokens: Number) -> dict[str, Number]:
-    """Every token passes the router, the shared experts and `experts_per_token` routed ones."""
-    moe = config.moe
-    assert moe is not None
-    matrices = mlp_matrices(config, expert_width(config))
-    products = _weights({"router": (config.d_model, moe.n_experts)}, tokens)
-    if moe.n_shared_experts:
-        products |= _weights(matrices, moe.n_shared_experts * tokens, "shared_")
-    return products | _weights(matrices, moe.experts_per_token * tokens, "expert_")
-
-
-def _weights(matrices: Mapping[str, Shape], rows: Number, prefix: str = "") -> dict[str, Number]:
-    return {prefix + n: 2 * rows * inputs * outputs for n, (inputs, outputs) in matrices.items()}

@@ -1,6 +1,4 @@
-"""The weight matrices of one block, each as (inputs, outputs).
-
-Parameters and FLOPs both follow from them.
+"""The weight matrices of the layers, from which parameters and FLOPs follow.
 
     x_BSD -> norm1 -> attention (q, k, v, scores, values, o) -> + x -> norm2 -> MLP or experts -> +
 
@@ -8,6 +6,8 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 2 * I * O FLOPs per token that passes it.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from scaling.models.config import ModelConfig
@@ -15,6 +15,70 @@ from scaling.models.config import ModelConfig
 Shape = tuple[int, int]  # inputs, outputs
 Remat = Literal["none", "selective", "full"]
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Equal matrices of the layers, stored as one array."""
+
+    name: str
+    layers: int
+    inputs: int
+    outputs: int
+    over_tensor: bool = True  # tensor shards the columns
+    experts: int | None = None  # per layer; None: not a matrix of experts
+    used: int = 1  # matrices per layer that a token passes
+
+    @property
+    def matrices(self) -> int:
+        """Number of matrices."""
+        return self.layers * (self.experts or 1)
+
+    @property
+    def size(self) -> int:
+        """Elements of one matrix."""
+        return self.inputs * self.outputs
+
+    @property
+    def rows(self) -> int:
+        """The dimension that fsdp shards: d_model, or a latent."""
+        return self.outputs if self.name == "o" or self.name.endswith("down") else self.inputs
+
+    @property
+    def columns(self) -> int:
+        """The other dimension."""
+        return self.size // self.rows
+
+
+def stacks(config: ModelConfig) -> list[Stack]:
+    """All matrices of the layers; leading dense layers have their own stacks."""
+    dense, moe = n_dense_layers(config), n_moe_layers(config)
+    parts = [block_stacks(config, False, dense)] if dense else []
+    parts += [block_stacks(config, True, moe)] if moe else []
+    return [stack for part in parts for stack in part]
+
+
+def block_stacks(config: ModelConfig, moe: bool, layers: int = 1) -> Iterator[Stack]:
+    """Yields the matrices of equal layers, with experts or the dense MLP.
+
+    Shared experts stand side by side as one MLP.
+    """
+    latents = compressing_matrices(config)
+    for name, shape in attention_matrices(config).items():
+        yield Stack(name, layers, *shape, over_tensor=name not in latents)
+    if not moe:
+        for name, shape in mlp_matrices(config, config.d_ff).items():
+            yield Stack(name, layers, *shape)
+        return
+    experts, width = config.moe, expert_width(config)
+    assert experts is not None
+    yield Stack("router", layers, config.d_model, experts.n_experts, over_tensor=False)
+    count, used = experts.n_experts, experts.experts_per_token
+    for name, shape in mlp_matrices(config, width).items():
+        yield Stack(f"expert_{name}", layers, *shape, experts=count, used=used)
+    if shared := experts.n_shared_experts:
+        for name, shape in mlp_matrices(config, shared * width).items():
+            yield Stack(f"shared_{name}", layers, *shape)
 
 
 def attention_matrices(config: ModelConfig) -> dict[str, Shape]:

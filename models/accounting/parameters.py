@@ -6,22 +6,22 @@ RMSNorm has a scale, LayerNorm also a shift where the model has biases; the outp
 bias and no weights of its own where the embeddings are tied.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import (
-    Shape,
-    attention_matrices,
-    expert_width,
-    mlp_matrices,
+    Stack,
+    block_stacks,
     n_dense_layers,
     n_moe_layers,
     query_key_dim,
+    stacks,
 )
 from scaling.models.config import ModelConfig
 
-QKV = ("q", "k", "v")  # names of `attention_matrices` that `qkv_bias` adds biases to
+QKV = ("q", "k", "v")  # the matrices that `qkv_bias` adds biases to
 
 
 @dataclass(frozen=True)
@@ -46,28 +46,32 @@ def count_parameters(config: ModelConfig) -> Parameters:
     Raises:
         InputError: learned positions whose table has no length yet (see `with_positions`).
     """
-    components = {"token_embedding": config.vocab_size * config.d_model}
+    components = Counter(token_embedding=config.vocab_size * config.d_model)
     if config.positions == "learned":
         components["position_table"] = _position_rows(config) * config.d_model
     for layers, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True)):
-        if layers:
-            for name, count in block_parameters(config, moe).items():
-                components[name] = components.get(name, 0) + layers * count
+        for name, count in block_parameters(config, moe).items() if layers else ():
+            components[name] += layers * count
     components["final_norm"] = _norm(config)
     if not config.tied_embeddings:
         components["output_head"] = config.d_model * config.vocab_size
-    return Parameters(components, sum(components.values()) - _idle_experts(config))
+    idle = [
+        s.layers * (s.experts - s.used) * _matrix(config, s) for s in stacks(config) if s.experts
+    ]
+    return Parameters(components, components.total() - sum(idle))
 
 
 def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, int]:
-    """Parameters of one block by component; `moe` None: experts where most blocks have them."""
+    """Parameters of one block by component; `moe` None: experts where most blocks have them.
+
+    A selection bias is one number per routed expert (DeepSeek-V3, arXiv 2412.19437, equation 16).
+    """
     if moe is None:
         moe = n_moe_layers(config) > 0
-    attention = {n: _projection(config, n, s) for n, s in attention_matrices(config).items()}
-    mlp = _experts(config) if moe else _mlp(config, config.d_ff)
-    return (
-        {"norm1": _norm(config)} | attention | _inner_norms(config) | {"norm2": _norm(config)} | mlp
-    )
+    counts = {s.name: s.matrices * _matrix(config, s) for s in block_stacks(config, moe)}
+    if moe and config.moe and config.moe.selection_bias:
+        counts["router_bias"] = config.moe.n_experts
+    return counts | _inner_norms(config) | {"norm1": _norm(config), "norm2": _norm(config)}
 
 
 def _position_rows(config: ModelConfig) -> int:
@@ -79,14 +83,10 @@ def _position_rows(config: ModelConfig) -> int:
     return config.max_positions
 
 
-def _projection(config: ModelConfig, name: str, shape: Shape) -> int:
-    has_own_bias = config.qkv_bias and not config.bias and name in QKV
-    return _matrix(config, shape) + (shape[1] if has_own_bias else 0)
-
-
-def _matrix(config: ModelConfig, shape: Shape) -> int:
-    inputs, outputs = shape
-    return inputs * outputs + (outputs if config.bias else 0)
+def _matrix(config: ModelConfig, stack: Stack) -> int:
+    """One matrix with its bias, if it has one; a router has none."""
+    has_bias = config.bias and stack.name != "router" or config.qkv_bias and stack.name in QKV
+    return stack.size + (stack.outputs if has_bias else 0)
 
 
 def _norm(config: ModelConfig) -> int:
@@ -103,32 +103,3 @@ def _inner_norms(config: ModelConfig) -> dict[str, int]:
         if config.mla.q_lora_rank is not None:
             norms["q_a_norm"] = config.mla.q_lora_rank
     return norms
-
-
-def _mlp(config: ModelConfig, d_ff: int, prefix: str = "", copies: int = 1) -> dict[str, int]:
-    matrices = mlp_matrices(config, d_ff)
-    return {prefix + name: copies * _matrix(config, shape) for name, shape in matrices.items()}
-
-
-def _experts(config: ModelConfig) -> dict[str, int]:
-    """Router (no bias of its own), routed experts and shared experts.
-
-    A selection bias is one number per routed expert (DeepSeek-V3, arXiv 2412.19437, equation 16).
-    """
-    moe = config.moe
-    assert moe is not None
-    width, shared = expert_width(config), moe.n_shared_experts
-    parts = {"router": config.d_model * moe.n_experts}
-    if moe.selection_bias:
-        parts["router_bias"] = moe.n_experts
-    if shared:
-        parts |= _mlp(config, width, "shared_", shared)
-    return parts | _mlp(config, width, "expert_", moe.n_experts)
-
-
-def _idle_experts(config: ModelConfig) -> int:
-    if config.moe is None:
-        return 0
-    idle = config.moe.n_experts - config.moe.experts_per_token
-    one_expert = sum(_mlp(config, expert_width(config)).values())
-    return n_moe_layers(config) * idle * one_expert

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.layer_stacks import Stack, stacks
+from scaling.models.accounting.matrices import Stack, stacks
 
 
 def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -45,7 +45,7 @@ def _muon(step: StepSizes) -> Iterator[Transfer]:
 
 def _adafactor(step: StepSizes) -> Iterator[Transfer]:
     config, vocab = step.config, step.vocab_is_sharded
-    table = lambda name, rows, cut: Stack(name, 1, None, config.d_model, rows, cut)
+    table = lambda name, rows, cut: Stack(name, 1, config.d_model, rows, over_tensor=cut)
     tables = [table("token table", config.vocab_size, vocab)]
     if not config.tied_embeddings:
         tables.append(table("output head", config.vocab_size, vocab))
