@@ -6,6 +6,7 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 import dataclasses
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -107,6 +108,11 @@ def read_json(path: Path) -> Any:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def cache_path(name: str) -> Path:
+    """$SCALING_CACHE/name, or ~/.cache/scaling/name."""
+    return Path(os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling", name)
 
 
 def _has_default(field: dataclasses.Field) -> bool:

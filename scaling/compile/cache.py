@@ -8,7 +8,6 @@ A key is a hash of everything that decides the program. Files that cannot be rea
 
 import gzip
 import hashlib
-import os
 import tempfile
 import warnings
 import zlib
@@ -20,14 +19,14 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from scaling.compile.quiet import quiet
+from scaling.meshes.reading import cache_path
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
 
 
 def folder() -> Path:
     """$SCALING_CACHE/programs, or ~/.cache/scaling/programs."""
-    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
-    return Path(base) / "programs"
+    return cache_path("programs")
 
 
 def key_of(*parts: str) -> str:

@@ -3,7 +3,7 @@
     from scaling.compile import jitted
 
     mesh = jitted.mesh({"data": 8, "model": 8}, cluster)     # 64 absent GPUs
-    program = jitted.program(jax.jit(step), abstract_arguments_on_mesh, cluster)
+    program, text = jitted.program_and_text(jax.jit(step), abstract_arguments_on_mesh, cluster)
 
 Needs no GPU. For NVIDIA clusters it needs JAX's CUDA plugin (the extra `deviceless`) and
 JAX_PLATFORMS=cpu in the environment before jax is imported.
@@ -12,64 +12,30 @@ JAX_PLATFORMS=cpu in the environment before jax is imported.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jax.sharding import Mesh
 
 from scaling.compile import cache
+from scaling.compile.lower import check_order, check_size, compile_text, lower, target_of
+from scaling.hlo.reader import read_program
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
+from scaling.meshes.devices import absent_devices, host_mesh, named_mesh
+from scaling.meshes.shape import MeshShape
 from scaling.program.ir import Program
 
-if TYPE_CHECKING:
-    import jax
 
-
-def mesh(axes: Mapping[str, int], cluster: Cluster) -> "jax.sharding.Mesh":
+def mesh(axes: Mapping[str, int], cluster: Cluster) -> Mesh:
     """A jax mesh with axes of any names over the devices of a cluster, outermost axis first.
 
     Raises:
         InputError: more devices than the cluster has, or no compiler for its chip.
     """
-    from scaling.meshes.devices import absent_devices, host_mesh, named_mesh
-    from scaling.meshes.shape import MeshShape
-
     count = math.prod(axes.values())
     check_size(count, cluster)
     if cluster.virtual_devices:
         return named_mesh(axes, host_mesh(MeshShape(data=count)).devices.tolist())
     return named_mesh(axes, absent_devices(count, cluster))
-
-
-def check_size(devices: int, cluster: Cluster) -> None:
-    """Raise InputError if a step needs more devices than a cluster has."""
-    if devices > cluster.devices and not cluster.virtual_devices:
-        raise InputError(
-            f"the step is for {devices} devices, {cluster.name} has {cluster.devices}; "
-            f"load it with nodes={-(-devices // cluster.devices_per_node)}"
-        )
-
-
-def program(
-    jitted: Any,
-    arguments: tuple[Any, ...],
-    cluster: Cluster | None = None,
-    name: str = "step",
-    estimates: bool = False,
-) -> Program:
-    """Compile a jitted function and read what one device does in it.
-
-    Args:
-        jitted: `jax.jit(...)`, donations included; the function whose call is one training step.
-        arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
-            that are present or not (`mesh` above).
-        cluster: for which the mesh was made; None: its devices are present.
-        estimates: also keep XLA's own estimate of every operation, where it has one.
-
-    Raises:
-        InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
-            devices are not in ascending order.
-        UnknownHlo: the compiled text holds an unknown instruction that may communicate.
-    """
-    return program_and_text(jitted, arguments, cluster, name, estimates)[0]
 
 
 def program_and_text(
@@ -78,12 +44,23 @@ def program_and_text(
     cluster: Cluster | None = None,
     name: str = "step",
     estimates: bool = False,
-    mesh: "jax.sharding.Mesh | None" = None,
+    mesh: Mesh | None = None,
 ) -> tuple[Program, str]:
-    """Like `program`, with the text of the compiled module; `mesh` as for `lower`."""
-    from scaling.compile.lower import check_order, compile_text, lower, target_of
-    from scaling.hlo.reader import read_program
+    """Compile a jitted function; what one device does in it, and the text of the compiled module.
 
+    Args:
+        jitted: `jax.jit(...)`, donations included; the function whose call is one training step.
+        arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
+            that are present or not (`mesh` above).
+        cluster: for which the mesh was made; None: its devices are present.
+        estimates: also keep XLA's own estimate of every operation, where it has one.
+        mesh: None: that of the arguments' shardings.
+
+    Raises:
+        InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
+            devices are not in ascending order.
+        UnknownHlo: the compiled text holds an unknown instruction that may communicate.
+    """
     lowered = lower(jitted, arguments, mesh)
     check_order(lowered.mesh)
 

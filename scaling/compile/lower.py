@@ -18,7 +18,6 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.jitted import check_size
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import compiler_options
 from scaling.meshes.cluster import Cluster
@@ -137,6 +136,15 @@ def is_present(mesh: Mesh) -> bool:
         return device in jax.devices(device.platform)
     except RuntimeError:  # jax runs without this platform
         return False
+
+
+def check_size(devices: int, cluster: Cluster) -> None:
+    """Raise InputError if a step needs more devices than a cluster has."""
+    if devices > cluster.devices and not cluster.virtual_devices:
+        raise InputError(
+            f"the step is for {devices} devices, {cluster.name} has {cluster.devices}; "
+            f"load it with nodes={-(-devices // cluster.devices_per_node)}"
+        )
 
 
 def target_of(mesh: Mesh, cluster: Cluster | None) -> str:

@@ -3,11 +3,12 @@
 They are passed with each compile, never through XLA_FLAGS, which is process-wide.
 """
 
-import os
 import warnings
 from pathlib import Path
 
 import jax
+
+from scaling.meshes.reading import cache_path
 
 GPU_OPTIONS: dict[str, bool | str] = {
     # Starts each collective as early as its inputs allow, waits for it as late as its users allow.
@@ -33,9 +34,7 @@ def use_compilation_cache(folder: Path | None = None) -> Path | None:
     Returns:
         The folder used, or None (with a warning) where it cannot be made.
     """
-    if folder is None:
-        base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
-        folder = Path(base) / f"xla-jax-{jax.__version__}"
+    folder = folder or cache_path(f"xla-jax-{jax.__version__}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import cache_path
 
 VERBOSE = "SCALING_VERBOSE"  # environment variable: 1 leaves stderr alone; set by --verbose
 LONGEST = 1_000_000  # bytes of the log, from which it is begun anew
@@ -23,8 +24,7 @@ SHOWN = 4000  # last characters of the log that a failure shows
 
 def log_path() -> Path:
     """Return $SCALING_CACHE/compile.log, or ~/.cache/scaling/compile.log."""
-    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
-    return Path(base) / "compile.log"
+    return cache_path("compile.log")
 
 
 @contextmanager

@@ -7,12 +7,12 @@ devices has a calibration of its own.
 """
 
 import math
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import cache_path
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
 from scaling.profiles.profile import Profile
@@ -22,8 +22,7 @@ CPU = re.compile(r"(\d+) x cpu \(")  # how `scaling.profiles.machine.host` begin
 
 def calibration_folder() -> Path:
     """Folder of calibrations, in $SCALING_CACHE or ~/.cache/scaling."""
-    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
-    return Path(base) / "calibrations"
+    return cache_path("calibrations")
 
 
 def calibration_path(machine: str) -> Path:

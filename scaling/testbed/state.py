@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import cache_path
 from scaling.testbed.plan import TestbedConfig, read_config
 
 VERSION = 1  # of the file's layout
@@ -22,8 +23,7 @@ VERSION = 1  # of the file's layout
 
 def state_folder() -> Path:
     """$SCALING_CACHE/testbeds, or ~/.cache/scaling/testbeds."""
-    base = os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling"
-    return Path(base) / "testbeds"
+    return cache_path("testbeds")
 
 
 def write_state(testbed: TestbedConfig, folder: Path) -> None:

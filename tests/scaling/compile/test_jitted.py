@@ -61,7 +61,8 @@ def arguments(mesh: jax.sharding.Mesh) -> tuple:
 @pytest.fixture
 def program() -> Program:
     mesh = compiled.mesh(AXES, HOST)
-    return compiled.program(jax.jit(step, donate_argnums=0), arguments(mesh), HOST, "mine")
+    jitted = jax.jit(step, donate_argnums=0)
+    return compiled.program_and_text(jitted, arguments(mesh), HOST, "mine")[0]
 
 
 def test_a_mesh_has_axes_of_any_names_in_their_order() -> None:
@@ -130,7 +131,7 @@ def test_a_mesh_of_devices_in_another_order_is_refused() -> None:
     turned = named_mesh(AXES, devices.reshape(2, 4).T.ravel().tolist())
     said = r"mesh \(rows=4, model=2\) has device 1 after device 4.*order the axes instead"
     with pytest.raises(InputError, match=said):
-        compiled.program(jax.jit(step), arguments(turned), HOST)
+        compiled.program_and_text(jax.jit(step), arguments(turned), HOST)
     with pytest.raises(InputError, match="device 1 after device 4"):
         program_of(jax.jit(lambda x: x).lower(1.0).compile(), turned, "step")
 
@@ -143,14 +144,16 @@ def test_some_of_the_devices_in_their_order_are_fine() -> None:
 def test_a_mesh_of_another_machine_is_refused() -> None:
     mesh = compiled.mesh(AXES, HOST)
     with pytest.raises(InputError, match="the step is for cpu, dgx-h100 has NVIDIA H100"):
-        compiled.program(jax.jit(step), arguments(mesh), catalog.load("dgx-h100"))
+        compiled.program_and_text(jax.jit(step), arguments(mesh), catalog.load("dgx-h100"))
 
 
 @pytest.mark.deviceless
 def test_the_same_function_is_compiled_for_gpus_that_are_not_here() -> None:
     cluster = catalog.load("dgx-h100")
     mesh = compiled.mesh(AXES, cluster)
-    program = compiled.program(jax.jit(step, donate_argnums=0), arguments(mesh), cluster)
+    program, _ = compiled.program_and_text(
+        jax.jit(step, donate_argnums=0), arguments(mesh), cluster
+    )
     sums: Counter = Counter()
     for collective, calls in collectives(program):
         sums[collective.axes] += collective.bytes * calls

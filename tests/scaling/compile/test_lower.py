@@ -103,11 +103,6 @@ def test_a_program_is_known_by_its_scopes_and_the_names_of_its_arguments(mesh) -
     assert key_of(lambda params: 2 * params, mesh) != key_of(lambda opt_state: 2 * opt_state, mesh)
 
 
-def test_from_where_a_step_is_called_decides_nothing(mesh) -> None:
-    key = key_of(in_scope("mlp"), mesh)
-    assert key_of(in_scope("mlp"), mesh) == key
-
-
 def test_here_the_trainers_options_hold_and_autotuning_stays(mesh: jax.sharding.Mesh) -> None:
     assert lower(jax.jit(double), (argument(mesh),)).options == {}
 
@@ -119,15 +114,6 @@ def test_the_plan_on_the_host_counts_arguments_results_and_temporaries(mesh) -> 
     assert made.peak == 128
     donated = compile_text(lower(jax.jit(double, donate_argnums=0), (argument(mesh),)))
     assert donated.peak == 64
-
-
-def test_on_the_host_no_target_is_told(mesh: jax.sharding.Mesh) -> None:
-    assert target_of(mesh, None) == target_of(mesh, HOST) == ""
-
-
-def test_a_mesh_of_another_machine_is_refused(mesh: jax.sharding.Mesh) -> None:
-    with pytest.raises(InputError, match="the step is for cpu, dgx-h100 has NVIDIA H100"):
-        target_of(mesh, H100)
 
 
 class Refusing:
