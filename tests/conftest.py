@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ DEVICES = 8  # enough for data=2, fsdp=2, tensor=2
 # LLVM's code is not optimised, which takes most of the time of a compile for CPUs. XLA's program,
 # its kernels and their order are the same.
 QUICK = "--xla_backend_optimization_level=0"
+# Kernels are written without MLIR, which takes most of what is left; a scatter becomes a loop then.
+# XLA ends a process that gives it a flag that it does not know: this one is that of jaxlib 0.10.
+EMITTERS = "--xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
 # XLA ends a process whose devices do not all come to a collective within 40 s: a paused machine.
 PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
 MAPS = Path("/proc/self/maps")  # Linux
@@ -36,7 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr != "gpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK} {PATIENT}".strip()
+        os.environ["XLA_FLAGS"] = " ".join(
+            [os.environ.get("XLA_FLAGS", ""), QUICK, EMITTERS, PATIENT]
+        )
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -71,7 +71,6 @@ class TrainCommand(Command):
         """Train, here or in a supervised child process."""
         from scaling.api.train import default_folder
         from scaling.recipes import with_steps
-        from scaling.train.launch.broken_pipe import ignore_broken_pipe
         from scaling.train.launch.distributed import job_kind
         from scaling.train.launch.supervisor import (
             die_with_parent,
@@ -82,15 +81,12 @@ class TrainCommand(Command):
         run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
         run = with_steps(run, self.steps)
         folder = self.run_dir or default_folder(run)
-        with ignore_broken_pipe():
-            if self.restarts or (job_kind(os.environ) and not is_worker()):
-                words = ["train", *command_line(self, "restarts")]
-                return run_with_restarts(
-                    words, self.restarts, folder, stopped_code=self.stopped_code
-                )
-            if is_worker():
-                die_with_parent()
-            return self._train(run, folder)
+        if self.restarts or (job_kind(os.environ) and not is_worker()):
+            words = ["train", *command_line(self, "restarts")]
+            return run_with_restarts(words, self.restarts, folder, stopped_code=self.stopped_code)
+        if is_worker():
+            die_with_parent()
+        return self._train(run, folder)
 
     def _train(self, run: sc.Run, folder: Path) -> int:
         """Train in this process; returns the exit code."""

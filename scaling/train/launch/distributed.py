@@ -17,13 +17,14 @@ from scaling.meshes.errors import InputError, is_count
 # Seconds of silence after which a process counts as gone; jax's own default is 100. The others
 # shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
 HEARTBEAT = 20
-EXPLICIT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-GIVEN_BY_LAUNCHERS = {  # read for the explicit ones, once the address is set
-    "JAX_NUM_PROCESSES": ("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"),
-    "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
+ADDRESS = "JAX_COORDINATOR_ADDRESS"
+SIZES = {"Slurm": "SLURM_STEP_NUM_TASKS", "Open MPI": "OMPI_COMM_WORLD_SIZE"}  # processes of a job
+EXPLICIT = {  # and the launchers' names for them, read once the address is set
+    ADDRESS: (),
+    "JAX_NUM_PROCESSES": SIZES.values(),
+    "JAX_PROCESS_ID": ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
 }
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")  # this process among its host's
 
 
 class NotJoined(InputError):
@@ -47,23 +48,18 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", True)  # see launch.stopping
-    options: dict[str, Any] = {"local_device_ids": local_devices(env) or _all_visible(env)}
+    options: dict[str, Any] = {"local_device_ids": local_devices(env)}
     if kind == "explicit":
-        address, count, index = (_explicit(env)[name] for name in EXPLICIT)
-        options = {
-            "coordinator_address": address,
-            "num_processes": int(count),
-            "process_id": int(index),
-            "local_device_ids": local_devices(env),
-            "cluster_detection_method": "deactivate",  # would take one device where we say all
-        }
+        address, count, index = _variables(env).values()
+        options |= {"coordinator_address": address, "num_processes": int(count)}
+        options |= {"process_id": int(index), "cluster_detection_method": "deactivate"}
     try:
         jax.distributed.initialize(**options, heartbeat_timeout_seconds=HEARTBEAT)
     except (RuntimeError, ValueError) as error:
         failure = NotJoined if isinstance(error, RuntimeError) else InputError
         raise failure(
             f"could not join the {kind} job: {error} Give every process the address of the first "
-            "one: JAX_COORDINATOR_ADDRESS=host:port (mpirun -x JAX_COORDINATOR_ADDRESS=...)"
+            f"one: {ADDRESS}=host:port (mpirun -x {ADDRESS}=...)"
         ) from None
     return kind
 
@@ -75,76 +71,60 @@ def job_kind(env: Mapping[str, str]) -> str | None:
         InputError: only some of the explicit variables are set, or one is not a number.
     """
     if any(env.get(name) for name in EXPLICIT):
-        variables = _explicit(env)
+        variables = _variables(env)
         missing = [name for name in EXPLICIT if name not in variables]
         if missing:
             raise InputError(f"{', '.join(variables)} is set but {', '.join(missing)} is not")
-        _check_ids(variables)
+        _check(*variables.values())
         return "explicit"
-    if _count(env, "SLURM_STEP_NUM_TASKS") > 1:
-        return "Slurm"
-    return "Open MPI" if _count(env, "OMPI_COMM_WORLD_SIZE") > 1 else None
+    return next((kind for kind, name in SIZES.items() if _count(env, name) > 1), None)
 
 
 def local_devices(env: Mapping[str, str]) -> list[int] | None:
-    """The one accelerator of a process that shares its host with others of its job; None for all.
+    """The accelerators of this process, by number on its host; None for those that jax takes.
 
-    Open MPI sets the number on this host, Slurm the number of nodes: with more
-    processes than nodes each is taken to have one accelerator, which is the only one that it sees
-    where Slurm bound it. JAX_LOCAL_DEVICE_IDS, which jax reads, goes before.
+    One, where processes of the job share the host: Open MPI sets their number, Slurm that of the
+    nodes, and more processes than nodes are taken to have one each (the only one that it sees,
+    where Slurm bound it). Otherwise all that the launcher names, of which jax would take one.
+    JAX_LOCAL_DEVICE_IDS, which jax reads, goes before.
     """
     if env.get("JAX_LOCAL_DEVICE_IDS"):
         return None
-    several = (
-        _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
-        _count(env, "SLURM_STEP_NUM_TASKS") > _count(env, "SLURM_STEP_NUM_NODES"),
-    )
-    ranks = zip(LOCAL_RANK, several, strict=True)
-    local_ranks = [env[name] for name, shared in ranks if shared and env.get(name)]
-    alone = len(_visible(env)) == 1
-    return [0 if alone else int(local_ranks[0])] if local_ranks else None
-
-
-def _all_visible(env: Mapping[str, str]) -> list[int] | None:
-    """All by number, as far as the launcher names them; otherwise jax takes one in such jobs."""
-    set_by_user = bool(env.get("JAX_LOCAL_DEVICE_IDS"))
-    return None if set_by_user else list(range(len(_visible(env)))) or None
-
-
-def _visible(env: Mapping[str, str]) -> list[str]:
-    """The GPUs that a launcher lets this process see."""
-    devices = next((env[name] for name in VISIBLE if env.get(name)), "")
-    return [device for device in devices.split(",") if device]
+    named = next((env[name] for name in VISIBLE if env.get(name)), "")
+    visible = list(range(len([device for device in named.split(",") if device])))
+    local_ranks = {
+        "OMPI_COMM_WORLD_LOCAL_RANK": _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
+        "SLURM_LOCALID": _count(env, SIZES["Slurm"]) > _count(env, "SLURM_STEP_NUM_NODES"),
+    }
+    for rank, shared in local_ranks.items():
+        if shared and env.get(rank):
+            return visible if len(visible) == 1 else [int(env[rank])]
+    return visible or None
 
 
 def coordinator_of_others(env: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
     """Host and port of the coordinator; None if it is this process, or only jax knows it."""
     if job_kind(env) != "explicit":
         return None
-    variables = _explicit(env)
-    host, _, port = variables["JAX_COORDINATOR_ADDRESS"].rpartition(":")
-    return None if variables["JAX_PROCESS_ID"] == "0" else (host, int(port))
+    address, _, index = _variables(env).values()
+    host, _, port = address.rpartition(":")
+    return None if index == "0" else (host, int(port))
 
 
 def process_name(env: Mapping[str, str] = os.environ) -> str:
     """Name of this process in its job: `process 1 of 4 (node7)`."""
-    variables = _with_launchers(env)
+    variables = _variables(env)
     index, count = (variables.get(name, "?") for name in ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES"))
     return f"process {index} of {count} ({socket.gethostname()})"
 
 
-def _explicit(env: Mapping[str, str]) -> dict[str, str]:
-    """The explicit variables; with an address, also those that launchers set by other names."""
-    if env.get("JAX_COORDINATOR_ADDRESS"):
-        return _with_launchers(env)
-    return {name: env[name] for name in EXPLICIT if env.get(name)}
-
-
-def _with_launchers(env: Mapping[str, str]) -> dict[str, str]:
+def _variables(env: Mapping[str, str]) -> dict[str, str]:
     """The explicit variables that are set, by their own name or by a launcher's."""
-    names = {name: (name, *GIVEN_BY_LAUNCHERS.get(name, ())) for name in EXPLICIT}
-    values = {name: [env[n] for n in own if env.get(n)] for name, own in names.items()}
-    return {name: first[0] for name, first in values.items() if first}
+    found = {
+        name: next((env[n] for n in (name, *others) if env.get(n)), "")
+        for name, others in EXPLICIT.items()
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _count(env: Mapping[str, str], name: str) -> int:
@@ -155,12 +135,9 @@ def _count(env: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _check_ids(variables: Mapping[str, str]) -> None:
-    address, count, index = (variables[name] for name in EXPLICIT)
+def _check(address: str, count: str, index: str) -> None:
     host, _, port = address.rpartition(":")
     if not (host and is_count(port)):
-        raise InputError(
-            f"JAX_COORDINATOR_ADDRESS={address!r} must be host:port, such as node0:1234"
-        )
+        raise InputError(f"{ADDRESS}={address!r} must be host:port, such as node0:1234")
     if not (is_count(count) and is_count(index) and int(index) < int(count)):
         raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -14,7 +14,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import jax
 
@@ -57,8 +57,9 @@ def abort(error: Exception, saved: int | None) -> None:
         message = lost_peer_message(process_name(), reason, saved)
     else:
         message = f"{traceback.format_exc()}{process_name()} failed and ends"
-    sys.stdout.flush()
-    print(message, file=sys.stderr, flush=True)
+    with suppress(OSError):  # whoever read our output may be gone
+        sys.stdout.flush()
+        print(message, file=sys.stderr, flush=True)
     os._exit(code)
 
 

@@ -417,12 +417,22 @@ def test_the_process_ends_with_the_code_and_the_message():
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_has_gone_is_no_error(monkeypatch):
+PRINTS = """
+import sys
+from scaling.cli import main, {name}
+{name}.{kind}.execute = lambda self: print("done") or 0
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [(["cluster", "list"], 0), (["train", "tiny"], 1)])
+def test_a_reader_that_has_gone_is_an_error_of_training_only(monkeypatch, words, code):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    words = [sys.executable, "-m", "scaling.cli.main", "cluster", "list"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    program = PRINTS.format(name=words[0], kind=COMMANDS[words[0]])
+    command = [sys.executable, "-c", program, *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
-        assert (process.stderr.read(), process.wait(60)) == (b"", 0)
+        assert (process.stderr.read(), process.wait(60)) == (b"", code)
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,11 @@ from tests.harness import (
 )
 
 FAST = [  # cases of one model beside one another: they share what one device computes
-    Case("data=2,fsdp=2,stage=2", microbatches=2, zero=1),
-    Case("data=2,fsdp=2,tensor=2", remat="full", microbatches=2, device_order="reversed"),
-    Case("data=2,context=2,tensor=2", remat="selective", microbatches=2),
-    Case("data=2,stage=2", schedule="circular", microbatches=4),
-    Case("data=2,stage=4", remat="full", microbatches=2, schedule="gpipe"),
-    Case("fsdp=2,context=2,tensor=2", "gpt", "full", method="all-gather"),
-    Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2),
-    Case("fsdp=2,tensor=4", "odd", "selective", 2, sequence_parallel=False),
-    Case("data=2,context=4", "odd"),
+    Case("data=2,fsdp=2,stage=2", "odd", microbatches=2, zero=1),
+    Case("data=2,context=2,tensor=2", "odd", "selective", 2, sequence_parallel=False),
+    Case("data=2,stage=2", "odd", schedule="circular", microbatches=4),
+    Case("fsdp=2,context=2,tensor=2", "gpt", "full", 2, "all-gather", device_order="reversed"),
+    Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2, schedule="gpipe"),
     Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2),
     Case("stage=2,expert=2,context=2", "mixtral", microbatches=2),
 ]
@@ -194,10 +190,9 @@ def test_step_is_traced_once() -> None:
         return train_step(state, tokens, case.run.train)
 
     with jax.set_mesh(host_mesh(case.run.mesh)):
-        state, tokens = placed(case.run)
-        for _ in range(3):
-            state, _ = step(state, tokens)
-    assert int(state.step) == 3
+        state, tokens = abstract_arguments(case.run)
+        returned, _ = step.trace(state, tokens).out_info
+        step.trace(returned, tokens)
 
 
 def test_every_case_is_trainable_and_has_a_table() -> None:
