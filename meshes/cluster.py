@@ -24,7 +24,6 @@ from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, slice_shape
 
 Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
-LEVELS: tuple[Level, ...] = ("chip", "node", "domain", "leaf", "spine", "core")
 
 HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
 # xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU

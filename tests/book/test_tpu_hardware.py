@@ -9,7 +9,6 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.cluster import torus_shape
-from scaling.meshes.torus import wraparound
 from scaling.profiles.io import TPU_VECTOR, ideal
 from scaling.program.ir import Kernel
 from scaling.simulate.kernels import kernel_time
@@ -80,25 +79,6 @@ def test_q6_from_host_memory_over_pcie(printed):
 def test_appendix_a_vector_rate_of_a_v5p_core(printed):
     peak = catalog.accelerator("tpu-v5p").peak("bf16")
     assert TPU_VECTOR * peak / 2 == printed("7e12")
-
-
-def test_text_wraparound_links_come_with_cubes_of_4_and_on_v5e_with_16():
-    for name, hosts, closed in [
-        ("tpu-v4", 16, (True, True, True)),  # 4x4x4
-        ("tpu-v5p", 4, (False, False, False)),  # 2x2x4
-        ("tpu-v5e", 4, (False, False)),  # 4x8
-        ("tpu-v5e", 16, (False, True)),  # 8x16
-    ]:
-        pod = catalog.load(name, hosts)
-        assert wraparound(pod.torus, torus_shape(pod)) == closed
-
-
-def test_sharding_pop_quiz_1_reading_a_sixteenth_of_an_array(printed):
-    """fp32 [1024, 4096] over 16: 1 MiB, which the book rounds to 1e6, and 3.35e12 to 3.4e12."""
-    share = 1024 * 4096 * 4 / 16
-    assert share == 2**20
-    time = kernel_time(Kernel("read", bytes=share), catalog.accelerator("h100-sxm"), IDEAL).time
-    assert time == printed("294e-9", inputs=2**20 / 1e6 * 3.4 / 3.35 - 1)
 
 
 def test_applied_inference_memory_and_matrix_time_of_a_4x8_slice(printed):

@@ -66,11 +66,6 @@ def test_too_few_devices_are_refused_with_the_numbers() -> None:
         host_mesh(MeshShape(data=16))
 
 
-def test_some_of_the_devices_present_can_be_chosen() -> None:
-    chosen = jax.devices()[2:6]
-    assert list(present_mesh(MeshShape(fsdp=4), chosen).devices.flat) == chosen
-
-
 def test_asking_for_the_devices_there_are_changes_nothing() -> None:
     jax.devices()
     use_host_devices(8)

@@ -1,7 +1,6 @@
 """The table of network levels: bandwidth, latency and units of clusters of the catalogue."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,13 +44,6 @@ def test_a_single_node_has_no_network():
     assert [level.link for level in levels(catalog.load("rtx3090-10"))] == ["pcie"] * 3
 
 
-def test_units_are_nested():
-    """Two devices of one unit are in one unit of every higher level too."""
-    units = [level.labels.unit for level in levels(catalog.load("dgx-h100", 512))][:-1]
-    for low, high in pairwise(units):
-        assert len(set(zip(low.tolist(), high.tolist(), strict=True))) == len(set(low.tolist()))
-
-
 def test_five_cards_share_a_pcie_switch():
     switch = levels(catalog.load("rtx3090-10", 2))[1].labels.pool
     assert np.bincount(switch).tolist() == [5, 5, 5, 5]
@@ -62,14 +54,6 @@ def test_links_from_each_chip_to_each_other_add_up():
     link = replace(cluster.links[0], parts=("chip", "chip"), wiring="all", count=2)
     found = levels(replace(cluster, links=(link, *cluster.links[1:])))
     assert (found[0].bandwidth, found[0].hop_latency) == (7 * 50e9, 0.3e-6)
-
-
-def test_bridges_between_pairs_do_not_replace_pcie():
-    cluster = catalog.load("dgx-h100")
-    bridge = replace(cluster.links[0], parts=("chip", "chip"), wiring="pairs", pairs=((0, 1),))
-    found = levels(replace(cluster, links=(bridge, *cluster.links[1:])))
-    fallback = [level.name for level in found if level.without_rings][:2]
-    assert fallback == ["PCIe of a chip", "PCIe of a switch"]
 
 
 def test_a_cluster_without_figures_or_paths_says_what_is_missing():

@@ -38,13 +38,6 @@ def test_an_override_in_another_unit_is_named(override, words):
 
 
 @pytest.mark.parametrize(
-    "override", [{"node_network_bandwidth": 100e9}, {"memory": 40e9}, {"memory_bandwidth": 2e12}]
-)
-def test_an_override_that_can_be_right_is_taken(override):
-    assert found("dgx-h100", 2, **override) == []
-
-
-@pytest.mark.parametrize(
     ("nodes", "priced"), [(18, ""), (36, ""), (32, ""), (19, "19 of 1"), (37, "37 of 1")]
 )
 def test_nodes_that_make_no_equal_domains_are_named(nodes, priced):

@@ -1,6 +1,5 @@
 """Mesh shapes: places and groups of devices, parsing, and what misfits say."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -70,13 +69,6 @@ def test_groups_by_hand() -> None:
     assert turned.groups(["data"]).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-def test_stages_outermost_leave_the_first_devices_to_the_first_stage() -> None:
-    shape = MeshShape(data=4, stage=2)
-    assert [shape.coordinates(d)["stage"] for d in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    inside = replace(shape, device_order=parse_order(["data", "stage"]))
-    assert [inside.coordinates(d)["stage"] for d in range(4)] == [0, 1, 0, 1]
-
-
 def test_a_partial_order_puts_the_named_axes_outermost() -> None:
     assert parse_order(["tensor", "data"]) == (
         *("tensor", "data", "stage", "fsdp", "expert", "context"),
@@ -95,13 +87,6 @@ def test_a_bad_order_is_refused(axes: list[str], message: str) -> None:
 @given(shapes)
 def test_what_a_mesh_prints_is_read_back(shape: MeshShape) -> None:
     assert parse_mesh(str(shape), shape.device_order) == shape
-
-
-@given(shapes)
-def test_devices_and_batch_shards_are_products(shape: MeshShape) -> None:
-    assert shape.devices == math.prod(getattr(shape, axis) for axis in AXES)
-    assert shape.batch_shards == shape.data * shape.fsdp * shape.expert
-    assert list(shape.sizes) == list(shape.device_order)
 
 
 def test_spaces_and_order_of_writing_do_not_matter() -> None:

@@ -36,10 +36,6 @@ def test_the_slices_that_google_documents(torus, shape):
     assert shape_text(slice_shape(torus, math.prod(map(int, shape.split("x"))))) == shape
 
 
-def test_whole_cubes_come_before_the_more_cube_like_shape():
-    assert slice_shape(V5P, 192) == (4, 4, 12)  # 4x6x8 has the smaller sum, but no wraparound
-
-
 @pytest.mark.parametrize(
     ("torus", "chips", "message"),
     [
@@ -83,16 +79,6 @@ def test_which_dimensions_close_into_rings(torus, shape, closed):
 def test_links_by_hand(torus, shape, links):
     pairs = list(torus_links(torus, shape))
     assert len(pairs) == len({frozenset(pair) for pair in pairs}) == links
-
-
-def test_the_chips_of_a_host_are_a_block():
-    """Host 1 of a v5p slice 4x4x4 is the second of the row along the last dimension."""
-    assert [coordinates(V5P, (4, 4, 4), d) for d in range(4, 8)] == [
-        (0, 0, 1),
-        (0, 1, 1),
-        (1, 0, 1),
-        (1, 1, 1),
-    ]
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 12))

@@ -1,14 +1,12 @@
 """Hosts from `nvidia-smi topo -m`: known machines come out as the catalogue has them."""
 
-import tomllib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.catalog.cluster_file import read_cluster
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.topology_text import read_matrix
 from scaling.meshes.catalog.write import cluster_toml
@@ -85,12 +83,6 @@ def test_a_dgx_h100_is_the_one_of_the_catalogue():
     same_links(ours, theirs, "pcie")
     assert dict(ours.parts) == dict(theirs.parts)
     assert ours.has_nvls and ours.peer_access and unreached_parts(ours) == []
-
-
-def test_a_dgx_a100_cannot_add_up_in_its_switches():
-    ours = cluster_from_topology(dgx(8, 12), catalog.accelerator("a100-sxm-80g"))
-    same_links(ours, catalog.load("dgx-a100"), "nvlink")
-    assert not ours.has_nvls
 
 
 def test_a_dgx1_is_the_hybrid_cube_mesh_of_the_catalogue():
@@ -195,7 +187,6 @@ def test_a_matrix_that_does_not_fit_the_chip_or_itself_is_refused(text, chip, me
 ENTRY = st.sampled_from(["PIX", "PXB", "PHB", "NODE", "SYS", "NV4", "NV12", "N/A", "", "X"])
 
 
-@settings(max_examples=200)
 @given(st.lists(ENTRY, min_size=3, max_size=3), st.booleans())
 def test_any_matrix_becomes_a_connected_cluster_or_one_message(entries, affinity):
     a, b, c = entries
@@ -221,23 +212,10 @@ def test_no_text_crashes_the_parser(text):
 
 def test_a_written_topology_passes_the_check(tmp_path):
     cluster = cluster_from_topology(dgx(8, 18), catalog.accelerator("h100-sxm"))
+    link, odd = cluster.links[0], '[so] = "it" \\ # is\r\n\t\x00\x7f ü'
+    link = replace(link, bandwidth=replace(link.bandwidth, note=odd))
+    cluster = replace(cluster, title=odd, links=(link, *cluster.links[1:]))
     path = tmp_path / "mine.toml"
     path.write_text(cluster_toml(cluster, "Two lines\nof comment."), encoding="utf-8")
     assert catalog.check(path) == [] and catalog.load(path) == cluster
     assert path.read_text(encoding="utf-8").startswith("# Two lines\n# of comment.\nname = ")
-
-
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_any_title_and_note_survive_the_file(title, note):
-    cluster = catalog.load("rtx3090-10")
-    link = cluster.links[0]
-    noted = replace(link, bandwidth=replace(link.bandwidth, note=note))
-    odd = replace(cluster, title=title, links=(noted, *cluster.links[1:]))
-    assert read_cluster(tomllib.loads(cluster_toml(odd)), catalog.accelerator, "odd").cluster == odd
-
-
-@pytest.mark.parametrize("name", ["dgx-a100", "p4d", "mi250x-8", "rtx4090-8"])
-def test_a_written_cluster_keeps_addresses_of_its_sources_and_how_they_were_seen(name):
-    cluster = catalog.load(name)
-    written = tomllib.loads(cluster_toml(cluster))
-    assert read_cluster(written, catalog.accelerator, "again").cluster == cluster
