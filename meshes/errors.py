@@ -10,6 +10,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 DIGITS = 18  # of an int64 in any case
 FEW = 30  # names that are still listed beside a suggestion
+CLOSE = 0.55  # share of letters in common from which a name is suggested; chosen by this project
 
 
 class InputError(ValueError):
@@ -24,7 +25,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """A phrase that names the closest valid spelling, or lists what there is."""
     names = [str(v) for v in valid]
     by_lower = {valid_name.lower(): valid_name for valid_name in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=CLOSE)
     known = f"known: {', '.join(names)}"
     if not close:
         return known

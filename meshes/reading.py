@@ -9,7 +9,8 @@ import math
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
@@ -94,20 +95,51 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InputError: the file is missing or not text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file: {error}") from None
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Return the JSON document in a text; `where` is its name in messages.
+
+    Raises:
+        InputError: not JSON, or a key that is given twice.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=without_repeats)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+
+
 def read_json(path: Path) -> Any:
     """Return the JSON document in a file.
 
     Raises:
         InputError: the file is missing, empty or not JSON.
     """
+    return parse_json(read_text(path), str(path))
+
+
+@contextmanager
+def writing(path: Path, otherwise: str = "") -> Iterator[None]:
+    """Make an OSError of what writes to `path` an InputError, ending with what to do otherwise."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        yield
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
+        hint = otherwise and f"; {otherwise}"
+        raise InputError(f"cannot write {path}: {error.strerror}{hint}") from None
 
 
 def cache_path(name: str) -> Path:

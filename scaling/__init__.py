@@ -15,38 +15,24 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scaling.api.calibrate import calibrate
-    from scaling.api.collective import price_collective
-    from scaling.api.compare import compare
-    from scaling.api.inputs import load_cluster, load_run
-    from scaling.api.predict import device_mesh, predict, predict_hlo, predict_step
-    from scaling.api.train import train
-    from scaling.meshes.cluster import Cluster
-    from scaling.meshes.errors import InputError
-    from scaling.meshes.shape import MeshShape
-    from scaling.run import Batch, Run
-    from scaling.simulate.prediction import Prediction
+    from scaling.api.calibrate import calibrate as calibrate
+    from scaling.api.collective import price_collective as price_collective
+    from scaling.api.compare import compare as compare
+    from scaling.api.inputs import load_cluster as load_cluster
+    from scaling.api.inputs import load_run as load_run
+    from scaling.api.predict import device_mesh as device_mesh
+    from scaling.api.predict import predict as predict
+    from scaling.api.predict import predict_hlo as predict_hlo
+    from scaling.api.predict import predict_step as predict_step
+    from scaling.api.train import train as train
+    from scaling.meshes.cluster import Cluster as Cluster
+    from scaling.meshes.errors import InputError as InputError
+    from scaling.meshes.shape import MeshShape as MeshShape
+    from scaling.run import Batch as Batch
+    from scaling.run import Run as Run
+    from scaling.simulate.prediction import Prediction as Prediction
 
-__all__ = [
-    "Batch",
-    "Cluster",
-    "InputError",
-    "MeshShape",
-    "Prediction",
-    "Run",
-    "calibrate",
-    "compare",
-    "load_cluster",
-    "load_run",
-    "device_mesh",
-    "predict",
-    "predict_hlo",
-    "predict_step",
-    "price_collective",
-    "train",
-]
-
-_MODULES = {  # module that defines each name
+_MODULES = {  # module that defines each public name
     "Batch": "scaling.run",
     "Cluster": "scaling.meshes.cluster",
     "InputError": "scaling.meshes.errors",
@@ -64,6 +50,7 @@ _MODULES = {  # module that defines each name
     "price_collective": "scaling.api.collective",
     "train": "scaling.api.train",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
@@ -75,7 +62,12 @@ def __getattr__(name: str) -> Any:
         from scaling.meshes.errors import UnknownName, nearest
 
         raise UnknownName(f"module 'scaling' has no attribute {name!r}; {nearest(name, __all__)}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    found = getattr(importlib.import_module(_MODULES[name]), name)
+    if isinstance(found, type):
+        return found
+    from scaling.api.entrance import entrance
+
+    return entrance(found)
 
 
 def __dir__() -> list[str]:

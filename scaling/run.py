@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from scaling.meshes.catalog.overrides import parse_overrides
 from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape
@@ -168,6 +169,8 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     batch = read(Batch, data["batch"], f"{where}: batch")
     model = _model(data["model"], batch, f"{where}: model")
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
+    if "cluster" in data:
+        values["cluster"] = _with_numbers(data["cluster"], f"{where}: cluster")
     return read(Run, values, where)
 
 
@@ -211,3 +214,15 @@ def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
     check_keys(data["mesh"], AXES, f"{where}: mesh", "axis")
     return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
+
+
+def _with_numbers(cluster: Any, where: str) -> Any:
+    """Return the table with overrides as numbers, also of texts such as "400Gb/s"."""
+    overrides = cluster.get("overrides") if isinstance(cluster, dict) else None
+    if not isinstance(overrides, dict):
+        return cluster
+    texts = [f"{key}={value}" for key, value in overrides.items() if isinstance(value, str)]
+    try:
+        return {**cluster, "overrides": {**overrides, **parse_overrides(texts)}}
+    except InputError as error:
+        raise InputError(f"{where}: overrides: {str(error).removeprefix('--override ')}") from None

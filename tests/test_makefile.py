@@ -92,14 +92,6 @@ def test_first_python_that_runs_makes_the_environment(checkout):
 
 
 @pytest.mark.slow
-def test_named_python_comes_before_all_others(checkout):
-    checkout.add_python("python3.13")
-    checkout.add_python("mine")
-    checkout.make("test", "PYTHON=mine")
-    assert checkout.log()[0].startswith("mine -m venv")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("PYTHON=python3",)])
 def test_no_new_enough_python_is_an_error_that_says_how_to_name_one(checkout, words):
     for name in PYTHON_NAMES:
@@ -118,14 +110,6 @@ def test_uv_on_the_path_is_used(checkout):
     assert checkout.make("test").returncode == 0
     assert checkout.log()[0] == "uv venv --quiet --python python3.12 .venv"
     assert checkout.log()[1].startswith("uv pip install")
-
-
-@pytest.mark.slow
-def test_uv_brings_a_python(checkout):
-    checkout.add_python("fresh")
-    checkout.add("uv", PRETENDED_UV)
-    assert checkout.make("test").returncode == 0
-    assert checkout.log()[0] == "uv venv --quiet --python 3.12 .venv"
 
 
 @pytest.mark.slow
@@ -185,18 +169,3 @@ def test_gpu_takes_the_first_python_that_sees_one(checkout):
     checkout.add_python("jax", no_gpu=0)
     assert checkout.make("gpu", "GPU_PYTHON=jax").returncode == 0
     assert checkout.log() == ["jax -m experiments.gpu.throughput --out experiments/results"]
-
-
-@pytest.mark.slow
-def test_gpu_without_a_gpu_says_how_to_try_on_the_cpu(checkout):
-    checkout.add_python("python3")
-    result = checkout.make("gpu")
-    assert result.returncode != 0 and not checkout.log()
-    assert "make gpu GPU_ARGS=--tiny" in result.stderr
-
-
-@pytest.mark.slow
-def test_tiny_gpu_run_takes_the_cpu_and_writes_no_results(checkout):
-    checkout.add_python("python3")
-    assert checkout.make("gpu", "GPU_ARGS=--tiny").returncode == 0
-    assert checkout.log() == ["python3 -m experiments.gpu.throughput --out runs/gpu-tiny --tiny"]

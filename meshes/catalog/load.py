@@ -22,6 +22,7 @@ from scaling.meshes.catalog.lint import (
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
 from scaling.meshes.errors import InputError, Problems, nearest, whole_number
+from scaling.meshes.reading import read_text
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
 MOST_DEVICES = 10_000_000  # more take gigabytes of memory
@@ -129,7 +130,7 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
     """The parsed file and how to call it in messages; InputError if it is missing or not TOML."""
     where, text = name_or_path, ""
     if name_or_path.endswith(".toml"):
-        text = _user_text(Path(name_or_path))
+        text = read_text(Path(name_or_path))
     elif name_or_path in _names(kind):
         where = f"{name_or_path}.toml"
         text = files("scaling.meshes.catalog").joinpath(kind, where).read_text(encoding="utf-8")
@@ -193,12 +194,3 @@ def _warnings(draft: Draft, where: str) -> list[str]:
 def _names(kind: str) -> list[str]:
     folder = files("scaling.meshes.catalog").joinpath(kind)
     return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
-
-
-def _user_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: {error}") from None

@@ -5,11 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scaling.api.output_paths import check_new_file
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import writing
 from scaling.profiles.calibrations import calibration_folder, calibration_path, host_calibration
+from scaling.profiles.io import ideal as ideal_profile
+from scaling.profiles.io import write_profile
 from scaling.profiles.profile import Profile
+from scaling.simulate.resolve import DEFAULT_SOFTWARE, profile_for
 
 HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
 STDERR = 2  # file descriptor
@@ -42,9 +47,7 @@ def calibrate_to_file(
     out: Path | str | None, quick: bool, devices: int | None
 ) -> tuple[Path, Profile]:
     """As `calibrate`, with the path of the file."""
-    from scaling.profiles.io import write_profile
-
-    _check_writable(Path(out) if out else calibration_folder() / "new.json")
+    check_new_file("--out", Path(out) if out else calibration_folder() / "new.json")
     with quiet():  # imports jax
         from scaling.meshes.devices import use_host_devices
 
@@ -54,22 +57,38 @@ def calibrate_to_file(
 
         profile = measure(quick, lambda text: print(text, file=sys.stderr, flush=True))
     path = Path(out) if out else calibration_path(profile.machine)
-    write_profile(profile, path)
+    with writing(path, "choose another --out"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_profile(profile, path)
     return path, profile
 
 
-def calibrate_if_missing(cluster: Cluster, calibration: Path | None) -> None:
-    """Measure this machine quickly if it is what is priced and has no figures of its own.
+def load_profile(
+    cluster: Cluster,
+    calibration: Path | str | Profile | None = None,
+    ideal: bool = False,
+    software: str = DEFAULT_SOFTWARE,
+) -> tuple[Profile, list[str]]:
+    """Return the efficiencies to price with, and warnings about them.
+
+    Measures this machine first, quickly, if it is what is priced and has no figures of its own.
 
     Args:
         cluster: where something is priced.
-        calibration: file that the user named; it is used as it is.
+        calibration: a Profile, or a file of `scaling calibrate`; used as it is.
+        ideal: no latency, every link at its full bandwidth.
+        software: whose collectives; see `profile_for`.
     """
+    if ideal:
+        return ideal_profile(), []
+    if isinstance(calibration, Profile):
+        return calibration, []
     devices = cluster.devices
     if calibration is None and cluster.virtual_devices and host_calibration(devices) is None:
         count = f"{devices} device{'s' * (devices > 1)}"
         print(f"this machine is measured first, quickly, with {count}", file=sys.stderr)
         calibrate_in_subprocess(devices)
+    return profile_for(cluster, None if calibration is None else Path(calibration), software)
 
 
 def calibrate_in_subprocess(devices: int) -> None:
@@ -87,13 +106,3 @@ def calibrate_in_subprocess(devices: int) -> None:
         raise InputError(
             f"this machine could not be measured: scaling {' '.join(arguments)} failed"
         )
-
-
-def _check_writable(path: Path) -> None:
-    from scaling.api.output_paths import check_outputs
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another --out") from None
-    check_outputs({"--out": path})

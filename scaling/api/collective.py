@@ -4,19 +4,19 @@ import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from scaling.api.calibrate import calibrate_if_missing
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
+from scaling.api.calibrate import load_profile
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
+from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import parse_order
 from scaling.meshes.units import parse_size
-from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
 from scaling.simulate.collective import CollectivePrice, collective_groups, collective_prices
-from scaling.simulate.resolve import DEFAULT_SOFTWARE, profile_for
+from scaling.simulate.resolve import DEFAULT_SOFTWARE
 
 
 def price_collective(
@@ -69,7 +69,7 @@ def price_collective(
     """
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
     place = load_cluster(cluster, nodes, overrides=overrides)
-    profile, doubts = collective_profile(place, calibration, ideal, software)
+    profile, doubts = load_profile(place, calibration, ideal, software)
     if not isinstance(cluster, Cluster):
         doubts = catalog.warnings_of(cluster, place) + doubts
     for text in doubts:
@@ -105,19 +105,3 @@ def check_names(kind: str, algorithm: str) -> None:
     """Raise InputError for a collective or an algorithm that does not exist."""
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
-
-
-def collective_profile(
-    cluster: Cluster,
-    calibration: Path | str | Profile | None = None,
-    ideal: bool = False,
-    software: str = DEFAULT_SOFTWARE,
-) -> tuple[Profile, list[str]]:
-    """Return the efficiencies to price collectives with, and warnings about them."""
-    if ideal:
-        return ideal_profile(), []
-    if isinstance(calibration, Profile):
-        return calibration, []
-    path = None if calibration is None else Path(calibration)
-    calibrate_if_missing(cluster, path)
-    return profile_for(cluster, path, software)

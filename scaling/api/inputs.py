@@ -5,49 +5,26 @@ cluster   catalogue name | TOML file | Cluster
 mesh      "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
 """
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from scaling.api.settings import Settings, apply_settings, as_texts
+from scaling.api.settings import Settings, apply_settings, as_axes, as_texts
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.shape import MeshShape, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
+from scaling.simulate.resolve import loaded_already
 
 RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path
 MeshLike = MeshShape | str | Mapping[str, int]
 Overrides = Mapping[str, float | str] | Iterable[str]
-OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def reports_missing_packages(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: an import of JAX or its relatives that fails becomes an InputError."""
-
-    @functools.wraps(function)
-    def checked(*arguments: P.args, **options: P.kwargs) -> T:
-        try:
-            return function(*arguments, **options)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in OPTIONAL:
-                raise
-            raise InputError(
-                f"{function.__name__} needs the package {package}, which is not installed: "
-                f"pip install {'orbax-checkpoint' if package == 'orbax' else package}"
-            ) from error
-
-    return checked
 
 
 def keep_devices_free() -> None:
@@ -107,12 +84,7 @@ def load_cluster(
         InputError: unknown name or key (the nearest one is named), a file that cannot be read.
     """
     if isinstance(cluster, Cluster):
-        if overrides or nodes not in (None, cluster.nodes):
-            raise InputError(
-                f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
-                "nodes and overrides to load_cluster"
-            )
-        return cluster
+        return loaded_already(cluster, nodes, overrides)
     return catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
 
 
@@ -132,13 +104,6 @@ def as_overrides(overrides: Overrides | None) -> dict[str, float]:
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
     return catalog.parse_overrides(as_texts(overrides, "--override", "memory=40GB"))
-
-
-def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
-    if isinstance(axes, str):
-        return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
-    return as_texts(() if axes is None else axes, "axes", "data,fsdp")
 
 
 def axis_sizes(mesh: MeshLike) -> dict[str, int]:

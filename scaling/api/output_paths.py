@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import writing
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = ()) -> None:
@@ -42,15 +43,21 @@ def check_writable(option: str, path: Path) -> None:
     there = os.path.lexists(path)
     if there and not os.path.isfile(path):
         return
-    try:
-        with path.open("ab"):
-            pass
+    with writing(path, f"choose another {option}"):
+        path.open("ab").close()
         if not there:
             path.unlink()
-    except OSError as error:
+
+
+def check_new_file(option: str, path: Path) -> None:
+    """Raise InputError unless the file can be written, also into folders that are still to make."""
+    there = next(p for p in path.absolute().parents if os.path.lexists(p))
+    if there == path.absolute().parent:
+        check_outputs({option: path})
+    elif not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError(
-            f"cannot write {path}: {error.strerror}; choose another {option}"
-        ) from None
+            f"cannot write {path}: no folder can be made in {there}; choose another {option}"
+        )
 
 
 def _check_place(option: str, path: Path) -> None:

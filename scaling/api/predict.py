@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.api.calibrate import calibrate_if_missing
+from scaling.api.calibrate import load_profile
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -18,16 +18,16 @@ from scaling.api.inputs import (
     keep_devices_free,
     load_cluster,
     load_run,
-    reports_missing_packages,
 )
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.settings import Settings, as_texts
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
-from scaling.simulate.resolve import check_compilable, profile_for, target, target_warnings
+from scaling.simulate.resolve import check_compilable, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 SOURCES = ("auto", "analytic", "compiled")
 
 
-@reports_missing_packages
 def predict(
     run: RunLike,
     cluster: ClusterLike | None = None,
@@ -91,7 +90,7 @@ def predict(
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
     check_compilable(place)
-    profile, warnings = _profile(place.cluster, calibration)
+    profile, warnings = load_profile(place.cluster, calibration)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
     from scaling.train.program import program_of_run
 
@@ -113,7 +112,6 @@ def predict(
     )
 
 
-@reports_missing_packages
 def predict_step(
     step: Any,
     *arguments: Any,
@@ -164,7 +162,7 @@ def predict_step(
         mesh = device_mesh(mesh, cluster, nodes)
     over = mesh or mesh_of(arguments)
     place = _cluster_for(over.size, cluster, nodes, overrides)
-    profile, warnings = _profile(place, calibration)
+    profile, warnings = load_profile(place, calibration)
     program, text = program_and_text(step, arguments, place, name, estimates, over)
     _write_text(dump_hlo, text)
     return priced_result(
@@ -220,7 +218,7 @@ def predict_hlo(
             f"devices: use axis sizes that multiply to {devices}"
         )
     place = _cluster_for(devices, cluster, nodes, overrides)
-    profile, warnings = _profile(place, calibration)
+    profile, warnings = load_profile(place, calibration)
     try:
         program: Program = read_program(body, axes, name or title)
     except UnknownHlo as error:
@@ -230,7 +228,6 @@ def predict_hlo(
     )
 
 
-@reports_missing_packages
 def device_mesh(
     mesh: MeshLike, cluster: ClusterLike, nodes: int | None = None
 ) -> "jax.sharding.Mesh":
@@ -272,17 +269,6 @@ def _changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
     return changes
 
 
-def _profile(
-    cluster: Cluster, calibration: Path | str | Profile | None
-) -> tuple[Profile, list[str]]:
-    """Return the efficiencies to price with, and warnings about them."""
-    if isinstance(calibration, Profile):
-        return calibration, []
-    path = None if calibration is None else Path(calibration)
-    calibrate_if_missing(cluster, path)
-    return profile_for(cluster, path)
-
-
 def _cluster_for(
     devices: int, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
 ) -> Cluster:
@@ -319,16 +305,10 @@ def _hlo_text(text: Path | str) -> tuple[str, str]:
     if isinstance(text, str) and "\n" in text:
         return text, "hlo"
     path = Path(text)
-    try:
-        return path.read_text(encoding="utf-8"), path.stem
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+    return read_text(path), path.stem
 
 
 def _write_text(path: Path | str | None, text: str) -> None:
-    if path is None:
-        return
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    if path is not None:
+        with writing(Path(path)):
+            Path(path).write_text(text, encoding="utf-8")

@@ -15,7 +15,7 @@ from scaling.api.settings import as_texts
 from scaling.compare.audit import Discrepancy, audit, noticeable
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
+from scaling.meshes.reading import writing
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -98,10 +98,8 @@ class PredictionResult(Prediction):
         from scaling.report.trace import trace_events, write_trace
 
         priced = price_program(self.pricing, record=True)
-        try:
+        with writing(Path(path)):
             write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from None
 
     def explain(self) -> str:
         """Return the longest operations, XLA's estimates of them, and the evidence of all figures.

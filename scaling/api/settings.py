@@ -10,6 +10,7 @@ from typing import Any
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, without_repeats
+from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.presets import preset
 from scaling.recipes import file_of
 from scaling.run import Batch, Run, read_run, run_dict
@@ -68,6 +69,13 @@ def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str,
         if not isinstance(value, str):
             raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
     return values
+
+
+def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
+    if isinstance(axes, str):
+        return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
+    return as_texts(() if axes is None else axes, "axes", "data,fsdp")
 
 
 def origins(
@@ -156,10 +164,16 @@ def _value(text: str, where: str) -> Any:
 
 
 def _replace(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set one value of a run.json document; `model.preset` replaces the whole model."""
+    """Set one value of a run.json document; `model.preset` replaces the whole model.
+
+    A mesh and a device order may be written as --mesh and --device-order take them.
+    """
     if key == "model.preset":
-        document["model"] = {"preset": value}
-        return
+        key, value = "model", {"preset": value}
+    elif key == "mesh" and isinstance(value, str):
+        value = parse_mesh(value).sizes
+    elif key == "device_order":
+        value = parse_order(as_axes(value))
     *path, last = key.split(".")
     table = document
     for depth, name in enumerate(path):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from scaling.api.inputs import MeshLike, RunLike, load_run, reports_missing_packages
+from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_time
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
     from scaling.train.run_folder import Options
 
 
-@reports_missing_packages
 def train(
     run: RunLike,
     mesh: MeshLike | None = None,

@@ -15,6 +15,7 @@ from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_text
 from scaling.report.cluster import addresses, as_json, sources, tree
 from scaling.report.levels import level_table
 
@@ -110,11 +111,7 @@ def _from_topology(
             "write scaling cluster check --topology FILE --accelerator NAME, where FILE holds the "
             "output of `nvidia-smi topo -m`"
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    cluster = cluster_from_topology(text, catalog.accelerator(chip))
+    cluster = cluster_from_topology(read_text(path), catalog.accelerator(chip))
     written = cluster_toml(cluster, TO_COMPLETE)
     if wants_json:
         document = {"name": cluster.name, "ok": True, "findings": [], "toml": written}

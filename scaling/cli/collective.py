@@ -60,7 +60,8 @@ class CollectiveCommand(Command):
 
     def execute(self) -> int:
         """Price every size, print and plot."""
-        from scaling.api.collective import check_names, collective_profile, price_sizes
+        from scaling.api.calibrate import load_profile
+        from scaling.api.collective import check_names, price_sizes
         from scaling.meshes import catalog
 
         sizes = self._sizes()
@@ -69,7 +70,7 @@ class CollectiveCommand(Command):
         findings = catalog.check(self.cluster) if self.cluster.endswith(".toml") else ()
         warnings = catalog.warnings_of(self.cluster, cluster)
         _to_stderr([*findings, *(f"warning: {text}" for text in warnings)])
-        profile, warnings = collective_profile(cluster, self.calibration, self.ideal, self.software)
+        profile, warnings = load_profile(cluster, self.calibration, self.ideal, self.software)
         _to_stderr([f"warning: {text}" for text in warnings])
         prices = price_sizes(
             *(self.kind, sizes, cluster, profile, self.mesh, self.axis, self.algorithm),

@@ -3,25 +3,16 @@
 import json
 from dataclasses import dataclass
 
-import scaling as sc
-from scaling.cli.options import Command, KeyValues, RunName, Switch, Text
+from scaling.cli.options import RunCommand, Switch
 
 
 @dataclass(frozen=True)
-class ConfigCommand(Command):
+class ConfigCommand(RunCommand):
     """Print the whole description of a run, each value with where it came from.
 
     Example: scaling config llama3-8b --set batch.microbatches=8
     """
 
-    run: RunName
-    """Recipe name, file.py:function, run.json, its folder, or a Hugging Face config.json."""
-    mesh: Text = None
-    """Axis sizes; replaces the run's mesh."""
-    device_order: Text = None
-    """Axes joined by commas, outermost first; axes that are not named follow in default order."""
-    set: KeyValues = ()
-    """Any value of run.json by dotted key, such as train.learning_rate=1e-4."""
     json: Switch = False
     """Print a run.json, without the origins."""
 
@@ -30,7 +21,7 @@ class ConfigCommand(Command):
         from scaling.api.settings import origins
         from scaling.run import run_dict
 
-        run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
+        run = self.load()
         document = run_dict(run)
         if self.json:
             print(json.dumps(document))

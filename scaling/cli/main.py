@@ -7,12 +7,14 @@ included.
 
 import importlib
 import io
+import itertools
 import json
 import os
 import re
 import signal
 import sys
 import warnings
+from collections import Counter
 from contextlib import redirect_stderr, suppress
 from dataclasses import fields
 from types import FrameType
@@ -94,6 +96,7 @@ def parse(arguments: list[str]) -> Command | None:
 
 def _parse_options(name: str, arguments: list[str]) -> Command | None:
     """Read the options of one command; tyro's box becomes one line."""
+    _check_repeats(name, arguments)
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -108,6 +111,16 @@ def _parse_options(name: str, arguments: list[str]) -> Command | None:
         if not stop.code:
             return None
         raise InputError(_one_line(said.getvalue(), name, arguments)) from None
+
+
+def _check_repeats(name: str, arguments: list[str]) -> None:
+    """Refuse an option that is given twice, unless it is repeatable; tyro takes the last."""
+    ours = itertools.takewhile(lambda word: word != "--", arguments)
+    given = Counter(word.partition("=")[0] for word in ours if word.startswith("--"))
+    for field in fields(_class(name)):
+        option = f"--{field.name.replace('_', '-')}"
+        if given[option] > 1 and field.default != ():
+            raise InputError(f"{option} is given twice; give it once")
 
 
 def _class(name: str) -> type:

@@ -1,10 +1,12 @@
-"""Types of command-line options: a type for tyro and how `--help` shows it."""
+"""Types of command-line options, for tyro and for `--help`; what commands have in common."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
 
 from tyro.conf import Positional, UseAppendAction, arg
+
+import scaling as sc
 
 Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
@@ -31,6 +33,27 @@ class Command(Protocol):
 
     def execute(self) -> int:
         """Do it and return the exit code."""
+
+
+@dataclass(frozen=True)
+class RunCommand(Command):
+    """A command about a run, and about what is changed in it."""
+
+    run: RunName
+    """Recipe name, file.py:function, run.json, its folder, a Hugging Face config.json, or (predict
+    only) a .jsonl with one run per line."""
+    mesh: Text = None
+    """Axis sizes such as data=2,fsdp=4; replaces the run's mesh. Without either, all devices are
+    fsdp."""
+    device_order: Text = None
+    """Axes joined by commas, outermost first; the last has neighbouring devices. Axes that are not
+    named follow in default order."""
+    set: KeyValues = ()
+    """Any value of run.json by dotted key, such as batch.microbatches=8."""
+
+    def load(self) -> "sc.Run":
+        """Return the run with the changes."""
+        return sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
 
 
 def command_line(command: Any, *without: str) -> list[str]:

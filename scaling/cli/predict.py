@@ -3,40 +3,29 @@
 import json
 import sys
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import scaling as sc
-from scaling.cli.options import Changes, Command, File, KeyValues, Number, RunName, Switch, Text
+from scaling.cli.options import Changes, File, KeyValues, Number, RunCommand, Switch, Text
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import without_repeats
+from scaling.meshes.reading import parse_json, read_text
 
 MOST_SECONDS = 20.0  # of one compile; advice costs two more
 
 
 @dataclass(frozen=True)
-class PredictCommand(Command):
+class PredictCommand(RunCommand):
     """Predict step time, memory and collectives of a run on a cluster that need not exist.
 
     Example: scaling predict llama3-70b --mesh fsdp=64,tensor=8 --cluster dgx-h100 --nodes 64
     """
 
-    run: RunName
-    """Recipe name, file.py:function, run.json, its folder, a Hugging Face config.json, or a .jsonl
-    with one run per line."""
     cluster: Text = None
     """Catalogue name or TOML file (default: the run's, else host, this machine)."""
     nodes: Number = None
     """Number of hosts (default: the run's, else 1)."""
-    mesh: Text = None
-    """Axis sizes; replaces the run's mesh. Without either, all devices are fsdp."""
-    device_order: Text = None
-    """Axes joined by commas, outermost first; the last has neighbouring devices. Axes that are not
-    named follow in default order."""
-    set: KeyValues = ()
-    """Any value of run.json by dotted key, such as batch.microbatches=8."""
     override: KeyValues = ()
     """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     source: Literal["auto", "analytic", "compiled"] = "auto"
@@ -68,7 +57,8 @@ class PredictCommand(Command):
         self._check_outputs()
         result = self._predict(self.run)
         if self.trace is not None:
-            _write_trace(result, self.trace)
+            result.trace(self.trace)
+            print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
         if not self.json and result.pricing.compile_seconds < MOST_SECONDS:
             for text in result.advice():
@@ -110,8 +100,10 @@ class PredictCommand(Command):
         for option, path in (("--trace", self.trace), ("--dump-hlo", self.dump_hlo)):
             if path is not None:
                 raise InputError(f"{option} writes one file, but {self.run} holds many runs")
-        for where, line in _lines(Path(self.run)):
-            print(json.dumps(self._document(line, where), allow_nan=False), flush=True)
+        for number, line in enumerate(read_text(Path(self.run)).split("\n"), 1):
+            if line.strip():
+                document = self._document(line, f"{self.run}, line {number}")
+                print(json.dumps(document, allow_nan=False), flush=True)
         return 0
 
     def _document(self, line: str, where: str) -> dict[str, Any]:
@@ -120,7 +112,7 @@ class PredictCommand(Command):
 
         name = ""
         try:
-            data = _json(line, where)
+            data = parse_json(line, where)
             if isinstance(data, dict) and isinstance(data.get("name"), str):
                 name = data["name"]
             document: dict[str, Any] = self._predict(read_run(data, where)).to_dict()
@@ -130,33 +122,3 @@ class PredictCommand(Command):
         except Exception as error:  # a fault of ours costs one line, not those after it
             traceback.print_exc()
             return {"name": name, "error": f"{where}: {type(error).__name__}: {error}"}
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield (place, text) of the lines that are not blank."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a text file: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{path}, line {number}", line
-
-
-def _json(line: str, where: str) -> Any:
-    try:
-        return json.loads(line, object_pairs_hook=without_repeats)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON: {error}") from None
-
-
-def _write_trace(result: Any, path: Path) -> None:
-    try:
-        result.trace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
-    print(f"trace: {path} (open it at https://ui.perfetto.dev)", file=sys.stderr)

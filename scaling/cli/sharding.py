@@ -3,26 +3,17 @@
 import json
 from dataclasses import asdict, dataclass
 
-import scaling as sc
-from scaling.cli.options import Command, KeyValues, Number, RunName, Switch, Text
+from scaling.cli.options import Number, RunCommand, Switch
 from scaling.meshes.errors import InputError
 
 
 @dataclass(frozen=True)
-class ShardingCommand(Command):
+class ShardingCommand(RunCommand):
     """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
 
     Example: scaling sharding llama3-70b --mesh fsdp=64,tensor=8
     """
 
-    run: RunName
-    """Recipe name, file.py:function, run.json, its folder, or a Hugging Face config.json."""
-    mesh: Text = None
-    """Axis sizes; replaces the run's mesh. Without either, all devices are fsdp."""
-    device_order: Text = None
-    """Axes joined by commas, outermost first; axes that are not named follow in default order."""
-    set: KeyValues = ()
-    """Any value of run.json by dotted key, such as optimizer=muon."""
     devices: Number = None
     """Number of devices; must be the mesh's, where one is given (default: 1)."""
     json: Switch = False
@@ -39,7 +30,7 @@ class ShardingCommand(Command):
 
         if self.devices is not None and self.devices < 1:
             raise InputError(f"--devices {self.devices} must be a positive whole number")
-        run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
+        run = self.load()
         mesh = resolved_mesh(run, self.devices)
         run, lowered = with_dividing_microbatches(run, mesh)
         check_trainable(run, mesh)

@@ -9,20 +9,20 @@ from tyro.conf import Positional, arg
 from scaling.cli.options import Command, Number, Text
 from scaling.meshes.errors import InputError
 from scaling.testbed.build import Interrupted, down, missing, up
-from scaling.testbed.job import run_job
+from scaling.testbed.job import SHELL_SIGNAL, run_job
 from scaling.testbed.machine import Machine, present_machine
 from scaling.testbed.plan import TestbedConfig, format_bandwidth, new_testbed
-from scaling.testbed.state import all_states, is_complete, read_state, state_folder
+from scaling.testbed.state import Record, all_states, read_state, state_folder
 
 HOSTS, DEVICES, BANDWIDTH = 2, 2, "1Gbit"  # where none are given
-SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
 
 
 @dataclass(frozen=True)
 class TestbedCommand(Command):
     """Make a real cluster inside this Linux machine, run a command on all its hosts, remove it.
 
-    Hosts are network namespaces, joined by links of a known rate; needs root and iproute2.
+    Hosts are network namespaces, joined by links of a known rate; needs root, iproute2 and
+    util-linux.
 
     Example: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit
     then: scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2
@@ -58,9 +58,10 @@ class TestbedCommand(Command):
             return _up(self)
         if self.action == "status":
             return _status()
-        testbed = read_state(self.name, state_folder())
+        record = read_state(self.name, state_folder())
+        testbed = record.testbed
         if self.action == "run":
-            return _run(testbed, self.command)
+            return _run(record, self.command)
         for line in down(testbed, present_machine(), state_folder()):
             print(f"removed {line}")
         print(f"testbed {testbed.name} is gone")
@@ -92,22 +93,21 @@ def _up(given: TestbedCommand) -> int:
     except Interrupted as stop:
         print(f"{stop}: what was made is removed again")
         return SHELL_SIGNAL + stop.number
-    print(_words(testbed))
-    print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(testbed))))
+    print(f"{_description(testbed)}\n{_hosts(testbed)}")
     option = "" if testbed.name == "default" else f"--name {testbed.name} "
     mesh = f"data={testbed.hosts},fsdp={testbed.devices}"
     print(f"next: scaling testbed run {option}-- scaling train tiny --mesh {mesh}")
     return 0
 
 
-def _run(testbed: TestbedConfig, command: tuple[str, ...]) -> int:
-    machine = present_machine()
+def _run(record: Record, command: tuple[str, ...]) -> int:
+    testbed, machine = record.testbed, present_machine()
     if gone := missing(testbed, machine):
         raise InputError(
             f"testbed {testbed.name} lacks {', '.join(gone)} (was the machine restarted?); "
             "scaling testbed down, then up again"
         )
-    if not is_complete(testbed, state_folder()):
+    if not record.complete:
         raise InputError(
             f"testbed {testbed.name} is not complete: its scaling testbed up is still at work or "
             "was killed; wait, or scaling testbed down, then up again"
@@ -117,26 +117,26 @@ def _run(testbed: TestbedConfig, command: tuple[str, ...]) -> int:
 
 def _status() -> int:
     machine = Machine(lambda words: "")  # looks only
-    testbeds = list(all_states(state_folder()))
-    for testbed in testbeds:
-        print(f"{_words(testbed)}: {_condition(testbed, machine)}")
-        print("\n".join(f"  host{i} {a}  {n}" for i, (a, n) in enumerate(_hosts(testbed))))
-    if not testbeds:
+    records = list(all_states(state_folder()))
+    for record in records:
+        gone = len(missing(record.testbed, machine))
+        condition = "up" if record.complete else "not complete"
+        print(
+            f"{_description(record.testbed)}: "
+            + (f"lacks {gone} namespaces" if gone else condition)
+        )
+        print(_hosts(record.testbed))
+    if not records:
         print("no testbed; next: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit")
     return 0
 
 
-def _condition(testbed: TestbedConfig, machine: Machine) -> str:
-    if gone := missing(testbed, machine):
-        return f"lacks {len(gone)} namespaces"
-    return "up" if is_complete(testbed, state_folder()) else "not complete"
+def _hosts(testbed: TestbedConfig) -> str:
+    pairs = zip(testbed.addresses, testbed.host_namespaces, strict=True)
+    return "\n".join(f"  host{i} {address}  {name}" for i, (address, name) in enumerate(pairs))
 
 
-def _hosts(testbed: TestbedConfig) -> list[tuple[str, str]]:
-    return list(zip(testbed.addresses, testbed.host_namespaces, strict=True))
-
-
-def _words(testbed: TestbedConfig) -> str:
+def _description(testbed: TestbedConfig) -> str:
     later = f", {testbed.latency * 1e3:g} ms from host to host" if testbed.latency else ""
     return (
         f"testbed {testbed.name}: {testbed.hosts} hosts x {testbed.devices} devices, "

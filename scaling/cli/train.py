@@ -10,11 +10,9 @@ from tyro.conf import arg
 
 import scaling as sc
 from scaling.cli.options import (
-    Command,
     File,
-    KeyValues,
     Number,
-    RunName,
+    RunCommand,
     Switch,
     Text,
     command_line,
@@ -26,21 +24,12 @@ OTHER_CODES = {1: "failed", 2: "was given bad input"}  # of `scaling.cli.main`
 
 
 @dataclass(frozen=True)
-class TrainCommand(Command):
+class TrainCommand(RunCommand):
     """Train a run.
 
     Example: scaling train demo --mesh data=2,fsdp=2,tensor=2 --devices 8
     """
 
-    run: RunName
-    """Recipe name, file.py:function, run.json, its folder, or a Hugging Face config.json."""
-    mesh: Text = None
-    """Axis sizes such as data=2,fsdp=4; replaces the run's mesh. Without either, all devices are
-    fsdp."""
-    device_order: Text = None
-    """Axes joined by commas, outermost first; axes that are not named follow in default order."""
-    set: KeyValues = ()
-    """Any value of run.json by dotted key, such as train.learning_rate=1e-4."""
     steps: Number = None
     """Train to this step instead of the run's."""
     run_dir: File = None
@@ -78,7 +67,7 @@ class TrainCommand(Command):
             run_with_restarts,
         )
 
-        run = sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
+        run = self.load()
         run = with_steps(run, self.steps)
         folder = self.run_dir or default_folder(run)
         if self.restarts or (job_kind(os.environ) and not is_worker()):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import read
+from scaling.meshes.reading import parse_json, read, read_text
 from scaling.profiles.checks import check_figures
 from scaling.profiles.profile import (
     ANY,
@@ -73,12 +73,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         InputError: unreadable, not JSON, an unknown or missing key, or a value that cannot be.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot read the calibration file {path}: {reason}") from None
-    return profile_from(text, str(path))
+    return profile_from(read_text(path), str(path))
 
 
 def profile_from(text: str, where: str) -> Profile:
@@ -88,10 +83,7 @@ def profile_from(text: str, where: str) -> Profile:
         InputError: not JSON, an unknown or missing key (`version` too), a value of the wrong type
             or one that no machine has; of another format than this one, it says so.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON: {error}") from None
+    data = parse_json(text, where)
     try:
         profile = read(Profile, data, where)
     except InputError as error:

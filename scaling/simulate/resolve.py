@@ -178,6 +178,16 @@ def stated_cluster(choice: ClusterChoice, nodes: int, gpus_per_node: int) -> Clu
     return catalog.load(choice.file or choice.name or HOST, nodes, {**choice.overrides, **sizes})
 
 
+def loaded_already(cluster: Cluster, nodes: int | None, overrides: object) -> Cluster:
+    """Return the cluster; raise InputError where it is to have other nodes or figures."""
+    if overrides or nodes not in (None, cluster.nodes):
+        raise InputError(
+            f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
+            "nodes and overrides to load_cluster"
+        )
+    return cluster
+
+
 def _cluster(
     run: Run,
     cluster: Cluster | str | Path | None,
@@ -186,12 +196,7 @@ def _cluster(
 ) -> tuple[Cluster, list[str]]:
     """Return the cluster, and warnings about it."""
     if isinstance(cluster, Cluster):
-        if overrides or nodes not in (None, cluster.nodes):
-            raise InputError(
-                f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
-                "nodes and overrides to load_cluster"
-            )
-        return cluster, []
+        return loaded_already(cluster, nodes, overrides), []
     stated = run.cluster if cluster is None else None
     choice = stated or ClusterChoice(name=str(cluster or HOST))
     count = nodes if nodes is not None else choice.nodes

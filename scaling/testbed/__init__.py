@@ -6,5 +6,4 @@ machine    the only module that touches the system: ip, tc, files, processes
 build      up and down; nothing is left behind
 state      the testbeds that exist, in the user's cache
 job        one process in every host
-subreaper  kills all descendants of a command when it ends
 """

@@ -21,13 +21,12 @@ from scaling.testbed.machine import (
     Machine,
     end_processes,
     exclusive_lock,
-    remove_empty_settings,
     remove_hosts,
     write_hosts,
 )
-from scaling.testbed.plan import TestbedConfig, owner_line
-from scaling.testbed.state import complete_state, remove_state, write_state
-from scaling.testbed.steps import HostsFile, Namespace, Step, steps
+from scaling.testbed.plan import TestbedConfig
+from scaling.testbed.state import remove_state, write_state
+from scaling.testbed.steps import HostsFile, steps
 
 HINTS = {  # messages of iproute2 6.1 and what they mean; only the first was seen here
     "qdisc kind is unknown": "This kernel cannot do it: --bandwidth needs sch_tbf, --latency "
@@ -47,7 +46,7 @@ class Interrupted(Exception):
 
 
 def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
-    """Makes a testbed; all of it or nothing.
+    """Make a testbed; all of it or nothing.
 
     Args:
         testbed: what to make.
@@ -63,10 +62,13 @@ def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
         write_state(testbed, folder)
         try:
             for step in steps(testbed, socket.gethostname()):
-                _make(step, machine)
+                if isinstance(step, HostsFile):
+                    write_hosts(machine, step.namespace, step.text)
+                else:
+                    machine.run(step)
                 if received:
                     raise Interrupted(received[0])
-            complete_state(testbed, folder)
+            write_state(testbed, folder, complete=True)
         except BaseException as error:
             _, problems = _remove(testbed, machine, folder)
             if not isinstance(error, CommandFailed):
@@ -75,7 +77,7 @@ def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
 
 
 def down(testbed: TestbedConfig, machine: Machine, folder: Path) -> list[str]:
-    """Removes all that belongs to a testbed.
+    """Remove all that belongs to a testbed.
 
     Returns:
         What was removed, in words; nothing if another `down` has just done it.
@@ -97,7 +99,7 @@ def missing(testbed: TestbedConfig, machine: Machine) -> list[str]:
 
 @contextmanager
 def deferred_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and SIGINT, so that they stop no step half-way; yields their numbers.
+    """Collect SIGTERM and SIGINT, so that they stop no step half-way; yields their numbers.
 
     Does nothing outside the main thread, where Python delivers no signals.
     """
@@ -128,63 +130,32 @@ def _refuse_foreign(testbed: TestbedConfig, machine: Machine) -> None:
         )
 
 
-def _make(step: Step, machine: Machine) -> None:
-    if isinstance(step, HostsFile):
-        write_hosts(machine, step.namespace, step.text)
-    elif isinstance(step, Namespace):
-        machine.run(("ip", "netns", "add", step.name))
-    else:
-        machine.run(step.words)
-
-
 def _remove(testbed: TestbedConfig, machine: Machine, folder: Path) -> tuple[list[str], list[str]]:
-    """What was removed, and what could not be."""
+    """Remove all that can be; what was removed, and what could not be."""
     removed: list[str] = []
     problems: list[str] = []
-    present = [name for name in testbed.namespaces if machine.has_namespace(name)]
-    for name in present:
-        try:
-            removed += [f"process {pid} in {name}" for pid in end_processes(machine, name)]
-            machine.run(("ip", "netns", "del", name))
-            removed.append(f"namespace {name}")
-        except CommandFailed as error:
-            problems.append(str(error))
-    for name in testbed.host_namespaces:
-        _remove_file(testbed, name, machine, removed, problems)
+    for name in testbed.namespaces:
+        with _kept(problems):
+            if machine.has_namespace(name):
+                removed += [f"process {pid} in {name}" for pid in end_processes(machine, name)]
+                machine.run(("ip", "netns", "del", name))
+                removed.append(f"namespace {name}")
+        with _kept(problems):
+            if remove_hosts(machine, name):
+                removed.append(f"file {machine.hosts_file(name)}")
     if not problems:
-        _forget(testbed, machine, folder, problems)
+        with _kept(problems):
+            remove_state(testbed, folder)
     return removed, problems
 
 
-def _forget(testbed: TestbedConfig, machine: Machine, folder: Path, problems: list[str]) -> None:
+@contextmanager
+def _kept(problems: list[str]) -> Iterator[None]:
+    """Note a failure, and go on."""
     try:
-        remove_empty_settings(machine)
-        remove_state(testbed, folder)
+        yield
     except (CommandFailed, OSError) as error:
         problems.append(str(error))
-
-
-def _remove_file(
-    testbed: TestbedConfig, name: str, machine: Machine, removed: list[str], problems: list[str]
-) -> None:
-    path = machine.hosts_file(name)
-    try:
-        if path.exists() and not _is_ours(path, testbed):
-            problems.append(
-                f"{path} does not begin with {owner_line(testbed)!r}; remove it by hand"
-            )
-        elif path.parent.exists():
-            remove_hosts(machine, name)
-            removed.append(f"file {path}")
-    except (CommandFailed, OSError) as error:
-        problems.append(str(error))
-
-
-def _is_ours(path: Path, testbed: TestbedConfig) -> bool:
-    """True if the testbed wrote the file, also for one truncated by a full disk."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    first, line = text.partition("\n")[0], owner_line(testbed)
-    return first == line or line.startswith(text)
 
 
 def _refusal(error: CommandFailed, problems: list[str]) -> str:

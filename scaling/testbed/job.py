@@ -5,7 +5,12 @@
 
 The first process that fails ends the others, and its exit code is returned. SIGTERM and SIGINT are
 forwarded to all, so that a training run can save; a second one kills. All descendants of a command
-end with it (`scaling.testbed.subreaper`), also when this process is killed or the testbed removed.
+end with it, also when this process is killed or the testbed removed:
+
+    setpriv --pdeathsig    the kernel kills unshare when this process ends (prctl(2))
+    unshare --pid          ... and with it the first process of a pid namespace, and so all others
+    sh                     that first process: it adopts orphans, and only SIGKILL ends it
+    ip netns exec          enters the host and runs the command
 """
 
 import os
@@ -15,13 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from scaling.meshes.errors import InputError
-from scaling.testbed import subreaper
 from scaling.testbed.build import deferred_signals, missing
 from scaling.testbed.machine import CommandFailed, Machine, search_path
 from scaling.testbed.plan import TestbedConfig
@@ -30,7 +33,11 @@ GRACE = 30.0  # s to end after a signal, or after another process failed: a chec
 POLL = 0.05  # s
 OUTPUT_TIMEOUT = 30.0  # s to read the last output of processes that have ended
 OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # they would set other ranks
-SUBREAPER = (sys.executable, "-I", "-S", subreaper.__file__)
+SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
+ENDS_WITH_US = (
+    *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork"),
+    *("--kill-child", "sh", "-c", 'trap : INT; "$@"; exit $?', "sh"),
+)
 FREE_PORT = "import socket as s; x = s.socket(); x.bind(('', 0)); print(x.getsockname()[1])"
 
 
@@ -96,28 +103,17 @@ def host_environment(
 def _start(
     namespace: str, command: Sequence[str], environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """Starts a command in a session of its own; closing its stdin kills it."""
-    with _signals_wait():
-        return subprocess.Popen(
-            [*SUBREAPER, "ip", "netns", "exec", namespace, *command],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Blocks signals of processes started here until their subreaper is ready for them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, subreaper.PASSED_ON)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """Start a command as the leader of a process group, which signals are sent to."""
+    return subprocess.Popen(
+        [*ENDS_WITH_US, "ip", "netns", "exec", namespace, *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
 
 
 def _printers(host: str, child: subprocess.Popen[str]) -> list[threading.Thread]:
@@ -159,19 +155,19 @@ def _watch(
             _kill(children)
         time.sleep(POLL)
     first = first or next((c.returncode for c in children if c.returncode), 0)
-    return subreaper.SHELL_SIGNAL - first if first < 0 else first
+    return SHELL_SIGNAL - first if first < 0 else first
 
 
 def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
     for child in children:
-        child.send_signal(number)  # does nothing to one that has ended
+        if child.poll() is None:
+            os.killpg(child.pid, number)
 
 
 def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Kills commands and their descendants, by closing the stdin of their subreapers."""
+    """Kill commands and their descendants."""
     for child in children:
-        assert child.stdin is not None
-        child.stdin.close()
+        child.kill()  # does nothing to one that has ended
 
 
 def _is_down(testbed: TestbedConfig, machine: Machine) -> bool:

@@ -6,7 +6,6 @@
 See ip-netns(8). Tests replace the folders and the function that runs commands.
 """
 
-import errno
 import os
 import shutil
 import signal
@@ -14,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +23,8 @@ SYSTEM_PATH = "/usr/sbin:/sbin"  # where Debian has ip and tc; not in every user
 PATIENCE = 30  # s for one command; assumed by this project: all of `up` took 0.3 s (2026-11-21)
 GRACE = 5.0  # s between SIGTERM and SIGKILL
 POLL = 0.05  # s
-MARK = ".made-by-scaling-testbed"  # beside /etc/netns and before it, if that was not there
-NEEDED = {"ip": "iproute2", "tc": "iproute2"}  # package of Debian and Ubuntu
+# Commands, and their packages in Debian and Ubuntu.
+NEEDED = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "setpriv": "util-linux"}
 
 
 class CommandFailed(Exception):
@@ -40,7 +39,6 @@ class Machine:
     kill: Callable[[int, int], None] = os.kill
     namespaces: Path = Path("/run/netns")
     settings: Path = Path("/etc/netns")
-    proc: Path = Path("/proc")
     grace: float = GRACE
 
     def has_namespace(self, name: str) -> bool:
@@ -51,15 +49,10 @@ class Machine:
         """The file that stands in for /etc/hosts there."""
         return self.settings / namespace / "hosts"
 
-    @property
-    def mark(self) -> Path:
-        """Marks the folder of settings as made by a testbed."""
-        return self.settings.with_name(self.settings.name + MARK)
-
 
 @contextmanager
 def exclusive_lock(machine: Machine) -> Iterator[None]:
-    """Holds the machine-wide lock of `up` and `down`; waits until another process frees it.
+    """Hold the machine-wide lock of `up` and `down`; waits until another process frees it.
 
     Commands started meanwhile inherit the lock: after a kill it lasts until they end.
 
@@ -133,52 +126,40 @@ def run(words: Sequence[str]) -> str:
 
 
 def write_hosts(machine: Machine, namespace: str, text: str) -> None:
-    """Makes the file that `ip netns exec` shows as /etc/hosts.
+    """Make the file that `ip netns exec` shows as /etc/hosts.
 
     Raises:
         CommandFailed: there is such a file or folder already, or it cannot be written.
     """
     path = machine.hosts_file(namespace)
     try:
-        if not machine.settings.exists():
-            machine.mark.touch()
-            machine.settings.mkdir()
+        machine.settings.mkdir(exist_ok=True)
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandFailed(f"cannot write {path}: {error.strerror}") from None
 
 
-def remove_hosts(machine: Machine, namespace: str) -> None:
-    """Removes that file and its folder.
+def remove_hosts(machine: Machine, namespace: str) -> bool:
+    """Remove that file and its folder, and /etc/netns if nothing else is in it.
+
+    Returns:
+        True if there was such a folder.
 
     Raises:
         CommandFailed: it cannot be removed, or the folder holds something else too.
     """
     path = machine.hosts_file(namespace)
+    there = path.parent.exists()
     try:
-        path.unlink(missing_ok=True)
-        path.parent.rmdir()
+        if there:
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
     except OSError as error:
         raise CommandFailed(f"cannot remove {path.parent}: {error.strerror}") from None
-
-
-def remove_empty_settings(machine: Machine) -> None:
-    """Removes /etc/netns, if `write_hosts` made it and nothing is in it any more.
-
-    Raises:
-        CommandFailed: it cannot be removed.
-    """
-    if not machine.mark.exists():
-        return
-    try:
-        if machine.settings.exists():
-            machine.settings.rmdir()
-        machine.mark.unlink()
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            said = f"cannot remove {machine.settings}: {error.strerror}"
-            raise CommandFailed(said) from None
+    with suppress(OSError):  # it is not empty, or not there
+        machine.settings.rmdir()
+    return there
 
 
 def processes(machine: Machine, namespace: str) -> list[int]:
@@ -188,7 +169,7 @@ def processes(machine: Machine, namespace: str) -> list[int]:
 
 
 def end_processes(machine: Machine, namespace: str) -> list[int]:
-    """Ends all processes in a namespace, with SIGTERM and after `grace` seconds with SIGKILL.
+    """End all processes in a namespace, with SIGTERM and after `grace` seconds with SIGKILL.
 
     Returns:
         The ids of those that ran.
@@ -205,16 +186,10 @@ def end_processes(machine: Machine, namespace: str) -> list[int]:
                 break
             for pid in left:
                 if pid not in signalled:  # once each, including those started meanwhile
-                    _signal(machine, pid, number)
+                    with suppress(ProcessLookupError):  # it has just ended
+                        machine.kill(pid, number)
             signalled.update(left)
             time.sleep(POLL)
         else:
             return first
     raise CommandFailed(f"processes {left} in {namespace} do not end")
-
-
-def _signal(machine: Machine, pid: int, number: int) -> None:
-    try:
-        machine.kill(pid, number)
-    except ProcessLookupError:  # it has just ended
-        pass

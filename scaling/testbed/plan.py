@@ -10,12 +10,11 @@ is among the machine's own. All names carry the testbed's random id.
 
 import re
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, check_range
-from scaling.meshes.units import parse_number, parse_quantity
+from scaling.meshes.units import Unit, format_rate, parse_number, parse_quantity
 
 PREFIX = "scaling"  # of every namespace that is ours
 NETWORK = "10.77.0"  # private (RFC 1918); seen inside the testbed only
@@ -81,43 +80,28 @@ class TestbedConfig:
 def new_testbed(
     name: str, hosts: int, devices: int, bandwidth: str, latency: str | None = None
 ) -> TestbedConfig:
-    """A testbed with a random id, from texts such as `1Gbit` and `2ms`."""
-    seconds = parse_latency(latency) if latency is not None else 0.0
-    return TestbedConfig(
-        name, secrets.token_hex(4), hosts, devices, parse_bandwidth(bandwidth), seconds
-    )
-
-
-def parse_bandwidth(text: str) -> int:
-    """Bytes per second from `1Gbit`, `200Mb/s` or `25MB/s`.
+    """A testbed with a random id, from texts such as `1Gbit` and `2ms`.
 
     Raises:
-        InputError: not a rate, or not a whole number of bytes per second.
+        InputError: a text is no rate or time, a rate no whole number of bytes per second.
     """
-    try:
-        bandwidth = parse_quantity(text, "B/s")
-    except InputError as error:
-        raise InputError(f"--bandwidth {error}") from None
-    if bandwidth != int(bandwidth):
-        raise InputError(f"--bandwidth {text!r} is not a whole number of bytes/s")
-    return int(bandwidth)
+    seconds = 0.0 if latency is None else _parsed("--latency", parse_number, latency, "s")
+    rate = _parsed("--bandwidth", parse_quantity, bandwidth, "B/s")
+    if rate != int(rate):
+        raise InputError(f"--bandwidth {bandwidth!r} is not a whole number of bytes/s")
+    return TestbedConfig(name, secrets.token_hex(4), hosts, devices, int(rate), seconds)
 
 
-def parse_latency(text: str) -> float:
-    """Seconds from `500us`, `2ms` or `0.1s`."""
+def _parsed(option: str, parse: Callable[[str, Unit], float], text: str, unit: Unit) -> float:
     try:
-        return parse_number(text, "s")
+        return parse(text, unit)
     except InputError as error:
-        raise InputError(f"--latency {error}") from None
+        raise InputError(f"{option} {error}") from None
 
 
 def format_bandwidth(bandwidth: float) -> str:
     """`1 Gbit/s` from bytes per second."""
-    bits = BITS * bandwidth
-    for unit, factor in (("Gbit", 1e9), ("Mbit", 1e6)):
-        if bits >= factor:
-            return f"{bits / factor:g} {unit}/s"
-    return f"{bits / 1e3:g} kbit/s"
+    return format_rate(BITS * bandwidth, "bit/s")
 
 
 def hosts_file(testbed: TestbedConfig, index: int, machine_name: str) -> str:
@@ -126,25 +110,8 @@ def hosts_file(testbed: TestbedConfig, index: int, machine_name: str) -> str:
     gloo listens at the address that the machine's name stands for, so in every host that name
     stands for the host's own address.
     """
-    lines = [owner_line(testbed), "127.0.0.1 localhost"]
+    lines = [f"# scaling testbed {testbed.name} {testbed.id}", "127.0.0.1 localhost"]
     for number, address in enumerate(testbed.addresses):
         own = f" {machine_name}" if number == index else ""
         lines.append(f"{address} host{number}{own}")
     return "\n".join(lines) + "\n"
-
-
-def owner_line(testbed: TestbedConfig) -> str:
-    """The first line of a testbed's files, which names it."""
-    return f"# scaling testbed {testbed.name} {testbed.id}"
-
-
-def read_config(data: Mapping[str, Any]) -> TestbedConfig:
-    """The config that `dataclasses.asdict` made plain data of.
-
-    Raises:
-        InputError: keys or types are not those of a testbed.
-    """
-    types = {field.name: field.type for field in fields(TestbedConfig)}
-    if {key: type(value) for key, value in data.items()} != types:
-        raise InputError(f"it has {sorted(data)}, not {sorted(types)} of the right types")
-    return TestbedConfig(**data)

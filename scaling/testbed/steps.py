@@ -25,29 +25,16 @@ class HostsFile:
     text: str
 
 
-@dataclass(frozen=True)
-class Namespace:
-    """Make a network namespace."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Command:
-    """Run `ip` or `tc`; what it makes goes when the namespaces go."""
-
-    words: tuple[str, ...]
-
-
-Step = HostsFile | Namespace | Command
+# A file, or the words of a command of `ip` or `tc`.
+Step = HostsFile | tuple[str, ...]
 
 
 def steps(testbed: TestbedConfig, machine_name: str) -> list[Step]:
     """All steps. `machine_name`: what `hostname` prints."""
     made: list[Step] = []
     for index, name in enumerate(testbed.host_namespaces):
-        made += [HostsFile(name, hosts_file(testbed, index, machine_name)), Namespace(name)]
-    made += [Namespace(testbed.switch)]
+        made += [HostsFile(name, hosts_file(testbed, index, machine_name)), _namespace(name)]
+    made += [_namespace(testbed.switch)]
     made += _commands(testbed.switch, "link add bridge0 type bridge", "link set bridge0 up")
     for index in range(testbed.hosts):
         made += _link(testbed, index)
@@ -76,10 +63,14 @@ def _limits(testbed: TestbedConfig, namespace: str, device: str, latency: float)
     add = ("tc", "-n", namespace, "qdisc", "add", "dev", device)
     rate = f"tbf rate {BITS * testbed.bandwidth}bit burst {BURST} latency {QUEUE}".split()
     if not latency:
-        return [Command((*add, "root", *rate))]
+        return [(*add, "root", *rate)]
     delay = f"root handle 1: netem delay {round(latency * 1e6)}us limit {PACKETS}".split()
-    return [Command((*add, *delay)), Command((*add, "parent", "1:1", "handle", "10:", *rate))]
+    return [(*add, *delay), (*add, "parent", "1:1", "handle", "10:", *rate)]
+
+
+def _namespace(name: str) -> Step:
+    return ("ip", "netns", "add", name)
 
 
 def _commands(namespace: str, *lines: str) -> list[Step]:
-    return [Command(("ip", "-n", namespace, *line.split())) for line in lines]
+    return [("ip", "-n", namespace, *line.split()) for line in lines]

@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from experiments import bench, bench_collectives
+from experiments import bench_collectives
 from experiments.bench_collectives import (
     BATCH,
     SHAPES,
-    mesh_axes,
     mixed_calls,
     price_at_once,
     price_seconds,
@@ -18,14 +17,6 @@ from scaling.profiles.io import ideal
 from scaling.program.ir import COLLECTIVE_KINDS
 
 SMALL = catalog.load("dgx-h100", 2)
-
-
-def test_every_mesh_of_so_many_devices_gives_its_axes_alone_and_in_pairs():
-    found = list(mesh_axes(8))
-    assert len(found) == len(set(found))
-    assert {axes.mesh.devices for axes in found} == {8}
-    assert len({axes.mesh for axes in found}) == math.comb(3 + 3, 3)  # three twos on four axes
-    assert all(axes.mesh.size([name]) > 1 for axes in found for name in axes.names)
 
 
 def test_calls_are_mixed_and_always_the_same():
@@ -52,10 +43,6 @@ def test_one_price_says_its_seconds(which, before):
 def test_a_process_of_its_own_prints_one_number(capsys):
     bench_collectives.main(["--only", "all", "--nodes", "2"])
     assert float(capsys.readouterr().out) >= 0
-
-
-def test_make_bench_runs_them():
-    assert bench.BENCHMARKS["collective"] is bench_collectives.collective_time
 
 
 @pytest.mark.slow

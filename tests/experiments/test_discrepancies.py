@@ -28,10 +28,6 @@ def test_every_pair_can_be_trained_and_fits_its_cluster(pair):
     check_trainable(run, shape)
 
 
-def test_no_pair_stands_there_twice():
-    assert len({pair.name for pair in PAIRS}) == len(PAIRS) >= 20
-
-
 def test_a_name_tells_what_is_not_the_default():
     assert Pair("llama3-8b", "fsdp=8", "dgx-h100").name == "llama3-8b fsdp=8 dgx-h100 none"
     own = Pair("llama3-8b", "fsdp=8", "dgx-h100", "full", 2, 0, "fp32").name

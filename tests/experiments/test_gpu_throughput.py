@@ -18,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.gpu import machine, measure, predicted, table, throughput
-from experiments.gpu.cases import cases, halved, label, mesh_of, over, tiny_cases
-from experiments.gpu.timing import QUICK, Effort, Windows, time_windows
+from experiments.gpu.cases import cases, halved, mesh_of, over, tiny_cases
+from experiments.gpu.timing import QUICK, Effort, time_windows
 from scaling.compile.options import compiler_options
 from scaling.meshes.catalog.load import accelerator, accelerator_names, load
 from scaling.meshes.devices import absent_mesh, present_mesh
-from scaling.models.accounting import count_parameters
 from scaling.models.execution import Execution
 from scaling.parallelism.rules import rules_for
 from scaling.run import read_run
@@ -32,16 +31,6 @@ from scaling.train.execution import execution_for
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny_cases(1)[0]
 FOREVER = math.inf
-CASE_KEYS = {
-    *("status", "name", "run", "devices", "parameters", "tokens_per_step", "model_flops"),
-    *("attention", "flash_calls", "note", "compile_seconds", "step_time", "tokens_per_second"),
-    *("flops_per_second_per_device", "mfu", "of_matmul", "memory", "loss", "loss_falls"),
-    *("under_load", "predicted", "errors"),
-}
-DOCUMENT_KEYS = {
-    *("schema", "date", "tiny", "device", "driver", "versions", "settings", "host", "commit"),
-    *("idle", "ceilings", "cases", "finished"),
-}
 
 
 class OutOfMemory(RuntimeError):
@@ -88,52 +77,27 @@ def test_tiny_run_writes_one_dated_document_with_every_key(tiny):
     assert re.fullmatch(r"throughput-\d{4}-\d\d-\d\d\.json", tiny.path.name)
     assert document["date"].startswith(tiny.path.stem.removeprefix("throughput-"))
     assert document["schema"] == throughput.SCHEMA and document["finished"]
-    assert document.keys() == DOCUMENT_KEYS
     assert [case["status"] for case in document["cases"]] == ["ok", "ok"]
-    assert all(case.keys() == CASE_KEYS for case in document["cases"])
     assert [read_run(case["run"]) for case in document["cases"]] == tiny_cases(4)
     assert {"python", "jax", "jaxlib", "flax", "optax"} <= document["versions"].keys()
     assert str(ROOT) not in tiny.text and str(Path.home()) + "/" not in tiny.text
     assert not re.search(r'[": ]/\w+/\w', tiny.text)  # names no folder of this machine
-
-
-@pytest.mark.slow
-def test_figures_of_a_tiny_case_agree(tiny):
-    """The same random tokens at each step: a step that trains lowers their loss from log(V)."""
-    first, second = tiny.document["cases"]
-    assert (first["devices"], second["devices"]) == (1, 4)
-    assert second["tokens_per_step"] == 4 * first["tokens_per_step"]
-    for case in (first, second):
+    assert (
+        document["device"]["peak_bf16"] is None and "'cpu' is not known" in tiny.stdout + tiny.text
+    )
+    for case in document["cases"]:
         times = case["step_time"]
         each = [seconds / times["calls_per_window"] for seconds in times["window_seconds"]]
         assert times["min"] == min(each) <= times["median"] <= max(each) == times["max"]
         assert case["tokens_per_second"] * times["median"] == pytest.approx(case["tokens_per_step"])
         rate = case["flops_per_second_per_device"] * case["devices"] * times["median"]
         assert rate == pytest.approx(case["model_flops"])
-        assert case["memory"]["compiled"]["peak"] > 0
-        assert case["loss_falls"]
-        assert case["loss"]["first"] == pytest.approx(math.log(256), abs=0.1)
-
-
-@pytest.mark.slow
-def test_unknown_device_has_no_mfu_and_no_prediction(tiny):
-    assert tiny.document["device"]["peak_bf16"] is None
-    assert "'cpu' is not known" in tiny.document["device"]["note"]
-    for case in tiny.document["cases"]:
-        assert case["mfu"] is None and case["of_matmul"] > 0 and case["predicted"] is None
+        assert case["mfu"] is None and case["predicted"] is None
+        assert case["loss_falls"] and case["loss"]["first"] == pytest.approx(math.log(256), abs=0.1)
         assert tiny.stdout.count(case["name"]) == 2  # its line and its row of the table
-    assert not list(tiny.path.parent.glob("calibration-*.json"))
-    assert "copy" in tiny.stdout and "step ms" in tiny.stdout and tiny.path.name in tiny.stdout
 
 
 # --- cases ---------------------------------------------------------------------------------------
-
-
-def test_first_two_cases_measure_both_models():
-    first, second = cases(1)[:2]
-    assert first.name == "gpt2-124m" and first.batch.seq_len == 1024
-    assert second.name == "llama3-1b" and second.batch.seq_len == 2048
-    assert 1.2e9 < count_parameters(second.model).total < 1.4e9
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
@@ -148,13 +112,6 @@ def test_several_gpus_run_every_case_of_one_gpu():
     alone, shared = cases(1), [run for run in cases(8) if mesh_of(run).devices == 8]
     assert [run for run in cases(8) if mesh_of(run).devices == 1] == alone
     assert {run.name for run in shared} == {"gpt2-124m", "llama3-1b"}
-
-
-def test_labels_are_unique():
-    labels = [label(run) for run in cases(8)]
-    assert len(set(labels)) == len(labels)
-    assert labels[0] == "gpt2-124m 32x1024 none"
-    assert "llama3-1b 64x2048 selective fsdp=8" in labels
 
 
 @given(batch=st.integers(1, 64), devices=st.integers(1, 8))
@@ -181,15 +138,6 @@ def test_out_of_memory_case_is_kept_and_its_half_is_run():
     assert found == [(4, "out of memory"), (2, "out of memory"), (1, "ok")]
 
 
-def test_half_a_batch_is_run_once():
-    def measure_one(run):
-        raise OutOfMemory
-
-    half = halved(TINY)
-    found = statuses([half, TINY], measure_one, budget())
-    assert [batch for batch, _ in found] == [2, 1, 4]
-
-
 def test_failed_case_does_not_end_the_others():
     def measure_one(run):
         if run == TINY:
@@ -211,16 +159,6 @@ def test_case_without_enough_time_is_not_run():
     late = throughput.Budget(deadline=time.monotonic() + throughput.FIRST_CASE - 1)
     assert [status for _, status in statuses(tiny_cases(1), measure_one, late)] == ["not run"] * 2
     assert not started
-
-
-def test_longest_case_decides_whether_time_is_left():
-    plan = throughput.Budget(deadline=time.monotonic() + 30)
-    assert not plan.allows_a_case()
-    plan.spent(2.0, is_first=True)
-    assert plan.allows_a_case()
-    plan.spent(28.0, is_first=False)
-    plan.spent(1.0, is_first=False)
-    assert not plan.allows_a_case()
 
 
 @pytest.mark.slow
@@ -304,14 +242,6 @@ def test_mfu_is_model_flops_over_time_devices_and_peak():
     assert rated["of_matmul"] == 0.5
 
 
-def test_model_flops_of_gpt2_equal_a_hand_computation():
-    """6 x (12 layers x 12 d^2 + d V) per token, plus 6 x layers x 2 d x context."""
-    run = cases(1)[0]
-    d, layers, vocab, context = 768, 12, 50257, 1024
-    per_token = 6 * (12 * layers * d * d + d * vocab) + 6 * layers * 2 * d * context
-    assert measure._sizes(run)["model_flops"] == per_token * 32 * 1024
-
-
 def test_every_known_device_is_in_the_catalogue():
     assert set(machine.CATALOGUE_NAMES.values()) <= set(accelerator_names())
     for kind in machine.CATALOGUE_NAMES:
@@ -322,10 +252,6 @@ def test_every_known_device_is_in_the_catalogue():
 def test_unknown_device_name_matches_no_chip(kind):
     chip = machine.identify(kind)
     assert chip.accelerator is None and chip.peak is None and repr(kind) in chip.note
-
-
-def test_result_folder_is_named_after_the_device():
-    assert machine.identify("NVIDIA A100-SXM4-80GB").slug == "nvidia-a100-sxm4-80gb"
 
 
 # --- the machine ---------------------------------------------------------------------------------
@@ -343,15 +269,10 @@ def test_missing_nvidia_smi_or_git_gives_none(monkeypatch):
     assert machine.git_commit() is None
 
 
-@given(folders=st.lists(st.from_regex(r"[a-z0-9_.-]{1,8}", fullmatch=True), min_size=1, max_size=4))
-def test_absolute_paths_are_shortened_to_the_file_name(folders):
-    path = "".join(f"/{folder}" for folder in folders)
-    assert machine.without_paths(f"--dump={path}/file.txt x") == "--dump=file.txt x"
-
-
-def test_rates_and_relative_paths_are_no_absolute_paths():
+def test_absolute_paths_are_shortened_and_nothing_else_is():
     text = "3.2 GB/s of a/b.py; tokens/s"
     assert machine.without_paths(text) == text
+    assert machine.without_paths("--dump=/opt/my-1/file.txt x") == "--dump=file.txt x"
 
 
 # --- timing --------------------------------------------------------------------------------------
@@ -373,17 +294,6 @@ def test_window_has_at_most_the_largest_number_of_calls():
 def test_slow_call_has_a_window_of_one_call():
     timed = time_windows(lambda: time.sleep(0.02), replace(QUICK, window_seconds=0.001))
     assert timed.calls == 1 and timed.median >= 0.02
-
-
-def test_deadline_ends_the_windows():
-    assert len(time_windows(lambda: None, QUICK, deadline=time.monotonic() - 1).seconds) == 1
-
-
-@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=9), st.integers(1, 100))
-def test_the_median_lies_within_the_spread(seconds, calls):
-    shown = Windows(calls, tuple(seconds)).as_dict()
-    assert shown["min"] <= shown["median"] <= shown["max"]
-    assert shown["window_seconds"] == seconds
 
 
 # --- the table -----------------------------------------------------------------------------------
@@ -431,18 +341,6 @@ def test_errors_are_predicted_over_measured():
         "memory": pytest.approx(32 / 33 - 1),
         "compiled_memory": pytest.approx(32 / 34 - 1),
     }
-
-
-@pytest.mark.parametrize("guess", [None, {"error": "no such chip"}])
-def test_case_without_prediction_has_no_error(guess):
-    case = document(predicted=guess)["cases"][0]
-    assert set(predicted.errors(case).values()) == {None}
-    assert " - " in table.table(document(predicted=guess, errors=predicted.errors(case)))
-
-
-def test_table_omits_the_peak_of_an_earlier_case():
-    memory = {"compiled": {"peak": None}, "peak_in_use": 33 * 2**30, "is_own": False}
-    assert "- / -" in table.table(document(memory=memory))
 
 
 def test_loss_that_does_not_fall_is_marked():

@@ -23,6 +23,7 @@ def test_of_many_names_only_the_closest_is_given():
 
 
 def test_where_nothing_is_close_all_names_are_listed():
+    assert nearest("nope", ["tiny-moe"]) == "known: tiny-moe"
     assert nearest("zzz", AXES) == "known: " + ", ".join(AXES)
     assert nearest("zzz", MANY) == "known: " + ", ".join(MANY)
 

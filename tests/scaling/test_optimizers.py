@@ -14,7 +14,6 @@ from scaling.optimizers import (
     Optimizer,
     check_optimizer,
     decay_steps,
-    final_rate,
     optimizer_of,
     settings_of,
 )
@@ -77,9 +76,7 @@ def test_a_setting_that_is_given_replaces_the_default_alone(which: tuple, value:
     ("name", "key", "value"),
     [
         *(("adamw", key, value) for key in ("beta_1", "beta_2") for value in (-0.1, 1.0, 1.5)),
-        ("lion", "beta_2", 1.0),
         ("muon", "momentum", 1.0),
-        ("muon", "momentum", float("nan")),
         ("adamw", "epsilon", 0.0),
         ("adafactor", "decay_rate", -0.8),
         ("adafactor", "epsilon", float("nan")),
@@ -89,13 +86,6 @@ def test_settings_out_of_range_are_refused_by_name_and_number(
     name: str, key: str, value: float
 ) -> None:
     assert refused(with_train(name, **{key: value})).startswith(f"train.{key}={value} must be ")
-
-
-def test_a_misspelt_setting_in_run_json_is_named() -> None:
-    data = run_dict(TINY)
-    data["train"]["beta1"] = 0.9
-    with pytest.raises(InputError, match="unknown key 'beta1'; did you mean 'beta_1'"):
-        read_run(data)
 
 
 # --- schedules and formats ----------------------------------------------------------------------
@@ -115,13 +105,6 @@ def test_schedules_that_mean_nothing_are_refused(changes: dict, words: str) -> N
     assert words in refused(with_train(**changes))
 
 
-def test_an_unknown_schedule_is_named_with_the_choices() -> None:
-    data = run_dict(TINY)
-    data["train"]["schedule"] = "cosin"
-    with pytest.raises(InputError, match="did you mean 'cosine'"):
-        read_run(data)
-
-
 @given(st.integers(1, 1000), st.integers(0, 1000))
 def test_a_tenth_of_the_steps_decays_unless_the_warm_up_needs_them(steps: int, warmup: int) -> None:
     train = Train(steps=steps, warmup_steps=warmup, schedule="wsd")
@@ -130,11 +113,6 @@ def test_a_tenth_of_the_steps_decays_unless_the_warm_up_needs_them(steps: int, w
     assert 0 <= found <= max(1, steps / 10 + 0.5)
     assert found + min(warmup, steps) <= steps
     assert found > 0 or warmup >= steps
-
-
-def test_the_end_of_the_schedule_is_a_tenth_unless_given() -> None:
-    assert final_rate(Train()) == 0.1
-    assert final_rate(Train(final_rate=0.0)) == 0.0
 
 
 def test_stochastic_rounding_of_a_float32_state_is_refused() -> None:

@@ -25,7 +25,6 @@ from scaling.recipes import (
     with_steps,
 )
 from scaling.run import Batch, Run, read_run, run_dict, save_run
-from scaling.simulate.resolve import target, target_warnings
 
 NAMES = (  # a contract: scripts outside the project use these
     *("tiny", "demo", "gpt2-124m", "gpt2-1.5b", "gpt-305m", "gpt3-175b"),
@@ -108,17 +107,11 @@ def test_every_recipe_survives_being_written_down(name):
     assert run.mesh is None and run.software == "jax"
 
 
-@pytest.mark.parametrize("name", [n for n in recipe_names() if n.startswith("llama3")])
+@pytest.mark.parametrize("name", ["llama3-1b", "llama3-405b"])
 def test_llama3_steps_are_four_million_tokens_of_8192(name):
     batch = recipe(name).batch
     assert batch.seq_len == 8192
     assert batch.tokens == pytest.approx(4e6, rel=0.05)  # arXiv 2407.21783, table 4
-
-
-def test_gpt3_steps_are_3_2_million_tokens_of_2048():
-    batch = recipe("gpt3-175b").batch
-    assert batch.seq_len == 2048
-    assert batch.tokens == pytest.approx(3.2e6, rel=0.02)  # arXiv 2005.14165, table 2.1
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -158,16 +151,6 @@ def test_microbatches_of_the_user_and_other_misfits_are_left_to_the_checks(micro
         rules_for(run, shape)
 
 
-def test_a_target_says_that_microbatches_were_lowered():
-    where = target(recipe("llama3-8b"), "dgx-h100", 16)
-    assert where.run.batch.microbatches == 4
-    assert [text for text in target_warnings(where) if "instead of the recipe's 8" in text]
-
-
-def test_the_toy_recipes_run_in_the_format_that_cpus_are_fast_in():
-    assert {recipe(name).precision.compute for name in ("tiny", "demo")} == {"fp32"}
-
-
 @pytest.mark.parametrize(
     ("written", "meant"),
     [("tini", "tiny"), ("lama3-8b", "llama3-8b"), ("gpt3-157b", "gpt3-175b"), ("Demo", "demo")],
@@ -175,12 +158,6 @@ def test_the_toy_recipes_run_in_the_format_that_cpus_are_fast_in():
 def test_an_unknown_recipe_names_the_nearest(written, meant):
     with pytest.raises(InputError, match=f"unknown recipe '{written}'; did you mean '{meant}'"):
         resolve(written)
-
-
-@pytest.mark.parametrize("steps", [0, -3])
-def test_a_number_of_steps_is_positive(steps):
-    with pytest.raises(InputError, match=f"--steps={steps} must be a whole number"):
-        with_steps(recipe("tiny"), steps)
 
 
 def test_other_steps_change_nothing_else():

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -10,12 +11,9 @@ import sys
 import pytest
 
 import scaling as sc
+from scaling.api.inputs import keep_devices_free
 
 COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile for GPUs
-HLO_OF_ONE_ADD = """ENTRY %main (x: f32[1024]) -> f32[1024] {
-  %x = f32[1024]{0} parameter(0)
-  ROOT %double = f32[1024]{0} add(%x, %x)
-}"""
 
 
 def python(code):
@@ -71,49 +69,6 @@ def test_an_unknown_name_gives_the_nearest():
     assert not hasattr(sc, "predit")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"nodes": 1.5}, "nodes=1.5 must be a whole number"),
-        ({"nodes": "2"}, "nodes='2' must be a whole number"),
-        ({"nodes": True}, "nodes=True must be a whole number"),
-        ({"bytes": 0}, "bytes=0 must be a whole number, at least 1"),
-        ({"bytes": float("nan")}, "bytes=nan must be a whole number"),
-        ({"bytes": None}, "bytes=None must be a whole number"),
-        ({"mesh": 8}, "--mesh: expected text such as 'data=2,fsdp=4' or a mapping, got 8"),
-        ({"mesh": "fsdp=8", "axis": 3}, "axes: expected a text such as 'data,fsdp', got 3"),
-        ({"overrides": 3}, "--override: expected a text such as 'memory=40GB', got 3"),
-        ({"overrides": ["memory=1GB", "memory=2GB"]}, "key 'memory' is given twice"),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_bad_input(wrong, message):
-    given = {"bytes": "1MiB", "cluster": "dgx-h100"} | wrong
-    with pytest.raises(sc.InputError, match=message):
-        sc.price_collective("all-reduce", **given)
-
-
-def test_a_wrong_number_of_nodes_leaves_the_next_price_alone():
-    with pytest.raises(sc.InputError):
-        sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1.5)
-    first = sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1.0)
-    assert first == sc.price_collective("all-gather", "1MiB", cluster="dgx-a100", nodes=1)
-
-
-def test_axes_are_joined_as_documents_join_them():
-    price = [
-        sc.price_collective("all-gather", 1e6, "dgx-h100", mesh="data=2,fsdp=4", axis=axis)
-        for axis in ("data+fsdp", "data,fsdp", ["data", "fsdp"])
-    ]
-    assert price[0] == price[1] == price[2]
-
-
-@pytest.mark.parametrize("mesh", ["data=0", "data=-8", "data", "=8", {"data": 1.5}, 8, {"data": 0}])
-def test_a_mesh_without_positive_sizes_is_bad_input(mesh):
-    text = "HloModule step, is_scheduled=true, num_partitions=8\n"
-    with pytest.raises(sc.InputError, match="--mesh: expected"):
-        sc.predict_hlo(text, "dgx-h100", mesh=mesh)
-
-
 @pytest.mark.parametrize("name", ["train", "compare", "calibrate"])
 def test_a_function_with_the_name_of_a_sub_package_is_called(name, monkeypatch):
     importlib.import_module(f"scaling.{name}")
@@ -157,7 +112,22 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.predict_hlo("HloModule x\n", "p5"), "is not scheduled"),
         (lambda: sc.predict_hlo("%x\n", "p5"), "no HLO text"),
         (lambda: sc.predict_hlo(HLO, "p5", mesh="data=x"), "'data=x'"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh={"data": 1.5}), "--mesh: expected"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh="=8"), "--mesh: expected"),
         (lambda: sc.compare("nowhere"), "nowhere"),
+        # values of other types
+        (lambda: sc.train("tiny", devices="8"), "train: devices='8' must be a whole number or N"),
+        (lambda: sc.compare(None), "compare: run_dir=None must be a text or a path"),
+        (lambda: sc.predict_hlo(None, "p5"), "text=None must be a path or a text"),
+        (lambda: sc.load_run("tiny", mesh=8), "mesh=8 must be a MeshShape, a text, a mapping or N"),
+        (lambda: sc.load_cluster("p5", nodes=1.5), "nodes=1.5 must be a whole number"),
+        (lambda: sc.load_cluster("p5", nodes=True), "nodes=True must be a whole number"),
+        (lambda: sc.load_cluster("p5", overrides=["memory=1GB"] * 2), "'memory' is given twice"),
+        (lambda: sc.price_collective("permute", 8, "p5", skew="2"), "skew='2' must be a number"),
+        (lambda: sc.price_collective("permute", 8, "p5", axis=3), "axis=3 must be a text, a seq"),
+        (lambda: sc.price_collective("permute", 0, "p5"), "bytes=0 must be .* at least 1"),
+        (lambda: sc.price_collective("permute", float("nan"), "p5"), "bytes=nan must be a whole"),
+        (lambda: sc.price_collective("permute", 8, "p5", mesh="fsdp=8", axis=[3]), "axes: exp"),
     ],
 )
 def test_bad_input_is_an_input_error_with_the_nearest_name(call, message):
@@ -210,6 +180,9 @@ def test_what_if_prices_the_same_program_again(result):
     faster = result.what_if("nvlink x2")
     assert faster.step_time < result.step_time and faster != result
     assert "what if nvlink x2" in str(faster)
+    assert sc.predict_hlo(HLO, "dgx-h100", what_if="nvlink x2").step_time == faster.step_time
+    with pytest.raises(sc.InputError, match="expected a text such as 'network x2', got 3"):
+        result.what_if(3)
     assert faster.what_if("nvlink x0.5").step_time == pytest.approx(float(result.step_time))
     (warning,) = result.what_if("network x2").warnings[:1]
     assert "changed nothing" in warning
@@ -234,6 +207,8 @@ def test_a_result_writes_its_trace_and_explains_itself(result, tmp_path):
     assert any(event["name"].startswith("all-reduce[model]") for event in events)
     assert "all-reduce[model]" in result.explain()
     assert result.advice() == []
+    with pytest.raises(sc.InputError, match="cannot write .*: No such file or directory"):
+        result.trace(tmp_path / "nowhere" / "step.json")
 
 
 @pytest.mark.deviceless
@@ -261,32 +236,20 @@ def test_a_price_equals_that_of_a_loaded_cluster_and_of_numbers():
     by_name = sc.price_collective("all-gather", "1MiB", "dgx-h100", 2, "fsdp=2,tensor=8", "fsdp")
     cluster = sc.load_cluster("dgx-h100", 2)
     mesh = sc.MeshShape(fsdp=2, tensor=8)
-    assert sc.price_collective("all-gather", 2**20, cluster, mesh=mesh, axis=["fsdp"]) == by_name
+    assert sc.price_collective("all-gather", 2.0**20, cluster, mesh=mesh, axis=["fsdp"]) == by_name
+    joined = [
+        sc.price_collective("all-gather", "1MiB", cluster, 2.0, mesh, axis)
+        for axis in ("fsdp+tensor", "fsdp,tensor", ["fsdp", "tensor"])
+    ]
+    assert joined[0] == joined[1] == joined[2]
 
 
-@pytest.mark.parametrize(("first", "platforms"), [("import sys", "cpu"), ("import jax", "unset")])
-def test_devices_are_left_alone_unless_jax_is_there_already(first, platforms):
-    code = (
-        f"import os; os.environ.pop('JAX_PLATFORMS', None); {first}\n"
-        "from scaling.api.inputs import keep_devices_free; keep_devices_free()\n"
-        "print(os.environ.get('JAX_PLATFORMS', 'unset'))"
-    )
-    assert python(code).stdout.strip() == platforms
-
-
-@pytest.mark.parametrize("change", ["nvlink x2", ["nvlink x2"], ("nvlink x2",)])
-def test_a_change_may_be_one_text_or_several(change):
-    text = "HloModule step, is_scheduled=true, num_partitions=8\n" + HLO_OF_ONE_ADD
-    priced = sc.predict_hlo(text, "dgx-h100", what_if=change)
-    assert priced.pricing.changes == ("nvlink x2",)
-    with pytest.raises(sc.InputError, match="expected a text such as 'network x2', got 3"):
-        priced.what_if(3)
-
-
-def test_a_trace_that_cannot_be_written_is_bad_input(tmp_path):
-    text = "HloModule step, is_scheduled=true, num_partitions=8\n" + HLO_OF_ONE_ADD
-    with pytest.raises(sc.InputError, match="cannot write .*: No such file or directory"):
-        sc.predict_hlo(text, "dgx-h100").trace(tmp_path / "nowhere" / "step.json")
+@pytest.mark.parametrize("there", [False, True])
+def test_devices_are_left_alone_unless_jax_is_there_already(there, monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(sys, "modules", {"jax": sys} if there else {})
+    keep_devices_free()
+    assert os.environ.pop("JAX_PLATFORMS", None) == (None if there else "cpu")
 
 
 def test_a_figure_that_no_machine_has_is_warned_of():

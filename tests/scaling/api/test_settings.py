@@ -11,6 +11,8 @@ from scaling.meshes.errors import InputError
 from scaling.recipes import recipe
 from scaling.run import run_dict
 
+FSDP_FIRST = ["fsdp", "stage", "data", "expert", "context", "tensor"]
+
 
 @pytest.mark.parametrize(
     ("setting", "path", "value"),
@@ -21,6 +23,9 @@ from scaling.run import run_dict
         ("model.n_layers=4", ("model", "n_layers"), 4),
         ("model.preset=gpt2-124m", ("model", "d_model"), 768),
         ("mesh.fsdp=4", ("mesh", "fsdp"), 4),
+        ("mesh=fsdp=4,data=2", ("mesh", "fsdp"), 4),
+        ('device_order=["fsdp"]', ("device_order",), FSDP_FIRST),
+        ("device_order=fsdp", ("device_order",), FSDP_FIRST),
         ("cluster.name=dgx-h100", ("cluster", "name"), "dgx-h100"),
         ('cluster={"name": "p5", "nodes": 2}', ("cluster", "nodes"), 2),
         ("train.data=a=b", ("train", "data"), "a=b"),
@@ -60,6 +65,8 @@ def test_a_preset_is_replaced_before_values_of_the_model():
         (['train={"steps": 1, "steps": 2}'], ["--set train", "given twice"]),
         (["model.preset=tinny"], ["'tinny'", "'tiny'"]),
         (["batch.seq_len=1e30"], ["seq_len"]),
+        (["mesh=fdsp=4"], ["'fdsp'", "'fsdp'"]),
+        (["device_order=fdsp"], ["'fdsp'", "'fsdp'"]),
     ],
 )
 def test_a_bad_setting_is_one_message(settings, words):

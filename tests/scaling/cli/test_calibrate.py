@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scaling.calibrate import calibrate as measuring
+from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
@@ -51,9 +52,21 @@ def test_the_file_may_be_named(cli, tmp_path):
     assert read_profile(tmp_path / "deep/mine.json") == PROFILE
 
 
+def test_nothing_is_made_before_measuring(cli, tmp_path, monkeypatch):
+    def fail(*_):
+        raise InputError("no devices")
+
+    monkeypatch.setattr(measuring, "calibrate", fail)
+    assert cli("--out", tmp_path / "deep/mine.json")[0] == 2
+    assert not (tmp_path / "deep").exists()
+
+
 def test_a_place_that_cannot_be_written_is_found_before_measuring(cli, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err, asked = cli("--out", tmp_path / "file/mine.json")
+    assert (code, asked) == (2, [])
+    assert err.startswith("error: --out ") and "file is no folder" in err
+    code, _, err, asked = cli("--out", tmp_path / "file/deep/mine.json")
     assert (code, asked) == (2, [])
     assert err.startswith("error: cannot write") and "choose another --out" in err
 

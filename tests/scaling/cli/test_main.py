@@ -67,7 +67,6 @@ def _merged(before, change):
     ("words", "said"),
     [
         (["tini"], ["unknown recipe 'tini'", "'tiny'"]),
-        (["lama3-8b"], ["unknown recipe", "'llama3-8b'"]),
         (["none.json"], ["cannot read none.json"]),
         (["none.py:run"], ["there is no file none.py"]),
         (["runs.jsonl"], ["predicted"]),
@@ -78,10 +77,8 @@ def _merged(before, change):
         (["tiny", "--mesh", "data=3"], ["batch.global_batch=8", "data=3"]),
         (["deepseek-v3", "--mesh", "stage=2"], ["stage=2", "not yet"]),
         (["tiny", "--mesh", "stage=3"], ["n_layers=2", "stage=3", "stage of 1, 2"]),
-        (["tiny-moe", "--mesh", "expert=3"], ["global_batch=8", "expert=3"]),
         (["tiny", "--mesh", "context=3"], ["seq_len=32", "context=3", "two chunks", "36"]),
         (["tiny", "--devices", "0"], ["--devices 0", "positive"]),
-        (["tiny", "--devices", "-4"], ["--devices -4", "positive"]),
     ],
 )
 def test_a_bad_argument_is_one_message_before_any_compile(cli, verb, words, said):
@@ -92,10 +89,7 @@ def test_a_bad_argument_is_one_message_before_any_compile(cli, verb, words, said
 @pytest.mark.parametrize(
     ("tables", "mesh", "said"),
     [
-        ({"model": {"preset": "tinny"}}, None, ["unknown model 'tinny'", "'tiny'"]),
         ({"trian": {}}, None, ["unknown key 'trian'", "'train'"]),
-        ({"batch": {"seq_length": 3}}, None, ["unknown key 'seq_length'", "'seq_len'"]),
-        ({"mesh": {"tensr": 2}}, None, ["unknown axis 'tensr'", "'tensor'"]),
         ({"model": {"n_heads": 6, "head_dim": 8, "n_kv_heads": 2}}, "tensor=4", ["n_heads=6"]),
         ({}, "tensor=8", ["n_kv_heads=4", "tensor=8"]),
         ({"model": {"d_ff": 126}}, "tensor=4", ["d_ff=126", "tensor=4"]),
@@ -113,8 +107,6 @@ def test_a_bad_argument_is_one_message_before_any_compile(cli, verb, words, said
         ({"dropout": 0.1}, None, ["dropout 0.1", "not yet"]),
         ({"software": "megatron"}, None, ["'megatron'", "not yet"]),
         ({"sharding": {"zero_stage": 0}}, "fsdp=8", ["zero_stage 0", "not yet"]),
-        ({"sharding": {"zero_stage": 7}}, "data=8", ["zero_stage"]),
-        ({"mesh": {}, "device_order": ["data"]}, None, ["device_order"]),
     ],
 )
 def test_a_bad_run_is_one_message_before_any_compile(cli, run_json, verb, tables, mesh, said):
@@ -126,14 +118,11 @@ def test_a_bad_run_is_one_message_before_any_compile(cli, run_json, verb, tables
     ("words", "said"),
     [
         (["--steps", "0"], ["--steps=0", "at least 1"]),
-        (["--steps", "-3"], ["--steps=-3", "at least 1"]),
         (["--restarts", "-1"], ["--restarts -1", "negative"]),
         (["--record-profile", "bad"], ["--record-profile 'bad'", "FROM:TO"]),
         (["--record-profile", "1:99"], ["--record-profile 1:99", "1..20"]),
-        (["--record-profile", "3:2"], ["--record-profile 3:2"]),
         (["--record-profile", "²:3"], ["--record-profile '²:3'"]),
         (["--mesh", "fsdp=4"], ["needs 4 devices", "8 are present", "--devices 4"]),
-        (["--mesh", "data=4,tensor=2,fsdp=2"], ["needs 16 devices", "8 are present"]),
         (["--devices", "4"], ["8 host devices"]),
         (["--devices", "100000"], ["--devices 100000", "global_batch=8"]),
         (["--resume"], ["--resume", "no finished checkpoint"]),
@@ -143,19 +132,7 @@ def test_a_bad_argument_of_train_is_one_message_before_any_compile(cli, words, s
     check_refused(cli("train", "tiny", *words), *said)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("steps", 0), ("learning_rate", 0), ("eval_batches", 0), ("seed", 2**70)]
-)
-def test_a_bad_setting_is_one_message_before_any_compile(cli, run_json, setting, value):
-    check_refused(cli("train", run_json(train={setting: value})), setting)
-
-
-def test_a_file_where_the_run_folder_should_be_is_one_message(cli, tmp_path):
-    (tmp_path / "taken").write_text("x")
-    check_refused(cli("train", "tiny", "--run-dir", "taken"), "taken")
-
-
-@pytest.mark.parametrize("name", ["", "..", "../outside", "/tmp/outside", "nul\0"])
+@pytest.mark.parametrize("name", ["", "..", "/tmp/outside", "nul\0"])
 def test_a_name_that_is_no_folder_s_name_is_refused(cli, run_json, name):
     check_refused(cli("train", run_json(name=name)), "name")
 
@@ -169,6 +146,8 @@ def test_an_earlier_run_is_not_written_over(cli, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "metrics.jsonl").write_text("{}\n")
     check_refused(cli("train", "tiny", "--run-dir", "old"), "already holds a run", "--resume")
+    (tmp_path / "taken").write_text("x")
+    check_refused(cli("train", "tiny", "--run-dir", "taken"), "taken")
 
 
 def test_bad_input_is_not_started_again(cli, monkeypatch):
@@ -190,10 +169,10 @@ def test_a_sample_without_a_run_folder_is_one_message(cli, tmp_path):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["sharding", "tini", "--json"], "tini"),
         (["sharding", "--json", "tini"], "tini"),
+        (["sharding", "tiny", "--devices", "many", "--json"], ""),
+        (["sharding", "tiny", "--mesh", "fsdp=8", "--devices", "4", "--json"], "tiny"),
         (["sharding", "--mesh", "fsdp=3", "tiny", "--json"], "tiny"),
-        (["cluster", "show", "dgx-h10", "--json"], "dgx-h10"),
         (["cluster", "check", "none.toml", "--json"], "none.toml"),
     ],
 )
@@ -214,6 +193,8 @@ def test_with_json_the_error_is_also_a_document_on_stdout(cli, words, name):
         (["predict", "tiny", "--nodes", "1.5"], ["--nodes '1.5'", "whole number"]),
         (["collective", "all-reduce", "--cluster", "p5", "--skew", "x"], ["--skew 'x'", "number"]),
         (["cluster", "shw"], ["shw", "show"]),
+        (["predict", "tiny", "--mesh", "data=8", "--mesh=fsdp=8"], ["--mesh is given twice"]),
+        (["train", "tiny", "--resume", "--resume"], ["--resume is given twice"]),
     ],
 )
 def test_arguments_that_cannot_be_read_are_one_line_on_stderr(cli, words, said):
@@ -236,12 +217,6 @@ def test_the_help_of_every_command_names_its_options_without_none(cli, name):
     code, out, err = cli(name, "--help")
     assert (code, err) == (0, "")
     assert "None" not in out and "Example: scaling" in out
-
-
-def test_with_json_words_that_are_no_command_are_a_document_too(cli):
-    code, out, err = cli("sharding", "tiny", "--devices", "many", "--json")
-    assert code == 2 and err
-    assert set(json.loads(out)) == {"name", "error"}
 
 
 # --- scaling sharding ---------------------------------------------------------------------------
@@ -292,16 +267,6 @@ def test_sharding_says_what_each_device_holds_of_a_sequence_and_what_travels(cli
     }
 
 
-def test_sharding_without_a_mesh_takes_the_devices_as_fsdp(cli):
-    _, out, _ = cli("sharding", "tiny", "--devices", "4", "--json")
-    assert json.loads(out)["mesh"] == "fsdp=4"
-
-
-def test_sharding_on_other_devices_than_the_mesh_has_is_refused(cli):
-    result = cli("sharding", "tiny", "--mesh", "fsdp=8", "--devices", "4")
-    check_refused(result, "needs 8 devices", "4")
-
-
 def test_a_vocabulary_that_stays_whole_is_a_warning(cli):
     code, out, _ = cli("sharding", "gpt2-124m", "--mesh", "tensor=2")
     assert code == 0
@@ -321,31 +286,25 @@ def test_the_catalogue_is_listed_with_titles(cli):
 
 
 def test_a_cluster_is_shown_with_its_sources_and_as_json(cli):
-    code, out, _ = cli("cluster", "show", "dgx-h100", "--nodes", "4")
-    document = json.loads(cli("cluster", "show", "dgx-h100", "--nodes", "4", "--json")[1])
-    assert code == 0 and "32 devices" in out.splitlines()[0] and "datasheet" in out
-    assert (document["name"], document["nodes"], document["devices"]) == ("dgx-h100", 4, 32)
-
-
-def test_an_override_changes_one_figure_and_may_be_repeated(cli):
-    words = ["--override", "gpus_per_node=2", "--override", "memory=40GB"]
-    _, out, _ = cli("cluster", "show", "dgx-a100", *words, "--json")
-    assert json.loads(out)["devices"] == 2
-    assert "override" in cli("cluster", "show", "dgx-a100", *words)[1]
+    words = ["cluster", "show", "dgx-h100", "--nodes", "4"]
+    words += ["--override", "gpus_per_node=2", "--override", "memory=40GB"]
+    code, out, _ = cli(*words)
+    document = json.loads(cli(*words, "--json")[1])
+    assert code == 0 and "8 devices" in out.splitlines()[0]
+    assert "datasheet" in out and "override" in out
+    assert (document["name"], document["nodes"], document["devices"]) == ("dgx-h100", 4, 8)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["show"], ["needs NAME"]),
-        (["check"], ["needs FILE.toml"]),
         (["check", "mine.py"], ["cluster check reads a .toml file, mine.py is none"]),
         (["check", "mien.toml"], ["cannot read mien.toml"]),
         (["show", "dgx-h100", "--override", "gpus_per_node=0"], ["--override gpus_per_node=0:"]),
         (["show", "dgx-h10"], ["'dgx-h10'", "'dgx-h100'"]),
         (["show", "none.toml"], ["cannot read none.toml"]),
         (["show", "dgx-h100", "--nodes", "0"], ["nodes=0"]),
-        (["show", "dgx-h100", "--override", "gpus_per_nod=2"], ["'gpus_per_node'"]),
         (["show", "dgx-h100", "--override", "memory"], ["key=value"]),
         (["list", "dgx-h100"], ["list", "dgx-h100"]),
     ],
@@ -409,12 +368,6 @@ def test_help_loads_no_jax_and_names_every_verb():
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(verb in done.stdout for verb in COMMANDS)
-
-
-def test_the_process_ends_with_the_code_and_the_message():
-    done = python("-m", "scaling.cli.main", "cluster", "show", "dgx-h10")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
 
 
 PRINTS = """

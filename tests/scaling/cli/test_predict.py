@@ -49,6 +49,9 @@ SMALL = {
 }  # fmt: skip
 
 
+FIVE = ("compute", "optimizer", "exposed_communication", "bubble", "host")
+
+
 def keep_calibration(profile=PROFILE):
     path = calibration_path(profile.machine)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,8 +92,7 @@ def document(result):
 def test_json_is_one_document_whose_parts_sum(cli):
     found = document(cli("small.json", "--json"))
     time = found["time"]
-    five = ("compute", "optimizer", "exposed_communication", "bubble", "host")
-    assert sum(time[name] for name in five) == pytest.approx(found["step_time"])
+    assert sum(time[name] for name in FIVE) == pytest.approx(found["step_time"])
     memory = found["memory"]
     owners = [v for k, v in memory.items() if k not in ("peak", "pinned_host", "capacity", "fits")]
     assert sum(owners) == pytest.approx(memory["peak"])
@@ -98,6 +100,8 @@ def test_json_is_one_document_whose_parts_sum(cli):
     assert found["grade"] == "calibrated" and found["warnings"] == []
     assert {c["axis"] for c in found["collectives"]} >= {"fsdp", "tensor"}
     assert {c["dtype"] for c in found["collectives"]} == {"fp32"}
+    causal = document(cli("small.json", "--json", "--causal-flops"))
+    assert causal["model_flops"] < found["model_flops"]
 
 
 def test_the_page_names_the_run_and_its_mesh(cli):
@@ -109,23 +113,15 @@ def test_the_page_names_the_run_and_its_mesh(cli):
     assert "\nbottleneck: " in out
 
 
-def test_the_mesh_can_be_another(cli):
-    found = document(cli("small.json", "--mesh", "data=2,fsdp=2", "--json"))
-    assert {c["axis"] for c in found["collectives"]} <= {"data", "fsdp", "data+fsdp"}
-
-
 def test_explained_it_shows_the_kernels_and_their_evidence(cli):
+    result = cli("small.json", "--explain", "--json")
+    document(result)
+    assert "XLA's estimate" in result[2]
     code, out, _ = cli("small.json", "--explain")
     assert code == 0
     assert "XLA's estimate" in out and "XLA has no estimate of its own" in out
     assert "belong to no known part of the model" in out
     assert "calibrated: scaling calibrate on a test" in out
-
-
-def test_explained_json_stays_one_document(cli):
-    result = cli("small.json", "--explain", "--json")
-    document(result)
-    assert "XLA's estimate" in result[2]
 
 
 def test_a_trace_and_the_compiled_text_are_written(cli, folder):
@@ -172,22 +168,14 @@ def test_a_change_of_links_that_hold_up_nothing_is_said(program, changes, idle):
     assert all("changed nothing" in text for text in found)
 
 
-def test_what_does_not_fit_is_no_error(cli):
-    found = document(cli("small.json", "--override", "memory=10kB", "--json"))
+def test_what_does_not_fit_is_no_error(cli, folder):
+    """The cluster may stand in the run; its figures too, as texts with a unit."""
+    stated = SMALL | {"cluster": {"name": "host", "overrides": {"memory": "10kB"}}}
+    (folder / "stated.json").write_text(json.dumps(stated))
+    found = document(cli("stated.json", "--json"))
     assert found["memory"]["fits"] is False and found["memory"]["capacity"] == 1e4
     assert any("does not fit" in text for text in found["warnings"])
     assert found["step_time"] > 0
-
-
-def test_model_flops_may_count_half_of_attention(cli):
-    whole = document(cli("small.json", "--json"))["model_flops"]
-    assert document(cli("small.json", "--json", "--causal-flops"))["model_flops"] < whole
-
-
-def test_a_cluster_may_stand_in_the_run(cli, folder):
-    stated = SMALL | {"cluster": {"name": "host", "overrides": {"memory": 1e9}}}
-    (folder / "stated.json").write_text(json.dumps(stated))
-    assert document(cli("stated.json", "--json"))["memory"]["capacity"] == 1e9
 
 
 @pytest.mark.parametrize(
@@ -259,8 +247,7 @@ def test_a_pipeline_is_predicted_with_its_hops_and_its_bubble(cli, folder):
     hops = [line for line in lines if (line["kind"], line["axis"]) == ("permute", "stage")]
     assert sum(line["count"] for line in hops) == 2 * 5
     assert 0 < time["bubble"] < time["compute"] / 4 * 1.001
-    five = ("compute", "optimizer", "exposed_communication", "bubble", "host")
-    assert sum(time[name] for name in five) == pytest.approx(found["step_time"])
+    assert sum(time[name] for name in FIVE) == pytest.approx(found["step_time"])
 
 
 # --- many runs ----------------------------------------------------------------------------------
@@ -301,37 +288,22 @@ def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
     assert "Traceback" in err
 
 
-def test_an_empty_file_of_runs_is_no_error(cli, folder):
-    (folder / "none.jsonl").write_text("\n\n")
-    assert cli("none.jsonl")[:2] == (0, "")
-
-
 # --- bad input ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["tini"], ["unknown recipe 'tini'", "'tiny'"]),
-        (["none.json"], ["cannot read none.json"]),
         (["absent.jsonl"], ["cannot read absent.jsonl: No such file"]),
         (["small.json", "--cluster", "dgx-h10"], ["'dgx-h10'", "'dgx-h100'"]),
-        (["small.json", "--cluster", "none.toml"], ["cannot read none.toml"]),
-        (["small.json", "--mesh", "fdsp=2"], ["unknown axis 'fdsp'", "'fsdp'"]),
         (["small.json", "--mesh", "stage=4"], ["model.n_layers=2", "stage=4", "stage of 1, 2"]),
         (["small.json", "--cluster", "dgx-h100", "--mesh", "fsdp=16"], ["needs 16", "--nodes 2"]),
         (["small.json", "--source", "analytic"], ["--source analytic", "use --source compiled"]),
         (["small.json", "--what-if", "nvlink"], ["'nvlink'", "such as 'network x2'"]),
         (["small.json", "--what-if", "nvlink x2"], ["host has no such links"]),
-        (["small.json", "--override", "memory"], ["write key=value"]),
-        (
-            ["small.json", "--override", "gpus_per_node=0"],
-            ["--override gpus_per_node=0", "positive"],
-        ),
-        (["small.py"], ["small.py:FUNCTION"]),
         (["small.py:"], ["no function is named; write small.py:FUNCTION"]),
         (["small.json", "--device-order", "dta"], ["unknown axis 'dta'"]),
-        (["small.json", "--calibration", "none.json"], ["cannot read the calibration file"]),
+        (["small.json", "--calibration", "none.json"], ["cannot read"]),
         (["small.json", "--calibration", "small.json"], ["unknown key 'model'"]),
         (["small.json", "--dump-hlo", "."], ["--dump-hlo . is a folder"]),
         (["two.jsonl", "--trace", "t.json"], ["--trace writes one file", "many runs"]),
@@ -358,16 +330,6 @@ def test_no_output_harms_an_input_or_another_output(cli, folder, monkeypatch, wo
     (folder / "own.json").write_text(json.dumps(SMALL))
     check_refused(cli("own.json", *words), *said)
     assert json.loads((folder / "own.json").read_text()) == SMALL
-
-
-def test_with_json_the_message_is_also_a_document(cli):
-    code, out, err = cli("small.json", "--mesh", "stage=4", "--json")
-    assert code == 2 and err.startswith("error: ")
-    assert json.loads(out) == {
-        "name": "small.json",
-        "error": "model.n_layers=2 is not divisible by stage=4: every stage has as many layers; "
-        "use stage of 1, 2, or model.n_layers of 4",
-    }
 
 
 def test_chips_without_device_less_compile_are_refused(cli, folder):
@@ -416,17 +378,8 @@ def test_a_step_is_predicted_for_gpus_that_are_not_here(folder):
         "cluster": {"name": "dgx-h100"},
     }  # fmt: skip
     (folder / "short.json").write_text(json.dumps(llama))
-    words = [
-        "predict",
-        "short.json",
-        "--mesh",
-        "fsdp=8",
-        "--explain",
-        "--trace",
-        "t.json",
-        "--json",
-    ]
-    result = python(folder, CLI + "sys.exit(code)", *words)
+    words = "predict short.json --mesh fsdp=8 --explain --trace t.json --json"
+    result = python(folder, CLI + "sys.exit(code)", *words.split())
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     gathered = sum(

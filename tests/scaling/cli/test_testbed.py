@@ -1,8 +1,5 @@
 """`scaling testbed`: words in, exit codes and messages out; no namespace is made here."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from scaling.cli import testbed as commands
@@ -67,6 +64,15 @@ def test_two_testbeds_by_name(cli):
     assert "testbed b" in cli("status")[1] and "testbed a" not in cli("status")[1]
 
 
+def test_a_testbed_whose_up_was_killed_runs_no_job_and_is_removed(cli, tmp_path):
+    cli("up")
+    record = tmp_path / "cache" / "testbeds" / "default.json"
+    record.write_text(record.read_text().replace("true", "false"))
+    check_refused(cli("run", "--", "ls"), "testbed default is not complete", "scaling testbed down")
+    assert cli("status")[1].splitlines()[0].endswith("links: not complete")
+    assert cli("down")[0] == 0 and list(cli.netns.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -113,9 +119,3 @@ def test_a_signal_during_up_gives_the_code_of_shells(cli, monkeypatch):
     monkeypatch.setattr(commands, "up", interrupted)
     code, out, _ = cli("up")
     assert code == 143 and "SIGTERM" in out and "removed again" in out
-
-
-def test_the_record_says_what_was_asked_for(cli, tmp_path):
-    cli("up", "--name", "lab")
-    document = json.loads(Path(tmp_path / "cache" / "testbeds" / "lab.json").read_text())
-    assert document["testbed"]["bandwidth"] == 125_000_000

@@ -136,7 +136,7 @@ def test_a_file_nested_too_deeply_is_no_json():
 
 
 def test_a_file_that_is_no_profile_says_so(tmp_path):
-    with pytest.raises(InputError, match="cannot read the calibration file"):
+    with pytest.raises(InputError, match="cannot read"):
         read_profile(tmp_path / "absent.json")
     with pytest.raises(InputError, match="mine.json is not JSON"):
         profile_from("{", "mine.json")

@@ -157,7 +157,7 @@ def test_another_format_is_refused_with_its_number(found: object) -> None:
     [
         (b"", "is not JSON"),
         (b'{"format": 1', "is not JSON"),
-        (b"\xff\xfe\x00", "is not JSON"),
+        (b"\xff\xfe\x00", "is not a text file"),
         (b"[]", "is no program of this version .format 'list'"),
         (b'{"format": 3}', "is not a program: KeyError.'name'"),
     ],

@@ -32,9 +32,7 @@ class FakeSystem:
     @property
     def machine(self) -> Machine:
         folder = self.folder
-        return Machine(
-            self.run, self.kill, folder / "netns", folder / "etc", folder / "proc", grace=0.0
-        )
+        return Machine(self.run, self.kill, folder / "netns", folder / "etc", grace=0.0)
 
     @property
     def states(self) -> Path:
@@ -110,5 +108,5 @@ def make(machine, tmp_path):
         return testbed
 
     yield made
-    for testbed in list(all_states(tmp_path / "states")):
-        down(testbed, machine, tmp_path / "states")
+    for record in list(all_states(tmp_path / "states")):
+        down(record.testbed, machine, tmp_path / "states")

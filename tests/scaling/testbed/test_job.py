@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.testbed import job
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import TestbedConfig
 from scaling.train.launch.distributed import job_kind
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="testbeds are made of Linux")
+NO_PIDS = subprocess.call(["sh", "-c", "unshare --pid --fork --mount-proc true 2>&1"], stdout=-3)
+pytestmark = pytest.mark.skipif(NO_PIDS != 0, reason="pid namespaces need Linux and root")
 ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
 DEADLINE = 30  # seconds for something to happen on a busy machine
@@ -45,7 +45,9 @@ def here(tmp_path):
 
 
 def test_each_host_has_its_number_and_the_first_one_s_address(here, capfd):
-    assert here("echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS") == 0
+    """And no input to wait for."""
+    text = "echo $JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS"
+    assert here(f"read line || {text}") == 0
     lines = sorted(capfd.readouterr().out.splitlines())
     assert lines == [f"host{i}: {i} of 3 at 10.77.0.1:4711" for i in range(3)]
 
@@ -62,19 +64,10 @@ def test_output_and_errors_keep_their_streams_and_every_line_its_host(here, capf
 @given(st.integers(0, 2), st.sampled_from(["SLURM_PROCID", "OMPI_COMM_WORLD_LOCAL_RANK"]))
 def test_the_trainer_understands_the_environment(index, other):
     made = host_environment(LAB, index, 4711, {"PATH": "/bin", "HOME": "/root", other: "9"})
+    assert made["PATH"] == f"{os.path.dirname(sys.executable)}:/bin:/usr/sbin:/sbin"
     assert job_kind(made) == "explicit"
     assert other not in made and made["HOME"] == "/root"
     assert (made["JAX_PROCESS_ID"], made["JAX_NUM_CPU_DEVICES"]) == (str(index), "2")
-
-
-def test_the_python_that_runs_us_comes_first(here, capfd):
-    assert here("command -v python3 || command -v python") == 0
-    folder = os.path.dirname(sys.executable)
-    assert all(line.split(": ")[1].startswith(folder) for line in _lines(capfd))
-
-
-def _lines(capfd):
-    return capfd.readouterr().out.splitlines()
 
 
 def test_the_first_failure_ends_the_others_and_is_the_exit_code(here):
@@ -117,17 +110,6 @@ def test_a_second_signal_kills(here):
     assert here(text) == 128 + signal.SIGKILL
 
 
-def test_keepers_are_started_with_signals_blocked(here, monkeypatch, capfd):
-    """Until one listens, a signal could only end it, and not what it has to end."""
-    before = signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    code = "import signal; print(*map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))"
-    monkeypatch.setattr(job, "SUBREAPER", (sys.executable, "-c", code))
-    assert here("not run") == 0
-    blocked = [set(line.split()[1:]) for line in _lines(capfd)]
-    assert blocked == 3 * [{str(int(n)) for n in (signal.SIGTERM, signal.SIGINT)}]
-    assert signal.pthread_sigmask(signal.SIG_SETMASK, before) == set()
-
-
 def _wait_until_up(folder):
     deadline = time.monotonic() + DEADLINE
     while not all((folder / f"up{i}").exists() for i in range(3)):
@@ -167,9 +149,7 @@ def alive(tmp_path):
 LEFT = {  # what a command may leave running when it ends
     "own-session": "setsid sleep 60 &",  # as the child of --restarts
     "orphan": "(setsid sh -c 'sleep 60 & exec sleep 60' &) ;",
-    "other-environment": "env -i setsid sleep 60 &",
     "deaf": "setsid sh -c 'trap \"\" TERM INT HUP; sleep 60; sleep 60' &",
-    "stopped": "setsid sh -c 'kill -STOP $$' &",
     "forks-on": "setsid sh -c 'while :; do sleep 0.01 & done' &",
     "never-the-same-process": "hop() { (sleep 0.01; hop) & }; hop;",
 }
@@ -186,12 +166,6 @@ def test_no_child_of_a_child_is_left(here, alive, left):
     finally:
         bystander.kill()
         bystander.wait()
-
-
-def test_a_host_that_fails_leaves_no_child_in_the_others(here, alive):
-    text = "exec 9>$AT/alive; setsid sleep 60 & [ $JAX_PROCESS_ID = 1 ] && exit 7; wait"
-    assert here(text) == 7
-    assert not alive()
 
 
 def test_when_the_job_itself_is_killed_nothing_of_it_goes_on(here, alive):
@@ -222,7 +196,7 @@ def test_when_the_testbed_is_taken_down_nothing_of_the_job_goes_on(here, alive):
     threading.Thread(target=down, daemon=True).start()
     text = 'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; sleep 60'
     assert here(text) == 128 + signal.SIGKILL  # 0 if it came to its own end
-    assert not alive()
+    assert not alive(DEADLINE)
 
 
 @pytest.mark.parametrize("command", [[], ["no-such-command"]])
