@@ -13,6 +13,7 @@ Unit = Literal["B", "B/s", "FLOP/s", "Hz", "s", ""]
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
+MOST_IN_DIGITS = 1e7  # from here on a number is written as 1e+07
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
 BITS = {"b/s": 1 / 8, "bit/s": 1 / 8, "bps": 1 / 8}
 SYMBOLS: dict[Unit, dict[str, float]] = {
@@ -126,7 +127,7 @@ def _decimal(value: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:.0f}" if 1000 <= abs(value) < MOST_IN_DIGITS else f"{value:.3g}"
 
 
 def _number(text: str) -> float | None:

@@ -12,14 +12,16 @@ time, sums of seconds over all kernels and collectives, and bytes do.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scaling.compare.documents import MeasuredFile, PredictedFile
-from scaling.compare.terms import TERMS, Recording
-from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels
-from scaling.simulate.prediction import axis_name
+from scaling.compare.folder import MeasuredFile, PredictedFile, RunFolder, priced_again
+from scaling.compare.recorded import RecordedEvent, recorded_events
+from scaling.compare.steps import Recording, read_recording
+from scaling.program.ir import Collective, Number, Program, collectives, kernels
+from scaling.simulate.prediction import TERMS, axis_name
 from scaling.simulate.resolve import HOST
+from scaling.simulate.step import Priced
 
 SHARED_CORES = (
     "the devices share the cores of one machine: while one waits in a collective, the others "
@@ -42,6 +44,10 @@ class Pair:
         if self.predicted is None or not self.measured or not self.comparable:
             return None
         return self.predicted / self.measured - 1
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The pair as JSON has it."""
+        return {"predicted": self.predicted, "measured": self.measured, "error": self.error}
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,58 @@ class Comparison:
     compiled_memory: float | None  # bytes, as the compiler planned them for one device
     grade: str
     warnings: tuple[str, ...] = ()  # what cannot be compared, and why
+    priced: Priced | None = field(default=None, repr=False)  # with events; None: no program
+    events: tuple[RecordedEvent, ...] = field(default=(), repr=False)  # recorded, of all devices
 
     @property
     def shares_cores(self) -> bool:
         """True if the devices share the cores of one machine."""
         return SHARED_CORES in self.warnings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling compare --json` prints."""
+        step = self.step_time
+        return {
+            "name": self.name,
+            "machine": self.machine,
+            "versions": dict(self.versions),
+            "step_time": step.seconds.to_dict() | {"spread": step.spread, "steps": step.steps},
+            "time": {term: pair.to_dict() for term, pair in self.time.items()},
+            "sums": {name: pair.to_dict() for name, pair in self.sums.items()},
+            "collectives": [
+                {"kind": c.kind, "axis": c.axis, "bytes": c.bytes}
+                | c.seconds.to_dict()
+                | {"step_bytes": c.step_bytes.to_dict()}
+                for c in self.collectives
+            ],
+            "kernels": [
+                {"name": k.name, "origin": k.origin, "calls": k.calls} | k.seconds.to_dict()
+                for k in self.kernels
+            ],
+            "memory": self.memory.to_dict() | {"compiled": self.compiled_memory},
+            "grade": self.grade,
+            "warnings": list(self.warnings),
+        }
+
+
+def compare_run(files: RunFolder) -> Comparison:
+    """Price the program of a run folder again, and join it with what was measured.
+
+    Raises:
+        InputError: a cluster that is not the one measured on, or a recording of another program.
+    """
+    if files.missing:
+        return compare(files.prediction, files.measured)
+    priced, program = priced_again(files), files.program
+    assert program is not None
+    events, recording = [], None
+    if files.recording is not None and files.measured.recorded_steps is not None:
+        first, last = files.measured.recorded_steps
+        events = recorded_events(files.recording)
+        recording = read_recording(events, program, last - first + 1)
+    seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
+    found = compare(files.prediction, files.measured, program, seconds, recording)
+    return replace(found, priced=priced, events=tuple(events))
 
 
 def compare(
@@ -118,7 +171,6 @@ def compare(
         name: Pair(seconds.get(name), seen[name].seconds if name in seen else None, not is_host)
         for name in (seconds | dict.fromkeys(seen))
     }
-    time = {t: Pair(getattr(prediction.time, t), terms.get(t), not is_host) for t in TERMS}
     return Comparison(
         name=prediction.name,
         setting=prediction.setting,
@@ -126,10 +178,10 @@ def compare(
         versions=measured.versions,
         step_time=StepPair(Pair(prediction.step_time, step.measured), step.spread, step.steps),
         step_range=(prediction.step_time_low, prediction.step_time_high),
-        time=time,
-        sums=_sums(program, pairs, recording),
-        collectives=_collectives(program, pairs, recording),
-        kernels=_kernels(program, pairs, recording),
+        time={t: Pair(prediction.time[t], terms.get(t), not is_host) for t in TERMS},
+        sums=_sums(program, pairs, recording) if program and recording else {},
+        collectives=_collectives(program, pairs, recording) if program else (),
+        kernels=_kernels(program, pairs, recording) if program and recording else (),
         memory=Pair(prediction.memory.peak, memory.measured),
         compiled_memory=memory.compiled,
         grade=prediction.grade,
@@ -137,55 +189,18 @@ def compare(
     )
 
 
-def comparison_dict(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON has it."""
-    step = comparison.step_time
-    return {
-        "name": comparison.name,
-        "machine": comparison.machine,
-        "versions": dict(comparison.versions),
-        "step_time": _pair(step.seconds) | {"spread": step.spread, "steps": step.steps},
-        "time": {term: _pair(pair) for term, pair in comparison.time.items()},
-        "sums": {name: _pair(pair) for name, pair in comparison.sums.items()},
-        "collectives": [
-            {"kind": c.kind, "axis": c.axis, "bytes": c.bytes}
-            | _pair(c.seconds)
-            | {"step_bytes": _pair(c.step_bytes)}
-            for c in comparison.collectives
-        ],
-        "kernels": [
-            {"name": k.name, "origin": k.origin, "calls": k.calls} | _pair(k.seconds)
-            for k in comparison.kernels
-        ],
-        "memory": _pair(comparison.memory) | {"compiled": comparison.compiled_memory},
-        "grade": comparison.grade,
-        "warnings": list(comparison.warnings),
-    }
-
-
-def _sums(
-    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
-) -> dict[str, Pair]:
+def _sums(program: Program, pairs: Mapping[str, Pair], recording: Recording) -> dict[str, Pair]:
     """Seconds of one step over all devices: of all kernels, and of all instructions."""
-    if program is None or recording is None:
-        return {}
     names = {kernel.name for kernel, _ in kernels(program)}
-    computing = _total(pair for name, pair in pairs.items() if name in names)
-    everything = replace(_total(pairs.values()), comparable=True)
-    sums = {"kernels": computing, "kernels and collectives": everything}
-    times = lambda seconds: seconds and recording.devices * seconds
-    return {
-        name: replace(pair, predicted=times(pair.predicted), measured=times(pair.measured))
-        for name, pair in sums.items()
-    }
+    computing = _total((pair for name, pair in pairs.items() if name in names), recording.devices)
+    everything = replace(_total(pairs.values(), recording.devices), comparable=True)
+    return {"kernels": computing, "kernels and collectives": everything}
 
 
 def _collectives(
-    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
+    program: Program, pairs: Mapping[str, Pair], recording: Recording | None
 ) -> tuple[CollectivePair, ...]:
     """Identical collectives as one, the longest first."""
-    if program is None:
-        return ()
     merged: dict[tuple[str, str, float], list[tuple[Pair, Pair]]] = {}
     for collective, calls in collectives(program):
         if collective.axes or collective.groups:
@@ -208,32 +223,25 @@ def _bytes(collective: Collective, calls: Number, recording: Recording | None) -
 
 
 def _kernels(
-    program: Program | None, pairs: Mapping[str, Pair], recording: Recording | None
+    program: Program, pairs: Mapping[str, Pair], recording: Recording
 ) -> tuple[KernelPair, ...]:
     """Every kernel that was recorded, the largest difference first."""
-    if program is None or recording is None:
-        return ()
-    each: dict[str, Kernel] = {kernel.name: kernel for kernel, _ in kernels(program)}
     found = [
         KernelPair(name, f"{k.origin.phase} {k.origin.layer}".strip(), seen.calls, pairs[name])
-        for name, k in each.items()
+        for name, k in {kernel.name: kernel for kernel, _ in kernels(program)}.items()
         if (seen := recording.instructions.get(name)) is not None
     ]
     off = lambda pair: abs((pair.predicted or 0.0) - (pair.measured or 0.0))
     return tuple(sorted(found, key=lambda kernel: -off(kernel.seconds)))
 
 
-def _total(pairs: Iterable[Pair]) -> Pair:
-    """The sum of what is known on either side."""
+def _total(pairs: Iterable[Pair], times: int = 1) -> Pair:
+    """`times` the sum of what is known on either side."""
     each = list(pairs)
     predicted = [pair.predicted for pair in each if pair.predicted is not None]
     measured = [pair.measured for pair in each if pair.measured is not None]
     return Pair(
-        sum(predicted) if predicted else None,
-        sum(measured) if measured else None,
+        times * sum(predicted) if predicted else None,
+        times * sum(measured) if measured else None,
         all(pair.comparable for pair in each),
     )
-
-
-def _pair(pair: Pair) -> dict[str, float | None]:
-    return {"predicted": pair.predicted, "measured": pair.measured, "error": pair.error}

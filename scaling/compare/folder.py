@@ -5,28 +5,32 @@ program.json        the program that was priced
 calibration.json    the profile that it was priced with
 measured.json       what the steps took
 profile/            a recording of some steps, where one was asked for
+
+Other keys of the documents are for other readers and are passed over.
 """
 
+import dataclasses
 import json
+import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
-from scaling.meshes.errors import InputError
-from scaling.meshes.reading import read_json
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.reading import read, read_json
 from scaling.models.accounting import count_parameters
-from scaling.models.config import ModelConfig, with_positions
+from scaling.models.config import with_positions
 from scaling.profiles.io import read_profile, write_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
-from scaling.run import Run, load_run
-from scaling.simulate.prediction import Prediction, prediction_dict
-from scaling.simulate.resolve import cluster_record
-from scaling.simulate.step import Priced
+from scaling.run import Batch, Run, load_run
+from scaling.simulate.prediction import TERMS, Grade, Prediction, prediction_dict
+from scaling.simulate.resolve import cluster_from_record, cluster_record
+from scaling.simulate.step import Priced, price
 
+T = TypeVar("T")
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"
 KEPT = (
@@ -38,6 +42,107 @@ MISSING = {
     PREDICTED: "the run was trained without a prediction: run `scaling calibrate --quick` once on "
     "this machine, then train again",
 }
+
+
+@dataclass(frozen=True)
+class PredictedMemory:
+    """Bytes of one device."""
+
+    peak: float
+
+    def __post_init__(self) -> None:
+        check_range("peak", self.peak, 0)
+
+
+@dataclass(frozen=True)
+class PricedCluster:
+    """The cluster that was priced; see `scaling.simulate.resolve.cluster_record`."""
+
+    name: str
+    nodes: int
+    gpus_per_node: int
+
+    def __post_init__(self) -> None:
+        check_range("nodes", self.nodes, 1)
+        check_range("gpus_per_node", self.gpus_per_node, 1)
+
+
+@dataclass(frozen=True)
+class PredictedFile:
+    """predicted.json: a prediction, and of which run on which cluster it is."""
+
+    name: str
+    step_time: float  # s
+    step_time_low: float
+    step_time_high: float
+    time: Mapping[str, float]  # s, by TERMS
+    memory: PredictedMemory
+    grade: Grade
+    cluster: PricedCluster
+    mesh: Mapping[str, int]  # axis sizes, outermost first
+    batch: Batch
+    model: str = ""  # in words
+
+    def __post_init__(self) -> None:
+        check_range("step_time", self.step_time, 0)
+        if missing := [term for term in TERMS if term not in self.time]:
+            raise InputError(f"time: missing {', '.join(missing)}")
+        for term in TERMS:
+            check_range(f"time: {term}", self.time[term], 0)
+
+    @property
+    def setting(self) -> str:
+        """Model, mesh and batch: `2 layers, d_model 64; mesh fsdp=8; 16 x 512 tokens`."""
+        axes = ",".join(f"{axis}={n}" for axis, n in self.mesh.items() if n > 1) or "one device"
+        batch = f"{self.batch.global_batch:,} x {self.batch.seq_len:,} tokens a step"
+        pieces = f" in {n} microbatches" if (n := self.batch.microbatches) > 1 else ""
+        return "; ".join(filter(None, (self.model, f"mesh {axes}", batch + pieces)))
+
+
+@dataclass(frozen=True)
+class StepTimeFile:
+    """Seconds of a step, the median of `steps`; spread: quartile distance over median."""
+
+    measured: float
+    spread: float | None
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_range("steps", self.steps, 1)
+        check_range("spread", self.spread or 0.0, 0)
+        if not self.measured > 0:
+            raise InputError(f"measured={self.measured} must be positive")
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """Bytes of the fullest device; None: not counted there."""
+
+    measured: int | None
+    compiled: int | None
+
+    def __post_init__(self) -> None:
+        check_range("measured", self.measured or 0, 0)
+        check_range("compiled", self.compiled or 0, 0)
+
+
+@dataclass(frozen=True)
+class MeasuredFile:
+    """measured.json: what the steps of a run took, on which machine."""
+
+    name: str
+    machine: str  # `8 x cpu, x86_64`
+    versions: Mapping[str, str]
+    step_time: StepTimeFile
+    memory: MemoryFile
+    recorded_steps: tuple[int, int] | None  # first and last
+
+    def __post_init__(self) -> None:
+        first, last = self.recorded_steps or (1, 1)
+        if not 1 <= first <= last:
+            raise InputError(
+                f"recorded_steps={[first, last]} must be the first and the last step, from 1"
+            )
 
 
 @dataclass(frozen=True)
@@ -61,22 +166,18 @@ class RunFolder:
 def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Prediction) -> None:
     """Keep a prediction of `run` with all that it was made from."""
     folder.mkdir(parents=True, exist_ok=True)
+    model = run.model
+    parameters = count_parameters(with_positions(model, run.batch.seq_len)).total
     document = prediction_dict(prediction) | {
         "cluster": cluster_record(priced.cluster),
         "mesh": dict(priced.program.mesh),
         "batch": asdict(run.batch),
-        "model": _model_words(run.model, run.batch.seq_len),
+        "model": f"{model.n_layers} layers, d_model {model.d_model}, {parameters:,} parameters",
     }
     text = json.dumps(document, indent=1) + "\n"
     (folder / PREDICTED).write_text(text, encoding="utf-8")
     save_program(priced.program, folder / PROGRAM)
     write_profile(priced.profile, folder / CALIBRATION)
-
-
-def _model_words(model: ModelConfig, seq_len: int) -> str:
-    """`12 layers, d_model 768, 124,475,904 parameters`."""
-    total = count_parameters(with_positions(model, seq_len)).total
-    return f"{model.n_layers} layers, d_model {model.d_model}, {total:,} parameters"
 
 
 def remove_prediction(folder: Path) -> None:
@@ -94,8 +195,8 @@ def read_folder(folder: Path) -> RunFolder:
     """
     if not (folder / "run.json").is_file():
         raise InputError(f"{folder} is no run folder: it has no run.json")
-    measured = read_document(MeasuredFile, _document(folder, MEASURED), str(folder / MEASURED))
-    predicted = read_document(PredictedFile, _document(folder, PREDICTED), str(folder / PREDICTED))
+    measured = _document(MeasuredFile, folder, MEASURED)
+    predicted = _document(PredictedFile, folder, PREDICTED)
     program, profile = folder / PROGRAM, folder / CALIBRATION
     found = RunFolder(
         load_run(folder / "run.json"),
@@ -107,6 +208,27 @@ def read_folder(folder: Path) -> RunFolder:
     )
     _check_same_run(folder, found)
     return found
+
+
+def priced_again(files: RunFolder) -> Priced:
+    """The folder's program, priced with its profile on the cluster that the run was measured on.
+
+    Raises:
+        InputError: no such cluster, or one of other chips than those measured.
+    """
+    assert files.program is not None and files.profile is not None
+    stated, machine = files.prediction.cluster, files.measured.machine
+    try:
+        cluster = cluster_from_record(stated.name, stated.nodes, stated.gpus_per_node, files.run)
+    except InputError as error:
+        raise InputError(f"{PREDICTED}: cluster: {error}; train the run again") from None
+    kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title
+    if f" x {kind}, " not in machine:
+        raise InputError(
+            f"{PREDICTED}: cluster: {stated.name} has {kind}, but the run was measured on "
+            f"{machine}; train the run again"
+        )
+    return price(files.program, cluster, files.profile, record=True)
 
 
 def _check_same_run(folder: Path, found: RunFolder) -> None:
@@ -132,7 +254,28 @@ def _larger(sizes: Mapping[str, int]) -> dict[str, int]:
     return {axis: size for axis, size in sizes.items() if size != 1}
 
 
-def _document(folder: Path, name: str) -> Any:
+def _document(cls: type[T], folder: Path, name: str) -> T:
+    """The document of class `cls` in a file."""
     if not (folder / name).is_file():
         raise InputError(f"{folder} has no {name}: {MISSING[name]}")
-    return read_json(folder / name)
+    return read_document(cls, read_json(folder / name), str(folder / name))
+
+
+def read_document(cls: type[T], data: Any, where: str) -> T:
+    """The document of class `cls` in what `json` made of a file; `where` names the file.
+
+    Raises:
+        InputError: a key is missing, or holds what it cannot mean.
+    """
+    try:
+        return read(cls, _known(cls, data), where)
+    except InputError as error:
+        raise InputError(f"{error}; train the run again") from None
+
+
+def _known(hint: Any, data: Any) -> Any:
+    """The keys of a table that a dataclass has, also in the tables within it."""
+    if not dataclasses.is_dataclass(hint) or not isinstance(data, Mapping):
+        return data
+    hints = typing.get_type_hints(hint)
+    return {key: _known(hints[key], value) for key, value in data.items() if key in hints}

@@ -1,8 +1,10 @@
-"""Recorded events to figures of one step: seconds per instruction, and totals per device.
+"""A recording joined with its program: the measured step in the terms of a prediction.
 
     compute         ######    ####   ##
     communication      ********    *********
     exposed                ****    ***  ****       = |union of all| - |union of compute|
+
+    compute + optimizer + exposed_communication + bubble + host = first start to last end, per step
 
 Times of a set of events are the length of the union of their intervals, never the sum. Loops,
 branches and calls are recorded around what they run and are left out.
@@ -10,13 +12,16 @@ branches and calls are recorded around what they run and are left out.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes.errors import InputError
+from scaling.program.ir import Collective, Kernel, Program, operations
+from scaling.simulate.pipeline_bubble import bubble_shares
+from scaling.simulate.prediction import TERMS
 
 # Instructions that run other instructions; jax names a conditional "cond".
 CONTAINER = re.compile(r"(while|cond|conditional|call)(\.|$)")
@@ -32,14 +37,61 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Seconds of one step, the mean over devices and steps."""
+class Recording:
+    """Figures of one step in a recorded profile, the mean over devices and steps."""
 
-    span: float  # from the first start to the last end
-    busy: float  # something runs
-    compute: float
-    communication: float
-    exposed_communication: float  # communication while nothing computes
+    instructions: Mapping[str, Measured]
+    terms: Mapping[str, float]  # seconds, as in TERMS
+    devices: int = 1  # that were recorded
+
+
+def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
+    """Figures of one step in a recording of `count` steps of a program.
+
+    Raises:
+        InputError: it is a recording of another program, or of fewer steps.
+    """
+    known = {
+        s.name: s for s, _ in operations(program.schedule) if isinstance(s, Kernel | Collective)
+    }
+    events = complete_steps(events_of_program(events, known), count)
+    kernels = {name: step for name, step in known.items() if isinstance(step, Kernel)}
+    updating = {name for name, step in kernels.items() if step.origin.phase == "optimizer"}
+    bubble = {n: float(share) for n, share in bubble_shares(program).items() if n in kernels}
+    each = [device_terms(e, kernels, updating, bubble) for e in _by_device(events).values()]
+    terms = {term: sum(device[term] for device in each) / len(each) / count for term in TERMS}
+    return Recording(per_step(events, count), terms, len(each))
+
+
+def device_terms(
+    events: Sequence[RecordedEvent],
+    kernels: Collection[str],
+    updating: Collection[str],
+    bubble: Mapping[str, float],
+) -> dict[str, float]:
+    """Seconds of each term in the events of one device, by start.
+
+    Args:
+        kernels: names of the instructions that compute; the others move data between devices.
+        updating: kernels of the optimizer.
+        bubble: share of the runs of a kernel that is a pipeline's bubble.
+    """
+    compute = [e for e in events if e.name in kernels]
+    busy, computing = union(events), union(compute)
+    communication = union([e for e in events if e.name not in kernels])
+    optimizer = union([e for e in compute if e.name in updating])
+    idle = sum(
+        share * union([e for e in compute if bubble.get(e.name) == share])
+        for share in sorted(set(bubble.values()))
+    )
+    return {
+        "compute": computing - optimizer - idle,
+        "optimizer": optimizer,
+        "exposed_communication": busy - computing,
+        "bubble": idle,
+        "host": max(e.end for e in events) - events[0].start - busy,
+        "hidden_communication": communication - (busy - computing),
+    }
 
 
 def events_of_program(
@@ -89,23 +141,6 @@ def per_step(events: Sequence[RecordedEvent], steps: int) -> dict[str, Measured]
         durations[event.name].append(event.duration)
     count = steps * len({event.device for event in events})
     return {name: Measured(len(d) / count, sum(d) / count) for name, d in durations.items()}
-
-
-def totals(events: Iterable[RecordedEvent], steps: int, communicating: Collection[str]) -> Totals:
-    """Totals of one step, of events of `steps` whole steps.
-
-    Args:
-        communicating: names of the instructions that move data between devices.
-    """
-    each = []
-    for device_events in _by_device(events).values():
-        compute = [e for e in device_events if e.name not in communicating]
-        communication = [e for e in device_events if e.name in communicating]
-        busy, computing = union(device_events), union(compute)
-        span = max(e.end for e in device_events) - device_events[0].start
-        each.append((span, busy, computing, union(communication), busy - computing))
-    means = np.mean(each, axis=0) / steps if each else np.zeros(5)
-    return Totals(*map(float, means))
 
 
 def union(events: Sequence[RecordedEvent]) -> float:

@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -40,8 +41,8 @@ def program_dict(program: Program) -> dict[str, Any]:
     """The program as JSON has it; `read_program_dict` gives the same program back."""
     return {
         "format": FORMAT,
-        **{name: _plain(getattr(program, name)) for name in SIMPLE},
-        "buffers": [_plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
+        **{name: plain(getattr(program, name)) for name in SIMPLE},
+        "buffers": [plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
         "schedule": _block(program.schedule),
     }
 
@@ -105,7 +106,7 @@ def _step(step: Operation) -> dict[str, Any]:
         elif isinstance(value, Origin):
             data |= {"origin": [value.phase, value.layer]} if value else {}
         elif not _is_default(field, value):
-            data[field.name] = _plain(value)
+            data[field.name] = plain(value)
     return data
 
 
@@ -149,12 +150,12 @@ def _is_default(field: Field, value: Any) -> bool:
     return default is not MISSING and not isinstance(value, np.ndarray) and value == default
 
 
-def _plain(value: Any) -> Any:
-    """Arrays and tuples as lists, numpy scalars as numbers."""
+def plain(value: Any) -> Any:
+    """Arrays and tuples as lists, numpy's scalars as numbers, what is not finite as None."""
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, tuple):
-        return [_plain(part) for part in value]
+        return plain(value.tolist())
+    if isinstance(value, tuple | list):
+        return [plain(part) for part in value]
     if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return value
+        return {key: plain(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,8 +12,9 @@ def format_memory(size: Number) -> str:
 
 
 def three_digits(number: Number) -> str:
-    """`408,000`: no more digits than a prediction has."""
-    return f"{float(f'{float(number):.3g}'):,.0f}"
+    """`408,000`: no more digits than a prediction has; `1e+15` from there on."""
+    rounded = float(f"{float(number):.3g}")
+    return f"{rounded:,.0f}" if rounded < 1e15 else f"{rounded:.3g}"
 
 
 def percent(share: Number) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes.units import format_size
 from scaling.profiles.profile import Evidence
-from scaling.program.ir import Collective, Kernel, Number, Operation, Program, operations
+from scaling.program.ir import Collective, Kernel, Operation, Program, operations
+from scaling.program.serialization import plain
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
 from scaling.simulate.timeline import Event
@@ -86,22 +87,22 @@ def arguments(step: Operation, priced: Priced) -> Record:
     if isinstance(step, Collective):
         cost = priced.collectives[step.name]
         return common | {
-            "bytes": _plain(step.bytes),
+            "bytes": plain(step.bytes),
             "dtype": step.dtype,
             "algorithm": cost.algorithm,
             "level": cost.level,
             "bottleneck": cost.bottleneck,
-            "lower_bound_us": _plain(cost.lower_bound * MICROSECONDS),
+            "lower_bound_us": plain(cost.lower_bound * MICROSECONDS),
             "formula": "latency + bytes over the busiest links / their bandwidth",
             "source": _source(cost.evidence, priced),
         }
     assert isinstance(step, Kernel)
     price = priced.kernels[step.name]
     return common | {
-        "flops": _plain(step.flops),
-        "bytes": _plain(step.bytes),
+        "flops": plain(step.flops),
+        "bytes": plain(step.bytes),
         "dtype": step.dtype,
-        "dims": [_plain(size) for size in step.dims],
+        "dims": [plain(size) for size in step.dims],
         "bound": str(price.bound),
         "formula": "max(FLOPs / rate, bytes / bandwidth) + overhead",
         "source": _source(price.evidence, priced),
@@ -130,7 +131,3 @@ def _event(event: Event, common: Record, details: Record) -> Record:
         "dur": (event.end - event.start) * MICROSECONDS,
         "args": details,
     }
-
-
-def _plain(value: Number) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

@@ -10,7 +10,7 @@ only of a matrix product the traffic is in its efficiency, and counts where it a
 Figures may be numpy arrays over configurations; everything broadcasts.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
-    StepFit,
     attention_fit,
     matmul_fit,
 )
@@ -61,39 +60,29 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> K
     """
     matrix, fit = _matrix(kernel, accelerator, profile)
     vector = _vector(kernel, profile)
+    slower = 1.0
     if profile.overlap:
         memory = memory_time(kernel.bytes, accelerator, profile.memory)
         compute = np.maximum(matrix, vector)
         time = np.maximum(compute, memory) + fit.overhead
-        cost = KernelCost(time, compute, memory, fit.overhead, fit.evidence)
     else:
-        memory = _moving(kernel, accelerator, profile)
+        copies = kernel.kind == "copy"  # what is copied and no more comes from far, or goes there
+        moving = _far_time if copies else memory_time
+        memory = moving(kernel.bytes, accelerator, profile.memory)
+        compute = matrix + vector
         time = np.maximum(matrix, memory) + vector + fit.overhead
-        alone = KernelCost(time, matrix + vector, memory, fit.overhead, fit.evidence)
-        cost = _in_step(alone, profile.step)
+        if profile.step:  # among other kernels, which use the same cache
+            slower = profile.step.slowdown
     parts = (
         (matrix, fit),
         (fit.overhead, fit),
-        (cost.memory, profile.memory),
+        (slower * memory, profile.memory),
         (vector, profile.vector),
     )
     _, decides = max(parts, key=lambda part: float(np.max(part[0])))
-    return replace(cost, evidence=decides.evidence)
-
-
-def _moving(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Number:
-    """Seconds of a CPU's memory. What is copied and no more comes from far, or goes there."""
-    if kernel.kind == "copy":
-        return _far_time(kernel.bytes, accelerator, profile.memory)
-    return memory_time(kernel.bytes, accelerator, profile.memory)
-
-
-def _in_step(alone: KernelCost, fit: StepFit | None) -> KernelCost:
-    """The cost among other kernels, which use the same cache; as alone where not measured."""
-    if fit is None:
-        return alone
-    parts = ("time", "compute", "memory", "overhead")
-    return replace(alone, **{part: fit.slowdown * getattr(alone, part) for part in parts})
+    return KernelCost(
+        slower * time, slower * compute, slower * memory, slower * fit.overhead, decides.evidence
+    )
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:

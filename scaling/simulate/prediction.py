@@ -4,13 +4,11 @@ step_time = compute + optimizer + exposed_communication + bubble + host
 peak      = parameters + gradients + optimizer_state + activations + temporary + communication
 """
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from scaling.program.ir import Collective, Number
+from scaling.program.serialization import plain
 
 Grade = Literal["measured", "calibrated", "extrapolated", "datasheet"]
 GRADES: tuple[Grade, ...] = get_args(Grade)  # best first
@@ -26,6 +24,9 @@ class TimeParts:
     bubble: Number
     host: Number
     hidden_communication: Number
+
+
+TERMS = tuple(term.name for term in fields(TimeParts))
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,9 @@ class Prediction:
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:
     """The prediction as JSON has it; what is not finite, which JSON cannot say, is null."""
-    return {key: _plain(value) for key, value in asdict(prediction).items()}
+    return plain(asdict(prediction))
 
 
 def axis_name(collective: Collective) -> str:
     """One axis, or several joined by + in mesh order; `unnamed` for groups along none of them."""
     return "+".join(collective.axes) or "unnamed"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,12 +13,13 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
-from scaling.program.ir import Collective, Number
+from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
 from scaling.simulate.capacity import capacity_of
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.prediction import (
+    TERMS,
     CollectiveLine,
     MemoryParts,
     Prediction,
@@ -26,8 +27,10 @@ from scaling.simulate.prediction import (
     axis_name,
 )
 from scaling.simulate.step import Priced, running_collectives, running_kernels
+from scaling.simulate.timeline import Timeline
 from scaling.simulate.uncertainty import grade, step_range
 
+SUMMED = "count", "time", "exposed"  # of lines of identical calls
 ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
 
 
@@ -64,7 +67,7 @@ def summarize(
         model_flops=flops,
         mfu=None if flops is None else _ratio(flops, available),
         hfu=_ratio(matrix_flops(priced) * devices, available),
-        time=_time(priced),
+        time=_time(priced.timeline),
         memory=memory,
         collectives=lines,
         bottleneck=bottleneck(priced, lines, memory),
@@ -86,7 +89,10 @@ def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
     for collective, calls in running_collectives(priced):
         line = _line(collective, calls, priced)
         key = (line.kind, line.axis, str(line.bytes), line.dtype, line.algorithm, line.level)
-        merged[key] = _sum(merged[key], line) if key in merged else line
+        if key in merged:
+            sums = {n: getattr(merged[key], n) + getattr(line, n) for n in SUMMED}
+            line = replace(merged[key], **sums)
+        merged[key] = line
     return tuple(sorted(merged.values(), key=lambda line: -np.max(line.time)))
 
 
@@ -106,18 +112,10 @@ def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLi
     )
 
 
-def _time(priced: Priced) -> TimeParts:
-    timeline = priced.timeline
+def _time(timeline: Timeline) -> TimeParts:
     hidden = timeline.hidden_communication
-    found = np.where(hidden > ROUNDING * timeline.total, hidden, 0.0)
-    return TimeParts(
-        compute=timeline.compute,
-        optimizer=timeline.optimizer,
-        exposed_communication=timeline.exposed_communication,
-        bubble=timeline.bubble,
-        host=timeline.host,
-        hidden_communication=found if found.ndim else float(found),
-    )
+    found = as_float(np.where(hidden > ROUNDING * timeline.total, hidden, 0.0))
+    return TimeParts(**{t: getattr(timeline, t) for t in TERMS} | {"hidden_communication": found})
 
 
 def _peak(priced: Priced, run: Run | None) -> float | None:
@@ -173,12 +171,3 @@ def _host_bytes(priced: Priced) -> float:
 def _ratio(amount: Number, per: Number) -> Number | None:
     """None where there is nothing to divide by: an empty program, a rate that is not known."""
     return amount / per if np.all(per) else None
-
-
-def _sum(first: CollectiveLine, second: CollectiveLine) -> CollectiveLine:
-    return replace(
-        first,
-        count=first.count + second.count,
-        time=first.time + second.time,
-        exposed=first.exposed + second.exposed,
-    )

@@ -39,6 +39,7 @@ from scaling.program.ir import (
     Wait,
     as_float,
 )  # fmt: skip
+from scaling.simulate.prediction import TimeParts
 
 Stream = Literal["compute", "communication", "copy"]
 Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
@@ -58,15 +59,9 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """Seconds of a step by part. The first five sum to `total`."""
+class Timeline(TimeParts):
+    """Seconds of a step by part, and by operation."""
 
-    compute: Number
-    optimizer: Number
-    exposed_communication: Number
-    bubble: Number
-    host: Number
-    hidden_communication: Number
     by_name: Mapping[str, Number]  # name -> seconds of all its calls
     exposed_by_name: Mapping[str, Number]  # name -> seconds that the compute stream stood still
     events: tuple[Event, ...] = ()  # if recorded

@@ -12,18 +12,41 @@ The program stays the one that was compiled for the cluster as it is.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from scaling.meshes.accelerator import with_figures
+from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
-from scaling.profiles.profile import Profile
+from scaling.profiles.profile import CollectiveFit, Profile
 
+T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
 TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
+
+Names = Mapping[str, tuple[str, ...]]  # part of a cluster or a profile -> what is multiplied there
+LINKS = ("nvlink", "pcie", "network")
+OF_LINKS: tuple[Names, Names] = (
+    {"links": ("bandwidth",)},
+    {"collectives": ("bandwidth", "cache_bandwidth")},  # as if the links alone bounded it
+)
+FIGURES: Mapping[str, tuple[Names, Names]] = {
+    **dict.fromkeys(LINKS, OF_LINKS),
+    "latency": (
+        {"links": ("latency",), "fabric": ("hop_latency",), "torus": ("hop_latency",)},
+        {"links": ("alpha", "hop_overhead"), "collectives": ("alpha",)},
+    ),
+    "peak": ({"accelerator": ("peaks",)}, {"matmul": ("peak",), "attention": ("peak",)}),
+    "memory_bandwidth": (
+        {"accelerator": ("memory_bandwidth",)},
+        {"memory": ("bandwidth", "cache_bandwidth")},
+    ),
+    "memory": ({"accelerator": ("memory", "usable_memory")}, {}),
+    "launch": ({}, dict.fromkeys(("matmul", "attention", "memory"), ("overhead",))),
+}
+MAY_BE_ZERO = ("latency", "launch")
 
 
 def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple[Cluster, Profile]:
@@ -35,7 +58,15 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
     """
     for text in changes:
         name, factor = _parsed(text)
-        cluster, profile = FIGURES[name](cluster, profile, factor)
+        of_cluster, of_profile = FIGURES[name]
+        if name == "memory":
+            cluster.accelerator.required("memory")
+        kind = name if name in LINKS else ""
+        if kind and kind not in [link.kind for link in cluster.links]:
+            raise InputError(f"--what-if {kind}: {cluster.name} has no such links")
+        applies = lambda x, place=cluster, kind=kind: not kind or kind == _link_kind(x, place)
+        cluster = _multiplied(cluster, of_cluster, factor, applies)
+        profile = _multiplied(profile, of_profile, factor, applies)
     return cluster, profile
 
 
@@ -59,24 +90,38 @@ def _parsed(text: str) -> tuple[str, float]:
     return found[1], factor
 
 
-def _link(kind: str) -> "Change":
-    def change(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-        kinds = [link.kind for link in cluster.links]
-        if kind not in kinds:
-            raise InputError(f"--what-if {kind}: {cluster.name} has no such links")
-        links = tuple(
-            _times(link, factor, "bandwidth") if link.kind == kind else link
-            for link in cluster.links
-        )
-        measured = tuple(  # as if the links alone bounded it
-            _times(f, factor, "bandwidth", "cache_bandwidth")
-            if carrier(cluster, f.ranks) == kind
-            else f
-            for f in profile.collectives
-        )
-        return replace(cluster, links=links), replace(profile, collectives=measured)
+def _multiplied(owner: T, parts: Names, factor: float, applies: Callable[[Any], bool]) -> T:
+    """A cluster or profile with figures of its parts multiplied; a part may be a tuple of some."""
+    found: dict[str, Any] = {}
+    for part, names in parts.items():
+        item = getattr(owner, part)
+        if isinstance(item, tuple):
+            found[part] = tuple(_times(x, factor, names) if applies(x) else x for x in item)
+        elif item is not None:
+            found[part] = _times(item, factor, names)
+    return replace(owner, **found)
 
-    return change
+
+def _times(item: Any, factor: float, names: Sequence[str]) -> Any:
+    """A link, chip, fit, ... with these figures multiplied; those that are None stay so."""
+    figures: dict[str, Any] = {}
+    for name in names:
+        figure = getattr(item, name)
+        if isinstance(figure, Mapping):
+            figures[name] = {key: factor * value for key, value in figure.items()}
+        elif isinstance(figure, SourcedValue):
+            figures[name] = overridden(factor * figure.value, f"x{factor:g}")
+        elif figure is not None:
+            figures[name] = factor * figure
+    if isinstance(item, Accelerator) and "peaks" not in names:  # whose figures have sources apart
+        sourced = {name: overridden(value, f"x{factor:g}") for name, value in figures.items()}
+        return with_figures(item, sourced)
+    return replace(item, **figures)
+
+
+def _link_kind(item: LinkSpec | CollectiveFit, cluster: Cluster) -> str:
+    """Kind of a link, or of those that a measured collective went over."""
+    return item.kind if isinstance(item, LinkSpec) else carrier(cluster, item.ranks)
 
 
 def carrier(cluster: Cluster, ranks: int) -> str:
@@ -99,72 +144,3 @@ def _joined(link: LinkSpec, chips: int) -> int:
         together = group[first] | group[second]
         group |= dict.fromkeys(together, together)
     return max(map(len, group.values()))
-
-
-def _latency(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    cluster = replace(
-        cluster,
-        links=tuple(_times(link, factor, "latency") for link in cluster.links),
-        fabric=_times(cluster.fabric, factor, "hop_latency"),
-        torus=_times(cluster.torus, factor, "hop_latency"),
-    )
-    fits = tuple(_times(fit, factor, "alpha", "hop_overhead") for fit in profile.links)
-    measured = tuple(_times(fit, factor, "alpha") for fit in profile.collectives)
-    return cluster, replace(profile, links=fits, collectives=measured)
-
-
-def _peak(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    """Rates that the chip states, and those that were measured instead."""
-    chip = cluster.accelerator
-    chip = replace(chip, peaks={dtype: factor * rate for dtype, rate in chip.peaks.items()})
-    matmul = tuple(_times(fit, factor, "peak") for fit in profile.matmul)
-    attention = tuple(_times(fit, factor, "peak") for fit in profile.attention)
-    return replace(cluster, accelerator=chip), replace(profile, matmul=matmul, attention=attention)
-
-
-def _memory_bandwidth(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    fit, chip = _times(profile.memory, factor, "bandwidth", "cache_bandwidth"), cluster.accelerator
-    if chip.memory_bandwidth is not None:
-        bandwidth = overridden(factor * chip.memory_bandwidth, f"x{factor:g}")
-        chip = with_figures(chip, {"memory_bandwidth": bandwidth})
-    return replace(cluster, accelerator=chip), replace(profile, memory=fit)
-
-
-def _memory(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    chip = cluster.accelerator
-    names = ("memory", "usable_memory")
-    figures = {n: overridden(factor * chip.required(n), f"x{factor:g}") for n in names}
-    return replace(cluster, accelerator=with_figures(chip, figures)), profile
-
-
-def _launch(cluster: Cluster, profile: Profile, factor: float) -> tuple[Cluster, Profile]:
-    matmul = tuple(_times(fit, factor, "overhead") for fit in profile.matmul)
-    attention = tuple(_times(fit, factor, "overhead") for fit in profile.attention)
-    memory = _times(profile.memory, factor, "overhead")
-    return cluster, replace(profile, matmul=matmul, attention=attention, memory=memory)
-
-
-def _times(item: Any, factor: float, *names: str) -> Any:
-    """A link, fit, ... with these figures multiplied; those that are None stay so."""
-    figures = {}
-    for name in names:
-        figure = getattr(item, name, None)
-        if isinstance(figure, SourcedValue):
-            figures[name] = overridden(factor * figure.value, f"x{factor:g}")
-        elif figure is not None:
-            figures[name] = factor * figure
-    return replace(item, **figures) if figures else item
-
-
-Change = Callable[[Cluster, Profile, float], tuple[Cluster, Profile]]
-FIGURES: dict[str, Change] = {
-    "nvlink": _link("nvlink"),
-    "pcie": _link("pcie"),
-    "network": _link("network"),
-    "latency": _latency,
-    "peak": _peak,
-    "memory_bandwidth": _memory_bandwidth,
-    "memory": _memory,
-    "launch": _launch,
-}
-MAY_BE_ZERO = ("latency", "launch")

@@ -123,3 +123,4 @@ def test_rates_and_times_print_short():
     assert format_rate(989.4e12, "FLOP/s") == "989 TFLOP/s"
     assert format_rate(999.9e9) == "1 TB/s"
     assert [format_time(t) for t in (1.5, 12e-3, 0.3e-6, 0)] == ["1.5 s", "12 ms", "0.3 us", "0 us"]
+    assert [format_time(t) for t in (9.5e6, 8.49e300)] == ["9500000 s", "8.49e+300 s"]

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from scaling.compare import recorded
+from scaling.compare import compare
 from scaling.compare.folder import write_prediction
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes import catalog
@@ -49,7 +49,7 @@ def recording(folder, hand_step, monkeypatch):
         for e in events
     ]
     (folder / "profile").mkdir()
-    monkeypatch.setattr(recorded, "recorded_events", lambda place: found)
+    monkeypatch.setattr(compare, "recorded_events", lambda place: found)
     return found
 
 

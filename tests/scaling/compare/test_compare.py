@@ -5,15 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.compare.compare import Pair, compare, comparison_dict
-from scaling.compare.documents import MeasuredFile, PredictedFile, read_document
-from scaling.compare.steps import Measured
-from scaling.compare.terms import TERMS, Recording
+from scaling.compare.compare import Pair, compare
+from scaling.compare.folder import MeasuredFile, PredictedFile, read_document
+from scaling.compare.steps import Measured, Recording
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Collective, Wait
-from scaling.simulate.prediction import prediction_dict
+from scaling.simulate.prediction import TERMS, prediction_dict
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 
@@ -72,7 +71,7 @@ def test_on_devices_that_share_cores_only_sums_and_bytes_have_an_error(predictio
     """The others are kept as measured, without an error and with the reason."""
     host = prediction | {"cluster": prediction["cluster"] | {"name": "host"}}
     found = held(host, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
-    document = comparison_dict(found)
+    document = found.to_dict()
     (reason,) = document["warnings"]
     assert "share the cores of one machine" in reason and found.shares_cores
     assert {term["error"] for term in document["time"].values()} == {None}
@@ -100,7 +99,7 @@ def test_sums_are_over_all_devices(prediction, priced):
 
 def test_the_document_has_the_keys_of_the_contract(prediction, priced):
     found = held(prediction, MEASURED, priced.program, priced.timeline.by_name, RECORDING)
-    document = comparison_dict(found)
+    document = found.to_dict()
     assert {
         "name",
         "machine",
@@ -172,7 +171,7 @@ def test_kernels_that_differ_most_come_first(prediction, priced):
 
 def test_memory_that_was_not_measured_is_null_beside_the_compilers_plan(prediction):
     on_cpu = MEASURED | {"memory": {"measured": None, "compiled": 11e9}}
-    memory = comparison_dict(held(prediction, on_cpu))["memory"]
+    memory = held(prediction, on_cpu).to_dict()["memory"]
     assert memory == {"predicted": 12e9, "measured": None, "error": None, "compiled": 11e9}
     assert held(prediction, MEASURED).memory == Pair(12e9, 10e9)
 

@@ -5,8 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
-from scaling.compare.documents import MeasuredFile, MemoryFile, PricedCluster, StepTimeFile
-from scaling.compare.folder import read_folder, remove_prediction, write_prediction
+from scaling.compare.folder import (
+    MeasuredFile,
+    MemoryFile,
+    PricedCluster,
+    StepTimeFile,
+    read_folder,
+    remove_prediction,
+    write_prediction,
+)
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
@@ -56,7 +63,7 @@ def test_everything_comes_back(folder, priced, toy):
     )
     prediction = summarize(priced)
     assert found.prediction.step_time == prediction.step_time
-    assert asdict(found.prediction.time) == asdict(prediction.time)
+    assert found.prediction.time == asdict(prediction.time)
     assert found.prediction.memory.peak == prediction.memory.peak
     assert found.prediction.cluster == PricedCluster("dgx-h100", 1, 8)
 

@@ -1,4 +1,4 @@
-"""From recorded events to one step: unions of intervals, whole steps, another program."""
+"""From recorded events to one step: unions of intervals, whole steps, terms, another program."""
 
 from dataclasses import replace
 
@@ -13,10 +13,11 @@ from scaling.compare.steps import (
     complete_steps,
     events_of_program,
     per_step,
-    totals,
+    read_recording,
     union,
 )
 from scaling.meshes.errors import InputError
+from scaling.simulate.prediction import TERMS
 
 
 def event(name, start, duration, device=0, module="jit_step", run=None):
@@ -29,6 +30,7 @@ def a_step(start, device=0, run=None):
     return [replace(e, start=start + e.start, device=device, run=run) for e in events]
 
 
+KNOWN = {"dot", "gather"}
 whole = st.integers(0, 60)
 intervals = st.lists(st.tuples(whole, whole), max_size=12)
 
@@ -37,28 +39,6 @@ intervals = st.lists(st.tuples(whole, whole), max_size=12)
 def test_the_union_is_the_number_of_covered_instants(spans):
     covered = {t for start, length in spans for t in range(start, start + length)}
     assert union([event("x", *span) for span in spans]) == len(covered)
-
-
-@given(intervals, intervals)
-def test_compute_and_exposed_communication_fill_the_busy_time(compute, communication):
-    events = [event("c", *s) for s in compute] + [event("n", *s) for s in communication]
-    result = totals(events, 1, {"n"})
-    covered = {t for start, length in compute for t in range(start, start + length)}
-    exposed = {t for s, n in communication for t in range(s, s + n)} - covered
-    assert result.exposed_communication == len(exposed)
-    assert result.compute + result.exposed_communication == result.busy <= result.span
-
-
-def test_totals_are_of_one_step_and_the_mean_over_devices():
-    events = a_step(0) + a_step(10) + [event("dot", 0, 2, device=1)]
-    result = totals(events, 2, {"gather"})
-    assert (result.compute, result.communication) == (approx((12 + 2) / 4), approx(10 / 4))
-    assert result.exposed_communication == approx(4 / 4)
-    assert result.span == approx((18 + 2) / 4)
-
-
-def test_no_events_are_no_time():
-    assert totals([], 3, {"gather"}).busy == 0
 
 
 def test_seconds_of_an_instruction_add_up_over_calls_and_are_the_mean_over_devices():
@@ -87,15 +67,9 @@ def test_what_was_recorded_of_an_earlier_step_is_cut_at_its_last_instruction(tai
     assert per_step(kept, 3)["dot"].calls == 2
 
 
-@pytest.mark.parametrize("run", [None, 4])
-def test_fewer_recorded_steps_than_asked_for_say_the_numbers(run):
-    with pytest.raises(InputError, match="holds 1 steps of the program, not 2"):
-        complete_steps([event("dot", 0, 1, run=run)], 2)
-
-
 def test_the_program_is_the_module_that_spends_most_time_in_known_instructions():
     other = [replace(e, module="jit_eval") for e in a_step(50)]
-    found = events_of_program(a_step(0) + a_step(10) + other, {"dot", "gather"})
+    found = events_of_program(a_step(0) + a_step(10) + other, KNOWN)
     assert {e.module for e in found} == {"jit_step"}
 
 
@@ -110,14 +84,60 @@ def test_an_instruction_that_only_sounds_like_a_loop_is_none(name):
     assert not CONTAINER.match(name)
 
 
-def test_a_few_unknown_instructions_are_left_out():
-    found = events_of_program([*a_step(0), event("new_fusion.1", 20, 10)], {"dot", "gather"})
-    assert "new_fusion.1" not in {e.name for e in found}
-
-
 def test_a_profile_of_another_program_says_what_it_spends_its_time_in():
+    assert "new" not in {
+        e.name for e in events_of_program([*a_step(0), event("new", 20, 10)], KNOWN)
+    }
     events = [*a_step(0), event("fusion.77", 20, 12)]
     with pytest.raises(InputError, match=r"another program: .* jit_step, 48% .* fusion\.77"):
-        events_of_program(events, {"dot", "gather"})
+        events_of_program(events, KNOWN)
     with pytest.raises(InputError, match="0% is spent in the 1 instructions"):
         events_of_program(events, {"nothing"})
+
+
+# --- terms of the hand-made step ----------------------------------------------------------------
+
+NAMES = ("dot.1", "gather.1", "norm.1", "sum.1", "adam.1")
+
+
+def one_step(device=0, run=1, at=0.0):
+    """dot 0 to 4, gather beside it 1 to 3, norm 5 to 6, sum 6 to 8, adam 8 to 9."""
+    spans = zip(NAMES, (0, 1, 5, 6, 8), (4, 2, 1, 2, 1), strict=True)
+    return [event(name, at + start, long, device, run=run) for name, start, long in spans]
+
+
+def test_a_step_is_parted_into_its_terms(hand_step):
+    """The Wait of an asynchronous collective has the same name, and does not take its place."""
+    found = read_recording(one_step(), hand_step, 1)
+    assert found.instructions["gather.1"].seconds == 2.0
+    assert found.terms == {
+        "compute": 5.0,
+        "optimizer": 1.0,
+        "exposed_communication": 2.0,
+        "bubble": 0.0,
+        "host": 1.0,
+        "hidden_communication": 2.0,
+    }
+
+
+def test_terms_are_the_mean_over_steps_and_devices(hand_step):
+    events = [e for d in (0, 1) for r in (1, 2) for e in one_step(d, r, at=20.0 * r)]
+    slow = [replace(e, duration=2.0) if e.name == "adam.1" and e.device else e for e in events]
+    found = read_recording(slow, hand_step, 2)
+    assert found.terms["optimizer"] == approx(1.5) and found.devices == 2
+    assert found.terms["compute"] == approx(5.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.floats(0, 9), st.floats(0.01, 9)), min_size=1))
+def test_the_five_terms_sum_to_the_span(hand_step, drawn):
+    events = [event(*parts, run=1) for parts in drawn]
+    terms = read_recording(events, hand_step, 1).terms
+    span = max(e.end for e in events) - min(e.start for e in events)
+    assert sum(terms[name] for name in TERMS[:5]) == approx(span)
+    assert all(seconds >= -1e-9 for seconds in terms.values())
+
+
+@pytest.mark.parametrize("run", [None, 1])
+def test_fewer_steps_than_asked_for_are_refused(hand_step, run):
+    with pytest.raises(InputError, match="holds 1 steps of the program, not 3"):
+        read_recording(one_step(run=run), hand_step, 3)

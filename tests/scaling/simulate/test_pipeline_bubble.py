@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.terms import read_recording
+from scaling.compare.steps import read_recording
 from scaling.meshes import catalog
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.profiles.io import ideal
