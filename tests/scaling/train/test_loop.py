@@ -10,8 +10,6 @@ import sys
 from collections import namedtuple
 from dataclasses import replace
 from itertools import islice, pairwise
-from types import SimpleNamespace
-from unittest import mock
 
 import jax
 import numpy as np
@@ -24,32 +22,15 @@ from scaling.train.checkpoint.checksums import find_damage
 from scaling.train.checkpoint.steps import saved_steps as steps_in
 from scaling.train.data.batches import TrainingBatches
 from scaling.train.launch.stopping import NotFinite
-from scaling.train.launch.supervisor import RESTARTED
 from scaling.train.loop import RunResult, train
 from scaling.train.monitor.metrics import MetricsLog, read_metrics
-from scaling.train.run_folder import Options, check_folder, finished_step
+from scaling.train.run_folder import Options
+from tests.scaling.train.fakes import with_step
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
 WATCHED = "time data_time checkpoint_time peak_memory goodput".split()
 DiskUsage = namedtuple("DiskUsage", "total used free")
-
-
-class FakeStep:
-    """In place of the compiled step: calls `act` before each step, then the real one."""
-
-    def __init__(self, real, act=lambda step: None, change=lambda step, metrics: metrics):
-        self.real, self.act, self.change = real, act, change
-        self.calls = 0
-
-    def __call__(self, state, tokens):
-        self.calls += 1
-        self.act(self.calls)
-        state, metrics = self.real(state, tokens)
-        return state, self.change(self.calls, metrics)
-
-    def memory_analysis(self):
-        return self.real.memory_analysis()
 
 
 class Scalar:
@@ -64,12 +45,6 @@ class Scalar:
     def __float__(self):
         self.note()
         return float(self.value)
-
-
-def with_step(prepared, **fakes):
-    """The same plan, and programs whose step is watched or changed."""
-    plan, programs = prepared
-    return plan, replace(programs, step=FakeStep(programs.step, **fakes))
 
 
 def saved_steps(folder):
@@ -96,80 +71,50 @@ def training_lines(folder):
 def test_each_step_has_one_line_with_the_keys_of_the_contract_in_order(finished):
     lines = training_lines(finished[0])
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    assert all(list(line) == KEYS + WATCHED for line in lines)
-
-
-def test_tokens_and_rates_agree_with_the_batch(finished):
-    for line in training_lines(finished[0]):
-        assert line["tokens"] == 8 * 16
-        assert line["tokens_seen"] == line["step"] * 8 * 16
-        assert line["step_time"] > 0
+    for line in lines:
+        assert list(line) == KEYS + WATCHED
+        assert line["tokens"] == 8 * 16 and line["tokens_seen"] == line["step"] * 8 * 16
         assert line["tokens_per_second"] == pytest.approx(line["tokens"] / line["step_time"])
-
-
-def test_what_is_watched_is_told_with_every_step(finished):
-    lines = training_lines(finished[0])
-    assert all(0 < line["goodput"] <= 1 and line["data_time"] >= 0 for line in lines)
+        assert 0 < line["goodput"] <= 1 and line["data_time"] >= 0
+        assert float(np.float32(line["loss"])) == line["loss"] != round(line["loss"], 6)
     assert [a["time"] < b["time"] for a, b in pairwise(lines)] == [True] * (STEPS - 1)
     paused = [line["step"] for line in lines if line["checkpoint_time"]]
     assert paused == [4, 7]  # after those of steps 3 and 6
     assert {line["peak_memory"] for line in lines} == {None}  # jax does not count on the CPU
 
 
-def test_measured_json_says_where_the_wall_time_went(finished):
+def test_measured_json_leaves_the_first_steps_out_and_says_where_the_wall_time_went(finished):
     document = json.loads((finished[0] / "measured.json").read_text())
+    keys = {"name", "machine", "versions", "step_time", "memory", "recorded_steps"}
+    assert set(document) == keys | {"goodput", "wall_time"}
+    times = [line["step_time"] for line in training_lines(finished[0])]
+    assert document["step_time"]["steps"] == STEPS - 3
+    assert document["step_time"]["measured"] == sorted(times[3:])[len(times[3:]) // 2]
+    assert document["memory"]["compiled"] > 0
     spent = document["wall_time"]
-    steps = sum(line["step_time"] for line in training_lines(finished[0]))
-    assert spent["steps"] == pytest.approx(steps)
+    assert spent["steps"] == pytest.approx(sum(times))
     assert spent["checkpoints"] > 0 and spent["evaluation"] > 0
     assert 0 < document["goodput"] <= 1
 
 
-def test_the_loss_falls_from_that_of_a_guess(finished):
+def test_the_losses_fall_from_that_of_a_guess(finished):
     losses = [line["loss"] for line in training_lines(finished[0])]
     assert losses[0] == pytest.approx(math.log(256), rel=0.02)
     assert losses[-1] < losses[0] - 1
     assert finished[2] == RunResult(STEPS, STEPS, losses[-1])
-
-
-def test_losses_keep_every_digit_of_float32(finished):
-    for line in training_lines(finished[0]):
-        assert float(np.float32(line["loss"])) == line["loss"]
-        assert line["loss"] != round(line["loss"], 6)
-
-
-def test_the_held_out_loss_comes_at_its_interval_and_at_the_end(finished):
     lines = [line for line in read_metrics(finished[0]) if "held_out_loss" in line]
     assert [line["step"] for line in lines] == [3, 6, STEPS]
     assert lines[-1]["held_out_loss"] < lines[0]["held_out_loss"]
     assert list(lines[0]) == ["step", "held_out_loss"]
 
 
-def test_checkpoints_come_at_their_interval_and_at_the_end_and_the_newest_are_kept(finished):
-    assert saved_steps(finished[0]) == [6, STEPS]
-
-
-def test_run_json_describes_the_same_run_with_its_mesh(finished):
+def test_the_folder_has_the_run_with_its_mesh_the_newest_checkpoints_and_nothing_else(finished):
     folder, plan, _ = finished
     assert load_run(folder / "run.json") == plan.run
     assert json.loads((folder / "run.json").read_text())["mesh"]["fsdp"] == 1
-
-
-def test_measured_json_leaves_the_first_steps_out(finished):
-    document = json.loads((finished[0] / "measured.json").read_text())
-    keys = {"name", "machine", "versions", "step_time", "memory", "recorded_steps"}
-    keys |= {"goodput", "wall_time"}
-    assert set(document) == keys
-    assert document["step_time"]["steps"] == STEPS - 3
-    times = sorted(line["step_time"] for line in training_lines(finished[0])[3:])
-    assert document["step_time"]["measured"] == times[len(times) // 2]
-    assert document["memory"]["compiled"] > 0
-
-
-def test_nothing_else_is_written(finished):
-    names = {path.name for path in finished[0].iterdir()}
+    assert saved_steps(folder) == [6, STEPS]
     files = {"run.json", "metrics.jsonl", "measured.json", "environment.json"}
-    assert names == files | {"checkpoints"}
+    assert {path.name for path in folder.iterdir()} == files | {"checkpoints"}
 
 
 def dispatches_and_reads(toy, prepare, folder, **settings):
@@ -215,33 +160,6 @@ def test_the_progress_line_goes_to_stderr_only(toy, prepare, tmp_path, capsys):
     assert "step 4: held-out loss" in err
 
 
-def test_microbatches_give_the_loss_and_gradient_of_the_whole_batch(toy, prepare, tmp_path):
-    for count in (1, 4):
-        train(*prepare(toy(microbatches=count)), Options(tmp_path / str(count)))
-    whole, parts = (training_lines(tmp_path / name) for name in "14")
-    for name in ("loss", "grad_norm"):
-        values = [[line[name] for line in lines] for lines in (whole, parts)]
-        assert values[0][0] == pytest.approx(values[1][0], rel=1e-5)
-        assert values[0] == pytest.approx(values[1], rel=1e-3)
-
-
-def test_a_sink_gets_every_step_and_held_out_loss_on_request(toy, prepare, tmp_path, monkeypatch):
-    writer = mock.Mock()
-    package = SimpleNamespace(SummaryWriter=lambda folder: writer, __spec__="found")
-    monkeypatch.setitem(sys.modules, "tensorboardX", package)
-    train(*prepare(toy(eval_every=4)), Options(tmp_path, sinks=("tensorboard",)))
-    calls = [call.args for call in writer.add_scalar.call_args_list]
-    assert [step for name, _, step in calls if name == "loss"] == list(range(1, STEPS + 1))
-    assert [step for name, _, step in calls if name == "held_out_loss"] == [4, STEPS]
-    writer.close.assert_called_once_with()
-
-
-def test_a_sink_that_is_not_installed_says_what_to_install(toy, prepare, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(InputError, match=r"scaling\[tensorboard\]"):
-        train(*prepare(toy()), Options(tmp_path, sinks=("tensorboard",)))
-
-
 # Stopping on NaN
 
 
@@ -251,8 +169,9 @@ def poisoned(at, name):
     return lambda step, metrics: {**metrics, name: value} if step == at else metrics
 
 
-@pytest.mark.parametrize("name", ["loss", "grad_norm"])
-@pytest.mark.parametrize(("at", "last_good"), [(5, 4), (4, 2), (7, 6)])
+@pytest.mark.parametrize(
+    ("name", "at", "last_good"), [("loss", 5, 4), ("grad_norm", 4, 2), ("loss", 7, 6)]
+)
 def test_nan_stops_with_the_batch_saved_and_an_older_checkpoint_newest(
     toy, prepare, tmp_path, name, at, last_good
 ):
@@ -279,20 +198,6 @@ def test_the_run_goes_on_from_the_checkpoint_before_the_nan(toy, prepare, tmp_pa
         train(plan, programs, Options(tmp_path))
     outcome = train(*prepared, Options(tmp_path, resume=True))
     assert outcome.step == STEPS and math.isfinite(outcome.loss)
-
-
-def test_a_state_that_has_blown_up_stops_the_run(toy, prepare, tmp_path):
-    plan, programs = prepare(toy(checkpoint_every=2))
-
-    def step(state, tokens):
-        state, metrics = programs.step(state, tokens)
-        big = jax.numpy.where(state.step == 3, jax.numpy.float32(1e38), 1.0)
-        return state._replace(params=jax.tree.map(lambda p: p * big, state.params)), metrics
-
-    step.memory_analysis = programs.step.memory_analysis
-    with pytest.raises(NotFinite, match="step 4: .*last checkpoint is step 2"):
-        train(plan, replace(programs, step=step), Options(tmp_path))
-    assert saved_steps(tmp_path) == [2]
 
 
 @pytest.mark.slow
@@ -360,39 +265,7 @@ def test_a_signal_just_after_a_checkpoint_does_not_write_it_again(
     assert saved == [2]
 
 
-# Folders
-
-
-def test_a_second_run_in_the_same_folder_is_refused(finished):
-    with pytest.raises(InputError, match=f"saved up to step {STEPS}.*--resume"):
-        check_folder(Options(finished[0]))
-
-
-def test_a_run_without_a_checkpoint_is_not_written_over(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
-    with pytest.raises(InputError, match="without a checkpoint"):
-        check_folder(Options(tmp_path))
-
-
-def test_resuming_where_nothing_was_saved_is_refused(tmp_path):
-    with pytest.raises(InputError, match="no finished checkpoint"):
-        check_folder(Options(tmp_path / "nowhere", resume=True))
-    assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
-    (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(InputError, match="run-dir"):
-            check_folder(Options(folder))
-
-
-def test_a_recording_of_steps_that_are_done_is_refused_but_not_of_a_restart(finished, monkeypatch):
-    options = Options(finished[0], resume=True, profile=(STEPS, STEPS + 2))
-    with pytest.raises(InputError, match=f"--record-profile begins at step {STEPS}"):
-        check_folder(options)
-    monkeypatch.setenv(RESTARTED, "1")
-    check_folder(options)
+# Resumed
 
 
 def test_a_finished_run_that_is_resumed_stays_as_it_is(finished, prepare, tmp_path):
@@ -408,26 +281,15 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(finished, prepare, tmp_pa
     assert read_metrics(folder) == read_metrics(finished[0])
 
 
-def test_what_was_measured_before_goes_as_soon_as_the_run_goes_on(toy, prepare, finished, tmp_path):
+def test_what_was_measured_before_goes_as_soon_as_the_run_goes_on(prepare, finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished[0], folder)
-    plan, programs = prepare(toy(steps=STEPS + 2))
+    shutil.rmtree(folder / "checkpoints" / f"step_{STEPS:08d}")
     there = []
     step = at_step(1, lambda: there.append((folder / "measured.json").exists()))
-    train(*with_step((plan, programs), act=step), Options(folder, resume=True))
+    prepared = with_step(prepare(finished[1].run), act=step)
+    train(*prepared, Options(folder, resume=True))
     assert there == [False] and (folder / "measured.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("resume", "steps", "found"), [(True, 8, 8), (True, 9, None), (False, 8, None)]
-)
-def test_only_a_resumed_run_that_has_all_its_steps_is_finished(finished, resume, steps, found):
-    assert finished_step(Options(finished[0], resume), steps) == found
-
-
-def test_whether_a_run_is_finished_is_known_without_reading_its_checkpoint(tmp_path):
-    (tmp_path / "checkpoints" / f"step_{STEPS:08d}").mkdir(parents=True)
-    assert finished_step(Options(tmp_path, resume=True), STEPS) == STEPS
 
 
 # A full disk
@@ -502,22 +364,21 @@ def test_a_stop_on_nan_is_exit_code_1_in_one_message(command, toy, capsys):
     assert "stopped: step 3: loss nan" in capsys.readouterr().err
 
 
-def test_a_stop_by_sigterm_is_exit_code_0_and_can_be_resumed(command, toy, capsys, tmp_path):
-    terminate = at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert command(toy(), step={"act": terminate}) == 0
+def test_a_stop_by_sigterm_is_exit_code_0_or_the_launchers_and_can_be_resumed(
+    command, toy, capsys, tmp_path
+):
+    assert command(toy(), "--resume") == 2
+    assert "no finished checkpoint" in capsys.readouterr().err
+    at = lambda step: {"act": at_step(step, lambda: os.kill(os.getpid(), signal.SIGTERM))}
+    assert command(toy(), step=at(3)) == 0
     assert (
         "SIGTERM: saved at step 3\nnext: the same command with --resume" in capsys.readouterr().out
     )
     assert command(toy()) == 2
     assert "already holds a run" in capsys.readouterr().err
-    assert command(toy(), "--resume") == 0
+    assert command(toy(), "--resume", "--stopped-code", "75", step=at(2)) == 75
+    assert command(toy(), "--resume", "--stopped-code", "75") == 0
     assert [line["step"] for line in training_lines(tmp_path / "run")] == list(range(1, STEPS + 1))
-
-
-def test_a_launcher_may_ask_for_another_exit_code_of_a_run_that_was_stopped(command, toy):
-    terminate = at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert command(toy(), "--stopped-code", "75", step={"act": terminate}) == 75
-    assert command(toy(), "--stopped-code", "75", "--resume") == 0
 
 
 def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
@@ -530,11 +391,6 @@ def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
     assert "already trained to step 8" in capsys.readouterr().out
     assert command.compiled == []
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_resuming_nothing_is_exit_code_2(command, toy, capsys):
-    assert command(toy(), "--resume") == 2
-    assert "no finished checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,53 @@ import pytest
 from scaling.meshes.errors import InputError
 from scaling.train import run_folder as module
 from scaling.train.launch.agreement import all_processes, broadcast_from_first, mismatched_processes
-from scaling.train.run_folder import LOCK, lock_run_folder
+from scaling.train.launch.supervisor import RESTARTED
+from scaling.train.run_folder import (
+    LOCK,
+    Options,
+    check_folder,
+    finished_step,
+    lock_run_folder,
+)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run folder whose newest checkpoint is of step 8, by its name."""
+    (tmp_path / "saved" / "checkpoints" / "step_00000008").mkdir(parents=True)
+    return tmp_path / "saved"
+
+
+def test_folders_that_do_not_fit_the_command_are_refused(saved, tmp_path, monkeypatch):
+    unsaved = tmp_path / "unsaved"
+    unsaved.mkdir()
+    (unsaved / "metrics.jsonl").write_text('{"step": 1}\n')
+    file = unsaved / "metrics.jsonl"
+    recorded = Options(saved, resume=True, profile=(8, 10))
+    for options, message in (
+        (Options(saved), "saved up to step 8.*--resume"),
+        (Options(unsaved), "without a checkpoint"),
+        (Options(tmp_path / "nowhere", resume=True), "no finished checkpoint"),
+        (Options(file), "--run-dir"),
+        (Options(file / "run"), "--run-dir"),
+        (recorded, "--record-profile begins at step 8"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_folder(options)
+    assert not (tmp_path / "nowhere").exists()
+    monkeypatch.setenv(RESTARTED, "1")
+    check_folder(recorded)
+
+
+@pytest.mark.parametrize(
+    ("resume", "steps", "found"), [(True, 8, 8), (True, 9, None), (False, 8, None)]
+)
+def test_only_a_resumed_run_that_has_all_its_steps_is_finished(saved, resume, steps, found):
+    """This is known without reading its checkpoint."""
+    assert finished_step(Options(saved, resume), steps) == found
+
+
+# The lock
 
 HOLDS = """
 import sys, time

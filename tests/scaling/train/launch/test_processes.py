@@ -1,10 +1,7 @@
 """Real processes: two that train like one, signals, other data, and a run that dies."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,21 +13,9 @@ from scaling.run import run_dict, save_run
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
+from tests.scaling.train.fakes import scaling
 
 DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine
-
-
-def scaling(words, environment, **options):
-    """`scaling WORDS` as a process of its own, on CPU devices, with a cache of the test."""
-    inherited = {k: v for k, v in os.environ.items() if k != "JAX_NUM_CPU_DEVICES"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "scaling", *map(str, words)],
-        env={**inherited, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
 
 
 def start_two(run, folder, cache, working_in=(None, None)):

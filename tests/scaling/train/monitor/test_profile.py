@@ -1,7 +1,6 @@
 """--record-profile FROM:TO: what is asked for is checked, recorded, and can be read."""
 
 import time
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +14,10 @@ from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
 from scaling.train.monitor.profile import ProfileRecorder, parse_range
 from scaling.train.run_folder import Options
+from tests.scaling.train.fakes import with_step
 
 
-@given(st.integers(1, 10**6), st.integers(0, 1000), st.integers(0, 1000))
-def test_two_numbers_within_the_run_are_a_range(first, more, rest):
-    last = first + more
-    assert parse_range(f"{first}:{last}", last + rest) == (first, last)
-
-
-@given(st.text(max_size=8))
+@given(st.text(max_size=8) | st.from_regex(r"[0-9]{1,3}:[0-9]{1,3}", fullmatch=True))
 def test_whatever_is_typed_is_a_range_or_bad_input(text):
     try:
         first, last = parse_range(text, 99)
@@ -32,13 +26,13 @@ def test_whatever_is_typed_is_a_range_or_bad_input(text):
     assert 1 <= first <= last <= 99
 
 
-@pytest.mark.parametrize("text", ["", ":", "3", "3:", ":3", "3-5", "a:b", "1:2:3", "-1:2", "²:3"])
+@pytest.mark.parametrize("text", ["", "3", ":3", "3-5", "a:b", "1:2:3", "-1:2", "²:3"])
 def test_what_is_not_two_numbers_says_what_is_expected(text):
     with pytest.raises(InputError, match="expected FROM:TO"):
         parse_range(text, 10)
 
 
-@pytest.mark.parametrize("text", ["0:3", "5:4", "3:11", "11:12"])
+@pytest.mark.parametrize("text", ["0:3", "5:4", "3:11"])
 def test_steps_outside_the_run_say_its_length(text):
     with pytest.raises(InputError, match=r"within 1\.\.10"):
         parse_range(text, 10)
@@ -61,20 +55,6 @@ def test_a_run_leaves_a_profile_that_jax_reads(toy, prepare, tmp_path):
 STEP, TRACE = 0.05, 1000.0  # s, that one step and each end of a recording take at least
 
 
-class SleepingStep:
-    """The compiled step, whose dispatch takes a known time."""
-
-    def __init__(self, real):
-        self.real = real
-
-    def __call__(self, state, tokens):
-        time.sleep(STEP)
-        return self.real(state, tokens)
-
-    def memory_analysis(self):
-        return self.real.memory_analysis()
-
-
 @pytest.mark.parametrize("is_ready", [True, False], ids=["waiting", "ahead"])
 def test_no_step_time_includes_the_beginning_or_the_end_of_a_recording(
     toy, prepare, tmp_path, monkeypatch, is_ready
@@ -89,9 +69,8 @@ def test_no_step_time_includes_the_beginning_or_the_end_of_a_recording(
     monkeypatch.setattr(jax.profiler, "start_trace", slow)
     monkeypatch.setattr(jax.profiler, "stop_trace", slow)
     monkeypatch.setattr(loop.InFlight, "is_ready", lambda self: is_ready)
-    plan, programs = prepare(toy())
-    programs = replace(programs, step=SleepingStep(programs.step))
-    train(plan, programs, Options(tmp_path, profile=(4, 6)))
+    prepared = with_step(prepare(toy()), act=lambda step: time.sleep(STEP))
+    train(*prepared, Options(tmp_path, profile=(4, 6)))
     times = [record["step_time"] for record in read_metrics(tmp_path)]
     assert len(calls) == 2 and len(times) == 8
     least = STEP / 2 if is_ready else 0.0  # a dispatch that sleeps is counted where it is ahead of

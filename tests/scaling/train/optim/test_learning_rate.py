@@ -1,4 +1,6 @@
-"""Learning rates by their formulas; the cosine's are in test_optimizer."""
+"""Learning rates by their formulas."""
+
+import math
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,9 @@ def by_hand(train: Train, step: int) -> float:
     if step < warmup:
         return PEAK * (step + 1) / (warmup + 1)
     final = 0.1 if train.final_rate is None else train.final_rate
+    if train.schedule == "cosine":
+        angle = math.pi * (step - warmup) / (train.steps - warmup)
+        return PEAK * (final + (1 - final) * (1 + math.cos(angle)) / 2)
     falls = {"linear": train.steps - warmup, "wsd": decay_steps(train), "constant": 0}
     done = step - (train.steps - falls[train.schedule])
     if done <= 0:
@@ -25,12 +30,7 @@ def by_hand(train: Train, step: int) -> float:
     return PEAK * (1 - (1 - final) * done / falls[train.schedule])
 
 
-@given(
-    st.sampled_from(["linear", "constant", "wsd"]),
-    st.integers(1, 300),
-    st.integers(0, 300),
-    st.data(),
-)
+@given(st.sampled_from(SCHEDULES), st.integers(1, 300), st.integers(0, 300), st.data())
 def test_the_rate_is_the_schedules_formula(name: str, steps: int, warmup: int, data) -> None:
     train = Train(steps=steps, warmup_steps=warmup, learning_rate=PEAK, schedule=name)
     step = data.draw(st.integers(0, steps - 1))

@@ -1,4 +1,4 @@
-"""AdamW against its formulas: schedule, clipping, decay of matrices only, each step by hand."""
+"""AdamW against its formulas: clipping, decay of matrices only, each step by hand."""
 
 import math
 
@@ -8,8 +8,6 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.shape import MeshShape
@@ -22,7 +20,6 @@ from scaling.train.optim.optimizer import decay_mask, make_optimizer, schedule
 from scaling.train.step import abstract_state
 from scaling.weights.naming import leaf_names
 
-PEAK = 3e-4
 GPT = ModelConfig(
     256,
     d_model=32,
@@ -62,41 +59,6 @@ def one_update(train, gradients, given_params):
     return optax.apply_updates(given_params, updates), state
 
 
-@given(st.integers(1, 400), st.integers(0, 400), st.data())
-def test_the_rate_rises_linearly_and_falls_along_a_cosine_to_a_tenth(steps, warmup, data):
-    rate = schedule(Train(steps=steps, warmup_steps=warmup, learning_rate=PEAK))
-    warmup = min(warmup, steps)
-    step = data.draw(st.integers(0, steps - 1))
-    if step < warmup:
-        expected = PEAK * (step + 1) / (warmup + 1)
-    else:
-        angle = math.pi * (step - warmup) / (steps - warmup)
-        expected = PEAK * (0.1 + 0.9 * (1 + math.cos(angle)) / 2)
-    assert float(rate(step)) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize(("steps", "warmup"), [(100, 10), (100, 0), (10, 10), (1, 5), (1, 0)])
-def test_the_rate_is_never_zero_and_never_above_its_peak(steps, warmup):
-    rate = schedule(Train(steps=steps, warmup_steps=warmup, learning_rate=PEAK))
-    rates = [float(rate(step)) for step in range(steps)]
-    assert all(0 < value <= PEAK * (1 + 1e-6) for value in rates)
-
-
-def test_after_the_last_step_the_rate_is_a_tenth_for_ever():
-    rate = schedule(Train(steps=50, warmup_steps=5, learning_rate=PEAK))
-    assert float(rate(50)) == float(rate(500)) == pytest.approx(PEAK / 10)
-
-
-def test_without_a_gradient_only_matrices_move_by_the_decay():
-    train = Train(steps=10, warmup_steps=0, learning_rate=1e-2, weight_decay=0.3)
-    before = params()
-    after, _ = one_update(train, jax.tree.map(jnp.zeros_like, before), before)
-    before, after = arrays(before), arrays(after)
-    np.testing.assert_allclose(after["matrix"], before["matrix"] * (1 - 1e-2 * 0.3), rtol=1e-6)
-    for name in ("scale", "bias"):
-        assert after[name].tobytes() == before[name].tobytes()
-
-
 @pytest.mark.parametrize("config", [GPT, preset("tiny"), preset("qwen3-0.6b")])
 def test_of_a_whole_model_all_but_norms_and_biases_are_decayed(config):
     mesh = MeshShape()
@@ -117,24 +79,14 @@ def first_moment(train, gradients):
     return optax.tree_utils.tree_get(state, "mu")
 
 
-@pytest.mark.parametrize("clip_norm", [0.5, 1.0, 20.0])
-def test_a_large_gradient_is_scaled_to_the_norm_asked_for(clip_norm):
+@pytest.mark.parametrize("clip_norm", [0.5, 20.0, 0.0, 1e9])
+def test_a_gradient_above_the_norm_asked_for_is_scaled_to_it(clip_norm):
     gradients = jax.tree.map(lambda p: 100 * p, params(1))
-    moment = first_moment(Train(clip_norm=clip_norm), gradients)
-    assert float(optax.tree.norm(moment)) == pytest.approx(0.1 * clip_norm, rel=1e-5)
-    ratios = [
-        (m / (0.1 * g)).ravel()
-        for m, g in zip(arrays(moment).values(), arrays(gradients).values(), strict=True)
-    ]
-    assert np.ptp(np.concatenate(ratios)) < 1e-6  # one factor for all: the direction is kept
-
-
-@pytest.mark.parametrize("clip_norm", [0.0, 1e9])
-def test_a_gradient_within_the_norm_or_without_a_limit_stays_as_it_is(clip_norm):
-    gradients = jax.tree.map(lambda p: 100 * p, params(1))
+    norm = float(optax.tree.norm(gradients))
+    factor = min(1.0, clip_norm / norm) if clip_norm else 1.0  # one for all: the direction is kept
     moment = arrays(first_moment(Train(clip_norm=clip_norm), gradients))
     for name, gradient in arrays(gradients).items():
-        np.testing.assert_allclose(moment[name], 0.1 * gradient, rtol=1e-5)
+        np.testing.assert_allclose(moment[name], 0.1 * factor * gradient, rtol=1e-5)
 
 
 def adamw_by_hand(train, start, gradients):
