@@ -131,9 +131,8 @@ def ring_channels(
     """Rings through the GPUs of a node and, with several nodes, its NICs (GB/s; () with one)."""
 
     def room(speed: float) -> int:
-        within = links.rings(speed)
         outside = sum(int(nic / speed + EPSILON) for nic in nics) if nics else c.MOST_CHANNELS
-        return min(c.MOST_CHANNELS, outside if within is None else min(within, outside))
+        return min(c.MOST_CHANNELS, links.rings(speed), outside)
 
     widest = max(nics) if nics else links.widest
     total = links.total if links.kind != "alone" else max(nics, default=0.0)

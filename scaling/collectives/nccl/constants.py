@@ -20,8 +20,7 @@ Row = tuple[float, float, float]  # LL, LL128, Simple
 Cap = tuple[Row, ...]  # per generation: 1 node, 2 nodes, more
 Speeds = tuple[float, ...]  # GB/s of one channel, in the order in which the search tries them
 
-# Latencies in us: of one call, and of one step over NVLink, PCIe and the network. In NCCL's order:
-# of two equal estimates the first is taken.
+# Latencies in us: of one call, and of one step over NVLink, PCIe and the network.
 NONE: Row = (0, 0, 0)
 LATENCIES: dict[str, tuple[Row, Row, Row, Row]] = {
     "tree": ((6.8, 14, 8.4), (0.6, 1.25, 4), (1, 1.9, 4), (5, 8.5, 14)),

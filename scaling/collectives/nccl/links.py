@@ -36,25 +36,28 @@ class NodeLinks:
     @property
     def total(self) -> float:
         """GB/s out of one GPU: the search ends when the channels reach it."""
-        if self.kind != "pairs":
-            return self.bandwidth
-        return self.bandwidth * max(sum(self.links[i][j] for j in self.gpus) for i in self.gpus)
+        return self.bandwidth * max(
+            (sum(row[j] for j in self.gpus) for row in self._rows), default=1
+        )
 
     @property
     def widest(self) -> float:
         """GB/s from a GPU to another, at most."""
-        if self.kind != "pairs":
-            return self.bandwidth
-        return self.bandwidth * max(self.links[i][j] for i in self.gpus for j in self.gpus)
+        return self.bandwidth * max((row[j] for row in self._rows for j in self.gpus), default=1)
 
-    def rings(self, speed: float) -> int | None:
-        """Number of rings of that speed that fit at once; None: any number."""
+    @property
+    def _rows(self) -> list[tuple[int, ...]]:
+        return [self.links[i] for i in self.gpus] if self.links else []
+
+    def rings(self, speed: float) -> int:
+        """Number of rings of that speed that fit at once."""
         if self.kind == "alone":
-            return None
+            return c.MOST_CHANNELS
+        several = int(self.bandwidth / speed + EPSILON)
         if self.kind != "pairs":
-            return int(self.bandwidth / speed + EPSILON)
+            return several
         if speed <= self.bandwidth:  # several rings may share one link
-            return ring_count(self.links, self.gpus) * int(self.bandwidth / speed + EPSILON)
+            return ring_count(self.links, self.gpus) * several
         joined = tuple(tuple(int(n * self.bandwidth / speed) for n in row) for row in self.links)
         return ring_count(joined, self.gpus)
 

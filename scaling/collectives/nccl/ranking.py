@@ -34,6 +34,7 @@ from scaling.program.ir import CollectiveKind, Number
 Pair = tuple[str, Protocol]
 GATHERS: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
 KINDS: tuple[CollectiveKind, ...] = ("all-reduce", *GATHERS)
+Bandwidth = Callable[[CollectiveKind, Protocol, Communicator], float]
 US, GB = 1e-6, 1e9
 
 
@@ -79,10 +80,8 @@ def estimates(kind: CollectiveKind, bytes: Number, comm: Communicator) -> dict[P
     `bytes`: the buffer of an all-reduce, the unsharded total of a gather or scatter.
     """
     sizes = np.asarray(bytes, float)
-    return {
-        pair: _seconds(kind, pair, sizes, rate, comm)
-        for pair, rate in bandwidths(kind, comm).items()
-    }
+    rates = bandwidths(kind, comm)
+    return {pair: _seconds(kind, pair, sizes, rate, comm) for pair, rate in rates.items()}
 
 
 def bandwidths(kind: CollectiveKind, comm: Communicator) -> dict[Pair, float]:
@@ -90,8 +89,8 @@ def bandwidths(kind: CollectiveKind, comm: Communicator) -> dict[Pair, float]:
     if kind not in KINDS:
         return {}
     protocols = [p for p in c.PROTOCOLS if p != "LL128" or comm.ll128]
-    pairs: list[Pair] = [(a, p) for a in c.LATENCIES for p in protocols]
-    rates = {(a, p): _BANDWIDTHS[a](kind, p, comm) for a, p in pairs}
+    rules = _bandwidths(comm).items()
+    rates = {(a, p): rule(kind, p, comm) for a, rule in rules for p in protocols}
     return {pair: rate for pair, rate in rates.items() if rate > 0}
 
 
@@ -130,26 +129,23 @@ def _seconds(
 
 def _known_corrections(algorithm: str, comm: Communicator) -> int:
     """Number of the corrections by size that hold for an algorithm."""
-    if algorithm == "tree":
-        return c.TREE_CORRECTIONS
     x86_blackwell = comm.capability >= c.BLACKWELL and comm.cpu in ("intel", "amd")
-    return c.NVLS_TREE_CORRECTIONS if algorithm == "nvls-tree" and x86_blackwell else 0
+    known = {"tree": c.TREE_CORRECTIONS, "nvls-tree": c.NVLS_TREE_CORRECTIONS * x86_blackwell}
+    return known.get(algorithm, 0)
 
 
-def _ring_steps(kind: CollectiveKind, comm: Communicator) -> int:
-    return (2 if kind == "all-reduce" else 1) * (comm.ranks - 1)
+def _rounds(kind: CollectiveKind) -> int:
+    return 2 if kind == "all-reduce" else 1
 
 
 def _ring_latency(
     kind: CollectiveKind, protocol: Protocol, comm: Communicator, inside: float, network: float
 ) -> float:
     """Microseconds of the steps that follow one another."""
-    steps = _ring_steps(kind, comm)
-    if comm.nodes == 1:
-        return steps * inside
-    crossing = (2 if kind == "all-reduce" else 1) * (comm.nodes - 1)
-    post = c.NETWORK_POST_AMD if comm.cpu == "amd" else c.NETWORK_POST
-    inside = max(inside, post * (c.SIMPLE_POSTS if protocol == "Simple" else 1))
+    steps, crossing = (_rounds(kind) * (n - 1) for n in (comm.ranks, comm.nodes))
+    if comm.nodes > 1:
+        post = c.NETWORK_POST_AMD if comm.cpu == "amd" else c.NETWORK_POST
+        inside = max(inside, post * (c.SIMPLE_POSTS if protocol == "Simple" else 1))
     return (steps - crossing) * inside + crossing * network
 
 
@@ -160,7 +156,7 @@ def _ring_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator
         bus = min(_ll_most(comm), c.RING_LL * bus)
     if protocol == "LL128":
         bus = min(c.LL128_SHARE * bus, count * cap_of(c.RING_LL128, comm.generation, comm.nodes))
-    return bus * comm.ranks / _ring_steps(kind, comm)
+    return bus * comm.ranks / (_rounds(kind) * (comm.ranks - 1))
 
 
 def _tree_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
@@ -183,26 +179,16 @@ def _ll_most(comm: Communicator) -> float:
     return cap_of(c.LL_MOST, generation, comm.nodes)
 
 
-def _nvls_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
-    """Sums in the switch of one node."""
-    if protocol != "Simple" or comm.nodes > 1 or comm.nvls is None:
+def _switch_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
+    """Sums in the switch of one node, or in those of several, which a tree joins."""
+    if protocol != "Simple" or comm.nvls is None:
         return 0.0
-    return _switch_rate(kind, comm, comm.nvls.outside)
-
-
-def _nvls_tree_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:
-    """Sums in the switches of several nodes, which a tree joins."""
-    if protocol != "Simple" or comm.nodes == 1 or comm.nvls is None or kind != "all-reduce":
-        return 0.0
-    outside = comm.nvls.outside * (2 if comm.nodes == 2 else 1)
-    limit = cap_of(c.NVLS_TREE_MOST, comm.generation, comm.nodes)
-    return _switch_rate(kind, comm, min(outside, limit))
-
-
-def _switch_rate(kind: CollectiveKind, comm: Communicator, limit: float) -> float:
-    """GB/s of all channels through the switch, each at most `limit`; one channel is too few."""
-    assert comm.nvls is not None
-    count, reduces = comm.nvls.count, kind == "all-reduce"
+    count, limit, reduces = comm.nvls.count, comm.nvls.outside, kind == "all-reduce"
+    if comm.nodes > 1:
+        if not reduces:
+            return 0.0
+        cap = cap_of(c.NVLS_TREE_MOST, comm.generation, comm.nodes)
+        limit = min(limit * (2 if comm.nodes == 2 else 1), cap)
     within = comm.nvls.inside * c.NVLS_EFFICIENCY[comm.generation] * (count - 1) / count
     within *= 2 if reduces else (comm.ranks_per_node - 1) / comm.ranks_per_node
     bus = count * min(within, limit)
@@ -217,10 +203,12 @@ def _pat_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator)
     return c.PAT_SHARE * comm.trees.count * speed
 
 
-_BANDWIDTHS: dict[str, Callable[[CollectiveKind, Protocol, Communicator], float]] = {
-    "ring": _ring_bandwidth,
-    "tree": _tree_bandwidth,
-    "nvls": _nvls_bandwidth,
-    "nvls-tree": _nvls_tree_bandwidth,
-    "pat": _pat_bandwidth,
-}
+def _bandwidths(comm: Communicator) -> dict[str, Bandwidth]:
+    """The rule of each algorithm, in NCCL's order: of two equal estimates the first is taken."""
+    switch = "nvls" if comm.nodes == 1 else "nvls-tree"
+    return {
+        "tree": _tree_bandwidth,
+        "ring": _ring_bandwidth,
+        switch: _switch_bandwidth,
+        "pat": _pat_bandwidth,
+    }
