@@ -12,6 +12,7 @@ assumed, and say so; of the network it says nothing at all, so the cluster is on
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.topology_text import ACROSS, BRIDGES, SAME_NODE, Matrix, read_matrix
@@ -111,20 +112,18 @@ def _sockets(matrix: Matrix) -> Groups:
     def together(a: str, b: str) -> bool:
         if matrix.entries[a, b] in BRIDGES + SAME_NODE:
             return True
-        if not matrix.nvlinks(a, b):
-            return False
-        return a in matrix.affinity and matrix.affinity[a] == matrix.affinity.get(b)
+        near = matrix.affinity.get(a)
+        return bool(matrix.nvlinks(a, b) and near and near == matrix.affinity.get(b))
 
     groups = _groups(matrix.devices, together)
     for group in groups:
-        for a in group:
-            for b in group:
-                if matrix.entries[a, b] == ACROSS:
-                    raise InputError(
-                        f"{a} - {b} is SYS, but other entries put both on one socket: "
-                        f"{', '.join(group)}"
-                    )
-    lost = [gpu for gpu in matrix.gpus if gpu not in matrix.affinity and (gpu,) in groups]
+        for a, b in product(group, group):
+            if matrix.entries[a, b] == ACROSS:
+                raise InputError(
+                    f"{a} - {b} is SYS, but other entries put both on one socket: "
+                    f"{', '.join(group)}"
+                )
+    lost = [gpu for gpu in matrix.gpus if not matrix.affinity[gpu] and (gpu,) in groups]
     if lost and any(matrix.nvlinks(lost[0], gpu) for gpu in matrix.gpus):
         raise InputError(
             f"nothing says which socket {lost[0]} is on: the text has no CPU or NUMA affinity for "
@@ -161,13 +160,11 @@ def _nvlink_links(
     bandwidth = SourcedValue(ports.nvlink, ports.source, ports.date)
     if max(needed) <= ports.nvlinks:
         step = SourcedValue(0.6e-6, NCCL, "2026-06", "one step, which crosses one link")
-        links = []
-        for size in sorted(set(counts.values())):
-            pairs = tuple(pair for pair, n in counts.items() if n == size)
-            links.append(
-                LinkSpec(("chip", "chip"), "nvlink", "pairs", bandwidth, step, size, pairs)
-            )
-        return links, False
+        alike = {n: tuple(p for p in counts if counts[p] == n) for n in sorted(counts.values())}
+        return [
+            LinkSpec(("chip", "chip"), "nvlink", "pairs", bandwidth, step, count, pairs)
+            for count, pairs in alike.items()
+        ], False
     each = set(counts.values())
     everyone = len(matrix.gpus) * (len(matrix.gpus) - 1) // 2
     if len(each) > 1 or len(counts) < everyone or min(each) > ports.nvlinks:

@@ -10,8 +10,9 @@ NODE (inside a NUMA node) to SYS (between NUMA nodes). What is not understood is
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from scaling.meshes.errors import InputError
 
@@ -35,7 +36,7 @@ class Matrix:
     gpus: tuple[str, ...]
     nics: tuple[str, ...]
     entries: Mapping[tuple[str, str], str]  # both orders of every pair
-    affinity: Mapping[str, str]  # GPU -> its NUMA node, else its CPUs; absent where not known
+    affinity: Mapping[str, str]  # GPU -> its NUMA node, else its CPUs; "": not known
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -59,9 +60,14 @@ def read_matrix(text: str) -> Matrix:
     start = next((k for k, (_, line) in enumerate(lines) if _is_header(line)), None)
     if start is None:
         raise InputError("no line begins with GPU0: paste the output of `nvidia-smi topo -m`")
-    devices, affinities = _header(*lines[start])
+    number, header = lines[start]
+    names = _HEADING.findall(header)
+    devices = [name for name in names if name not in AFFINITIES]
+    for name in devices:
+        if not (_GPU.fullmatch(name) or _NIC.fullmatch(name)) or devices.count(name) > 1:
+            raise InputError(f"line {number}: column {name!r} is neither one GPU nor one NIC")
     rows: dict[str, list[str]] = {}
-    for number, line in _rows(lines[start + 1 :]):
+    for number, line in takewhile(lambda numbered: _is_row(numbered[1]), lines[start + 1 :]):
         name, *cells = line.split()
         if name not in devices or name in rows:
             raise InputError(f"line {number}: {line.strip()!r} is not the row of one more device")
@@ -70,10 +76,7 @@ def read_matrix(text: str) -> Matrix:
         for device, entry in zip(devices, cells, strict=False):
             _check_entry(number, name, device, entry)
         rows[name] = cells
-    missing = [device for device in devices if device not in rows]
-    if missing:
-        raise InputError(f"the row of {missing[0]} is missing; paste the whole output")
-    return _matrix(devices, affinities, rows)
+    return _matrix(devices, [name for name in names if name in AFFINITIES], rows)
 
 
 def _is_header(line: str) -> bool:
@@ -81,22 +84,9 @@ def _is_header(line: str) -> bool:
     return len(cells) > 1 and cells[0] == "GPU0" and cells[1] not in ENTRIES
 
 
-def _header(number: int, line: str) -> tuple[list[str], list[str]]:
-    """Names of the devices and of the affinity columns."""
-    names = _HEADING.findall(line)
-    devices = [name for name in names if name not in AFFINITIES]
-    for name in devices:
-        if not (_GPU.fullmatch(name) or _NIC.fullmatch(name)) or devices.count(name) > 1:
-            raise InputError(f"line {number}: column {name!r} is neither one GPU nor one NIC")
-    return devices, [name for name in names if name in AFFINITIES]
-
-
-def _rows(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines up to the legend or the end of the block."""
-    for number, line in lines:
-        if line.strip().startswith("Legend") or (not line.strip()):
-            return
-        yield number, line
+def _is_row(line: str) -> bool:
+    """False for the legend, and for the end of the block."""
+    return bool(line.strip()) and not line.strip().startswith("Legend")
 
 
 def _check_entry(number: int, row: str, column: str, entry: str) -> None:
@@ -111,18 +101,17 @@ def _check_entry(number: int, row: str, column: str, entry: str) -> None:
 
 
 def _matrix(devices: list[str], affinities: list[str], rows: Mapping[str, list[str]]) -> Matrix:
+    missing = [device for device in devices if device not in rows]
+    if missing:
+        raise InputError(f"the row of {missing[0]} is missing; paste the whole output")
     entries = {(a, b): rows[a][i] for a in devices for i, b in enumerate(devices)}
     for (a, b), entry in entries.items():
         if entries[b, a] != entry:
             raise InputError(f"{a} - {b} is {entry}, but {b} - {a} is {entries[b, a]}")
     gpus = tuple(name for name in devices if _GPU.fullmatch(name))
-    nics = tuple(name for name in devices if name not in gpus)
     affinity = {}
     for gpu in gpus:
         own = dict(zip(affinities, rows[gpu][len(devices) :], strict=False))
-        known = [
-            own[a] for a in ("NUMA Affinity", "CPU Affinity") if own.get(a, UNKNOWN) != UNKNOWN
-        ]
-        if known:
-            affinity[gpu] = known[0]
-    return Matrix(gpus, nics, entries, affinity)
+        known = [own.get(name, UNKNOWN) for name in ("NUMA Affinity", "CPU Affinity")]
+        affinity[gpu] = next((place for place in known if place != UNKNOWN), "")
+    return Matrix(gpus, tuple(name for name in devices if name not in gpus), entries, affinity)

@@ -1,4 +1,4 @@
-"""The collective algorithms, one class each. A new one is a file, a line here, and its test.
+"""The collective algorithms, one class each. A new one is a class, a line here, and its test.
 
 bytes out of a unit that holds s of the N members, per byte of the call
   ring           r (N-1)/N                    r = 2 rounds of an all-reduce, else 1
@@ -16,19 +16,14 @@ hops that wait for one another, over levels of U1, U2 .. units (N = U1 U2 ..)
 """
 
 from scaling.collectives.algorithms.base import CollectiveAlgorithm
-from scaling.collectives.algorithms.hierarchical import Hierarchical
-from scaling.collectives.algorithms.nvls import Nvls, NvlsTree, Sharp
-from scaling.collectives.algorithms.pairwise import Pairwise
-from scaling.collectives.algorithms.pat import Pat
-from scaling.collectives.algorithms.ring import Ring
-from scaling.collectives.algorithms.tree import Tree
+from scaling.collectives.algorithms.rings import Hierarchical, Pairwise, Pat, Ring
+from scaling.collectives.algorithms.trees import Nvls, NvlsTree, Sharp, Tree
 from scaling.program.ir import CollectiveKind
 
 ALGORITHMS: dict[str, CollectiveAlgorithm] = {
     algorithm.name: algorithm
     for algorithm in (
-        *(Ring(), Tree(), Nvls(), NvlsTree()),
-        *(Sharp(), Hierarchical(), Pairwise(), Pat()),
+        *(Ring(), Tree(), Nvls(), NvlsTree(), Sharp(), Hierarchical(), Pairwise(), Pat()),
     )
 }
 

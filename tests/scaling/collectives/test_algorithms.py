@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary, rounds
-from scaling.collectives.algorithms.nvls import MIN_GPUS
+from scaling.collectives.algorithms.trees import MIN_GPUS
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError

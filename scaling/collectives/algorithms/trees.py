@@ -1,7 +1,7 @@
-"""Algorithms whose switches add up: NVLink SHARP inside an NVLink domain, SHARP between nodes.
+"""Trees between nodes, and switches that add up: NVLink SHARP in an NVLink domain, SHARP outside.
 
-A GPU sends its data up once and takes 1/N of the sum to pass on: (1 + 1/N) of an all-reduce.
-Restated from NVIDIA/nccl 2.30.7, src/graph/tuning.cc (2026-06).
+A GPU sends its data up to the switch once and takes 1/N of the sum to pass on: (1 + 1/N) of an
+all-reduce. Restated from NVIDIA/nccl 2.30.7, src/graph/tuning.cc (2026-06).
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,39 @@ from scaling.collectives.algorithms.base import (
     CollectiveAlgorithm,
     nodes_joined,
 )
-from scaling.collectives.algorithms.tree import tree_bytes
 from scaling.program.ir import CollectiveKind
 
 # NCCL's choice on H200 takes as long as its ring with 4 GPUs of a node, and less from 5 on
 # (stas00/ml-engineering, network/benchmarks, NVLS sweep); on GB200 the same shows in XLA's table.
 MIN_GPUS = 5
+
+
+def tree_bytes(at: Boundary) -> np.ndarray:
+    """All bytes once between two units, else twice: each unit is inner node of one of two trees."""
+    return np.where(at.units == 2, 1.0, 2.0) / at.inside
+
+
+class Tree(CollectiveAlgorithm):
+    """Double binary trees between nodes: half of the bytes up and down each; a chain in each node.
+
+    Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+    scan" (2009).
+    """
+
+    name = "tree"
+    kinds = ("all-reduce",)
+
+    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """As `tree_bytes`."""
+        return tree_bytes(at)
+
+    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+        """Up and down the chain of a node, and the height of the tree outside."""
+        return [2.0 * (units[0] - 1), *(2 * log2(n) for n in units[1:])]
+
+    def is_considered(self, units: Sequence[int]) -> bool:
+        """Between nodes: inside one it is a chain, a ring's bytes and hops in one direction."""
+        return nodes_joined(units) > 1
 
 
 class Nvls(CollectiveAlgorithm):

@@ -1,0 +1,83 @@
+"""Algorithms of sends to peers: rings, level by level, everyone to everyone, and PAT."""
+
+from collections.abc import Sequence
+from math import log2
+
+import numpy as np
+
+from scaling.collectives.algorithms.base import REDUCTIONS, Boundary, CollectiveAlgorithm, rounds
+from scaling.program.ir import CollectiveKind
+
+
+class Ring(CollectiveAlgorithm):
+    """One ring through all members passes pieces on; its channels take turns at a node's NICs.
+
+    A ring crosses the boundary of each unit once and puts r (N-1)/N of the bytes on it. Of its
+    r (N - 1) hops most stay inside the innermost level.
+    """
+
+    name = "ring"
+    kinds = (*REDUCTIONS, "broadcast", "permute")
+    on_torus = True
+
+    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """r (N-1)/N; if a group leaves the region, only part of its ring's hops stay inside."""
+        stays = np.where(at.within < at.ranks, 1 - at.inside / at.within, 1.0)
+        return rounds(kind) * (1 - 1 / at.ranks) * stays / at.inside
+
+    def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
+        """Every member passes on a piece of every other."""
+        return rounds(kind) * (ranks - 1)
+
+
+class Hierarchical(CollectiveAlgorithm):
+    """In every level a unit sends only what the other units lack: r (1 - s/N).
+
+    The bound of "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06). No GPU library
+    runs it: considered with the ideal profile or on request.
+    """
+
+    name = "hierarchical"
+    kinds = (*REDUCTIONS, "all-to-all", "broadcast")
+    on_torus = True
+
+    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+        """A ring of the units in each level."""
+        return [rounds(kind) * (n - 1.0) for n in units]
+
+
+class Pairwise(CollectiveAlgorithm):
+    """All-to-alls and permutes as sends and receives, one peer after another.
+
+    A unit with s of the N members sends s (N - s)/N of what one member sends; a permute counts its
+    own pairs (`scaling.collectives.contention`).
+    """
+
+    name = "pairwise"
+    kinds = ("all-to-all", "permute")
+    on_torus = True
+
+    def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
+        """One per peer."""
+        return ranks - 1
+
+
+class Pat(CollectiveAlgorithm):
+    """The bytes of a ring in log2 N steps, with one GPU of a group in a node.
+
+    Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale"
+    (arXiv 2506.20252).
+    """
+
+    name = "pat"
+    kinds = ("all-gather", "reduce-scatter")
+
+    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+        """The height of a binary tree in each level."""
+        return [log2(n) for n in units]
+
+    def refusal(self, units: Sequence[int]) -> str:
+        """Needs one GPU of a group in a node."""
+        if units[0] > 1:
+            return f"pat runs with one GPU of a group in a node; here there are {units[0]}"
+        return ""
