@@ -68,40 +68,41 @@ def price_collective(
         InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
-    place = load_cluster(cluster, nodes, overrides=overrides)
-    profile, doubts = load_profile(place, calibration, ideal, software)
-    if not isinstance(cluster, Cluster):
-        doubts = catalog.warnings_of(cluster, place) + doubts
+    where = (cluster, nodes, mesh, axis, algorithm, device_order, overrides)
+    how = (calibration, ideal, software, skew)
+    prices, _, doubts = price_sizes(kind, [size], *where, *how)
     for text in doubts:
         warnings.warn(text, stacklevel=2)
-    return price_sizes(kind, [size], place, profile, mesh, axis, algorithm, device_order, skew)[0]
+    return prices[0]
 
 
 def price_sizes(
     kind: str,
     sizes: Sequence[int],
-    cluster: Cluster,
-    profile: Profile,
-    mesh: MeshLike | None = None,
-    axis: str | Iterable[str] | None = None,
-    algorithm: str = "auto",
-    device_order: str | Iterable[str] | None = None,
-    skew: float | None = None,
-) -> list[CollectivePrice]:
-    """As `price_collective`, at several sizes in bytes, with the cluster and profile loaded."""
-    check_names(kind, algorithm)
+    cluster: ClusterLike,
+    nodes: int | None,
+    mesh: MeshLike | None,
+    axis: str | Iterable[str] | None,
+    algorithm: str,
+    device_order: str | Iterable[str] | None,
+    overrides: Overrides | None,
+    calibration: Path | str | Profile | None,
+    ideal: bool,
+    software: str,
+    skew: float | None,
+) -> tuple[list[CollectivePrice], Cluster, list[str]]:
+    """As `price_collective`, at several sizes in bytes: prices, the cluster, warnings about it."""
+    check_keys([kind], COLLECTIVE_KINDS, "collective")
+    check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
     if device_order and mesh is None:
         raise InputError(
             f"--device-order {','.join(as_axes(device_order))} orders the axes of a mesh: "
             "add --mesh"
         )
-    order = parse_order(as_axes(device_order))
-    shape = None if mesh is None else as_mesh(mesh, order)
-    groups = collective_groups(cluster, shape, as_axes(axis))
-    return collective_prices(kind, sizes, groups, cluster, profile, algorithm, skew)  # type: ignore[arg-type]
-
-
-def check_names(kind: str, algorithm: str) -> None:
-    """Raise InputError for a collective or an algorithm that does not exist."""
-    check_keys([kind], COLLECTIVE_KINDS, "collective")
-    check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
+    shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
+    groups = collective_groups(place, shape, as_axes(axis))
+    profile, more = load_profile(place, calibration, ideal, software)
+    prices = collective_prices(kind, sizes, groups, place, profile, algorithm, skew)  # type: ignore[arg-type]
+    return prices, place, doubts + more

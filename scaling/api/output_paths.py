@@ -19,34 +19,26 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
         outputs: option -> the file it names; None: not asked for.
         inputs: files that are read, and folders that are left alone as a whole.
     """
-    asked = {option: path for option, path in outputs.items() if path is not None}
+    asked = [(option, path) for option, path in outputs.items() if path is not None]
     inputs = tuple(inputs)
-    for option, path in asked.items():
-        _check_place(option, path)
+    for number, (option, path) in enumerate(asked):
+        parent = path.absolute().parent
+        if not os.path.isdir(parent):
+            there = os.path.exists(parent)
+            lack = f"{path.parent} is no folder" if there else f"there is no folder {path.parent}"
+            raise InputError(f"{option} {path}: {lack}")
+        if os.path.isdir(path):
+            raise InputError(f"{option} {path} is a folder; name a file in it")
         for source in inputs:
             if _is_same(path, source) or path.resolve().is_relative_to(source.resolve()):
                 raise InputError(
                     f"{option} {path} would write over {source}, which is read; choose another file"
                 )
-        for other, taken in asked.items():
-            if other < option and _is_same(path, taken):
+        for other, taken in asked[:number]:
+            if _is_same(path, taken):
                 raise InputError(f"{other} and {option} both name {path}; choose two files")
-    for option, path in asked.items():
-        check_writable(option, path)
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Raise InputError unless the file can be opened to write; it stays as it is.
-
-    Devices and pipes are not opened: to open one may already do something.
-    """
-    there = os.path.lexists(path)
-    if there and not os.path.isfile(path):
-        return
-    with writing(path, f"choose another {option}"):
-        path.open("ab").close()
-        if not there:
-            path.unlink()
+    for option, path in asked:
+        _try_to_open(option, path)
 
 
 def check_new_file(option: str, path: Path) -> None:
@@ -60,17 +52,14 @@ def check_new_file(option: str, path: Path) -> None:
         )
 
 
-def _check_place(option: str, path: Path) -> None:
-    parent = path.absolute().parent
-    if not os.path.isdir(parent):
-        known = (
-            f"{path.parent} is no folder"
-            if os.path.exists(parent)
-            else f"there is no folder {path.parent}"
-        )
-        raise InputError(f"{option} {path}: {known}")
-    if os.path.isdir(path):
-        raise InputError(f"{option} {path} is a folder; name a file in it")
+def _try_to_open(option: str, path: Path) -> None:
+    """Open a file to write and leave it as it is; not devices and pipes, which may act on that."""
+    there = os.path.lexists(path)
+    if not there or os.path.isfile(path):
+        with writing(path, f"choose another {option}"):
+            path.open("ab").close()
+            if not there:
+                path.unlink()
 
 
 def _is_same(first: Path, second: Path) -> bool:

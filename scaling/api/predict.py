@@ -21,12 +21,13 @@ from scaling.api.inputs import (
 )
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.settings import Settings, as_texts
+from scaling.hlo.parse import UnknownHlo
+from scaling.hlo.reader import read_program
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Program
 from scaling.simulate.resolve import check_compilable, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
@@ -84,7 +85,13 @@ def predict(
         InputError: unknown names, a mesh that does not fit, a run that the trainer cannot run, or
             a chip that cannot be compiled for.
     """
-    _check_source(source)
+    check_keys([source], SOURCES, "--source", "source")
+    if source == "analytic":
+        raise InputError(
+            "--source analytic: there is no closed-form program yet; use --source compiled, which "
+            "compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or newer, "
+            "and for host)"
+        )
     changes = _changes(what_if)
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
@@ -98,18 +105,9 @@ def predict(
     program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
     seconds = time.monotonic() - start
     _write_text(dump_hlo, text)
-    return priced_result(
-        Pricing(
-            program,
-            place.cluster,
-            profile,
-            run=place.run,
-            changes=changes,
-            causal_flops=causal_flops,
-            warnings=(*target_warnings(place), *warnings),
-            compile_seconds=seconds,
-        )
-    )
+    notes = (*target_warnings(place), *warnings)
+    where = (place.cluster, profile, place.run)
+    return priced_result(Pricing(program, *where, changes, causal_flops, notes, seconds))
 
 
 def predict_step(
@@ -204,9 +202,6 @@ def predict_hlo(
     Raises:
         InputError: no such file, a mesh larger than the cluster, a text that is not scheduled HLO.
     """
-    from scaling.hlo.parse import UnknownHlo
-    from scaling.hlo.reader import read_program
-
     changes = _changes(what_if)
     body, title = _hlo_text(text)
     devices = _partitions(body, title)
@@ -220,7 +215,7 @@ def predict_hlo(
     place = _cluster_for(devices, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
     try:
-        program: Program = read_program(body, axes, name or title)
+        program = read_program(body, axes, name or title)
     except UnknownHlo as error:
         raise InputError(f"{title}: {error}") from None
     return priced_result(
@@ -250,16 +245,6 @@ def device_mesh(
 
     axes = axis_sizes(mesh)
     return jitted.mesh(axes, _cluster_for(math.prod(axes.values()), cluster, nodes, None))
-
-
-def _check_source(source: str) -> None:
-    check_keys([source], SOURCES, "--source", "source")
-    if source == "analytic":
-        raise InputError(
-            "--source analytic: there is no closed-form program yet; use --source compiled, which "
-            "compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or newer, "
-            "and for host)"
-        )
 
 
 def _changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
@@ -294,10 +279,7 @@ def _partitions(text: str, title: str) -> int:
         raise InputError(
             f"{title} is not scheduled: take XLA's dump after optimizations (is_scheduled=true)"
         )
-    sizes = {
-        name: re.search(rf"{name}=(\d+)", first) for name in ("num_partitions", "replica_count")
-    }
-    return math.prod(int(found[1]) for found in sizes.values() if found)
+    return math.prod(map(int, re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)))
 
 
 def _hlo_text(text: Path | str) -> tuple[str, str]:

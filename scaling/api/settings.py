@@ -89,48 +89,39 @@ def origins(
         settings: as given to `apply_settings`.
         options: keys that an option of their own replaced, such as mesh.
     """
-    stated, source = _stated(name)
+    source, stated, has_preset = _source(name, document)
     changed = set(parse_settings(settings))
     rows = []
     for key, value in _leaves(document):
         tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
-        option = next((k for k in options if k in tables), None)
-        if option:
+        if option := next((k for k in options if k in tables), None):
             origin = f"--{option.replace('_', '-')}"
         elif found := tables & changed:
             origin = f"--set {max(found, key=len)}"
         elif key.startswith("model.") and "model.preset" in changed:
             origin = "--set model.preset"
+        elif tables & stated:
+            origin = source
         else:
-            origin = _origin(key, value, tables, stated, source)
+            origin = "preset" if key.startswith("model.") and has_preset else "default"
         rows.append((key, json.dumps(value), origin))
     return rows
 
 
-def _origin(
-    key: str, value: Any, tables: set[str], stated: Mapping[str, Any] | None, source: str
-) -> str:
-    """Return where a value that no option changed comes from."""
-    if stated is None:  # a recipe or a function: what differs from the default was chosen there
-        if key.startswith("model."):
-            return "preset" if source.startswith("recipe ") else source
-        return "default" if value == _defaults().get(key, "") else source
-    if tables & set(dict(_leaves(stated))):
-        return source
-    return (
-        "preset" if key.startswith("model.") and "preset" in _table(stated, "model") else "default"
-    )
+def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool]:
+    """Return the place that a run is read from, the keys it states, and if its model is a preset.
 
-
-def _stated(name: str) -> tuple[Mapping[str, Any] | None, str]:
-    """Return what a run.json states, and how to call the place; None for recipes and functions."""
+    A recipe or a function states what differs from the default.
+    """
     path = file_of(name)
-    if path is None or path.suffix != ".json":
-        return None, f"recipe {name}" if path is None else name
-    data = read_json(path)
-    if "model_type" in data and "batch" not in data:  # of Hugging Face
-        return None, str(path)
-    return data, str(path)
+    data = read_json(path) if path is not None and path.suffix == ".json" else None
+    if data is not None and not ("model_type" in data and "batch" not in data):
+        model = data.get("model")
+        return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
+    chosen = {key for key, value in _leaves(document) if value != _defaults().get(key, "")}
+    if path is not None:
+        return str(path) if data else name, chosen | {"model"}, False
+    return f"recipe {name}", {key for key in chosen if not key.startswith("model.")}, True
 
 
 @cache
@@ -147,10 +138,6 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    return data[key] if isinstance(data.get(key), Mapping) else {}
 
 
 def _value(text: str, where: str) -> Any:

@@ -122,15 +122,28 @@ def _options(
 def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
     with _quiet():
         _start_jax(run, options, devices)
+        import jax
+
+        from scaling.compile.options import use_compilation_cache
         from scaling.train.loop import RunResult
+        from scaling.train.loop import train as train_loop
+        from scaling.train.prepare import compile_programs, plan
         from scaling.train.run_folder import finished_step, lock_run_folder
 
         done = finished_step(options, run.train.steps)
         if done is not None:
             return RunResult(done, 0, math.nan)
-        planned = _plan(run, options)
+        use_compilation_cache()
+        run, notice = _on_devices(run, options, jax.device_count())
+        _print(notice)
+        planned = plan(run)
+        _print(_header(planned))
     with lock_run_folder(options.folder):
-        return _compile_and_train(planned, options)
+        with _quiet("compiling ..."):
+            programs = compile_programs(planned)
+        _print(_sharding(planned, programs))
+        predicted = predict_first(planned, programs, options.folder)
+        return train_loop(planned, programs, replace(options, predicted=predicted))
 
 
 def _start_jax(run: Run, options: "Options", devices: int | None) -> None:
@@ -144,32 +157,6 @@ def _start_jax(run: Run, options: "Options", devices: int | None) -> None:
         use_host_devices(devices)
     reserve_gpu_memory()
     start_distributed()
-
-
-def _plan(run: Run, options: "Options") -> "Plan":
-    """Check the run against the devices present, and print what is about to run."""
-    import jax
-
-    from scaling.compile.options import use_compilation_cache
-    from scaling.train.prepare import plan
-
-    use_compilation_cache()
-    run, notice = _on_devices(run, options, jax.device_count())
-    _print(notice)
-    planned = plan(run)
-    _print(_header(planned))
-    return planned
-
-
-def _compile_and_train(planned: "Plan", options: "Options") -> "RunResult":
-    from scaling.train.loop import train as train_loop
-    from scaling.train.prepare import compile_programs
-
-    with _quiet("compiling ..."):
-        programs = compile_programs(planned)
-    _print(_sharding(planned, programs))
-    predicted = predict_first(planned, programs, options.folder)
-    return train_loop(planned, programs, replace(options, predicted=predicted))
 
 
 def _quiet(message: str = "") -> AbstractContextManager[None]:
@@ -273,17 +260,14 @@ def _header(plan: "Plan") -> list[str]:
     """Return what is about to run, in a few lines."""
     from scaling.models.accounting import count_parameters
 
-    run = plan.run
-    split = sequence_cut(run, plan.run.mesh) if plan.run.mesh else None
-    device = plan.mesh.devices.flat[0]
+    run, batch, device = plan.run, plan.run.batch, plan.mesh.devices.flat[0]
     count = count_parameters(run.model).total
-    batch = run.batch
+    split = [sequence_cut(run, run.mesh), pipeline_line(run, run.mesh)] if run.mesh else []
     return [
         f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
         f"{plan.execution.attention_kernel}",
-        *([str(split)] if split else []),
-        *filter(None, [pipeline_line(run, run.mesh) if run.mesh else None]),
+        *(str(line) for line in split if line),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
         f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
     ]

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -58,77 +57,66 @@ class ClusterCommand(Command):
 
     def execute(self) -> int:
         """List, show or check."""
-        target = self.target
-        if self.toml and (self.action != "show" or self.json):
+        action, target = self.action, self.target
+        if self.toml and (action != "show" or self.json):
             raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
         if self.topology is not None or self.accelerator is not None:
-            return _from_topology(self.action, target, self.topology, self.accelerator, self.json)
-        if self.action == "list":
+            return self._from_topology()
+        if action == "list":
             if target is not None:
                 raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
-            return _list(self.json)
+            return self._list()
         if target is None:
-            what = "FILE.toml" if self.action == "check" else "NAME"
-            raise InputError(f"scaling cluster {self.action} needs {what}")
-        if self.action == "check":
-            if os.path.exists(target) and not target.endswith(".toml"):
-                raise InputError(f"scaling cluster check reads a .toml file, {target} is none")
-            return _check(target, self.json)
+            what = "FILE.toml" if action == "check" else "NAME"
+            raise InputError(f"scaling cluster {action} needs {what}")
+        return self._check(target) if action == "check" else self._show(target)
+
+    def _list(self) -> int:
+        clusters = [catalog.load(name) for name in catalog.names()]
+        width = max(len(c.name) for c in clusters)
+        document = [{"name": c.name, "title": c.title} for c in clusters]
+        lines = (f"{c.name.ljust(width)}  {c.title}" for c in clusters)
+        print(json.dumps(document) if self.json else "\n".join(lines))
+        return 0
+
+    def _show(self, target: str) -> int:
         if self.toml:
             print(cluster_toml(catalog.one_host(target), TO_EDIT), end="")
             return 0
-        return self._show(target)
-
-    def _show(self, target: str) -> int:
         cluster = sc.load_cluster(target, self.nodes, overrides=self.override)
         for warning in catalog.warnings_of(target, cluster):
             print(f"warning: {warning}", file=sys.stderr)
+        parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
+        print(json.dumps(as_json(cluster)) if self.json else "\n\n".join(filter(None, parts)))
+        return 0
+
+    def _check(self, path: str) -> int:
+        if os.path.exists(path) and not path.endswith(".toml"):
+            raise InputError(f"scaling cluster check reads a .toml file, {path} is none")
+        found = catalog.check(path)
+        wrong = any(line.startswith("error") for line in found)
         if self.json:
-            print(json.dumps(as_json(cluster)))
+            document = {"name": path, "ok": not wrong, "findings": found}
+            print(json.dumps(document | ({"error": "\n".join(found)} if wrong else {})))
+        elif not found:
+            print(f"{path}: no problem found")
+        for line in found if wrong or not self.json else []:
+            print(line, file=sys.stderr if wrong else sys.stdout)
+        return 2 if wrong else 0
+
+    def _from_topology(self) -> int:
+        """Print the cluster file of the machine whose `nvidia-smi topo -m` is in a file."""
+        path, chip = self.topology, self.accelerator
+        if self.action != "check" or self.target is not None or path is None or chip is None:
+            raise InputError(
+                "write scaling cluster check --topology FILE --accelerator NAME, where FILE holds "
+                "the output of `nvidia-smi topo -m`"
+            )
+        cluster = cluster_from_topology(read_text(path), catalog.accelerator(chip))
+        written = cluster_toml(cluster, TO_COMPLETE)
+        if self.json:
+            document = {"name": cluster.name, "ok": True, "findings": [], "toml": written}
+            print(json.dumps(document | {"cluster": as_json(cluster)}))
         else:
-            parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
-            print("\n\n".join(filter(None, parts)))
+            print(written, end="")
         return 0
-
-
-def _list(wants_json: bool) -> int:
-    clusters = [catalog.load(name) for name in catalog.names()]
-    if wants_json:
-        print(json.dumps([{"name": c.name, "title": c.title} for c in clusters]))
-        return 0
-    width = max(len(c.name) for c in clusters)
-    for cluster in clusters:
-        print(f"{cluster.name.ljust(width)}  {cluster.title}")
-    return 0
-
-
-def _from_topology(
-    action: str, target: str | None, path: Path | None, chip: str | None, wants_json: bool
-) -> int:
-    """Print the cluster file of the machine whose `nvidia-smi topo -m` is in a file."""
-    if action != "check" or target is not None or path is None or chip is None:
-        raise InputError(
-            "write scaling cluster check --topology FILE --accelerator NAME, where FILE holds the "
-            "output of `nvidia-smi topo -m`"
-        )
-    cluster = cluster_from_topology(read_text(path), catalog.accelerator(chip))
-    written = cluster_toml(cluster, TO_COMPLETE)
-    if wants_json:
-        document = {"name": cluster.name, "ok": True, "findings": [], "toml": written}
-        print(json.dumps(document | {"cluster": as_json(cluster)}))
-    else:
-        print(written, end="")
-    return 0
-
-
-def _check(path: str, wants_json: bool) -> int:
-    found = catalog.check(path)
-    wrong = any(line.startswith("error") for line in found)
-    if wants_json:
-        document = {"name": path, "ok": not wrong, "findings": found}
-        print(json.dumps(document | ({"error": "\n".join(found)} if wrong else {})))
-    elif not found:
-        print(f"{path}: no problem found")
-    for line in found if wrong or not wants_json else []:
-        print(line, file=sys.stderr if wrong else sys.stdout)
-    return 2 if wrong else 0

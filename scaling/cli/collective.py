@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-import scaling as sc
 from scaling.cli.options import Command, File, KeyValues, Real, Switch, Text
 from scaling.meshes.errors import InputError
 
@@ -60,29 +59,32 @@ class CollectiveCommand(Command):
 
     def execute(self) -> int:
         """Price every size, print and plot."""
-        from scaling.api.calibrate import load_profile
-        from scaling.api.collective import check_names, price_sizes
+        from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
+        from scaling.report.algorithm_choice import choice_lines
+        from scaling.report.collective import heading, table
 
-        sizes = self._sizes()
-        check_names(self.kind, self.algorithm)
-        cluster = sc.load_cluster(self.cluster, self.nodes, overrides=self.override)
-        findings = catalog.check(self.cluster) if self.cluster.endswith(".toml") else ()
-        warnings = catalog.warnings_of(self.cluster, cluster)
-        _to_stderr([*findings, *(f"warning: {text}" for text in warnings)])
-        profile, warnings = load_profile(cluster, self.calibration, self.ideal, self.software)
-        _to_stderr([f"warning: {text}" for text in warnings])
-        prices = price_sizes(
-            *(self.kind, sizes, cluster, profile, self.mesh, self.axis, self.algorithm),
-            *(self.device_order, self.skew),
+        if self.cluster.endswith(".toml"):
+            for finding in catalog.check(self.cluster):
+                print(finding, file=sys.stderr)
+        prices, cluster, warnings = price_sizes(
+            *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
+            *(self.algorithm, self.device_order, self.override, self.calibration, self.ideal),
+            *(self.software, self.skew),
         )
-        self._plot(prices, cluster)
+        for text in warnings:
+            print(f"warning: {text}", file=sys.stderr)
+        title = heading(prices, cluster, self.dtype)
+        if self.plot is not None:
+            from scaling.report.plots import plot_bandwidth
+
+            plot_bandwidth(prices, title, self.plot)
         if self.json:
             documents = [price.to_dict() for price in prices]
             several = self.sweep is not None or "," in (self.bytes or "")
             print(json.dumps(documents if several else documents[0]))
         else:
-            self._print_table(prices, cluster)
+            print("\n".join([title, *table(prices), *choice_lines(prices)]))
         return 0
 
     def _sizes(self) -> list[int]:
@@ -94,23 +96,3 @@ class CollectiveCommand(Command):
         if self.sweep is not None:
             return parse_sweep(self.sweep)
         return parse_sizes(DEFAULT_SIZE if self.bytes is None else self.bytes)
-
-    def _print_table(self, prices: list, cluster: "sc.Cluster") -> None:
-        from scaling.report.algorithm_choice import choice_lines
-        from scaling.report.collective import heading, table
-
-        lines = [heading(prices, cluster, self.dtype), *table(prices)]
-        print("\n".join([*lines, *choice_lines(prices)]))
-
-    def _plot(self, prices: list, cluster: "sc.Cluster") -> None:
-        if self.plot is None:
-            return
-        from scaling.report.collective import heading
-        from scaling.report.plots import plot_bandwidth
-
-        plot_bandwidth(prices, heading(prices, cluster, self.dtype), self.plot)
-
-
-def _to_stderr(lines: list[str]) -> None:
-    if lines:
-        print("\n".join(lines), file=sys.stderr)

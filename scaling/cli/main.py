@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         subject = command.subject
         if getattr(command, "verbose", False):
             os.environ[VERBOSE] = "1"
-        code = command.execute()
+        code = command.start(arguments)
         sys.stdout.flush()  # here, where a reader that has gone is no error
         return code
     except InputError as error:

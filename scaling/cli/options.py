@@ -1,6 +1,6 @@
 """Types of command-line options, for tyro and for `--help`; what commands have in common."""
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
 
@@ -31,6 +31,10 @@ class Command(Protocol):
         """The run, cluster or folder that an error is about: the first field."""
         return str(getattr(self, fields(cast(Any, self))[0].name))
 
+    def start(self, words: list[str]) -> int:
+        """Execute; `words` are the command line, for a command that starts itself again."""
+        return self.execute()
+
     def execute(self) -> int:
         """Do it and return the exit code."""
 
@@ -54,24 +58,3 @@ class RunCommand(Command):
     def load(self) -> "sc.Run":
         """Return the run with the changes."""
         return sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
-
-
-def command_line(command: Any, *without: str) -> list[str]:
-    """Return the arguments that make `command`, without the fields named in `without`.
-
-    The first field is the positional argument; fields with their default value are left out.
-    """
-    positional, *options = (f for f in fields(command) if f.name not in without)
-    words = [str(getattr(command, positional.name))]
-    for option in options:
-        value = getattr(command, option.name)
-        default = option.default if option.default is not MISSING else None
-        flag = f"--{option.name.replace('_', '-')}"
-        if value == default:
-            continue
-        if isinstance(value, bool):
-            words.append(flag)
-        else:
-            values = value if isinstance(value, tuple) else (value,)
-            words += [word for item in values for word in (flag, str(item))]
-    return words

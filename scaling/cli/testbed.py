@@ -53,55 +53,50 @@ class TestbedCommand(Command):
 
     def execute(self) -> int:
         """Do one action."""
-        _check(self)
+        self._check()
         if self.action == "up":
-            return _up(self)
+            return self._up()
         if self.action == "status":
             return _status()
-        record = read_state(self.name, state_folder())
-        testbed = record.testbed
+        record, machine = read_state(self.name, state_folder()), present_machine()
         if self.action == "run":
-            return _run(record, self.command)
-        for line in down(testbed, present_machine(), state_folder()):
+            return _run(record, machine, self.command)
+        for line in down(record.testbed, machine, state_folder()):
             print(f"removed {line}")
-        print(f"testbed {testbed.name} is gone")
+        print(f"testbed {self.name} is gone")
+        return 0
+
+    def _check(self) -> None:
+        """Refuse options and words of another action."""
+        action = self.action
+        if action != "run" and self.command:
+            words = " ".join(self.command)
+            raise InputError(f"scaling testbed {action} takes no command: {words}")
+        if action == "run" and not self.command:
+            raise InputError("scaling testbed run needs a command: scaling testbed run -- COMMAND")
+        for option in ("hosts", "devices", "bandwidth", "latency"):
+            if action != "up" and getattr(self, option) is not None:
+                raise InputError(f"--{option} belongs to scaling testbed up, not to {action}")
+
+    def _up(self) -> int:
+        hosts = HOSTS if self.hosts is None else self.hosts
+        devices = DEVICES if self.devices is None else self.devices
+        rate = self.bandwidth or BANDWIDTH
+        testbed = new_testbed(self.name, hosts, devices, rate, self.latency)
+        try:
+            up(testbed, present_machine(), state_folder())
+        except Interrupted as stop:
+            print(f"{stop}: what was made is removed again")
+            return SHELL_SIGNAL + stop.number
+        print(f"{_description(testbed)}\n{_hosts(testbed)}")
+        option = "" if testbed.name == "default" else f"--name {testbed.name} "
+        mesh = f"data={testbed.hosts},fsdp={testbed.devices}"
+        print(f"next: scaling testbed run {option}-- scaling train tiny --mesh {mesh}")
         return 0
 
 
-def _check(given: TestbedCommand) -> None:
-    """Refuse options and words of another action."""
-    action = given.action
-    if action != "run" and given.command:
-        raise InputError(f"scaling testbed {action} takes no command: {' '.join(given.command)}")
-    if action == "run" and not given.command:
-        raise InputError("scaling testbed run needs a command: scaling testbed run -- COMMAND")
-    for option in ("hosts", "devices", "bandwidth", "latency"):
-        if action != "up" and getattr(given, option) is not None:
-            raise InputError(f"--{option} belongs to scaling testbed up, not to {action}")
-
-
-def _up(given: TestbedCommand) -> int:
-    testbed = new_testbed(
-        given.name,
-        HOSTS if given.hosts is None else given.hosts,
-        DEVICES if given.devices is None else given.devices,
-        given.bandwidth or BANDWIDTH,
-        given.latency,
-    )
-    try:
-        up(testbed, present_machine(), state_folder())
-    except Interrupted as stop:
-        print(f"{stop}: what was made is removed again")
-        return SHELL_SIGNAL + stop.number
-    print(f"{_description(testbed)}\n{_hosts(testbed)}")
-    option = "" if testbed.name == "default" else f"--name {testbed.name} "
-    mesh = f"data={testbed.hosts},fsdp={testbed.devices}"
-    print(f"next: scaling testbed run {option}-- scaling train tiny --mesh {mesh}")
-    return 0
-
-
-def _run(record: Record, command: tuple[str, ...]) -> int:
-    testbed, machine = record.testbed, present_machine()
+def _run(record: Record, machine: Machine, command: tuple[str, ...]) -> int:
+    testbed = record.testbed
     if gone := missing(testbed, machine):
         raise InputError(
             f"testbed {testbed.name} lacks {', '.join(gone)} (was the machine restarted?); "
@@ -121,13 +116,10 @@ def _status() -> int:
     for record in records:
         gone = len(missing(record.testbed, machine))
         condition = "up" if record.complete else "not complete"
-        print(
-            f"{_description(record.testbed)}: "
-            + (f"lacks {gone} namespaces" if gone else condition)
-        )
-        print(_hosts(record.testbed))
+        condition = f"lacks {gone} namespaces" if gone else condition
+        print(f"{_description(record.testbed)}: {condition}\n{_hosts(record.testbed)}")
     if not records:
-        print("no testbed; next: scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit")
+        print(f"no testbed; next: scaling testbed up --hosts {HOSTS} --devices {DEVICES}")
     return 0
 
 

@@ -9,14 +9,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 import scaling as sc
-from scaling.cli.options import (
-    File,
-    Number,
-    RunCommand,
-    Switch,
-    Text,
-    command_line,
-)
+from scaling.cli.options import File, Number, RunCommand, Switch, Text
 from scaling.meshes.errors import InputError, check_range
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
@@ -56,38 +49,30 @@ class TrainCommand(RunCommand):
     verbose: Switch = False
     """Show what the compiler writes to stderr, instead of keeping it in a log."""
 
-    def execute(self) -> int:
-        """Train, here or in a supervised child process."""
-        from scaling.api.train import default_folder
-        from scaling.recipes import with_steps
+    def start(self, words: list[str]) -> int:
+        """Train here, or in a supervised child process that is given the same words."""
         from scaling.train.launch.distributed import job_kind
-        from scaling.train.launch.supervisor import (
-            die_with_parent,
-            is_worker,
-            run_with_restarts,
-        )
+        from scaling.train.launch.supervisor import die_with_parent, is_worker, run_with_restarts
 
-        run = self.load()
-        run = with_steps(run, self.steps)
-        folder = self.run_dir or default_folder(run)
-        if self.restarts or (job_kind(os.environ) and not is_worker()):
-            words = ["train", *command_line(self, "restarts")]
-            return run_with_restarts(words, self.restarts, folder, stopped_code=self.stopped_code)
         if is_worker():
             die_with_parent()
-        return self._train(run, folder)
+        elif self.restarts or job_kind(os.environ):
+            folder = self._run_and_folder()[1]
+            return run_with_restarts(words, self.restarts, folder, stopped_code=self.stopped_code)
+        return self.execute()
 
-    def _train(self, run: sc.Run, folder: Path) -> int:
+    def execute(self) -> int:
         """Train in this process; returns the exit code."""
         from scaling.api.train import report
         from scaling.compile.quiet import quiet
         from scaling.train.launch.distributed import NotJoined
         from scaling.train.launch.supervisor import LOST
 
+        run, folder = self._run_and_folder()
+        check_stopped_code(self.stopped_code)
         with quiet():  # imports jax
             from scaling.train.launch.stopping import NotFinite
 
-        check_stopped_code(self.stopped_code)
         try:
             outcome = sc.train(
                 run,
@@ -110,6 +95,13 @@ class TrainCommand(RunCommand):
             return 1
         report(outcome, run, folder)
         return self.stopped_code if outcome.stopped_by else 0
+
+    def _run_and_folder(self) -> tuple[sc.Run, Path]:
+        from scaling.api.train import default_folder
+        from scaling.recipes import with_steps
+
+        run = with_steps(self.load(), self.steps)
+        return run, self.run_dir or default_folder(run)
 
 
 def check_stopped_code(code: int) -> None:

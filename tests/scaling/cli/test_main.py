@@ -156,7 +156,7 @@ def test_bad_input_is_not_started_again(cli, monkeypatch):
     monkeypatch.setattr(restarts, "_attempt", attempt)
     assert cli("train", "tiny", "--mesh", "fsdp=3", "--restarts", "5")[0] == 2
     assert len(calls) == 1
-    assert calls[0] == ["train", "tiny", "--mesh", "fsdp=3"]
+    assert calls[0] == ["train", "tiny", "--mesh", "fsdp=3", "--restarts", "5"]
 
 
 def test_a_sample_without_a_run_folder_is_one_message(cli, tmp_path):

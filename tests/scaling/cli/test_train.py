@@ -1,19 +1,12 @@
 """`scaling train`: what it leaves in a run folder beside what the loop writes."""
 
-import dataclasses
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import get_type_hints
 
-import hypothesis
 import pytest
-from hypothesis import strategies as st
 
 from scaling.api import train
 from scaling.cli import main
-from scaling.cli.main import parse
-from scaling.cli.options import KeyValues, Switch, Text, command_line
 from scaling.cli.train import TrainCommand
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
@@ -23,6 +16,7 @@ from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.train import running
+from scaling.train.launch import supervisor
 from scaling.train.run_folder import Options
 
 H100 = catalog.load("dgx-h100")
@@ -108,41 +102,13 @@ def test_several_processes_have_more_devices_than_each_is_told(tmp_path, unnamed
     train.check_device_count(run, Options(tmp_path), 2)
 
 
-# The command line of the process that trains, where another is beside it
-
-NAMES = st.text("abc/=:", min_size=1, max_size=6).map("x".__add__)
-VALUES = {  # type of an option -> values that are not its default
-    str | None: NAMES,
-    int | None: st.integers(-1, 99),
-    int: st.integers(1, 125),
-    Path | None: NAMES.map(Path),
-    bool: st.just(True),
-    tuple[str, ...]: st.lists(NAMES, min_size=1, max_size=2).map(tuple),
-}
-
-
-def options_of(command):
-    """Strategy of the command with any of its options."""
-    hints = get_type_hints(command)
-    options = [field for field in dataclasses.fields(command) if field.name != "run"]
-    values = {f.name: st.just(f.default) | VALUES[hints[f.name]] for f in options}
-    return st.builds(command, run=NAMES, **values)
-
-
-@dataclasses.dataclass(frozen=True)
-class WithNewOptions(TrainCommand):
-    """The command with options that a later version may have."""
-
-    new_text: Text = None
-    new_switch: Switch = False
-    new_list: KeyValues = ()
-
-
-@pytest.mark.parametrize("command", [TrainCommand, WithNewOptions])
-@hypothesis.given(data=st.data())
-def test_a_restarted_run_gets_every_option(command, data):
-    given = data.draw(options_of(command))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(main, "_class", lambda name: command)
-        again = parse(["train", *command_line(given, "restarts")])
-    assert again == dataclasses.replace(given, restarts=0)
+def test_a_run_with_restarts_is_given_the_same_words_and_its_worker_trains(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(supervisor, "run_with_restarts", lambda *words, **_: asked.append(words))
+    monkeypatch.setattr(supervisor, "die_with_parent", lambda: None)
+    monkeypatch.setattr(TrainCommand, "execute", lambda self: 5)
+    words = ["train", "tiny", "--set", "remat=full", "--restarts", "3", "--run-dir", str(tmp_path)]
+    main.main(words)
+    assert asked == [(words, 3, tmp_path)]
+    monkeypatch.setenv(supervisor.BEGAN, "0")
+    assert main.main(words) == 5 and len(asked) == 1
