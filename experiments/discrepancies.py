@@ -1,5 +1,5 @@
 """Is what was asked for what runs? Compiled steps held against the table of
-`analytic.communication`.
+`analytic.table`.
 
     python -m experiments.discrepancies --out experiments/results        about 8 minutes, no GPU
 
@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from experiments.gpu.machine import git_commit
-from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.analytic.table import SMALLEST, expected_bytes
 from scaling.compare.audit import PRODUCTS, Discrepancy, audit
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster

@@ -17,7 +17,7 @@ import chex
 import jax
 import numpy as np
 
-from scaling.analytic.communication.table import expected_bytes
+from scaling.analytic.table import expected_bytes
 from scaling.compare.audit import PRODUCTS, SUMS, Discrepancy, audit
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh

@@ -1,6 +1,6 @@
 """Differences of the compiled program from what its parallelism needs, and their cost.
 
-    bytes per step over (axes, kind)     against the table of `analytic.communication`, within 1 %
+    bytes per step over (axes, kind)     against the table of `analytic.table`, within 1 %
     groups of devices of no mesh axes    never expected
     FLOPs of matrix products             against the model's, with what its remat computes again
 
@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.analytic.communication.experts import buffer_flops
-from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
+from scaling.analytic.flops import buffer_flops, flops_in_ticks
+from scaling.analytic.table import SMALLEST, Table, expected_bytes
 from scaling.collectives.cost import collective_time
 from scaling.compare.known_causes import (
     NO_MESH_AXES,

@@ -6,10 +6,10 @@ A cause is a sentence and a test of the difference that it explains (`scaling.co
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaling.analytic.communication.activations import KEYS
-from scaling.analytic.communication.table import expected_transfers
-from scaling.analytic.communication.transfers import FLOAT32
-from scaling.analytic.communication.weights import TABLES
+from scaling.analytic.activations import KEYS
+from scaling.analytic.step import FLOAT32
+from scaling.analytic.table import expected_transfers
+from scaling.analytic.weights import TABLES
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
 from scaling.parallelism.sequence import sequence_cut

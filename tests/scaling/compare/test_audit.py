@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT, buffer_flops
-from scaling.analytic.communication.table import SMALLEST, Table, expected_bytes
+from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, buffer_flops
+from scaling.analytic.table import SMALLEST, Table, expected_bytes
 from scaling.compare.audit import PRODUCTS, Discrepancy, audit, noticeable
 from scaling.compare.known_causes import (
     NO_MESH_AXES,

@@ -1,14 +1,13 @@
 """The step compiled for eight H100 that nobody has moves and multiplies what the table says.
 
-`analytic.communication` is that table, derived by hand; `compare.audit` also compares the FLOPs of
+`analytic.table` is that table, derived by hand; `compare.audit` also compares the FLOPs of
 matrix products. Shapes are those of the toys, widened so that calls of matrices exceed 64 KiB.
 """
 
 import pytest
 
-from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
-from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.analytic.communication.table import SMALLEST, expected_bytes
+from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, flops_in_ticks
+from scaling.analytic.table import SMALLEST, expected_bytes
 from scaling.compare.audit import PRODUCTS, audit
 from scaling.compare.known_causes import FETCHED_ONCE, TIED_TABLE
 from scaling.models.accounting import train_flops

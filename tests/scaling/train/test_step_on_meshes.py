@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from scaling.analytic.communication.experts import BUFFERS, EVERY_EXPERT
-from scaling.analytic.communication.table import expected_bytes
+from scaling.analytic.flops import BUFFERS, EVERY_EXPERT
+from scaling.analytic.table import expected_bytes
 from scaling.compare.known_causes import FETCHED_ONCE, ONCE_PER_STEP
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh

@@ -10,7 +10,7 @@ import chex
 import jax
 import pytest
 
-from scaling.analytic.communication.table import expected_bytes
+from scaling.analytic.table import expected_bytes
 from scaling.cli.sharding import ShardingCommand
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import parse_mesh

@@ -11,8 +11,8 @@ import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from scaling.analytic.communication.optimizer import optimizer_transfers
-from scaling.analytic.communication.transfers import step_sizes
+from scaling.analytic.optimizer import optimizer_transfers
+from scaling.analytic.step import step_sizes
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Mla, ModelConfig, Moe

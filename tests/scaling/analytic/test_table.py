@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.table import SMALLEST, expected_bytes, expected_transfers
+from scaling.analytic.table import SMALLEST, expected_bytes, expected_transfers
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import count_parameters

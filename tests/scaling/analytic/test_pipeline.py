@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.pipeline import flops_in_ticks
-from scaling.analytic.communication.table import Table, expected_bytes
+from scaling.analytic.flops import flops_in_ticks
+from scaling.analytic.table import Table, expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analytic.communication.table import Table, expected_bytes
+from scaling.analytic.table import Table, expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset

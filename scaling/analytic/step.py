@@ -56,6 +56,11 @@ class StepSizes:
         0 or 1."""
         return int(computes_again(self.run, self.shape))
 
+    @property
+    def one_layer(self) -> bool:
+        """True if a part of a pipeline is a single layer."""
+        return self.config.n_layers == self.pipeline.stages * self.pipeline.virtual_stages
+
     def passes(self, layers: int) -> float:
         """Number of passes of a device through `layers` layers, M L of the table."""
         pipeline = self.pipeline

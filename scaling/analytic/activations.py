@@ -1,11 +1,10 @@
-"""Communication of activations: the residual stream, keys and values, statistics of the loss, and
-gradients of vectors. Transfers of `scaling.analytic.communication.table`.
+"""Communication of activations: the residual stream, also between stages, keys and values,
+statistics of the loss, and gradients of vectors. Transfers of `scaling.analytic.table`.
 """
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.pipeline import recomputed_sums
-from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
@@ -23,7 +22,8 @@ def residual_stream(step: StepSizes) -> Iterator[Transfer]:
     size = step.tokens * step.config.d_model * step.itemsize
     taken = gathered_width(step.config)
     own = 1 if taken == step.config.d_model else 0  # the attention takes the stream itself
-    summed = 3 + own + again + recomputed_sums(step)  # in a layer
+    # Sums in a layer: of a tick that is computed again those of attention and MLP.
+    summed = 3 + own + again + step.recompute * (2 - step.one_layer)
     gathered = 3 + own + (1 + own) * (again + step.recompute)
     latents = (1 - own) * step.tokens * taken * step.itemsize
     lines: tuple[tuple[str, float, float, float], ...] = (
@@ -65,6 +65,17 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     elif hops:
         yield Transfer(axes, "all-gather", C * kv, calls * (2 + step.recompute), KEYS)
         yield Transfer(axes, "reduce-scatter", C * kv, calls, KEYS)
+
+
+def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
+    """Transfers of the pipeline; without stages they move nothing."""
+    over = step.over("stage")
+    stream = step.tokens * step.config.d_model * step.itemsize
+    stream /= step.shape.tensor if step.sequence_parallel else 1
+    yield Transfer(over, "permute", stream, 2 * step.pipeline.iterations, "stream between stages")
+    all_ = step.microbatches * stream
+    yield Transfer(over, "reduce-scatter", all_, 1, "stream of the last stage")
+    yield Transfer(over, "all-gather", all_, 1, "stream of the last stage")
 
 
 def loss_statistics(step: StepSizes) -> Iterator[Transfer]:

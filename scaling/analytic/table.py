@@ -53,31 +53,54 @@ Variations:
 - Vectors that tensor cuts (biases of q, k, v, up, gate) are not summed over it. The norms of q and
   k are, because their heads are cut.
 - Latent attention (models/latent_attention.py) gathers latents in place of X, with direct queries
-beside it,
-  and scatters their gradient. The matrices that make them are whole over tensor and meet a
-  sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so are
-  the norms of latents.
-- Layers with experts: scaling/analytic/communication/experts.py. A pipeline:
-  scaling/analytic/communication/pipeline.py. ZeRO stage 1, which gathers weights once per step:
-  scaling/analytic/communication/weights.py.
+  beside it, and scatters their gradient. The matrices that make them are whole over tensor and meet
+  a sequence-parallel stream, so the shards of their gradients are summed over tensor as well; so
+  are the norms of latents.
+- Layers with experts: `scaling.analytic.experts`. ZeRO stage 1, which gathers weights once per
+  step: `scaling.analytic.weights`.
 - Muon deals whole matrices out and back, Adafactor sums means of rows and columns
-  (`scaling.analytic.communication.optimizer`); AdamW and Lion move nothing.
+  (`scaling.analytic.optimizer`); AdamW and Lion move nothing.
+
+A pipeline, of S stages, R rounds (pipeline.virtual_stages) and T = M R + S - 1 ticks; X here cut
+over tensor too, if sequence-parallel:
+
+    over    kind             elements    why
+    stage   permute          2 T X       one hop in each tick: a stage's output to the next stage,
+                                         and its gradient back
+    stage   reduce-scatter   M X         what the last stage has made is shared out over all, for
+                                         the output head; in one call
+    stage   all-gather       M X         the gradient of that
+
+In the table's other lines a pipeline changes
+
+- M L, the times that a device passes through a layer, to T L / (S R): in bubble ticks as well;
+- the sums over tensor of gradients of matrices that make latents, to one per pass as well;
+- the layers whose gradients a device sums over data, L, to L / S; in float32, a sum over ticks;
+- tables and final norm meet tokens that are cut over stage too (or copied for it), so their
+  gradients are summed over data and stage;
+- the tokens of the head and of the loss, to those of one stage, 1 / S;
+- the token table is gathered once to look up all microbatches, and so is the position table.
+
+Schedules that compute a tick again ("1f1b", "circular") gather its matrices a third time (but for
+ZeRO stage 1) and its stream as often as forward; they hand nothing on again. Of a part that
+is one layer nothing is computed again beside remat "full", and without that not its last product
+(of a layer with experts this is counted).
 
 Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
 vectors of small models) cost latency rather than bandwidth and are left out.
 """
 
-from scaling.analytic.communication.activations import (
+from scaling.analytic.activations import (
     keys_and_values,
     loss_statistics,
+    pipeline_transfers,
     residual_stream,
     vector_gradients,
 )
-from scaling.analytic.communication.experts import expert_transfers
-from scaling.analytic.communication.optimizer import optimizer_transfers
-from scaling.analytic.communication.pipeline import pipeline_transfers
-from scaling.analytic.communication.transfers import Transfer, step_sizes
-from scaling.analytic.communication.weights import weight_transfers
+from scaling.analytic.experts import expert_transfers
+from scaling.analytic.optimizer import optimizer_transfers
+from scaling.analytic.step import Transfer, step_sizes
+from scaling.analytic.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
 from scaling.parallelism.checks import check_trainable
 from scaling.run import Run

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.communication.optimizer import optimizer_transfers
-from scaling.analytic.communication.table import expected_bytes
-from scaling.analytic.communication.transfers import step_sizes
+from scaling.analytic.optimizer import optimizer_transfers
+from scaling.analytic.step import step_sizes
+from scaling.analytic.table import expected_bytes
 from scaling.meshes.shape import MeshShape
 from scaling.models.presets import preset
 from scaling.run import Batch, Run

@@ -18,7 +18,7 @@ steps, a number per matrix, are left out.
 
 from collections.abc import Iterator
 
-from scaling.analytic.communication.transfers import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import Stack, stacks
 

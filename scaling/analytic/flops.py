@@ -1,0 +1,50 @@
+"""FLOPs of matrix products that a step executes beyond those that its model asks for."""
+
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import forward_flops, train_flops
+from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule
+from scaling.run import Run
+
+BUFFERS = "empty rows of the experts' buffers are multiplied too"
+EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
+
+
+def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict[str, float]:
+    """FLOPs of a step as a pipeline executes them: in bubble ticks too, and ticks computed again.
+
+    `groups`: `scaling.models.accounting.Flops.groups` of all devices, without a pipeline.
+    """
+    if shape.stage == 1:
+        return groups
+    forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
+    pipeline, again = pipeline_schedule(run, shape), dict(forward.groups)
+    if run.model.n_layers == pipeline.stages * pipeline.virtual_stages:
+        again["mlp"] -= forward.components.get("down", 0.0)
+    twice = computes_again(run, shape)
+    in_ticks = lambda name, flops: pipeline.overhead * (flops + again[name] * twice)
+    return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
+
+
+def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
+    """FLOPs on one device beyond those asked for, by reason: of the experts' fixed buffers.
+
+    Batched products take empty rows along. Where the backend has no ragged product, XLA also takes
+    each row to all experts of its device (seen with jax 0.10.2 for H100).
+    """
+    moe = run.model.moe
+    if moe is None:
+        return {}
+    batch, again = run.batch, computes_again(run, shape)
+    train = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
+    forward = forward_flops(run.model, batch.global_batch, batch.seq_len).components
+    of_experts = (name for name in train if name.startswith("expert_"))
+    experts = sum(train[name] + again * forward[name] for name in of_experts)
+    experts *= pipeline_schedule(run, shape).overhead / shape.devices
+    tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
+    filled = tokens * moe.experts_per_token
+    padding = exchange_rows(moe, tokens, shape.expert) / filled
+    if moe.capacity_factor is not None:
+        return {BUFFERS: experts * (padding - 1)}
+    local = moe.n_experts // shape.expert
+    return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
