@@ -63,38 +63,20 @@ def generate(
         raise InputError("--prompt is empty; give at least one character")
     if temperature < 0 or tokens < 0:
         raise InputError(f"--temperature {temperature} and --tokens {tokens} must not be negative")
-    text = list(encode(prompt))
+    text = encode(prompt).tolist()
     with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
         key, heat = jax.random.key(seed), jnp.float32(temperature)
         cache = empty_cache(model.config, model.execution, 1, seq_len)
-        window = text[-seq_len:]
-        while tokens > 0:
-            most = min(tokens, seq_len - len(window) + 1)
-            new, cache, key = _continued(model, cache, window, most, key, heat)
+        length = cache.layers.keys.shape[2]
+        start, new = 0, text[-seq_len:]  # of the window: tokens in the cache, those behind them
+        for _ in range(tokens):
+            if start + len(new) > seq_len:
+                start, new = 0, text[-max(1, seq_len // 2) :]
+            padded = jnp.asarray([new if start else new + [0] * (length - len(new))], jnp.int32)
+            token, cache, key = _next_token(model, cache, padded, start, len(new) - 1, key, heat)
+            start, new = start + len(new), [int(token)]
             text += new
-            tokens -= len(new)
-            window = text[-max(1, seq_len // 2) :]
     return decode(text)
-
-
-def _continued(
-    model: Transformer,
-    cache: Cache,
-    window: list[int],
-    most: int,
-    key: jax.Array,
-    temperature: jax.Array,
-) -> tuple[list[int], Cache, jax.Array]:
-    """`most` new tokens behind those of `window`; nothing waits for a device before the last."""
-    length = cache.layers.keys.shape[2]
-    padded = jnp.asarray([window + [0] * (length - len(window))], jnp.int32)
-    first = len(window)
-    token, cache, key = _next_token(model, cache, padded, 0, first - 1, key, temperature)
-    drawn = [token]
-    for place in range(first, first + most - 1):
-        token, cache, key = _next_token(model, cache, token, place, 0, key, temperature)
-        drawn.append(token)
-    return [int(token[0, 0]) for token in drawn], cache, key
 
 
 @functools.partial(jax.jit, donate_argnums=1)
@@ -107,10 +89,9 @@ def _next_token(
     key: jax.Array,
     temperature: jax.Array,
 ) -> tuple[jax.Array, Cache, jax.Array]:
-    """One token [1, 1] sampled behind number `last` of the new ones, which begin at `start`."""
+    """One token sampled behind number `last` of the new ones, which begin at `start`."""
     logits_1TV, cache = decode_step(model, cache, tokens_1T, start)
     logits_V = logits_1TV[0, last]
     key, this = jax.random.split(key)
     sampled = jax.random.categorical(this, logits_V / jnp.maximum(temperature, TINY))
-    token = jnp.where(temperature > 0, sampled, jnp.argmax(logits_V)).astype(jnp.int32)
-    return token[None, None], cache, key
+    return jnp.where(temperature > 0, sampled, jnp.argmax(logits_V)), cache, key

@@ -12,8 +12,9 @@ Tree = TypeVar("Tree")
 
 def leaf_names(tree: Any) -> list[str]:
     """The path of every leaf of a pytree in flattening order: `params/final_norm/scale`."""
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
-    return ["/".join(_name(key) for key in path if _name(key) != "value") for path in paths]
+    paths = [path for path, _ in jax.tree.leaves_with_path(tree)]
+    names = (jax.tree_util.keystr(path, simple=True, separator="/") for path in paths)
+    return ["/".join(part for part in name.split("/") if part != "value") for name in names]
 
 
 def to_dict(state: Any) -> dict[str, jax.Array]:
@@ -25,10 +26,3 @@ def from_dict(like: Tree, arrays: dict[str, Any]) -> Tree:
     """The state with the structure of `like` and the leaves of `arrays`."""
     leaves = [arrays[name] for name in leaf_names(like)]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-
-def _name(key: Any) -> str:
-    for attribute in ("name", "key", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)

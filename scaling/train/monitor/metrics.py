@@ -10,24 +10,19 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from scaling.meshes.errors import InputError, nearest
 
 FILE = "metrics.jsonl"
-PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}  # extra of this project -> module
-
 Value = float | int | str | bool | None
 
 
-class Sink(Protocol):
+class Sink(NamedTuple):
     """Another place that receives every record."""
 
-    def write(self, step: int, values: Mapping[str, Value]) -> None:
-        """Receive the values of one step; what is not finite arrives as None."""
-
-    def close(self) -> None:
-        """Send what is still buffered."""
+    write: Callable[[int, dict[str, float]], object]  # a step, and its numbers
+    close: Callable[[], object]  # sends what is still buffered
 
 
 class MetricsLog:
@@ -48,8 +43,9 @@ class MetricsLog:
         plain = {name: _plain(value) for name, value in values.items()}
         self._file.write(json.dumps({"step": int(step), **plain}, allow_nan=False) + "\n")
         self._file.flush()
+        numbers = {n: float(v) for n, v in plain.items() if isinstance(v, int | float)}
         for sink in self._sinks:
-            sink.write(int(step), plain)
+            sink.write(int(step), numbers)
 
     def close(self) -> None:
         """Close the file and every sink."""
@@ -103,45 +99,40 @@ def _plain(value: Any) -> Value:
     return None if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
 
 
-class TensorBoard:
-    """Numbers as TensorBoard scalars below `folder` (extra `tensorboard`)."""
+def _tensorboard(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
+    """TensorBoard scalars below `folder`."""
+    from tensorboardX import SummaryWriter
 
-    def __init__(self, folder: Path):
-        from tensorboardX import SummaryWriter
+    writer = SummaryWriter(str(folder / "tensorboard"))
 
-        self._writer = SummaryWriter(str(folder))
+    def write(step: int, numbers: dict[str, float]) -> None:
+        for key, value in numbers.items():
+            writer.add_scalar(key, value, step)
 
-    def write(self, step: int, values: Mapping[str, Value]) -> None:
-        for name, value in _numbers(values).items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        self._writer.close()
+    return Sink(write, writer.close)
 
 
-class WeightsAndBiases:
-    """Numbers as a Weights & Biases run, its local files below `folder` (extra `wandb`)."""
+def _wandb(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
+    """A Weights & Biases run, its local files below `folder`."""
+    import wandb
 
-    def __init__(self, folder: Path, name: str, run: Mapping[str, Any]):
-        import wandb
+    opened = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))
+    return Sink(lambda step, numbers: opened.log(numbers, step=step), opened.finish)
 
-        self._run = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))
 
-    def write(self, step: int, values: Mapping[str, Value]) -> None:
-        self._run.log(_numbers(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+# Names, which are extras of this project too: module, and what opens it.
+SINKS = {"tensorboard": ("tensorboardX", _tensorboard), "wandb": ("wandb", _wandb)}
 
 
 def check_sinks(names: Sequence[str]) -> None:
     """Raise InputError for a sink that is unknown or whose package is not installed."""
     for name in names:
-        if name not in PACKAGES:
-            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, PACKAGES)}")
-        if importlib.util.find_spec(PACKAGES[name]) is None:
+        if name not in SINKS:
+            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, SINKS)}")
+        package, _ = SINKS[name]
+        if importlib.util.find_spec(package) is None:
             raise InputError(
-                f"{PACKAGES[name]} is not installed: pip install "
+                f"{package} is not installed: pip install "
                 f"'scaling[{name}]' (metrics.jsonl is written in any case)"
             )
 
@@ -154,14 +145,5 @@ def open_sinks(
     Raises:
         InputError: an unknown name, or a package that is not installed.
     """
-    openers: dict[str, Callable[[], Sink]] = {
-        "tensorboard": lambda: TensorBoard(Path(folder) / "tensorboard"),
-        "wandb": lambda: WeightsAndBiases(Path(folder), run_name, run),
-    }
     check_sinks(names)
-    return [openers[name]() for name in names]
-
-
-def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
-    """The values that can be drawn as a curve."""
-    return {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
+    return [SINKS[name][1](Path(folder), run_name, run) for name in names]

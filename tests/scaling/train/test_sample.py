@@ -25,7 +25,7 @@ STEPS, SEQ_LEN = 8, 16
 @pytest.fixture(scope="module")
 def trained(toy, prepare, tmp_path_factory):
     """Plan, programs and folder of a finished run on four devices."""
-    plan, programs = prepare(toy(mesh={"fsdp": 4}, checkpoint_every=2, steps=STEPS))
+    plan, programs = prepare(toy(mesh={"fsdp": 4}, steps=STEPS))
     folder = tmp_path_factory.mktemp("sample")
     train(plan, programs, Options(folder))
     return plan, programs, folder
@@ -81,23 +81,10 @@ def test_greedy_text_is_the_whole_model_s_also_beyond_the_window(model, likelies
     assert generate(model, prompt, SEQ_LEN, 2 * SEQ_LEN, 0, seed=0) == decode(text)
 
 
-def test_greedy_text_depends_on_nothing_but_the_prompt(model):
-    texts = {generate(model, "def ", SEQ_LEN, 12, temperature=0, seed=s) for s in range(3)}
-    (text,) = texts
-    assert text.startswith("def ") and len(text) >= len("def ") + 6
-
-
-def test_a_seed_gives_its_text_again_and_another_seed_another(model):
-    draw = lambda seed: generate(model, "def ", SEQ_LEN, 16, temperature=1.0, seed=seed)
+def test_a_seed_gives_its_text_again_and_another_seed_another_unless_greedy(model):
+    draw = lambda seed, heat=1.0: generate(model, "def ", SEQ_LEN, 16, heat, seed)
     assert draw(0) == draw(0) != draw(1)
-
-
-def test_almost_no_temperature_is_greedy(model):
-    greedy = generate(model, "def ", SEQ_LEN, 8, temperature=0, seed=3)
-    assert generate(model, "def ", SEQ_LEN, 8, temperature=1e-6, seed=3) == greedy
-
-
-def test_no_tokens_are_the_prompt_itself(model):
+    assert draw(0, 0) == draw(1, 0) == draw(1, 1e-6)
     assert generate(model, "naïve ☃", SEQ_LEN, 0, 1.0, seed=0) == "naïve ☃"
 
 
@@ -118,24 +105,15 @@ def test_what_cannot_be_sampled_is_bad_input(model, prompt, tokens, temperature,
         generate(model, prompt, SEQ_LEN, tokens, temperature, seed=0)
 
 
-def test_a_folder_without_a_run_says_so(tmp_path):
+def test_a_folder_without_a_run_or_a_checkpoint_says_so(trained, tmp_path, capsys):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match="not a run folder"):
             load_model(folder)
-
-
-def test_a_run_without_a_checkpoint_says_so(trained, tmp_path):
+    assert cli.main(["sample", str(tmp_path), "--prompt", "a"]) == 2
+    assert "not a run folder" in capsys.readouterr().err
     shutil.copy(trained[2] / "run.json", tmp_path)
     with pytest.raises(InputError, match="no finished checkpoint"):
         load_model(tmp_path)
-
-
-def test_a_damaged_newest_checkpoint_is_passed_over(trained, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(trained[2], folder)
-    (folder / "checkpoints" / f"step_{STEPS:08d}" / "state" / "_METADATA").unlink()
-    with pytest.warns(UserWarning, match="damaged"):
-        load_model(folder)
 
 
 def test_a_model_of_other_tokens_than_bytes_is_refused(tmp_path):
@@ -150,8 +128,3 @@ def test_the_command_prints_the_text(trained, capsys):
     assert cli.main(words) == 0
     out = capsys.readouterr().out
     assert out.startswith("def ") and out.endswith("\n")
-
-
-def test_the_command_without_a_run_is_exit_code_2(tmp_path, capsys):
-    assert cli.main(["sample", str(tmp_path), "--prompt", "a"]) == 2
-    assert "not a run folder" in capsys.readouterr().err

@@ -27,16 +27,12 @@ def test_the_standard_library_is_there_without_a_download_and_always_the_same():
     assert "documents" in first.description and "standard library" in first.description
 
 
-def test_the_last_twentieth_is_held_out(tmp_path):
-    ids = np.arange(1000)
-    source = open_source(write_tokens(tmp_path / "a.bin", ids), 1000, 8)
-    assert np.array_equal(source.train, ids[:950])
-    assert np.array_equal(source.held_out, ids[950:])
-
-
-def test_a_short_stream_holds_out_one_whole_window(tmp_path):
-    source = open_source(write_tokens(tmp_path / "a.bin", range(100)), 1000, 20)
-    assert len(source.held_out) == 21
+@pytest.mark.parametrize(("count", "seq_len", "held_out"), [(1000, 8, 50), (100, 20, 21)])
+def test_the_last_twentieth_or_one_whole_window_is_held_out(tmp_path, count, seq_len, held_out):
+    ids = np.arange(count)
+    source = open_source(write_tokens(tmp_path / "a.bin", ids), 1000, seq_len)
+    assert np.array_equal(source.train, ids[:-held_out])
+    assert np.array_equal(source.held_out, ids[-held_out:])
 
 
 def test_a_folder_is_read_in_sorted_order_without_hidden_and_binary_files(tmp_path):
@@ -51,12 +47,8 @@ def test_a_folder_is_read_in_sorted_order_without_hidden_and_binary_files(tmp_pa
     assert decode(everything) == "first\0second é\0third"
     assert "3 documents" in source.description
     assert "2 binary files skipped" in source.description
-
-
-def test_one_text_file_is_enough(tmp_path):
-    path = tmp_path / "poem.txt"
-    path.write_text("a rose is a rose is a rose")
-    assert open_source(str(path), 300, 4).description.startswith("1 documents, 26 bytes")
+    one = open_source(str(tmp_path / "b.md"), 256, 2)
+    assert one.description.startswith("1 documents, 9 bytes")
 
 
 @pytest.mark.parametrize(
@@ -97,12 +89,6 @@ def test_a_file_that_cannot_be_used_says_why_with_numbers(tmp_path, name, conten
         open_source(str(tmp_path / name), 500, 8)
 
 
-def test_a_folder_without_text_says_what_is_in_it(tmp_path):
-    (tmp_path / "tokens.bin").write_bytes(bytes(100))
-    with pytest.raises(InputError, match=r"no text in .*1 binary files skipped"):
-        open_source(str(tmp_path), 256, 8)
-
-
 def test_a_missing_path_names_the_nearest_choice(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shakespeare.txt").write_text("x")
@@ -116,19 +102,19 @@ def test_a_missing_path_names_the_nearest_choice(tmp_path, monkeypatch):
         open_source(str(missing), 100, 8)
 
 
-def test_a_file_without_permission_is_bad_input(tmp_path, monkeypatch):
+def test_text_that_cannot_be_used_says_why(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
+    with pytest.raises(InputError, match="needs model.vocab_size >= 256; the model has 255"):
+        open_source("stdlib", 255, 8)
+    (tmp_path / "tokens.bin").write_bytes(bytes(100))
+    with pytest.raises(InputError, match=r"no text in .*1 binary files skipped"):
+        open_source(str(tmp_path), 256, 8)
     (tmp_path / "secret.txt").write_text("x" * 100)
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(InputError, match="cannot be read: .*Permission denied"):
         open_source(str(tmp_path), 256, 8)
-
-
-def test_text_needs_a_vocabulary_of_all_byte_values():
-    with pytest.raises(InputError, match="needs model.vocab_size >= 256; the model has 255"):
-        open_source("stdlib", 255, 8)
 
 
 @given(st.text())

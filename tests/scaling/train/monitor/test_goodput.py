@@ -78,16 +78,8 @@ def test_repeated_steps_and_steps_that_were_lost_count_once_or_not():
     assert useful_time(first, since=0, until=3) == 3.0
     assert useful_time([*first, *again], since=0, until=7) == 7.0
     assert useful_time([*first, *again], since=150.0, until=7) == 4.0  # of an earlier command
-
-
-def test_lines_of_another_kind_do_not_count():
     odd = [{"step": 1, "held_out_loss": 2.0}, {"step": 1, "step_time": None, "time": 5.0}, {}]
     assert useful_time(odd, since=0, until=9) == 0
-
-
-def test_a_run_began_with_its_first_attempt():
-    assert began({BEGAN: "123.5"}) == 123.5
-    assert began({}) == pytest.approx(time.time(), abs=60)
 
 
 def test_a_resumed_run_takes_over_what_its_earlier_attempts_have_kept(tmp_path):
@@ -96,11 +88,11 @@ def test_a_resumed_run_takes_over_what_its_earlier_attempts_have_kept(tmp_path):
     assert started_clock(resumed, done=4).useful == 4.0
     assert started_clock(Options(tmp_path, resume=True, began=103.0), done=5).useful == 2.0
     assert started_clock(Options(tmp_path, began=50.0), done=0).useful == 0.0
-
-
-def test_metrics_that_somebody_has_edited_do_not_stop_a_run(tmp_path):
+    # What somebody has edited stops no run.
     (tmp_path / "metrics.jsonl").write_text("not json\n")
     assert started_clock(Options(tmp_path, resume=True, began=0.5), done=4).useful == 0.0
+    assert began({BEGAN: "123.5"}) == 123.5
+    assert began({}) == pytest.approx(time.time(), abs=60)
 
 
 # environment.json

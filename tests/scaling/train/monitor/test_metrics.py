@@ -12,20 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.train.monitor.metrics import MetricsLog, open_sinks, read_metrics
-
-
-class Collector:
-    """A sink that remembers."""
-
-    def __init__(self):
-        self.records, self.closed = [], False
-
-    def write(self, step, values):
-        self.records.append((step, dict(values)))
-
-    def close(self):
-        self.closed = True
+from scaling.train.monitor.metrics import MetricsLog, Sink, open_sinks, read_metrics
 
 
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
@@ -54,11 +41,9 @@ def test_scalar_arrays_become_numbers_of_the_same_value(tmp_path):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, np.float32("nan")])
 def test_what_is_not_finite_is_null_so_that_every_line_stays_json(tmp_path, value):
-    sink = Collector()
-    with MetricsLog(tmp_path, [sink]) as log:
+    with MetricsLog(tmp_path) as log:
         log.write(1, loss=value)
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1, "loss": null}\n'
-    assert sink.records == [(1, {"loss": None})]
 
 
 def test_a_resumed_run_appends(tmp_path):
@@ -99,14 +84,14 @@ def test_a_folder_without_metrics_says_so(tmp_path):
         read_metrics(tmp_path)
 
 
-def test_every_sink_receives_every_record_and_is_closed(tmp_path):
-    sinks = [Collector(), Collector()]
-    with MetricsLog(tmp_path, sinks) as log:
-        log.write(1, loss=2.0)
-        log.write(2, loss=1.0)
-    for sink in sinks:
-        assert sink.records == [(1, {"loss": 2.0}), (2, {"loss": 1.0})]
-        assert sink.closed
+def test_every_sink_receives_the_numbers_of_every_record_and_is_closed(tmp_path):
+    calls = []
+    sink = Sink(lambda *record: calls.append(record), lambda: calls.append("closed"))
+    with MetricsLog(tmp_path, [sink, sink]) as log:
+        log.write(1, loss=2.0, note="text", grad_norm=math.nan)
+        log.write(2, loss=1.0, tokens=8)
+    records = [(1, {"loss": 2.0})] * 2 + [(2, {"loss": 1.0, "tokens": 8.0})] * 2
+    assert calls == [*records, "closed", "closed"]
 
 
 def test_an_unknown_sink_names_the_nearest(tmp_path):
@@ -121,36 +106,25 @@ def test_a_sink_that_is_not_installed_names_its_extra(tmp_path, monkeypatch, sin
         open_sinks([sink], tmp_path, "toy", {})
 
 
-def test_tensorboard_receives_the_numbers_as_scalars(tmp_path, monkeypatch):
-    scalars = []
-    writer = types.SimpleNamespace(
-        add_scalar=lambda name, value, step: scalars.append((name, value, step)),
-        close=lambda: scalars.append("closed"),
-    )
-    module = types.SimpleNamespace(
-        SummaryWriter=lambda folder: writer, __spec__=ModuleSpec("tensorboardX", None)
-    )
-    monkeypatch.setitem(sys.modules, "tensorboardX", module)
-    with MetricsLog(tmp_path, open_sinks(["tensorboard"], tmp_path, "toy", {})) as log:
-        log.write(5, loss=2.0, tokens=8, note="text", grad_norm=math.nan)
-    assert scalars == [("loss", 2.0, 5), ("tokens", 8.0, 5), "closed"]
-
-
-def test_weights_and_biases_receives_the_run_and_the_numbers(tmp_path, monkeypatch):
+def test_sinks_are_made_by_their_packages(tmp_path, monkeypatch):
     calls = []
     run = types.SimpleNamespace(
         log=lambda values, step: calls.append((values, step)),
         finish=lambda: calls.append("finished"),
     )
-
-    def init(**options):
-        calls.append(options)
-        return run
-
-    module = types.SimpleNamespace(init=init, __spec__=ModuleSpec("wandb", None))
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    with MetricsLog(tmp_path, open_sinks(["wandb"], tmp_path, "toy", {"batch": 1})) as log:
-        log.write(5, loss=2.0)
-    options, logged, end = calls
-    assert options["name"] == "toy" and options["config"] == {"batch": 1}
-    assert logged == ({"loss": 2.0}, 5) and end == "finished"
+    writer = types.SimpleNamespace(
+        add_scalar=lambda *scalar: calls.append(scalar),
+        close=lambda: calls.append("closed"),
+    )
+    modules = {
+        "tensorboardX": {"SummaryWriter": lambda folder: writer},
+        "wandb": {"init": lambda **options: calls.append(options) or run},
+    }
+    for name, contents in modules.items():
+        module = types.SimpleNamespace(**contents, __spec__=ModuleSpec(name, None))
+        monkeypatch.setitem(sys.modules, name, module)
+    with MetricsLog(tmp_path, open_sinks(["tensorboard", "wandb"], tmp_path, "toy", {"a": 1})) as l:
+        l.write(5, loss=2.0)
+    options, *others = calls
+    assert options["name"] == "toy" and options["config"] == {"a": 1}
+    assert others == [("loss", 2.0, 5), ({"loss": 2.0}, 5), "closed", "finished"]

@@ -44,7 +44,11 @@ def test_without_a_terminal_the_first_step_and_every_tenth_part_get_a_line():
     assert steps == ["1/200", *(f"{step}/200" for step in range(20, 201, 20))]
 
 
-def test_a_short_or_resumed_run_gets_its_lines_too():
+def test_a_short_or_resumed_run_gets_its_lines_too_on_stderr(capsys):
+    with ProgressLine(2) as progress:
+        progress.update(1, 2.5, 100.0, 0.1)
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("step 1/2")
     assert len(show(io.StringIO(), total=3).splitlines()) == 3
     resumed = [line for line in show(io.StringIO(), 110, first=10).splitlines() if "step" in line]
     assert [line.split()[1] for line in resumed[:3]] == ["11/110", "20/110", "30/110"]
@@ -56,11 +60,3 @@ def test_on_a_terminal_the_last_state_stays_on_the_screen():
     assert "step 200/200 | loss 2.5000" in screen
     assert "held-out loss 2.4 [fixed]" in screen
     assert "\x1b[?25h" in screen  # the cursor is shown again
-
-
-def test_nothing_is_printed_on_stdout(capsys):
-    with ProgressLine(2) as progress:
-        progress.update(1, 2.5, 100.0, 0.1)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("step 1/2")
