@@ -19,11 +19,7 @@ from scaling.meshes.xla_target import xla_target_text
 
 
 def present_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A jax mesh over the devices present (default: all of this job's, in jax's order).
-
-    Raises:
-        InputError: the mesh does not use exactly these devices.
-    """
+    """A jax mesh over exactly these devices (None: all of this job's), or InputError."""
     devices = jax.devices() if devices is None else devices
     check_devices(shape, len(devices))
     return _mesh(shape, devices)
@@ -76,11 +72,7 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
 
 
 def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
-    """The first `count` GPUs of a cluster that is not here, in device order.
-
-    Raises:
-        InputError: as `absent_mesh`.
-    """
+    """The first `count` GPUs of a cluster that is not here; InputError as of `absent_mesh`."""
     from jax.experimental import topologies
 
     per_node = min(cluster.devices_per_node, count)

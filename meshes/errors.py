@@ -45,11 +45,7 @@ def check_range(name: str, value: float, least: float, most: float | None = None
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
-    """Return `value` as an int; numpy's integers and 1e9 are read too.
-
-    Raises:
-        InputError: a fraction, a text, a truth value, or below `least`.
-    """
+    """`value` (numpy's integers and 1e9 too) as an int; InputError for others, or below `least`."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:

@@ -99,11 +99,7 @@ class NetworkLevel:
 
 @lru_cache(maxsize=64)
 def levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
-    """All network levels of a cluster, from the chip outwards.
-
-    Raises:
-        InputError: links without figures (`host`), or no links that join all chips of a node.
-    """
+    """All network levels from the chip outwards; InputError for links without figures (`host`)."""
     return (*_inside_a_node(cluster), *_between_nodes(cluster))
 
 

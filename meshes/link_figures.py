@@ -8,11 +8,7 @@ BETWEEN_CHIPS = (*FAST, "ici")  # links that do not lead out of a node
 
 
 def path_latency(cluster: Cluster, start: str, goal: str) -> float:
-    """Latency in s from one kind of part to another over the fewest links, without NVLink.
-
-    Raises:
-        InputError: no path, or a link on it without a latency.
-    """
+    """Latency in s of the fewest links between two kinds of part, without NVLink, or InputError."""
     reached = {start: 0.0}
     frontier = [start]
     while frontier and goal not in reached:

@@ -31,11 +31,7 @@ def check_fits(mesh: MeshShape, cluster: Cluster) -> None:
 
 
 def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndarray:
-    """Groups of devices of the cluster along `axes`: int array [groups, size(axes)].
-
-    Raises:
-        InputError: the mesh has more devices than the cluster.
-    """
+    """Groups of devices of the cluster along `axes`: int array [groups, size(axes)]."""
     check_fits(mesh, cluster)
     groups = mesh.groups(axes)
     return groups if cluster.torus is None else _along_torus(cluster)[groups]

@@ -82,11 +82,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object as a dictionary (an `object_pairs_hook`); a repeated key would win silently.
-
-    Raises:
-        InputError: a key is given twice.
-    """
+    """A JSON object as a dictionary (an `object_pairs_hook`); InputError for a key twice."""
     table = dict(pairs)
     if len(table) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -96,11 +92,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        InputError: the file is missing or not text.
-    """
+    """The text of a file; InputError if it is missing or not text."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -110,11 +102,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Return the JSON document in a text; `where` is its name in messages.
-
-    Raises:
-        InputError: not JSON, or a key that is given twice.
-    """
+    """The JSON document in a text, called `where` in messages; InputError for a key twice."""
     try:
         return json.loads(text, object_pairs_hook=without_repeats)
     except InputError as error:
@@ -124,11 +112,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON document in a file.
-
-    Raises:
-        InputError: the file is missing, empty or not JSON.
-    """
+    """The JSON document in a file; InputError if it is missing, empty or not JSON."""
     return parse_json(read_text(path), str(path))
 
 

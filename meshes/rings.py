@@ -36,11 +36,7 @@ def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
 
 @lru_cache(maxsize=4096)
 def rings(links: Links, members: tuple[int, ...]) -> tuple[Walk, ...]:
-    """The most rings through all `members` (chips) that the links hold at once, each one way round.
-
-    Returns:
-        () if there is no ring.
-    """
+    """The most rings through all `members` (chips) that the links hold at once, one way round."""
     if len(members) == 2:
         return (members,) * links[members[0]][members[1]]
     if len(members) > MOST_CHIPS:

@@ -50,11 +50,7 @@ class Rules:
         return tuple(axis for axis in self.table[dim] if getattr(self.mesh, axis) > 1)
 
     def spec(self, *dims: str | None) -> tuple[Entry, ...]:
-        """One entry per dimension of a tensor, ready for `jax.sharding.PartitionSpec(*entries)`.
-
-        Raises:
-            InputError: two dimensions would be cut over the same mesh axis.
-        """
+        """Entries for `PartitionSpec(*entries)`; InputError if two dimensions share a mesh axis."""
         cuts = [self.axes(dim) for dim in dims]
         used = [axis for axes in cuts for axis in axes]
         twice = sorted({axis for axis in used if used.count(axis) > 1})

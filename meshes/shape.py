@@ -112,11 +112,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
 
 
 def parse_order(axes: Iterable[str]) -> tuple[str, ...]:
-    """A complete device order: `axes` outermost, the others behind them in default order.
-
-    Raises:
-        InputError: an unknown axis, or one named twice.
-    """
+    """A device order: `axes` outermost, the others behind; InputError for unknown or repeated."""
     named = tuple(axes)
     check_keys(named, AXES, "--device-order", "axis")
     if len(set(named)) < len(named):

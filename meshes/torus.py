@@ -49,11 +49,7 @@ class TorusGrid:
 
 @cache
 def slice_shape(torus: Torus, chips: int) -> tuple[int, ...]:
-    """Shape of the slice of `chips` chips, by the rule above.
-
-    Raises:
-        InputError: no shape with so many chips fits; the message names the nearest that do.
-    """
+    """Shape of the slice of `chips` chips, by the rule above; InputError names the nearest."""
     shapes = _shapes(torus, chips)
     if shapes:
         return min(shapes, key=lambda s: (any(d % torus.wrap for d in s), sum(s), s))

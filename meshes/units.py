@@ -43,11 +43,7 @@ _NUMBER_AND_UNIT = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\
 
 
 def parse_quantity(text: str, unit: Unit = "B") -> float:
-    """The positive number of `unit` that `text` states: 50e9 for `50GB/s` or `400Gb/s`.
-
-    Raises:
-        InputError: not a number, an unknown unit, bits for a size, or not positive and finite.
-    """
+    """The positive, finite number of `unit` that a text states: 50e9 for `50GB/s` or `400Gb/s`."""
     value = parse_number(text, unit)
     if not (0 < value < math.inf):
         raise InputError(f"{text!r} must be positive" + " and finite" * (value == math.inf))

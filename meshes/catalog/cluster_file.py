@@ -81,11 +81,7 @@ MISPLACED = {
 
 
 def kind_of(data: Mapping[str, Any], where: str) -> Literal["accelerator", "cluster"]:
-    """The kind of thing that a file describes, judged by its keys.
-
-    Raises:
-        InputError: the file has no key of either.
-    """
+    """The kind of thing that a file describes; InputError if it has the keys of neither."""
     if {"peaks", "figures", "vendor"} & set(data):
         return "accelerator"
     if {"accelerator", *TABLES, *MISPLACED} & set(data):
@@ -109,12 +105,9 @@ class Draft:
 
 
 def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Draft:
-    """One node of the cluster that a file's `data` describes, as far as it could be read.
+    """One node of the cluster that a file describes, as far as it could be read.
 
-    Args:
-        data: the parsed file.
-        find_chip: the accelerator of a name that the file gives.
-        where: the file's name in messages.
+    `find_chip` gives the accelerator of a name; `where` is the file's name in messages.
     """
     problems = Problems()
     draft = Draft(problems)

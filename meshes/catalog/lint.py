@@ -8,7 +8,7 @@ nodes that do not divide into equal NVLink domains. Files, overrides and what-if
 checked alike.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from scaling.meshes.accelerator import Accelerator
@@ -93,20 +93,15 @@ EXPONENTS = {1e12: "e12", 1e9: "e9", 1e6: "e6", 1e-6: "e-6", 1e-9: "e-9"}
 
 def lint_cluster(cluster: Cluster) -> Iterator[str]:
     """Warnings about the figures of a cluster, one sentence each."""
-    network = network_link(cluster)
-    for link in cluster.links:
-        stated = link is network and link.bandwidth is not None
-        if stated and link.bandwidth.source == OVERRIDE:  # type: ignore[union-attr]
-            count = cluster.nics * link.count
-            total = link.bandwidth.value * count  # type: ignore[union-attr]
-            label = f"node_network_bandwidth over {count} links"
-            yield from implausible(label, total, LINKS["network"].times(count))
-        else:
-            yield from lint_link(link, cluster.name)
-    if cluster.torus is not None:
-        yield from lint_link(torus_link(cluster.torus), cluster.name)
-    if cluster.fabric is not None:
-        yield from lint_fabric(cluster.fabric, cluster.name)
+    network, links = network_link(cluster), list(cluster.links)
+    links += [torus_link(cluster.torus)] if cluster.torus is not None else []
+    if network is not None and _is_overridden(network):
+        links.remove(network)
+        count = cluster.nics * network.count
+        label = f"node_network_bandwidth over {count} links"
+        known = LINKS["network"].times(count)
+        yield from implausible(label, cluster.node_network_bandwidth, known)
+    yield from lint_links(links, cluster.fabric, cluster.name)
     yield from lint_chip(cluster.accelerator.figures, cluster.accelerator.name)
     yield from _slots(cluster)
     if cluster.parts["chip"] > MOST_CHIPS and not cluster.virtual_devices:
@@ -116,19 +111,16 @@ def lint_cluster(cluster: Cluster) -> Iterator[str]:
         )
 
 
-def lint_link(link: LinkSpec, where: str) -> Iterator[str]:
-    """Warnings about the bandwidth and the latency of one kind of link."""
-    label = f"{where}: {link.kind} {' - '.join(link.parts)}"
-    if link.bandwidth is not None:
-        known = LINKS[link.kind]
-        yield from implausible(f"{label}: bandwidth", link.bandwidth.value, known, link.count)
-    if link.latency is not None:
-        yield from implausible(f"{label}: latency", link.latency.value, LATENCY)
-
-
-def lint_fabric(fabric: Fabric, where: str) -> Iterator[str]:
-    """A warning about the latency of the fabric's hops."""
-    if fabric.hop_latency is not None:
+def lint_links(links: Iterable[LinkSpec], fabric: Fabric | None, where: str) -> Iterator[str]:
+    """Warnings about the bandwidths and latencies of links and of the fabric's hops."""
+    for link in links:
+        label = f"{where}: {link.kind} {' - '.join(link.parts)}"
+        if link.bandwidth is not None:
+            known = LINKS[link.kind]
+            yield from implausible(f"{label}: bandwidth", link.bandwidth.value, known, link.count)
+        if link.latency is not None:
+            yield from implausible(f"{label}: latency", link.latency.value, LATENCY)
+    if fabric is not None and fabric.hop_latency is not None:
         yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, LATENCY)
 
 
@@ -179,11 +171,9 @@ def graph_problems(cluster: Cluster) -> Iterator[str]:
 
 
 def lint_domains(cluster: Cluster, host: Cluster) -> Iterator[str]:
-    """A warning where nodes are spread over more NVLink domains than would hold them.
+    """A warning where nodes of the run are spread over more NVLink domains than would hold them.
 
-    Args:
-        cluster: as the run has it.
-        host: one node of it, as the file has it.
+    `host` is one node of the cluster, as the file has it.
     """
     largest, nodes, split = host.domain_nodes, cluster.nodes, cluster.domain_nodes
     if cluster.torus is not None or split != domain_split(nodes, largest):
@@ -201,10 +191,11 @@ def _slots(cluster: Cluster) -> Iterator[str]:
     """NICs that are faster than their slot, and PCIe links that are faster than their GPU's."""
     network = network_link(cluster)
     for link in cluster.links:
-        if link.kind != "pcie" or link.total_bandwidth is None:
+        if link.kind != "pcie" or link.bandwidth is None or link.total_bandwidth is None:
             continue
         slot, label = link.total_bandwidth, f"{cluster.name}: pcie {' - '.join(link.parts)}"
-        if "nic" in link.parts and network is not None and not _explained(link, network):
+        explained = network is None or _is_overridden(network) or link.bandwidth.note
+        if "nic" in link.parts and network is not None and not explained:
             port = network.total_bandwidth or 0.0
             if port > ROUNDING * slot:
                 yield (
@@ -225,12 +216,8 @@ def _pcie_of(chip: Accelerator) -> float | None:
     return None if ports is None else PCIE_X16[ports.pcie_generation]
 
 
-def _explained(slot: LinkSpec, network: LinkSpec) -> bool:
-    """True if a NIC may be faster than its slot: by a note, or an override of the network."""
-    assert slot.bandwidth is not None
-    return bool(slot.bandwidth.note) or (
-        network.bandwidth is not None and network.bandwidth.source == OVERRIDE
-    )
+def _is_overridden(link: LinkSpec) -> bool:
+    return link.bandwidth is not None and link.bandwidth.source == OVERRIDE
 
 
 def _text(value: float, unit: Unit) -> str:

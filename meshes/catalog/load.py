@@ -16,8 +16,7 @@ from scaling.meshes.catalog.lint import (
     lint_chip,
     lint_cluster,
     lint_domains,
-    lint_fabric,
-    lint_link,
+    lint_links,
 )
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
@@ -82,12 +81,7 @@ def one_host(name_or_path: str | Path) -> Cluster:
 
 
 def warnings_of(name_or_path: str | Path, cluster: Cluster) -> list[str]:
-    """Warnings about a loaded cluster, one sentence each: figures that are probably not meant.
-
-    Args:
-        name_or_path: what the cluster was loaded from.
-        cluster: as loaded, with overrides or what-if values.
-    """
+    """Warnings about a cluster loaded from a name or path: figures that are probably not meant."""
     return [*lint_cluster(cluster), *lint_domains(cluster, one_host(name_or_path))]
 
 
@@ -145,19 +139,6 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
         raise InputError(f"{where} is not TOML: {error}") from None
 
 
-def accelerator_beside(name: str, cluster_path: str) -> Accelerator:
-    """The accelerator that a cluster file names: of the catalogue, or a file beside it."""
-    if name.endswith(".toml"):
-        return accelerator(Path(cluster_path).parent / name)
-    return accelerator(name)
-
-
-@cache
-def _catalogue_host(name: str) -> Cluster:
-    """One node of a catalogue cluster; read once, for it does not change."""
-    return _read_host(name)
-
-
 def _read_host(name_or_path: str) -> Cluster:
     """One node of the cluster, without overrides."""
     data, where = read_toml(name_or_path, CLUSTERS)
@@ -172,9 +153,16 @@ def _read_host(name_or_path: str) -> Cluster:
     return draft.cluster
 
 
+_catalogue_host = cache(_read_host)  # those files do not change
+
+
 def _draft(data: Mapping[str, Any], where: str, path: str) -> Draft:
     """The cluster file as far as it can be read; a cluster in it is connected."""
-    draft = read_cluster(data, lambda name: accelerator_beside(name, path), where)
+
+    def find_chip(name: str) -> Accelerator:
+        return accelerator(Path(path).parent / name if name.endswith(".toml") else name)
+
+    draft = read_cluster(data, find_chip, where)
     if draft.cluster is not None:
         draft.problems.messages += [f"{where}: {text}" for text in graph_problems(draft.cluster)]
     return draft
@@ -184,9 +172,7 @@ def _warnings(draft: Draft, where: str) -> list[str]:
     """Warnings about the whole cluster, or about what could be read of it."""
     if draft.cluster is not None:
         return list(lint_cluster(draft.cluster))
-    warnings = [text for link in draft.links for text in lint_link(link, where)]
-    warnings += lint_fabric(draft.fabric, where) if draft.fabric else []
-    chip = draft.chip
+    warnings, chip = list(lint_links(draft.links, draft.fabric, where)), draft.chip
     return warnings + (list(lint_chip(chip.figures, chip.name)) if chip else [])
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from scaling.meshes.accelerator import with_figures
+from scaling.meshes.catalog.entries import UNITS
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
-from scaling.meshes.units import Unit, parse_quantity
+from scaling.meshes.units import parse_quantity
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:
@@ -28,19 +29,16 @@ def parse_overrides(items: Iterable[str]) -> dict[str, float]:
         if key in overrides:
             raise InputError(f"--override: key {key!r} is given twice")
         try:
-            overrides[key] = parse_quantity(value, UNITS[key])
+            overrides[key] = parse_quantity(value, UNITS.get(key, ""))
         except InputError as error:
             raise InputError(f"--override {item}: {error}") from None
     return overrides
 
 
 def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Cluster) -> Cluster:
-    """The cluster with the overridden figures, whose source becomes "override".
+    """The cluster with overridden figures, whose source becomes "override".
 
-    Args:
-        cluster: what to change.
-        overrides: key -> value, as above.
-        host: the cluster as the file has it.
+    `host` is the cluster as the file has it.
     """
     check_keys(overrides, KEYS, "cluster overrides")
     for key, value in overrides.items():
@@ -73,14 +71,11 @@ def _node_network_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cl
 
 
 def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    chip = cluster.accelerator
-    figures = {"memory": overridden(value)}
+    chip, usable = cluster.accelerator, overridden(value)
     if chip.memory and chip.usable_memory:
         share = chip.usable_memory / chip.memory
-        figures["usable_memory"] = overridden(value * share, f"{share:.1%}, as in the catalogue")
-    else:
-        figures["usable_memory"] = overridden(value)
-    return _with_chip_figures(cluster, figures)
+        usable = overridden(value * share, f"{share:.1%}, as in the catalogue")
+    return _with_chip_figures(cluster, {"memory": overridden(value), "usable_memory": usable})
 
 
 def _memory_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
@@ -115,11 +110,4 @@ KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
     "memory": _memory,
     "memory_bandwidth": _memory_bandwidth,
     "nvlink_domain_nodes": _nvlink_domain_nodes,
-}
-UNITS: dict[str, Unit] = {
-    "gpus_per_node": "",
-    "node_network_bandwidth": "B/s",
-    "memory": "B",
-    "memory_bandwidth": "B/s",
-    "nvlink_domain_nodes": "",
 }

@@ -50,12 +50,7 @@ class Matrix:
 
 
 def read_matrix(text: str) -> Matrix:
-    """The matrix in the output of `nvidia-smi topo -m`.
-
-    Raises:
-        InputError: no matrix, an entry or line that is not understood, a row that is missing, or
-            two entries of one pair that differ.
-    """
+    """The matrix in the output of `nvidia-smi topo -m`; InputError names what is not understood."""
     lines = [(i, _COLOUR.sub("", line)) for i, line in enumerate(text.splitlines(), 1)]
     start = next((k for k, (_, line) in enumerate(lines) if _is_header(line)), None)
     if start is None:

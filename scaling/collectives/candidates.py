@@ -48,11 +48,7 @@ class Candidate:
 def candidates(
     kind: CollectiveKind, placement: PlacedGroups, profile: Profile, algorithm: str
 ) -> list[Candidate]:
-    """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
-
-    Raises:
-        InputError: an algorithm that is unknown or cannot run there, or links without a fit.
-    """
+    """Every candidate that can run: of one algorithm, or with "auto" of all that are considered."""
     runnable: list[Candidate] = []
     for name in _names(kind, profile, algorithm, placement):
         reason = _cluster_refusal(name, kind, placement.cluster)

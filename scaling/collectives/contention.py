@@ -18,13 +18,7 @@ import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary
-from scaling.collectives.pair_links import (
-    all_to_all_bytes,
-    have_rings,
-    most_links,
-    own_links_share,
-    ring_counts,
-)
+from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
 from scaling.collectives.runs import column_classes, run_lengths, run_starts, run_sums
 from scaling.collectives.torus import torus_load, torus_permute_load
 from scaling.meshes.cluster import Cluster, Level
@@ -214,7 +208,7 @@ def _pattern_load(
     if not pattern.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
         return LinkLoad(0.0, 0, pattern.units, steps)
     on_rings = kind == "all-to-all" and bool(level.pair_links)
-    sent = all_to_all_bytes(at.within, at.ranks) if on_rings else rule.bytes_out(kind, at)
+    sent = at.within**2 // 4 / at.ranks if on_rings else rule.bytes_out(kind, at)
     sent = sent / pattern.rings
     if level.peers:  # only the links to members of the group carry anything
         sent = sent * level.peers / (at.within - at.inside)
@@ -222,7 +216,7 @@ def _pattern_load(
     busiest = int(np.argmax(totals))
     least = None
     if on_rings:
-        least = float(((at.within - 1) / at.ranks).max()) / most_links(level.pair_links)
+        least = float(((at.within - 1) / at.ranks).max()) / max(map(sum, level.pair_links))
     return LinkLoad(
         float(totals[busiest]), int(pattern.users[busiest]), pattern.units, steps, min_share=least
     )
@@ -255,4 +249,4 @@ def _pair_permute(groups: np.ndarray, level: NetworkLevel, pattern: Patterns) ->
     if share is None:
         share = float((pattern.at.within / pattern.rings).max())
         hops = int(pattern.at.within.max()) // 2
-    return LinkLoad(share, 1, 2, min_share=1 / most_links(links), hops_per_message=hops)
+    return LinkLoad(share, 1, 2, min_share=1 / max(map(sum, links)), hops_per_message=hops)

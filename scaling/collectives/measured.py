@@ -24,24 +24,9 @@ class MeasuredLine:
     """The measured line that prices a collective, and how it is carried over."""
 
     fit: CollectiveFit
-    ranks: int  # of the groups that are priced
-    kind: CollectiveKind  # that is priced
-
-    @property
-    def steps(self) -> float:
-        """alpha of these ranks over that of the measured ones."""
-        if self.fit.kind == "permute" or self.fit.ranks == self.ranks:
-            return 1.0
-        return (self.ranks - 1) / (self.fit.ranks - 1)
-
-    @property
-    def bytes(self) -> float:
-        """Bytes that a rank moves over those of a call of the same size as it was measured."""
-        if self.kind != self.fit.kind:  # a broadcast moves all bytes, an all-gather all but 1/m
-            return 1 / (1 - 1 / self.fit.ranks)
-        if self.fit.kind == "permute" or self.fit.ranks == self.ranks:
-            return 1.0
-        return (1 - 1 / self.ranks) / (1 - 1 / self.fit.ranks)
+    steps: float = 1.0  # alpha of these ranks over that of the measured ones
+    bytes: float = 1.0  # that a rank moves over those of a call of the same size as measured
+    note: str = ""  # of the kind or ranks measured instead
 
     def seconds(self, bytes: Number) -> Number:
         """Seconds of one call."""
@@ -51,31 +36,26 @@ class MeasuredLine:
         """Seconds of the bytes alone, at the best bandwidth that was measured."""
         return self.bytes * bytes / max(self.fit.bandwidth, self.fit.cache_bandwidth or 0.0)
 
-    @property
-    def note(self) -> str:
-        """Names the kind or ranks measured instead; "" if these ranks of this kind were."""
-        if self.kind != self.fit.kind:
-            return f", of an {self.fit.kind}: no {self.kind} was measured"
-        return "" if self.fit.ranks == self.ranks else f", scaled to {self.ranks} by a ring's steps"
-
 
 def measured_line(kind: CollectiveKind, groups: np.ndarray, profile: Profile) -> MeasuredLine:
-    """The line of the most similar number of ranks, and then of groups.
-
-    Raises:
-        InputError: nothing of the kind was measured, nor of what can stand in for it.
-    """
+    """The line of the most similar number of ranks, then of groups; InputError if there is none."""
     count, ranks = groups.shape
     fits = [fit for fit in profile.collectives if fit.kind == kind]
-    if not fits and kind in STAND_IN:
-        fits = [fit for fit in profile.collectives if fit.kind == STAND_IN[kind]]
+    fits = fits or [fit for fit in profile.collectives if fit.kind == STAND_IN.get(kind)]
     if not fits:
         known = ", ".join(dict.fromkeys(fit.kind for fit in profile.collectives))
         raise InputError(
             f"profile {profile.name} has no {kind}; it has {known}; run `scaling calibrate`"
         )
-    nearest = min(fits, key=lambda f: (abs(log(f.ranks / ranks)), abs(log(f.groups / count))))
-    return MeasuredLine(nearest, ranks, kind)
+    fit = min(fits, key=lambda f: (abs(log(f.ranks / ranks)), abs(log(f.groups / count))))
+    rings = fit.ranks != ranks and kind != "permute"
+    steps = (ranks - 1) / (fit.ranks - 1) if rings else 1.0
+    lacking = 1 - 1 / fit.ranks
+    if fit.kind != kind:  # a broadcast moves all bytes, an all-gather all but 1/m
+        note = f", of an {fit.kind}: no {kind} was measured"
+        return MeasuredLine(fit, steps, 1 / lacking, note)
+    note = f", scaled to {ranks} by a ring's steps" if fit.ranks != ranks else ""
+    return MeasuredLine(fit, steps, (1 - 1 / ranks) / lacking if rings else 1.0, note)
 
 
 def fitted_time(fit: CollectiveFit, bytes: Number) -> Number:

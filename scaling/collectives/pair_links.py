@@ -50,11 +50,6 @@ def chip_sets(chips: np.ndarray, starts: np.ndarray) -> tuple[list[tuple[int, ..
     return sets, number
 
 
-def all_to_all_bytes(within: np.ndarray, ranks: int) -> np.ndarray:
-    """Bytes over the links of one ring through `within` members, per byte that a member sends."""
-    return (within**2 // 4) / ranks
-
-
 def own_links_share(source: np.ndarray, target: np.ndarray, links: Links) -> float | None:
     """Bytes over the busiest link per byte of a message if every pair uses its own links.
 
@@ -67,8 +62,3 @@ def own_links_share(source: np.ndarray, target: np.ndarray, links: Links) -> flo
     keys = source * (int(target.max()) + 1) + target
     _, first, count = np.unique(keys, return_index=True, return_counts=True)
     return float((count / own[first]).max())
-
-
-def most_links(links: Links) -> int:
-    """The most links that one chip has to others of its node."""
-    return max(map(sum, links))

@@ -61,11 +61,7 @@ class _Box:
 
 
 def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> TorusLoad:
-    """The load of a collective, other than a permute, in all groups [groups, ranks] at once.
-
-    Raises:
-        InputError: a group is no box of evenly spaced chips.
-    """
+    """The load of a collective, other than a permute, in all groups [groups, ranks] at once."""
     parts = _parts(groups, grid)
     n = parts.shape[1]
     if n == 1:

@@ -15,32 +15,25 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
 
-FRACTIONS = ("efficiency", "executed")
-RATES = (
-    "peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "flops", "transcendentals",
-    "slowdown",
-)  # fmt: skip
-COUNTS = ("ranks", "groups", "tile")
-RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "fraction": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
-    "rate": (lambda value: value > 0, "above 0"),
-    "count": (lambda value: value >= 1, "at least 1"),
-    "amount": (lambda value: value >= 0, "at least 0"),
+Rule = tuple[Callable[[float], bool], str]
+FRACTION: Rule = (lambda value: 0 < value <= 1, "above 0 and at most 1")
+RATE: Rule = (lambda value: value > 0, "above 0")
+COUNT: Rule = (lambda value: value >= 1, "at least 1")
+AMOUNT: Rule = (lambda value: value >= 0, "at least 0")
+RULES = {
+    **dict.fromkeys(("efficiency", "executed"), FRACTION),
+    **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth"), RATE),
+    **dict.fromkeys(("flops", "transcendentals", "slowdown"), RATE),
+    **dict.fromkeys(("ranks", "groups", "tile"), COUNT),
 }
 
 
 def check_figures(profile: Profile, where: str) -> None:
     """Raise InputError for the first impossible figure; `where` names the file."""
     for path, key, value in _figures(profile, "", ""):
-        is_possible, text = RANGES[_kind(key)]
+        is_possible, text = RULES.get(key, AMOUNT)
         if not is_possible(value):
             raise InputError(f"{where}: {path}={value:g} must be {text}; measure again")
-
-
-def _kind(key: str) -> str:
-    if key in FRACTIONS:
-        return "fraction"
-    return "rate" if key in RATES else "count" if key in COUNTS else "amount"
 
 
 def _figures(value: Any, path: str, key: str) -> Iterator[tuple[str, str, float]]:

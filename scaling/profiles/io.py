@@ -68,11 +68,7 @@ def write_profile(profile: Profile, path: Path) -> None:
 
 
 def read_profile(path: Path) -> Profile:
-    """The profile in a JSON file.
-
-    Raises:
-        InputError: unreadable, not JSON, an unknown or missing key, or a value that cannot be.
-    """
+    """The profile in a JSON file; InputError as of `profile_from`."""
     return profile_from(read_text(path), str(path))
 
 
