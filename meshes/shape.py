@@ -97,18 +97,28 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
     Raises:
         InputError: an unknown or repeated axis, or a size that is not a positive whole number.
     """
+    sizes = parse_axes(text)
+    check_keys(sizes, AXES, "--mesh", "axis")
+    return MeshShape(**sizes, device_order=order)
+
+
+def parse_axes(text: str) -> dict[str, int]:
+    """Axis -> size, outermost first, from `data=8,model=8`; axes may have any names.
+
+    Raises:
+        InputError: no axis, a repeated one, or a size that is not a positive whole number.
+    """
     sizes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
-        axis, equals, size = (s.strip() for s in part.partition("="))
-        check_keys([axis], AXES, "--mesh", "axis")
+        axis, _, size = (s.strip() for s in part.partition("="))
+        if not axis or not is_count(size) or int(size) < 1:
+            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
         if axis in sizes:
             raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
-        if not equals or not is_count(size):
-            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
         sizes[axis] = int(size)
     if not sizes:
         raise InputError("--mesh is empty; write for example data=2,fsdp=4")
-    return MeshShape(**sizes, device_order=order)
+    return sizes
 
 
 def parse_order(axes: Iterable[str]) -> tuple[str, ...]:

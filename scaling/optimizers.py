@@ -8,7 +8,7 @@
 Imports no jax: what is predicted and planned has the same optimisers.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,30 +73,23 @@ def check_optimizer(run: Run) -> None:
 
     A setting of another optimiser is an error, not ignored: it would be a silent default.
     """
-    for problem in _problems(run):
-        raise InputError(problem)
-
-
-def _problems(run: Run) -> Iterator[str]:
-    name, train = run.optimizer, run.train
+    name, train, precision = run.optimizer, run.train, run.precision
     if name not in DEFAULTS:
-        yield f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}"
-        return
+        raise InputError(f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}")
     for key in SETTINGS:
         value = getattr(train, key)
-        if value is None:
-            continue
-        if key not in DEFAULTS[name]:
+        if value is not None and key not in DEFAULTS[name]:
             known = ", ".join(DEFAULTS[name])
-            yield f"train.{key}={value} is no setting of {name}, which has: {known}"
-        _check_value(f"train.{key}", value)
-    if run.precision.stochastic_rounding and run.precision.optimizer_state != "bf16":
-        yield (
+            raise InputError(f"train.{key}={value} is no setting of {name}, which has: {known}")
+        if value is not None:
+            _check_value(f"train.{key}", value)
+    if precision.stochastic_rounding and precision.optimizer_state != "bf16":
+        raise InputError(
             "precision.stochastic_rounding rounds the optimizer's state to bf16, and "
-            f"precision.optimizer_state is {run.precision.optimizer_state!r}; "
+            f"precision.optimizer_state is {precision.optimizer_state!r}; "
             "set that to 'bf16', or switch stochastic_rounding off"
         )
-    yield from _schedule_problems(train)
+    _check_schedule(train)
 
 
 def _check_value(name: str, value: float) -> None:
@@ -108,24 +101,22 @@ def _check_value(name: str, value: float) -> None:
         raise InputError(f"{name}={value} must be positive")
 
 
-def _schedule_problems(train: Train) -> Iterator[str]:
+def _check_schedule(train: Train) -> None:
+    of_schedules = {"final_rate": ("cosine", "linear", "wsd"), "decay_steps": ("wsd",)}
+    for key, schedules in of_schedules.items():
+        value = getattr(train, key)
+        if value is not None and train.schedule not in schedules:
+            raise InputError(
+                f"train.{key}={value} means nothing to the schedule {train.schedule!r}; "
+                f"leave it out, or use {' or '.join(schedules)}"
+            )
     if train.final_rate is not None:
         check_range("train.final_rate", train.final_rate, 0, 1)
-        if train.schedule == "constant":
-            yield (
-                f"train.final_rate={train.final_rate} means nothing to the schedule 'constant'; "
-                "leave it out, or use cosine, linear or wsd"
-            )
     if train.decay_steps is None:
         return
-    if train.schedule != "wsd":
-        yield (
-            f"train.decay_steps={train.decay_steps} means nothing to the schedule "
-            f"{train.schedule!r}; leave it out, or use wsd"
-        )
     check_range("train.decay_steps", train.decay_steps, 1)
     if train.warmup_steps + train.decay_steps > train.steps:
-        yield (
+        raise InputError(
             f"train.warmup_steps={train.warmup_steps} and train.decay_steps={train.decay_steps} "
             f"are more than train.steps={train.steps}; use decay_steps up to "
             f"{max(train.steps - train.warmup_steps, 1)}, or more steps"

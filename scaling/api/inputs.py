@@ -15,8 +15,7 @@ from typing import Any
 from scaling.api.settings import Settings, apply_settings, as_axes, as_texts
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, is_count
-from scaling.meshes.shape import MeshShape, parse_mesh, parse_order
+from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
 from scaling.simulate.resolve import loaded_already
@@ -92,7 +91,7 @@ def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
     """Return the mesh; sizes given as text or as a mapping take the device order `order`."""
     if isinstance(mesh, MeshShape):
         return mesh
-    return parse_mesh(mesh if isinstance(mesh, str) else _mesh_text(mesh), order)
+    return parse_mesh(_mesh_text(mesh), order)
 
 
 def as_overrides(overrides: Overrides | None) -> dict[str, float]:
@@ -107,31 +106,13 @@ def as_overrides(overrides: Overrides | None) -> dict[str, float]:
 
 
 def axis_sizes(mesh: MeshLike) -> dict[str, int]:
-    """Return axis -> size, outermost first, for axes of any names.
-
-    Raises:
-        InputError: no sizes, an axis that is named twice, a size that is no positive whole number.
-    """
-    if isinstance(mesh, MeshShape):
-        return dict(mesh.sizes)
-    sizes: dict[str, int] = {}
-    for part in (mesh if isinstance(mesh, str) else _mesh_text(mesh)).split(","):
-        axis, _, size = (word.strip() for word in part.partition("="))
-        if not axis or not is_count(size) or int(size) < 1:
-            raise InputError(
-                f"--mesh: expected axis=size such as data=8,model=8, got {part.strip()!r}"
-            )
-        if axis in sizes:
-            raise InputError(f"--mesh {mesh}: an axis is given twice")
-        sizes[axis] = int(size)
-    return sizes
+    """Return axis -> size, outermost first, for axes of any names."""
+    return dict(mesh.sizes) if isinstance(mesh, MeshShape) else parse_axes(_mesh_text(mesh))
 
 
-def _mesh_text(mesh: object) -> str:
-    if not isinstance(mesh, Mapping):
-        raise InputError(
-            f"--mesh: expected text such as 'data=2,fsdp=4' or a mapping, got {mesh!r}"
-        )
+def _mesh_text(mesh: str | Mapping[str, int]) -> str:
+    if isinstance(mesh, str):
+        return mesh
     return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES
-from scaling.models.presets import preset_names
 from scaling.run import Run, load_run, read_run, run_dict, save_run
 
 BATCH = {"global_batch": 8, "seq_len": 32}
@@ -195,26 +194,6 @@ def test_a_sequence_beyond_the_learned_positions_says_both_numbers():
 
 
 @pytest.mark.parametrize(
-    ("path", "nearest"),
-    [
-        ("trian", "train"),
-        ("device_ordr", "device_order"),
-        ("model/n_layer", "n_layers"),
-        ("model/moe/n_expert", "n_experts"),
-        ("model/mla/kv_lora_rnk", "kv_lora_rank"),
-        ("mesh/tensr", "tensor"),
-        ("mesh/device_order", "known: stage"),
-        ("cluster/node", "nodes"),
-    ],
-)
-def test_an_unknown_key_at_any_level_names_the_nearest(path, nearest):
-    said = message(changed(path, 1))
-    assert f"unknown {'axis' if path.startswith('mesh') else 'key'} " in said
-    assert repr(path.split("/")[-1]) in said and nearest in said
-    assert all(table in said for table in path.split("/")[:-1])
-
-
-@pytest.mark.parametrize(
     ("path", "value", "nearest"),
     [
         ("model/preset", "lama3-8b", "llama3-8b"),
@@ -272,12 +251,8 @@ def test_a_number_out_of_its_range_is_refused(path, value):
     assert path.split("/")[-1] in message(changed(path, value))
 
 
-@pytest.mark.parametrize("key", ["model", "batch"])
-def test_a_run_without_a_model_or_a_batch_is_refused(key):
-    assert f"missing {key!r}" in message({k: v for k, v in MINIMAL.items() if k != key})
-
-
 def test_missing_sizes_are_all_named():
+    assert "missing 'model'" in message({"batch": BATCH})
     said = message({**MINIMAL, "model": {"n_layers": 2}})
     assert all(name in said for name in ("vocab_size", "d_model", "n_heads", "d_ff"))
 
@@ -317,6 +292,7 @@ def test_a_published_run_is_read_as_it_was_written(name):
     run = read_run(document)
     given = {k: v for k, v in document.items() if k != "model"}
     assert covers(run_dict(run), given)
+    check_round_trip(run)
     assert run.mesh.devices == int(name.split()[-2])
     assert run.batch.global_batch % (run.mesh.batch_shards * run.batch.microbatches) == 0
 
@@ -345,80 +321,12 @@ FULL = run_dict(
     )
 )
 
-DTYPES = st.sampled_from(["bf16", "fp16", "tf32", "fp32", "fp8"])
-SIZES = st.integers(1, 512)
-MODELS = st.one_of(
-    st.sampled_from(preset_names()),
-    st.sampled_from(preset_names()).map(lambda name: {"preset": name}),
-    st.fixed_dictionaries(
-        {"vocab_size": SIZES, "n_layers": SIZES, "d_ff": SIZES, "n_heads": st.just(8)}
-        | {"d_model": SIZES.map(lambda n: 16 * n)},
-        optional={
-            "n_kv_heads": st.sampled_from([1, 2, 4, 8]),
-            "head_dim": SIZES.map(lambda n: 2 * n),
-            "mlp": st.sampled_from(["swiglu", "gelu", "relu"]),
-            "norm": st.sampled_from(["rmsnorm", "layernorm"]),
-            "positions": st.sampled_from(["rope", "learned", "alibi", "none"]),
-            "sliding_window": st.none() | SIZES,
-            "bias": st.booleans(),
-            "moe": st.none()
-            | st.fixed_dictionaries(
-                {"n_experts": st.integers(4, 64), "experts_per_token": st.integers(1, 4)},
-                optional={"capacity_factor": st.none() | st.floats(1, 4), "d_ff_expert": SIZES},
-            ),
-            "mla": st.none() | st.just(MLA),
-        },
-    ),
-)
-DOCUMENTS = st.fixed_dictionaries(
-    {
-        "name": st.text(min_size=1),
-        "model": MODELS,
-        "batch": st.fixed_dictionaries(
-            {"global_batch": SIZES, "seq_len": SIZES}, optional={"microbatches": SIZES}
-        ),
-    },
-    optional={
-        "mesh": st.dictionaries(st.sampled_from(AXES), SIZES),
-        "device_order": st.permutations(AXES),
-        "sharding": st.fixed_dictionaries(
-            {},
-            optional={
-                "zero_stage": st.integers(0, 3),
-                "sequence_parallel": st.none() | st.booleans(),
-            },
-        ),
-        "precision": st.dictionaries(
-            st.sampled_from(["compute", "parameters", "gradients"]), DTYPES
-        ),
-        "remat": st.sampled_from(["none", "selective", "full"]),
-        "dropout": st.floats(0, 0.9),
-        "train": st.fixed_dictionaries(
-            {}, optional={"steps": SIZES, "learning_rate": st.floats(1e-9, 1), "seed": SIZES}
-        ),
-        "cluster": st.fixed_dictionaries(
-            {"name": st.just("dgx-h100")},
-            optional={"nodes": SIZES, "overrides": st.just({"memory": 40e9})},
-        ),
-        "software": st.sampled_from(["jax", "megatron", "deepspeed", "nemo", "pytorch-fsdp"]),
-    },
-)
-
 
 def check_round_trip(run: Run) -> None:
     """The run survives being written down, as plain data and as text."""
     written = run_dict(run)
     assert read_run(written) == run
     assert read_run(json.loads(json.dumps(written, allow_nan=False))) == run
-
-
-@given(DOCUMENTS)
-@example(PUBLISHED["176b, 384 A100"])
-def test_any_run_is_read_keeps_what_was_given_and_survives_being_written(document):
-    run = read_run(document)
-    check_round_trip(run)
-    plain = {k: v for k, v in document.items() if k not in ("model", "device_order")}
-    assert covers(run_dict(run), plain)
 
 
 @pytest.mark.parametrize("value", [2**31, 10**24])
