@@ -74,6 +74,17 @@ def prepare():
 
 
 @pytest.fixture(scope="session")
+def hand_priced(hand_step):
+    """The step written by hand on one DGX H100, with every event."""
+    from scaling.meshes import catalog
+    from scaling.profiles.io import profile_of
+    from scaling.simulate.step import price
+
+    h100 = catalog.load("dgx-h100")
+    return price(hand_step, h100, profile_of(h100.accelerator), record=True)
+
+
+@pytest.fixture(scope="session")
 def hand_step() -> Program:
     """Three layers on fsdp=4, tensor=2: a gather beside a matmul, then a norm; a sum; the update.
 

@@ -90,15 +90,6 @@ def test_a_window_never_moves_more(run: Run, shape: MeshShape, method: str) -> N
 
 
 @given(RUNS, MESHES, st.sampled_from(METHODS))
-def test_only_heads_of_keys_and_values_travel(run: Run, shape: MeshShape, method: str) -> None:
-    few, many = (
-        moved(replace(run, model=replace(run.model, n_kv_heads=n)), shape, method) for n in (4, 8)
-    )
-    for kind in ("permute", "all-gather", "reduce-scatter"):
-        assert many.get(("context", kind), 0) == 2 * few.get(("context", kind), 0)
-
-
-@given(RUNS, MESHES, st.sampled_from(METHODS))
 def test_gradients_are_summed_over_data_and_context_as_over_so_many_replicas(
     run: Run, shape: MeshShape, method: str
 ) -> None:
@@ -107,13 +98,3 @@ def test_gradients_are_summed_over_data_and_context_as_over_so_many_replicas(
     over = "data+context" if shape.data > 1 else "context"
     alone = expected_bytes(run, replicas, smallest=0)["data", "all-reduce"]
     assert moved(run, shape, method)[over, "all-reduce"] == pytest.approx(alone)
-
-
-@given(RUNS, MESHES, st.sampled_from(METHODS))
-def test_cutting_sequences_moves_less_over_tensor(run: Run, shape: MeshShape, method: str) -> None:
-    """The same tokens per device: `context` times the sequences, each cut as often."""
-    whole = replace(shape, context=1)
-    cut, alone = moved(run, shape, method), expected_bytes(run, whole, smallest=0)
-    for kind in ("all-gather", "reduce-scatter"):
-        if ("tensor", kind) in alone:
-            assert cut["tensor", kind] == pytest.approx(alone["tensor", kind] / shape.context)

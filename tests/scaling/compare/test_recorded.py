@@ -62,13 +62,6 @@ def test_kernels_of_a_gpu_carry_device_stream_and_instruction():
     assert first.run is None
 
 
-def test_of_nested_annotations_the_innermost_instruction_counts():
-    (event,) = read(
-        plane_text("/device:GPU:0", {"Stream #1": [("k", 0, 1, op("while.1::fusion.7"))]})
-    )
-    assert event.name == "fusion.7"
-
-
 def test_what_is_no_instruction_or_no_stream_is_left_out():
     copy = [("MemcpyH2D", 0, 9, {})]
     derived = [("fusion.1", 0, 9, op("fusion.1"))]
@@ -82,12 +75,6 @@ def test_an_operation_of_the_cpu_is_over_at_its_end_record_on_whatever_thread():
     (event,) = read(plane_text("/host:CPU", {"one": start, "other": end}))
     assert (event.device, event.run, event.stream) == (3, -7, "one")
     assert event.duration == pytest.approx(800e-9)
-
-
-def test_without_an_end_record_the_duration_is_the_events_own():
-    start = [("copy.1", 100, 10, op("copy.1", device_ordinal=0, run_id=1, _p=55))]
-    (event,) = read(plane_text("/host:CPU", {"one": start}))
-    assert event.duration == pytest.approx(10e-9)
 
 
 def write(folder, time, host, planes, modified):

@@ -15,10 +15,9 @@ from scaling.parallelism.pipeline import (
     computes_again,
     pipeline_line,
     pipeline_schedule,
-    recomputes,
 )
 from scaling.parallelism.rules import rules_for
-from scaling.run import Batch, Pipeline, Run, Sharding
+from scaling.run import Batch, Pipeline, Run
 
 MODEL = ModelConfig(64, d_model=64, n_layers=12, n_heads=8, d_ff=64)
 RUN = Run("toy", MODEL, Batch(64, 64, 8), pipeline=Pipeline("gpipe"))
@@ -80,10 +79,6 @@ def test_a_circular_pipeline_takes_groups_of_microbatches():
     rules_for(circular(1, 2), MeshShape(stage=4))  # one round takes any number
 
 
-def test_fewer_microbatches_than_stages_are_only_slow_in_one_round():
-    rules_for(replace(RUN, batch=Batch(64, 64, 1)), MeshShape(stage=4))
-
-
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 def test_several_rounds_are_for_the_circular_schedule(schedule):
     run = replace(RUN, pipeline=Pipeline(schedule, 2))
@@ -106,11 +101,6 @@ def test_a_sequence_that_stages_cannot_share_out_is_refused(shape, seq_len, said
     assert re.search(said, refused(run, shape))
 
 
-def test_a_whole_stream_is_shared_out_over_stages_only():
-    run = replace(RUN, batch=Batch(64, 68, 8), sharding=Sharding(sequence_parallel=False))
-    rules_for(run, MeshShape(stage=4, tensor=2))
-
-
 def test_the_line_says_layers_ticks_and_idle_share():
     assert pipeline_line(RUN, MeshShape(data=4)) is None
     said = pipeline_line(RUN, MeshShape(stage=4))
@@ -122,11 +112,6 @@ def test_the_line_says_layers_ticks_and_idle_share():
 def test_more_rounds_are_idle_for_less():
     shares = [pipeline_schedule(circular(n), MeshShape(stage=2)).overhead for n in (1, 2, 3, 6)]
     assert shares == [1 + 1 / (8 * n) for n in (1, 2, 3, 6)]
-
-
-def test_all_but_gpipe_compute_their_ticks_again():
-    assert not recomputes(RUN)
-    assert all(recomputes(replace(RUN, pipeline=Pipeline(s))) for s in ("1f1b", "circular"))
 
 
 @pytest.mark.parametrize(

@@ -108,12 +108,6 @@ def test_only_what_does_not_divide_is_refused(run, mesh):
         message(run, mesh)
 
 
-@given(runs())
-def test_one_device_takes_any_batch_that_its_microbatches_divide(run):
-    whole = replace(run, batch=replace(run.batch, microbatches=1))
-    assert notes(whole, rules_for(whole, MeshShape())) == []
-
-
 # --- messages -----------------------------------------------------------------------------------
 
 
@@ -132,13 +126,6 @@ def test_one_device_takes_any_batch_that_its_microbatches_divide(run):
 def test_what_does_not_divide_is_said_with_the_numbers_and_the_fix(mesh, words):
     said = message(RUN, MeshShape(**mesh))
     assert all(word in said for word in words) and "use " in said
-
-
-def test_hidden_units_must_divide_by_tensor():
-    run = replace(RUN, model=replace(MODEL, d_ff=98))
-    assert "model.d_ff=98 is not divisible by tensor=4; use tensor of 1, 2," in message(
-        run, MeshShape(tensor=4)
-    )
 
 
 def test_microbatches_must_divide_each_shard_s_sequences():
@@ -191,11 +178,6 @@ def test_a_vocabulary_that_does_not_divide_stays_whole_and_the_padding_is_named(
     assert rules.shards("vocab") == 1
     assert f"model.vocab_size={vocab} is not divisible by tensor={tensor}" in line
     assert padded % tensor == 0 and 0 < padded - vocab < tensor
-
-
-def test_a_run_without_a_mesh_takes_all_devices_as_fsdp():
-    assert resolved_mesh(RUN, 8) == MeshShape(fsdp=8)
-    assert resolved_mesh(RUN, None) == MeshShape()
 
 
 def test_a_mesh_uses_exactly_the_devices_present():

@@ -4,21 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.io import profile_of
 from scaling.report.advice import advice
 from scaling.run import Batch
-from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-
-H100 = catalog.load("dgx-h100")
 
 
 @pytest.fixture
-def prediction(hand_step):
-    return summarize(price(hand_step, H100, profile_of(H100.accelerator)))
+def prediction(hand_priced):
+    return summarize(hand_priced)
 
 
 @pytest.fixture
@@ -91,18 +86,6 @@ def test_activations_that_do_not_fit_are_cut_into_enough_microbatches(prediction
     (found,) = advice(run, much, fitting)
     assert found.startswith("--set batch.microbatches=4: fits in 50 GB, ")
     assert [tried.batch.microbatches for tried in fitting.runs] == [4]
-
-
-def test_the_faster_of_two_ways_to_fit_is_named(prediction, run):
-    much = needing(prediction, activations=100e9)
-    times = {2: 3.0, 1: 2.0}  # by microbatches; the second try recomputes more instead
-
-    def try_run(changed):
-        fits = Trial(prediction, step_time=times[changed.batch.microbatches])
-        return fits(changed)
-
-    (found,) = advice(replace(run, remat="none"), much, try_run)
-    assert found.startswith("--set remat=full: fits")
 
 
 def test_state_that_alone_does_not_fit_is_sharded_further(prediction, run):

@@ -8,17 +8,12 @@ from scaling.compare.audit import Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
-from scaling.program.ir import Branch, Kernel
+from scaling.program.ir import Kernel
 from scaling.report.explain import MOST_LINES, explanation
 from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
-
-
-@pytest.fixture
-def priced(hand_step):
-    return price(hand_step, H100, PROFILE)
 
 
 def rows(text):
@@ -27,47 +22,40 @@ def rows(text):
     return [line.split() for line in table.split("\n")[1:]]
 
 
-def test_the_dearest_operation_is_first(priced):
-    names = [row[1] for row in rows(explanation(priced))]
-    by_name = priced.timeline.by_name
+def test_the_dearest_operation_is_first(hand_priced):
+    names = [row[1] for row in rows(explanation(hand_priced))]
+    by_name = hand_priced.timeline.by_name
     assert names == sorted(by_name, key=lambda name: -by_name[name])
 
 
-def test_ours_stands_beside_the_compilers_estimate(priced):
-    text = explanation(priced)
+def test_ours_stands_beside_the_compilers_estimate(hand_priced):
+    text = explanation(hand_priced)
     dot = next(row for row in rows(text) if row[1] == "dot.1")
     assert dot[:5] == ["matmul", "dot.1", "forward", "layers/mlp", "3"]
     assert dot[-2:] == ["200", "us"]
     assert next(row for row in rows(text) if row[1] == "norm.1")[-1] == "-"
 
 
-def test_sums_are_of_what_both_have_an_estimate_for(priced):
-    text = explanation(priced)
-    ours = format_time(3 * priced.kernels["dot.1"].time)
+def test_sums_are_of_what_both_have_an_estimate_for(hand_priced):
+    text = explanation(hand_priced)
+    ours = format_time(3 * hand_priced.kernels["dot.1"].time)
     assert f"1 kernel with an estimate of XLA's own: ours {ours}, XLA's 600 us" in text
-    sent = format_time(priced.collectives["sum.1"].time)
+    sent = format_time(hand_priced.collectives["sum.1"].time)
     assert f"1 collective with an estimate of XLA's own: ours {sent}, XLA's 50 us" in text
 
 
-def test_a_chip_for_which_xla_has_no_table_is_said(hand_step):
-    bare = replace(hand_step, schedule=(Kernel("k", bytes=1e9),))
-    assert "XLA has no estimate of its own for this program" in explanation(
-        price(bare, H100, PROFILE)
-    )
-
-
-def test_the_share_of_bytes_without_origin_is_printed(priced, hand_step):
+def test_the_share_of_bytes_without_origin_is_printed(hand_priced, hand_step):
     """norm.1 (3 x 300 MB) has no origin, dot.1 (3 x 101 MB) and adam.1 (1 GB) have."""
     share = 900 / (900 + 3 * 6 * 4096**2 / 1e6 + 1000)
     assert f"{share:.1%} of the bytes that kernels move belong to no known part" in explanation(
-        priced
+        hand_priced
     )
     known = replace(hand_step, schedule=hand_step.schedule[-1:])
     assert "0.0% of the bytes" in explanation(price(known, H100, PROFILE))
 
 
-def test_the_evidence_of_every_second_is_listed_with_its_share(priced):
-    part = explanation(priced).split("\n\n")[-1]
+def test_the_evidence_of_every_second_is_listed_with_its_share(hand_priced):
+    part = explanation(hand_priced).split("\n\n")[-1]
     head, *lines = part.split("\n")
     assert head == "figures of profile h100-sxm, by share of the step"
     shares = [float(line.split("%")[0]) for line in lines if "under" not in line]
@@ -83,13 +71,7 @@ def test_long_programs_are_summed_up(hand_step):
     assert f"and 5 more, {rest} together" in explanation(priced)
 
 
-def test_branches_that_are_not_taken_are_left_out(hand_step):
-    branch = Branch("if", branches=((Kernel("long", bytes=1e9),), (Kernel("short", bytes=1.0),)))
-    text = explanation(price(replace(hand_step, schedule=(branch,)), H100, PROFILE))
-    assert "long" in text and "short" not in text
-
-
-def test_every_discrepancy_is_listed_however_small(priced):
+def test_every_discrepancy_is_listed_however_small(hand_priced):
     small = Discrepancy("fsdp", "all-gather", 1e6, 2e6, 3, (), "not explained", 1e-9)
-    text = explanation(priced, [small])
+    text = explanation(hand_priced, [small])
     assert text.split("\n")[-2:] == ["unlike the expected program", f"  {small}"]

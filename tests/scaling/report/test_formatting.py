@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.meshes.units import format_size, format_time
-from scaling.report.formatting import columns, format_memory, percent, three_digits
+from scaling.report.formatting import columns, percent, three_digits
 
 CELLS = st.text(alphabet="abc 12", max_size=6)
 
@@ -14,23 +13,12 @@ def test_first_column_is_flush_left_others_right():
     assert columns([("a", "10", "x"), ("long", "5", "yy")]) == ["a     10   x", "long   5  yy"]
 
 
-def test_other_columns_can_be_flush_left():
-    assert columns([("a", "b", "1"), ("aa", "bb", "11")], left=(0, 1)) == [
-        "a   b    1",
-        "aa  bb  11",
-    ]
-
-
 @given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=5))
 def test_lines_are_as_many_as_rows_and_never_wider_than_the_widest_cells(rows):
     lines = columns(rows)
     assert len(lines) == len(rows)
     width = sum(max(len(row[i]) for row in rows) for i in range(3)) + 2 * 2
     assert all(len(line) <= width and line == line.rstrip() for line in lines)
-
-
-def test_no_rows_are_no_lines():
-    assert columns([]) == []
 
 
 @pytest.mark.parametrize(
@@ -45,9 +33,3 @@ def test_no_more_digits_than_a_prediction_has():
     assert three_digits(407_938.2) == "408,000"
     assert three_digits(12.34) == "12"
     assert three_digits(0) == "0"
-
-
-def test_times_and_sizes():
-    assert format_time(0.0123) == "12.3 ms"
-    assert format_size(2**20) == "1 MiB"
-    assert format_memory(2**20) == "1.05 MB"

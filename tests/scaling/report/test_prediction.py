@@ -4,19 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.meshes import catalog
-from scaling.profiles.io import profile_of
 from scaling.report.prediction import MOST_LINES, page
-from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-
-H100 = catalog.load("dgx-h100")
 
 
 @pytest.fixture
-def prediction(hand_step, toy):
+def prediction(hand_priced, toy):
     run = replace(toy(mesh={"fsdp": 4, "tensor": 2}), name="hand")
-    return summarize(price(hand_step, H100, profile_of(H100.accelerator)), run)
+    return summarize(hand_priced, run)
 
 
 def lines_of(text, title):
@@ -83,29 +78,14 @@ def test_collectives_have_a_row_each(prediction):
     assert all(row.endswith("node") for row in rows)
 
 
-def test_what_nothing_waits_for_is_a_dash(prediction):
-    lines = [replace(line, exposed=0.0) for line in prediction.collectives]
-    _, *rows = lines_of(page(replace(prediction, collectives=tuple(lines)), ""), "collectives")
-    assert all(row.split()[-2] == "-" for row in rows)
-
-
 def test_many_collectives_are_summed_up(prediction):
     line = replace(prediction.collectives[0], time=1e-3, exposed=5e-4)
     found = page(replace(prediction, collectives=(line,) * (MOST_LINES + 3)), "")
     assert "  and 3 more, 3 ms together, 1.5 ms of it exposed" in found
 
 
-def test_a_step_without_collectives_has_no_such_table(prediction):
-    assert "collective" not in page(replace(prediction, collectives=()), "")
-
-
-def test_warnings_stand_below_the_bottleneck(prediction):
-    found = page(replace(prediction, warnings=("first", "second")), "").split("\n")
-    assert found[-2:] == ["warning: first", "warning: second"]
-
-
-def test_a_step_that_is_not_ours_has_no_rate(hand_step):
-    found = page(summarize(price(hand_step, H100, profile_of(H100.accelerator))), "")
+def test_a_step_that_is_not_ours_has_no_rate(hand_priced):
+    found = page(summarize(hand_priced), "")
     assert "tokens/s" not in found and "MFU" not in found
     assert "HFU" in found
 

@@ -119,9 +119,3 @@ def test_where_nccl_has_no_say_nothing_is_said_of_it(name, kind):
     assert answer.choice.nccl is None and set(answer.to_dict()["choice"]) == {
         *("by", "why", "alternatives"),
     }
-
-
-def test_a_group_of_one_has_no_choice():
-    answer = one("all-reduce", mesh="data=1", axes=("data",))
-    assert (answer.choice.by, answer.choice.alternatives) == ("none", ())
-    assert "nccl" not in answer.to_dict()["choice"]

@@ -31,10 +31,6 @@ def test_temporaries_that_are_kept_from_call_to_call_cost_nothing():
     assert dispatch_time(program(small), FIT) == pytest.approx(1e-4 + 1e-5)
 
 
-def test_devices_that_do_not_wait_for_their_host_pay_nothing():
-    assert dispatch_time(program(), None) == 0.0
-
-
 def test_configurations_are_priced_at_once():
     sizes = np.array([50.0, 200.0])
     both = dispatch_time(program((BUFFERS[0], Buffer("t", sizes, "temporary"))), FIT)

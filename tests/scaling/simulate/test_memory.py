@@ -35,10 +35,6 @@ def test_a_buffer_lives_from_its_first_write_to_its_last_use() -> None:
     assert peak(sized(3, 5, 7), *chain, Kernel("c", reads=(0, 1), writes=(2,))) == 3 + 5 + 7
 
 
-def test_what_is_written_and_never_read_needs_room_while_it_is_written() -> None:
-    assert peak(sized(3, 5), Kernel("a", writes=(0,)), Kernel("b", writes=(1,))) == 5
-
-
 def test_arguments_and_results_are_there_all_the_time() -> None:
     buffers = [Buffer("w", 100, "parameters", persistent=True), *sized(3)]
     use = memory_use(program(buffers, Kernel("a", writes=(1,))))
@@ -53,16 +49,6 @@ def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
     assert peak(sized(5, 5), make, over, end) == 5
     assert peak(sized(5, 4), make, over, end) == 9
     assert peak(sized(5, 5), make, over, Kernel("z", reads=(0, 1))) == 10  # not dying
-
-
-def test_one_dying_buffer_gives_its_place_only_once() -> None:
-    over = Kernel("b", reads=(0,), writes=(1, 2), over=(0,))
-    assert peak(sized(5, 5, 5), Kernel("a", writes=(0,)), over, Kernel("z", reads=(1, 2))) == 10
-
-
-def test_an_argument_that_is_kept_is_not_written_over() -> None:
-    buffers = [Buffer("w", 5, "parameters", persistent=True), *sized(5)]
-    assert peak(buffers, Kernel("b", reads=(0,), writes=(1,), over=(0,))) == 10
 
 
 def test_inside_a_loop_all_that_is_around_it_stays() -> None:

@@ -31,17 +31,9 @@ def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
     return json.loads(capsys.readouterr().out)["optimizer_state"]
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [
-        ("adafactor", "fp32"),
-        *(
-            pytest.param(name, state, marks=pytest.mark.slow)
-            for name in DEFAULTS
-            for state in ("fp32", "bf16")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("state", ["fp32", "bf16"])
 def test_the_bytes_shown_are_the_programs_arguments(name: str, state: str, tmp_path, capsys):
     run = run_of(name, state)
     program, _ = program_of_run(run, parse_mesh(MESH), catalog.load("host"))

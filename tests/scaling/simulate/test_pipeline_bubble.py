@@ -11,7 +11,7 @@ from scaling.compare.steps import read_recording
 from scaling.meshes import catalog
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.profiles.io import ideal
-from scaling.program.ir import Collective, Kernel, Loop, Operation, Origin, Program
+from scaling.program.ir import Collective, Kernel, Loop, Operation, Program
 from scaling.program.serialization import program_dict, read_program_dict
 from scaling.simulate.bottleneck import time_shares
 from scaling.simulate.pipeline_bubble import bubble_shares, mark_bubbles
@@ -129,11 +129,3 @@ def test_a_recording_is_parted_by_the_same_share():
     assert terms["bubble"] == pytest.approx(11 * 2.0 * 3 / 11)
     assert terms["compute"] == pytest.approx(11 * 2.0 * 8 / 11 + 5.0)
     assert terms["exposed_communication"] == pytest.approx(11.0)
-
-
-def test_kernels_of_the_optimizer_are_no_bubble():
-    marked = mark_bubbles(
-        program(*pipeline().schedule, Kernel("adam", Origin("optimizer"))), SCHEDULE
-    )
-    line = run_schedule(marked, {**TIMES, "adam": 3.0})
-    assert (line.optimizer, line.bubble) == (3.0, pytest.approx(12.0))

@@ -6,14 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaling.meshes import catalog
-from scaling.profiles.io import profile_of
-from scaling.program.ir import Collective
-from scaling.simulate.prediction import axis_name, prediction_dict
-from scaling.simulate.step import price
+from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.summary import summarize
-
-H100 = catalog.load("dgx-h100")
 
 KEYS = {
     "name", "source", "devices", "step_time", "step_time_low", "step_time_high",
@@ -34,8 +28,8 @@ COLLECTIVE = {
 
 
 @pytest.fixture
-def prediction(hand_step):
-    return summarize(price(hand_step, H100, profile_of(H100.accelerator)))
+def prediction(hand_priced):
+    return summarize(hand_priced)
 
 
 def test_the_document_has_the_keys_of_the_contract(prediction):
@@ -62,9 +56,3 @@ def test_arrays_become_lists_and_numpy_scalars_numbers(prediction):
     document = prediction_dict(many)
     assert document["step_time"] == [1.0, None]
     assert type(document["devices"]) is int
-
-
-def test_axes_are_joined_by_plus():
-    assert axis_name(Collective("a", axes=("fsdp",))) == "fsdp"
-    assert axis_name(Collective("a", axes=("data", "fsdp"))) == "data+fsdp"
-    assert axis_name(Collective("a", groups=((0, 3), (1, 2)))) == "unnamed"

@@ -7,7 +7,6 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
-from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import Branch, Collective, Kernel, Loop, Program
 from scaling.simulate.kernels import kernel_time
@@ -41,22 +40,6 @@ def test_the_timeline_counts_the_calls_of_a_loop(hand_step):
         cost = (priced.kernels | priced.collectives)[name]
         assert priced.timeline.by_name[name] == pytest.approx(calls * cost.time)
     assert priced.timeline.events == ()
-
-
-def test_a_recorded_price_holds_every_event(hand_step):
-    priced = price(hand_step, H100, PROFILE, record=True)
-    assert len(priced.timeline.events) == 3 * 3 + 2
-    assert priced.timeline.total == pytest.approx(price(hand_step, H100, PROFILE).timeline.total)
-
-
-def test_seconds_of_the_host_are_added(hand_step):
-    alone, waiting = price(hand_step, H100, PROFILE), price(hand_step, H100, PROFILE, host=0.5)
-    assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
-    assert waiting.timeline.host == pytest.approx(0.5)
-
-
-def test_memory_is_walked(hand_step):
-    assert price(hand_step, H100, PROFILE).memory.peak == 12e9
 
 
 def test_what_runs_is_listed_once_with_all_its_calls():
@@ -113,9 +96,3 @@ def test_nothing_is_faster_than_the_ideal_machine(hand_step):
     for name, cost in (found.kernels | found.collectives).items():
         assert cost.time >= (best.kernels | best.collectives)[name].time
     assert found.timeline.total > best.timeline.total
-
-
-def test_a_format_that_the_chip_has_no_rate_for_is_an_error():
-    odd = Kernel("dot.1", kind="matmul", flops=1e9, dtype="s8", dims=(1, 8, 8, 8))
-    with pytest.raises(InputError, match="h100-sxm has no peak rate for 's8'; known: bf16"):
-        price(Program("p", "compiled", MESH, (odd,)), H100, PROFILE)

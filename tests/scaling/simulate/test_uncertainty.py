@@ -102,24 +102,12 @@ def test_the_weakest_of_what_prices_a_twentieth_counts():
     assert grade(priced(matmul("m", 1024), gather("g", 2**28))) == "datasheet"
 
 
-def test_many_small_calls_count_together():
-    kernels = [matmul(f"m{i}", 2048) for i in range(40)]
-    links = [gather(f"g{i}", 2**18) for i in range(40)]
-    assert grade(priced(*kernels, *links)) == "datasheet"
-
-
 def test_communication_that_nothing_waits_for_prices_nothing():
     hidden = replace(gather("g", 2**26), asynchronous=True)
     step = priced(hidden, matmul("m", 16384), Wait("g"))
     assert step.timeline.exposed_communication == 0 and step.timeline.hidden_communication > 0
     assert grade(step) == "calibrated"
     assert [share.operation.name for share in priced_shares(step) if share.seconds] == ["m"]
-
-
-def test_all_measured_is_measured():
-    sure = replace(MATMUL, grade="measured")
-    profile = replace(PROFILE, matmul=(MatmulFit("bf16", 0.8, sure),))
-    assert grade(priced(matmul(), profile=profile)) == "measured"
 
 
 @pytest.mark.parametrize(
@@ -154,22 +142,11 @@ def test_a_line_measured_among_other_devices_is_extrapolated(ranks, groups, expe
     assert uncertainty(step) == pytest.approx(half)
 
 
-def test_links_price_any_number_of_devices():
-    link = replace(LINK, grade="calibrated")
-    profile = replace(PROFILE, links=(LinkFit("any", "nvlink", 0.8, link),))
-    assert grade(priced(gather("g", 2**28), profile=profile)) == "calibrated"
-
-
 def test_the_host_is_as_uncertain_as_the_rest():
     program = Program("p", "compiled", MESH, (matmul("m"), move("k", 1e9)))
     alone, waiting = (price(program, H100, PROFILE, host=seconds) for seconds in (0.0, 0.5))
     assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
     assert uncertainty(waiting) == pytest.approx(uncertainty(alone))
-
-
-def test_a_larger_batch_of_equal_products_is_not_extrapolated():
-    profile = replace(PROFILE, samples=SAMPLES)
-    assert grade(priced(matmul("m", 4096, batch=64), profile=profile)) == "calibrated"
 
 
 @pytest.mark.parametrize(
@@ -185,12 +162,6 @@ def test_attention_is_extrapolated_in_keys_and_head_dim(dims, expected):
     flops = 4.0 * np.prod(np.array(dims, float))
     kernel = Kernel("a", Origin("forward"), kind="attention", flops=flops, dtype="bf16", dims=dims)
     assert grade(priced(kernel, profile=replace(PROFILE, samples=SAMPLES))) == expected
-
-
-def test_a_datasheet_figure_stays_one_however_large_the_call():
-    assert (
-        grade(priced(gather("g", 2**40), profile=replace(PROFILE, samples=SAMPLES))) == "datasheet"
-    )
 
 
 def test_of_nothing_the_grade_is_the_profiles():

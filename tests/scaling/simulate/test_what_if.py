@@ -153,16 +153,6 @@ def test_changes_are_undone_by_their_inverse(name, factor):
     assert seconds(MATMUL, *changes) == pytest.approx(seconds(MATMUL))
 
 
-@given(st.sampled_from(["nvlink", "network", "peak", "memory_bandwidth"]), st.floats(1, 1e3))
-def test_a_better_figure_never_costs_time(name, factor):
-    for step in (INSIDE, ACROSS, MATMUL, MOVE):
-        assert seconds(step, f"{name} x{factor}") <= seconds(step) * (1 + 1e-12)
-
-
-def test_no_change_is_no_change():
-    assert changed(H100, PROFILE, []) == (H100, PROFILE)
-
-
 @pytest.mark.parametrize("text", ["network", "network 2", "x2", "network x", "network xtwo",
                                   "network x-1", "network x1e999", "network xnan", ""])  # fmt: skip
 def test_what_is_no_figure_and_factor_is_refused(text):
@@ -189,7 +179,3 @@ def test_only_what_may_vanish_can_be_zero(name):
 def test_a_link_that_the_cluster_lacks_is_refused():
     with pytest.raises(InputError, match="--what-if nvlink: host has no such links"):
         changed(catalog.load("host"), MEASURED, ["nvlink x2"])
-
-
-def test_spaces_do_not_matter():
-    assert seconds(MOVE, " memory_bandwidth   x 2 ") == seconds(MOVE, "memory_bandwidth x2")
