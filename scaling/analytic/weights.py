@@ -101,7 +101,7 @@ def _what(stack: Stack) -> str:
 
 
 def _gathered_again(step: StepSizes) -> Transfer:
-    """Dense layers in ticks that are computed again; of a part of one layer not the last product."""
+    """Dense layers in ticks that run again; of a part of one layer not the last product."""
     elements = sum(
         stack.size / (step.shape.tensor if stack.over_tensor else 1)
         for stack in block_stacks(step.config, moe=False)
