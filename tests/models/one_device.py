@@ -7,6 +7,7 @@ import numpy as np
 
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
+from scaling.models.config import Moe
 from scaling.models.execution import Execution
 
 ONE = MeshShape()
@@ -23,3 +24,17 @@ def perturbed(module):
     """Other values than the initial ones and zeros in every parameter."""
     leaves, treedef = jax.tree.flatten(module)
     return treedef.unflatten([x + 0.3 * numbers(*x.shape, seed=i) for i, x in enumerate(leaves)])
+
+
+def choose(moe: Moe, logits: np.ndarray, bias: np.ndarray | None) -> dict[int, float]:
+    """Expert -> weight of one token, decided step by step."""
+    e = np.exp(logits - logits.max())
+    gates = e / e.sum() if moe.gate == "softmax" else 1 / (1 + np.exp(-logits))
+    scores = gates + (0 if bias is None else bias)
+    size = moe.n_experts // moe.n_groups
+    of_groups = [np.sort(scores[g * size : (g + 1) * size])[-2:].sum() for g in range(moe.n_groups)]
+    open_groups = np.argsort(of_groups)[::-1][: moe.groups_per_token]
+    allowed = [i for i in range(moe.n_experts) if i // size in open_groups]
+    chosen = sorted(allowed, key=lambda i: -scores[i])[: moe.experts_per_token]
+    total = sum(gates[i] for i in chosen) if moe.normalize_weights else 1.0
+    return {i: float(gates[i] / total * moe.routed_scaling) for i in chosen}

@@ -19,7 +19,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting import count_parameters, forward_flops, train_flops
+from scaling.models.accounting import count_parameters, train_flops
 from scaling.models.accounting.expert_buffers import exchange_rows
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.execution import Execution
@@ -27,7 +27,7 @@ from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
 
-PRESETS = {name: preset(name) for name in preset_names()}
+KINDS = "tiny-moe gpt2-124m gpt-305m llama3-1b qwen2.5-7b qwen3-30b-a3b deepseek-v3".split()
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "token_embedding": "embedding/table",
     "position_table": "embedding/positions",
@@ -106,8 +106,11 @@ def abstract(config: ModelConfig, execution: Execution) -> Transformer:
     return jax.eval_shape(lambda: Transformer(config, execution, jax.random.key(0)))
 
 
-@pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
-def test_parameters_equal_those_of_the_built_model(config: ModelConfig) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in KINDS)) for n in preset_names()]
+)
+def test_parameters_equal_those_of_the_built_model(name: str) -> None:
+    config = preset(name)
     with jax.sharding.use_abstract_mesh(abstract_mesh(MeshShape())):
         leaves, _ = tree_flatten_with_path(abstract(config, execution(MeshShape())))
     built: Counter = Counter()
@@ -120,26 +123,15 @@ def test_parameters_equal_those_of_the_built_model(config: ModelConfig) -> None:
     assert counted.total == sum(built.values())
 
 
-@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
-@pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
-def test_forward_flops_equal_the_products_of_the_jaxpr(
-    config: ModelConfig, mesh: MeshShape
-) -> None:
-    with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract(config, execution(mesh))
-        jaxpr = jax.make_jaxpr(lambda model, tokens: model(tokens))(model, tokens(mesh))
-    assert flops(jaxpr.jaxpr) == forward_flops(config, BATCH, SEQ).total
-
-
-TRAINED = [  # every model on every mesh with one remat policy in turn; the long tier has the rest
+TRAINED = [  # every model on one mesh with one remat policy in turn; the long tier has the rest
     pytest.param(
         config,
         remat,
         mesh,
         id=f"{model}-{remat}-{name}",
-        marks=[pytest.mark.slow] * ((i + j) % 3 > 0),
+        marks=[pytest.mark.slow] * ((i + j) % 3 > 0 or i % 2 != k),
     )
-    for name, mesh in MESHES.items()
+    for k, (name, mesh) in enumerate(MESHES.items())
     for i, (model, config) in enumerate(MODELS.items())
     for j, remat in enumerate(("none", "selective", "full"))
 ]
@@ -158,8 +150,9 @@ def test_train_flops_equal_the_products_of_the_jaxpr(
     assert flops(jaxpr.jaxpr) == train_flops(config, BATCH, SEQ, remat).total
 
 
-@pytest.mark.parametrize("capacity_factor", [None, 0.5, 1.25])
-@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize(
+    ("name", "capacity_factor"), [("mixtral", None), ("mixtral", 0.5), ("deepseek", 1.25)]
+)
 def test_buffers_cost_their_empty_rows(name: str, capacity_factor: float | None) -> None:
     """Over `expert`, or with a capacity factor, experts' products have as many rows as buffers."""
     mesh = MeshShape(data=2, expert=2, tensor=2)

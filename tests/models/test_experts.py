@@ -13,7 +13,7 @@ from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.transformer import Transformer
-from tests.models.one_device import ONE, jit
+from tests.models.one_device import ONE, choose, jit
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
 
@@ -58,7 +58,7 @@ def by_hand(config: ModelConfig, layer: Experts, x_BSD: np.ndarray) -> np.ndarra
     y = np.zeros_like(x_BSD, np.float64)
     for place in np.ndindex(x_BSD.shape[:2]):
         x = x_BSD[place].astype(np.float64)
-        for expert, weight in chosen(moe, x @ w["router"], w.get("bias")).items():
+        for expert, weight in choose(moe, x @ w["router"], w.get("bias")).items():
             matrices = {n: w[n][expert] for n in ("gate", "up", "down") if n in w}
             y[place] += weight * mlp(config, x, matrices)
         if moe.n_shared_experts:  # one after the other, though stored side by side
@@ -68,19 +68,6 @@ def by_hand(config: ModelConfig, layer: Experts, x_BSD: np.ndarray) -> np.ndarra
                 matrices = {n: w[f"shared_{n}"][:, own] for n in ("gate", "up")}
                 y[place] += mlp(config, x, matrices | {"down": w["shared_down"][own]})
     return y
-
-
-def chosen(moe: Moe, logits: np.ndarray, bias: np.ndarray | None) -> dict[int, float]:
-    gates = np.exp(logits) / np.exp(logits).sum()
-    if moe.gate == "sigmoid":
-        gates = 1 / (1 + np.exp(-logits))
-    scores = gates if bias is None else gates + bias
-    groups = scores.reshape(moe.n_groups, -1)
-    best = np.argsort(np.sort(groups, -1)[:, -2:].sum(-1))[-moe.groups_per_token :]
-    allowed = [e for e in range(moe.n_experts) if e // groups.shape[1] in best]
-    picked = sorted(allowed, key=lambda e: scores[e])[-moe.experts_per_token :]
-    total = sum(gates[e] for e in picked) if moe.normalize_weights else 1
-    return {e: gates[e] / total * moe.routed_scaling for e in picked}
 
 
 def mlp(config: ModelConfig, x: np.ndarray, w: dict[str, np.ndarray]) -> np.ndarray:

@@ -73,14 +73,12 @@ def check(mesh: str, method: str, window: int | None, remat: str = "none") -> No
         np.testing.assert_allclose(other, one, RTOL, 1e-5 * largest, err_msg=name)
 
 
-# Chunks of 8, 4 and 2 tokens: windows within a chunk, of a chunk and one more, of several, of all.
+# Chunks of 8 and 4 tokens: windows within a chunk, of a chunk and one more, of several, of all.
 FAST = [
     ("context=2", "ring", None),
     ("context=2", "all-gather", 9),
-    ("context=4", "all-gather", None),
-    ("context=4", "ring", 5),
+    ("context=4", "ring", 9),
     ("context=4", "ring", 1),
-    ("context=8", "ring", 6),
     ("data=2,context=2,tensor=2", "ring", 13),
 ]
 
@@ -98,7 +96,7 @@ def test_any_window_on_any_number_of_devices_equals_one_device(mesh, method, win
     check(mesh, method, window)
 
 
-@pytest.mark.parametrize(("method", "window"), [("all-gather", None), ("ring", 5), ("ring", 1)])
+@pytest.mark.parametrize(("method", "window"), [("all-gather", None), ("ring", 5)])
 def test_keys_that_a_recomputed_layer_keeps_give_the_same_gradients(method, window):
     check("context=4", method, window, "full")
 

@@ -5,23 +5,33 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
+from scaling.models.attention_kernels import kernel
+from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention
+from tests.models.one_device import jit, numbers
 
 KERNEL = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
 B, T, U, N, M, K = 2, 4, 6, 4, 2, 8
 WHOLE = Mask(offset=U - T)  # the queries are the last T of U tokens
+merge = jit(kernel.merge)
 
 
-def drawn(seed: int = 0) -> tuple[jax.Array, ...]:
+def forward(q, k, v, mask):
+    return jit(lambda *x: KERNEL.forward(*x, mask))(q, k, v)
+
+
+def backward(q, k, v, whole, dout, mask):
+    return jit(lambda *x: KERNEL.backward(*x, mask))(q, k, v, whole, dout)
+
+
+def drawn(seed: int = 0) -> tuple[np.ndarray, ...]:
     """q, k, v and the gradient of the output."""
     shapes = (B, T, N, K), (B, U, M, K), (B, U, M, K), (B, T, N, K)
-    keys = jax.random.split(jax.random.key(seed), 4)
-    return tuple(jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True))
+    return tuple(numbers(*shape, seed=4 * seed + i) for i, shape in enumerate(shapes))
 
 
 def plain(q, k, v, mask=WHOLE):
     """jax's own attention, under the same mask written out."""
-    distance = mask.offset + jnp.arange(T)[:, None] - jnp.arange(U)
+    distance = mask.offset + np.arange(T)[:, None] - np.arange(U)
     seen = (distance >= 0) & (distance < (mask.window or U))
     with jax.default_matmul_precision("highest"):
         return jax.nn.dot_product_attention(q, k, v, mask=seen[None, None])
@@ -35,14 +45,14 @@ def close(actual, expected):
 def test_one_block_is_plain_attention(window):
     q, k, v, _ = drawn()
     mask = Mask(WHOLE.offset, window)
-    close(KERNEL.forward(q, k, v, mask).out_BTNK, plain(q, k, v, mask))
+    close(forward(q, k, v, mask).out_BTNK, plain(q, k, v, mask))
 
 
 def in_two(q, k, v, at, window=None):
     """Attention to the keys before `at`, and to those from there."""
     offset = WHOLE.offset
-    first = KERNEL.forward(q, k[:, :at], v[:, :at], Mask(offset, window))
-    return first, KERNEL.forward(q, k[:, at:], v[:, at:], Mask(offset - at, window))
+    first = forward(q, k[:, :at], v[:, :at], Mask(offset, window))
+    return first, forward(q, k[:, at:], v[:, at:], Mask(offset - at, window))
 
 
 @pytest.mark.parametrize(("at", "window"), [(1, None), (3, None), (3, 2), (5, 4)])
@@ -56,32 +66,36 @@ def test_keys_split_anywhere_and_merged_are_all_keys(at, window):
 
 def test_gradients_of_two_blocks_are_those_of_all_keys():
     q, k, v, dout = drawn()
-    out, back = jax.vjp(plain, q, k, v)
-    dq, dk, dv = back(dout)
+
+    def with_gradients(q, k, v):
+        out, back = jax.vjp(plain, q, k, v)
+        return out, *back(dout)
+
+    out, dq, dk, dv = jit(with_gradients)(q, k, v)
     at = 4
     whole = merge(*in_two(q, k, v, at))
     close(whole.out_BTNK, out)
-    first = KERNEL.backward(q, k[:, :at], v[:, :at], whole, dout, WHOLE)
-    second = KERNEL.backward(q, k[:, at:], v[:, at:], whole, dout, Mask(WHOLE.offset - at))
+    first = backward(q, k[:, :at], v[:, :at], whole, dout, WHOLE)
+    second = backward(q, k[:, at:], v[:, at:], whole, dout, Mask(WHOLE.offset - at))
     close(first[0] + second[0], dq)
-    close(jnp.concatenate([first[1], second[1]], 1), dk)
-    close(jnp.concatenate([first[2], second[2]], 1), dv)
+    close(np.concatenate([first[1], second[1]], 1), dk)
+    close(np.concatenate([first[2], second[2]], 1), dv)
 
 
 def test_a_query_without_keys_adds_nothing_and_is_no_nan():
     q, k, v, dout = drawn()
     hidden = Mask(offset=-U)
-    nothing, something = KERNEL.forward(q, k, v, hidden), KERNEL.forward(q, k, v, None)
+    nothing, something = forward(q, k, v, hidden), forward(q, k, v, None)
     close(merge(nothing, something).out_BTNK, something.out_BTNK)
-    for gradient in KERNEL.backward(q, k, v, something, dout, hidden):
+    for gradient in backward(q, k, v, something, dout, hidden):
         assert not np.any(gradient)
 
 
 def test_every_sequence_of_a_batch_may_have_its_own_mask():
     q, k, v, _ = drawn()
-    both = KERNEL.forward(q, k, v, Mask(jnp.array([0, 2])))
+    both = forward(q, k, v, Mask(jnp.array([0, 2])))
     for row, offset in enumerate((0, 2)):
-        alone = KERNEL.forward(q, k, v, Mask(offset))
+        alone = forward(q, k, v, Mask(offset))
         close(both.out_BTNK[row], alone.out_BTNK[row])
 
 

@@ -1,13 +1,5 @@
-"""Phases and layers of compiled steps.
+"""Phases and layers: from single names, by votes, and of the instructions of a module."""
 
-The independent check of the phases is arithmetic: with every product of the forward pass the
-backward pass does two, the gradients of both operands. Full remat repeats all products of a layer
-but the last of the MLP, whose result no gradient needs.
-"""
-
-import functools
-import math
-from collections import Counter
 from collections.abc import Callable
 
 import jax
@@ -17,23 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.compile.options import compiler_options
 from scaling.hlo.attribution import PHASES, majority, origins, read_name
-from scaling.hlo.parse import Computation, Instruction, Module, parse_module
-from scaling.hlo.shapes import size
-from scaling.meshes import catalog
-from scaling.meshes.devices import absent_mesh, host_mesh
-from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import parse_mesh
-from scaling.models.config import ModelConfig
-from scaling.models.execution import Execution
+from scaling.hlo.parse import Module, parse_module
 from scaling.program.ir import Origin
-from scaling.run import Batch, Train
-from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
-MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
-GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
-QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional")
 UNKNOWN = Origin()
 
@@ -364,159 +343,6 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
 
 
 # Compiled steps
-
-
-def trips(read: Module) -> dict[str, int]:
-    """How often each computation that is reached runs."""
-    times = {read.entry.name: 1}
-    for name in (waiting := [read.entry.name]):
-        for i in read.computations[name]:
-            count = i.backend_config.get("known_trip_count", {}).get("n", 1)
-            for called in [
-                c for a in ("body", "condition", "calls", "to_apply") for c in i.called(a)
-            ]:
-                if called not in times:
-                    times[called] = times[name] * int(count)
-                    waiting.append(called)
-    return times
-
-
-def product_flops(i: Instruction, block: Computation, read: Module) -> int:
-    """Two per multiply-add of `dot`s, also of fused ones."""
-    if i.opcode == "fusion":
-        inner = read.computations[i.called("calls")[0]]
-        return sum(product_flops(j, inner, read) for j in inner)
-    if i.opcode != "dot":
-        return 0
-    summed = [int(n) for n in i.attribute("lhs_contracting_dims").strip("{}").split(",")]
-    left = block.operands(i)[0].shape
-    return 2 * i.shape.elements * math.prod(left.dims[n] for n in summed)
-
-
-def flops_by_origin(text: str) -> dict[str, dict[str, int]]:
-    """Phase -> layer -> FLOPs of products in one step."""
-    read = parse_module(text)
-    times = trips(read)
-    sums: dict[str, Counter] = {}
-    for (name, instruction), origin in origins(read).items():
-        block = read.computations[name]
-        flops = times[name] * product_flops(block.instructions[instruction], block, read)
-        if flops:
-            sums.setdefault(origin.phase, Counter())[origin.layer] += flops
-    return {phase: dict(layers) for phase, layers in sums.items()}
-
-
-def unattributed(text: str) -> float:
-    """Share of the bytes that instructions read and write per step, of those without an origin."""
-    read = parse_module(text)
-    times = trips(read)
-    known: Counter = Counter()
-    for (name, instruction), origin in origins(read).items():
-        block = read.computations[name]
-        i = block.instructions[instruction]
-        if i.opcode not in FREE:
-            touched = size(i.shape) + sum(size(o.shape) for o in block.operands(i))
-            known[bool(origin)] += times[name] * touched
-    return known[False] / known.total()
-
-
-@functools.cache
-def on_host(mesh: str, remat: str) -> str:
-    shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 32)
-    execution = Execution(make_rules(shape, sequence_parallel=True), compute="fp32", remat=remat)
-    with jax.set_mesh(host_mesh(shape)):
-        state, tokens = abstract_state(MODEL, execution, train), abstract_tokens(batch, execution)
-        lowered = jitted_step(train).lower(state, tokens)
-        return lowered.compile(compiler_options=QUICK).as_text()
-
-
-@functools.cache
-def on_gpus(mesh: str, remat: str) -> str:
-    """The step for one DGX H100, without one."""
-    shape, train, batch = parse_mesh(mesh), Train(), Batch(8, 512)
-    execution = Execution(
-        make_rules(shape, sequence_parallel=True),
-        compute="bf16",
-        remat=remat,
-        attention_kernel="cudnn",
-    )
-    options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
-    with jax.set_mesh(absent_mesh(shape, catalog.load("dgx-h100"))):
-        state, tokens = (
-            abstract_state(GPU_MODEL, execution, train),
-            abstract_tokens(batch, execution),
-        )
-        lowered = jitted_step(train).lower(state, tokens)
-        return lowered.compile(compiler_options=options).as_text()
-
-
-def check_products(text: str, remat: str) -> None:
-    """Twice the forward pass in the backward pass, layer by layer; remat as its policy says."""
-    flops = flops_by_origin(text)
-    forward, again = flops["forward"], flops.get("remat", {})
-    assert set(forward) == {"layers/attention", "layers/mlp", "head"}
-    assert flops["backward"] == {layer: 2 * n for layer, n in forward.items()}
-    assert set(flops) <= {"forward", "remat", "backward"}
-    if remat == "none":
-        assert not again
-    elif remat == "selective":
-        assert set(again) <= {"layers/attention"}
-        assert again.get("layers/attention", 0) < forward["layers/attention"]
-    else:
-        assert again["layers/attention"] == forward["layers/attention"]
-        assert 3 * again["layers/mlp"] == 2 * forward["layers/mlp"]  # gate, up; not down
-        assert len(again) == 2
-
-
-@pytest.mark.parametrize(
-    "mesh, remat",
-    [("data=1", "none"), ("data=1", "selective"), ("data=2,fsdp=2,tensor=2", "full")],
-)
-def test_the_backward_pass_multiplies_twice_as_much_as_the_forward_pass(
-    mesh: str, remat: str
-) -> None:
-    check_products(on_host(mesh, remat), remat)
-    assert unattributed(on_host(mesh, remat)) < 0.001
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("remat", ["none", "full"])
-def test_so_it_does_on_gpus_that_are_not_there(remat: str) -> None:
-    text = on_gpus("data=2,fsdp=2,tensor=2", remat)
-    check_products(text, remat)
-    assert unattributed(text) < 0.001
-
-
-@pytest.mark.deviceless
-def test_every_large_collective_on_gpus_has_a_phase_and_a_layer() -> None:
-    """Except the sum over `data` of both tables, embedding and head, packed into one buffer."""
-    read = parse_module(on_gpus("data=2,fsdp=2,tensor=2", "full"))
-    phases: dict[str, set] = {}
-    for (name, instruction), origin in origins(read).items():
-        i = read.computations[name].instructions[instruction]
-        if i.opcode.startswith(("all-", "reduce-scatter")) and size(i.shape) >= 64 * 1024:
-            kind = i.opcode.removesuffix("-start").removesuffix("-done")
-            assert origin.phase and (origin.layer or kind == "all-reduce"), i.line
-            phases.setdefault(kind, set()).add(origin.phase)
-    assert phases["all-gather"] == {"forward", "remat", "backward"}
-    assert phases["reduce-scatter"] == {"forward", "remat", "backward"}
-    assert phases["all-reduce"] == {"backward"}
-
-
-def test_with_microbatches_only_the_sums_of_gradients_have_no_origin(toy, prepare) -> None:
-    """They stand outside of derivatives and scopes."""
-    text = prepare(toy(microbatches=2))[1].step.as_text()
-    assert unattributed(text) < 0.1
-    found = origins(parse_module(text)).values()
-    layers = {"embed", "layers/attention", "layers/mlp", "head"}
-    assert {o.layer for o in found if o.phase == "forward"} >= layers
-    assert {o.layer for o in found if o.phase == "backward"} >= layers
-    assert {o.layer for o in found if o.phase == "optimizer"} == {""}
-
-
-def test_reading_twice_gives_the_same_in_the_same_order() -> None:
-    text = on_host("data=2,fsdp=2,tensor=2", "full")
-    assert list(origins(parse_module(text)).items()) == list(origins(parse_module(text)).items())
 
 
 def compiled(step: Callable, *arguments: jax.Array) -> dict[Origin, list[str]]:

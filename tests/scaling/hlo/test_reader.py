@@ -1,23 +1,12 @@
-"""Compiled modules as Programs: short texts by hand, the golden ones, and steps compiled here."""
+"""Compiled modules as Programs: short texts by hand, and the golden ones."""
 
-import functools
 from pathlib import Path
 
-import jax
 import pytest
 
-from scaling.compile.lower import planned_peak
-from scaling.compile.options import compiler_options
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
-from scaling.meshes import catalog
-from scaling.meshes.devices import absent_mesh, host_mesh
 from scaling.meshes.errors import InputError
-from scaling.meshes.rules import make_rules
-from scaling.meshes.shape import parse_mesh
-from scaling.models.accounting import train_flops
-from scaling.models.config import ModelConfig
-from scaling.models.execution import Execution
 from scaling.program.ir import (
     Branch,
     Collective,
@@ -28,12 +17,9 @@ from scaling.program.ir import (
     Wait,
     collectives,
     kernels,
-    unattributed,
 )
-from scaling.run import Batch, Train
 from scaling.simulate.memory import memory_use
 from scaling.simulate.timeline import run_schedule
-from scaling.train.step import abstract_state, abstract_tokens, jitted_step
 
 GOLDEN = Path(__file__).parent / "golden"
 MESH = {"data": 2, "tensor": 2}
@@ -320,105 +306,3 @@ def test_every_golden_text_reads_as_a_program_that_replays(path: Path) -> None:
     assert run_schedule(program, dict.fromkeys(names, 1.0)).total > 0
     assert memory_use(program).peak > 0
     assert {buffer.name for buffer in program.buffers if buffer.persistent}
-
-
-# Steps of our models. What XLA's CPU compiler allocates is one arena for all temporaries, which it
-# packs loosely: for small steps like these it is several percent larger than what lives in it.
-
-CPU_MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
-GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
-QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
-GPU_MEMORY, CPU_MEMORY = 0.02, 0.05  # largest relative error of the peak
-UNKNOWN = 0.05  # largest share of bytes without origin
-
-
-def program_of(compiled: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> Program:
-    text = compiled.as_text()
-    assert text is not None
-    return read_program(text, dict(mesh.shape), "step", planned_peak(compiled, mesh))
-
-
-@functools.cache
-def on_host(mesh: str, remat: str, microbatches: int = 1) -> Program:
-    shape = parse_mesh(mesh)
-    place = host_mesh(shape)
-    execution = Execution(
-        make_rules(shape, sequence_parallel=shape.tensor > 1), compute="fp32", remat=remat
-    )
-    batch, train = Batch(8 * microbatches, 32, microbatches), Train()
-    with jax.set_mesh(place):
-        arguments = abstract_state(CPU_MODEL, execution, train), abstract_tokens(batch, execution)
-        lowered = jitted_step(train).lower(*arguments)
-    return program_of(lowered.compile(compiler_options=QUICK), place)
-
-
-@functools.cache
-def on_gpus(mesh: str, remat: str, cluster: str, microbatches: int = 1) -> Program:
-    shape = parse_mesh(mesh)
-    place = absent_mesh(shape, catalog.load(cluster, nodes=-(-shape.devices // 8)))
-    execution = Execution(
-        make_rules(shape, sequence_parallel=shape.tensor > 1),
-        compute="bf16",
-        remat=remat,
-        attention_kernel="cudnn",
-    )
-    batch, train = Batch(shape.batch_shards * microbatches, 512, microbatches), Train()
-    options = {**compiler_options("gpu"), "xla_gpu_autotune_level": 0}
-    with jax.set_mesh(place):
-        arguments = abstract_state(GPU_MODEL, execution, train), abstract_tokens(batch, execution)
-        lowered = jitted_step(train).lower(*arguments)
-    return program_of(lowered.compile(compiler_options=options), place)
-
-
-CPU_CASES = [
-    ("data=1", "full", 1),
-    pytest.param("fsdp=8", "none", 2, marks=pytest.mark.slow),
-    ("data=2,fsdp=2,tensor=2", "full", 1),
-]
-
-
-@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
-def test_on_the_host_the_walk_finds_the_planned_memory(
-    mesh: str, remat: str, microbatches: int
-) -> None:
-    program = on_host(mesh, remat, microbatches)
-    assert memory_use(program).peak == pytest.approx(program.compiler_peak, rel=CPU_MEMORY)
-
-
-@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
-def test_on_the_host_nearly_every_byte_has_an_origin(
-    mesh: str, remat: str, microbatches: int
-) -> None:
-    assert unattributed(on_host(mesh, remat, microbatches)) < UNKNOWN
-
-
-@pytest.mark.parametrize("mesh, remat, microbatches", CPU_CASES)
-def test_on_the_host_all_devices_do_the_flops_of_the_model(
-    mesh: str, remat: str, microbatches: int
-) -> None:
-    program = on_host(mesh, remat, microbatches)
-    done = sum(kernel.flops * calls for kernel, calls in kernels(program))
-    expected = train_flops(CPU_MODEL, 8 * microbatches, 32, remat).total
-    assert parse_mesh(mesh).devices * done == pytest.approx(expected, rel=1e-9)
-
-
-GPU_CASES = [
-    ("data=1", "none", "dgx-h100", 1),
-    ("fsdp=8", "full", "dgx-a100", 1),
-    ("data=8", "none", "dgx-h200", 2),
-    ("data=2,fsdp=4", "selective", "dgx-h100", 1),
-    ("tensor=8", "full", "dgx-b200", 1),
-    ("data=2,fsdp=2,tensor=2", "none", "dgx-h100", 1),
-    ("fsdp=8,tensor=4", "selective", "dgx-a100", 2),
-]
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("mesh, remat, cluster, microbatches", GPU_CASES)
-def test_on_gpus_the_walk_finds_the_compilers_peak(
-    mesh: str, remat: str, cluster: str, microbatches: int
-) -> None:
-    program = on_gpus(mesh, remat, cluster, microbatches)
-    assert memory_use(program).peak == pytest.approx(program.compiler_peak, rel=GPU_MEMORY)
-    assert unattributed(program) < UNKNOWN
-    assert not program.warnings
