@@ -282,21 +282,6 @@ def test_what_is_not_known_is_bad_input_that_names_the_line(line: str) -> None:
     assert isinstance(caught.value, InputError)  # the command line prints it and exits with 2
 
 
-def test_the_command_line_shows_one_message_and_no_traceback(monkeypatch, capsys) -> None:
-    import scaling.cli.cluster
-    from scaling.cli.main import main
-
-    def fail(*_: object) -> int:
-        read("  ROOT %r = f32[8,4] all-frobnicate(%x)")
-        return 0
-
-    monkeypatch.setattr(scaling.cli.cluster, "_list", fail)
-    assert main(["cluster", "list"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1
-    assert err.startswith("error: ") and "ROOT %r = f32[8,4] all-frobnicate(%x)" in err
-
-
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.hlo")), ids=lambda path: path.stem)
 def test_every_golden_text_reads_as_a_program_that_replays(path: Path) -> None:
     program = read_program(path.read_text(), {"data": 2, "fsdp": 2, "tensor": 2}, path.stem)
