@@ -32,24 +32,18 @@ CHIP_FIELDS = {
     "registers_per_core_limit": "registers_per_core",
 }
 FIRST_CAPABILITY = 7.0  # oldest that the CUDA plugin of jax compiles for
-CUDNN = (9, 8)
-CUDA_RUNTIME = (12, 9)
+VERSIONS = (  # of cuDNN and the CUDA runtime that the program meets
+    "dnn_version_info { major: 9 minor: 8 patch: 0 }",
+    "runtime_version { major: 12 minor: 9 patch: 0 }",
+)
 
 
-def xla_target_text(
-    accelerator: Accelerator,
-    cudnn: tuple[int, int] = CUDNN,
-    cuda_runtime: tuple[int, int] = CUDA_RUNTIME,
-) -> str:
+def xla_target_text(accelerator: Accelerator) -> str:
     """Text proto of `accelerator`: `target_config` of jax.experimental.topologies' descriptions.
 
-    Args:
-        accelerator: an NVIDIA chip of compute capability 7.0 or newer.
-        cudnn: (major, minor) of the cuDNN that the program will meet.
-        cuda_runtime: (major, minor) of the CUDA runtime that the program will meet.
-
     Raises:
-        InputError: not such a chip, or a figure that the compiler needs is not known.
+        InputError: no NVIDIA chip of compute capability 7.0 or newer, or a figure that the compiler
+            needs is not known.
     """
     capability = accelerator.compute_capability
     if accelerator.vendor != "NVIDIA" or capability is None or capability < FIRST_CAPABILITY:
@@ -69,8 +63,7 @@ def xla_target_text(
             f"  cuda_compute_capability {{ major: {major} minor: {minor} }}",
             "}",
             'platform_name: "CUDA"',
-            f"dnn_version_info {{ major: {cudnn[0]} minor: {cudnn[1]} patch: 0 }}",
-            f"runtime_version {{ major: {cuda_runtime[0]} minor: {cuda_runtime[1]} patch: 0 }}",
+            *VERSIONS,
             f'device_description_str: "{accelerator.title}"',
             "",
         ]

@@ -157,12 +157,6 @@ def test_text_batch_of_16000_h100(printed):
     assert tokens == printed("40e6")
 
 
-def test_text_two_nodes_with_tensor_parallelism_inside_need_half_as_many(printed):
-    """1237 holds for groups of two, one GPU of each node."""
-    found = critical_tokens(h100(2), "data=2,tensor=8", ["data"], shards=8)
-    assert found == printed("1237", "h100", cut=True)
-
-
 def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
     """Printed is the leaf level alone; NVLink, at 514 GB/s, binds (as quiz 4 Q5 says itself)."""
     found = critical_tokens(h100(2))

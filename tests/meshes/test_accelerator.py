@@ -103,12 +103,6 @@ def test_the_target_text_has_the_figures_of_xlas_own_files(name, lines):
     assert text.count("{") == text.count("}")
 
 
-def test_the_target_text_takes_the_users_cuda_versions():
-    text = xla_target_text(catalog.accelerator("h100-sxm"), cudnn=(9, 12), cuda_runtime=(13, 0))
-    assert "dnn_version_info { major: 9 minor: 12 patch: 0 }" in text
-    assert "runtime_version { major: 13 minor: 0 patch: 0 }" in text
-
-
 @pytest.mark.parametrize("name", ["cpu", "p100-sxm", "mi300x", "tpu-v5p", "trainium2"])
 def test_only_nvidia_chips_from_volta_on_have_a_target_text(name):
     with pytest.raises(InputError, match=f"{name} cannot be compiled for without the device"):

@@ -7,7 +7,6 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.meshes import catalog
-from scaling.meshes.cluster import torus_shape
 from scaling.meshes.errors import InputError
 from scaling.report.cluster import figures
 
@@ -109,11 +108,6 @@ def test_a_users_file_works_where_a_name_does(write):
     cluster = catalog.load(write(), nodes=3)
     assert (cluster.name, cluster.devices, cluster.accelerator.name) == ("mine", 6, "h100-sxm")
     assert catalog.check(write()) == []
-
-
-def test_a_users_file_is_read_again_after_an_edit(write):
-    assert catalog.load(write()).devices == 2
-    assert catalog.load(write(("chip = 2", "chip = 4"))).devices == 4
 
 
 def test_a_users_cluster_may_bring_its_own_chip(write):
@@ -226,12 +220,6 @@ wrap = 4
 bandwidth = { value = 45e9, source = "me" }
 hop_latency = { value = 1e-6, source = "me" }
 """
-
-
-def test_a_users_torus_is_a_domain_of_the_largest_slice(write):
-    cluster = catalog.load(write(text=CLUSTER + TORUS), 2)
-    assert (cluster.domain_nodes, torus_shape(cluster)) == (2, (2, 2))
-    assert catalog.check(write(text=CLUSTER + TORUS)) == []
 
 
 @pytest.mark.parametrize(
@@ -376,3 +364,8 @@ def test_a_printed_file_is_the_cluster_again(name, write, capsys):
     assert main(["cluster", "show", name, "--toml"]) == 0
     path = write(text=capsys.readouterr().out)
     assert catalog.check(path) == [] and catalog.one_host(path) == catalog.one_host(name)
+
+
+def test_a_users_file_is_read_again_after_an_edit(write):
+    assert catalog.load(write()).devices == 2
+    assert catalog.load(write(("chip = 2", "chip = 4"))).devices == 4

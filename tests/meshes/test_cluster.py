@@ -1,14 +1,11 @@
 """Clusters as graphs: everything is joined, levels agree with the wiring, widths with the ports."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.cluster import level_nodes
 from scaling.meshes.connectivity import unreached_parts
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import crossed_level
@@ -92,12 +89,3 @@ def test_levels_agree_with_the_highest_switch_on_the_way(nodes, data):
     kinds = {name.split("/")[-1].rstrip("0123456789.") for name in path}
     expected = next((k for k in ("core", "spine", "leaf") if k in kinds), "chip")
     assert crossed(cluster, a, b) == expected
-
-
-def test_nodes_of_one_domain_share_their_nvswitch():
-    """A rack-scale system of DGX H100 boards: three nodes behind one switch, then the fabric."""
-    cluster = replace(catalog.load("dgx-h100", 6), domain_nodes=3)
-    assert len(outgoing(cluster)["domain0/nvswitch0"]) == 24
-    assert level_nodes(cluster) == {"node": 1, "domain": 3, "leaf": 6}
-    assert [crossed(cluster, 0, d) for d in (7, 23, 24)] == ["node", "domain", "leaf"]
-    assert unreached_parts(cluster) == []

@@ -39,16 +39,6 @@ def test_oversubscription_narrows_every_level_above_it():
     assert found["uplinks of a spine layer"] == pytest.approx(51.2e12 / 4)
 
 
-def test_a_single_node_has_no_network():
-    assert [level.link for level in levels(catalog.load("dgx-h100"))] == ["nvlink"]
-    assert [level.link for level in levels(catalog.load("rtx3090-10"))] == ["pcie"] * 3
-
-
-def test_five_cards_share_a_pcie_switch():
-    switch = levels(catalog.load("rtx3090-10", 2))[1].labels.pool
-    assert np.bincount(switch).tolist() == [5, 5, 5, 5]
-
-
 def test_links_from_each_chip_to_each_other_add_up():
     cluster = catalog.load("dgx-h100")
     link = replace(cluster.links[0], parts=("chip", "chip"), wiring="all", count=2)

@@ -33,12 +33,6 @@ def test_activations_are_cut_over_batch_and_sequence() -> None:
     assert whole.spec("batch", "residual", None) == (batch, "context", None)
 
 
-def test_axes_of_size_one_appear_nowhere() -> None:
-    rules = make_rules(MeshShape(fsdp=4), sequence_parallel=True)
-    assert rules.spec("batch", "residual", None) == ("fsdp", None, None)
-    assert rules.spec("embed", "mlp") == ("fsdp", None)
-
-
 def test_dimensions_that_must_stay_whole_are_not_cut() -> None:
     rules = make_rules(ALL, sequence_parallel=True, whole=["vocab"])
     assert rules.spec("vocab", "embed") == (None, "fsdp")

@@ -44,14 +44,6 @@ def test_the_last_axis_of_the_order_has_neighbouring_devices(shape: MeshShape) -
 
 
 @given(shapes, axis_sets)
-def test_groups_share_out_the_devices(shape: MeshShape, axes: set[str]) -> None:
-    groups = shape.groups(axes)
-    assert groups.shape == (shape.devices // shape.size(axes), shape.size(axes))
-    assert sorted(groups.flat) == list(range(shape.devices))
-    assert (np.diff(groups, axis=1) > 0).all()  # in device order
-
-
-@given(shapes, axis_sets)
 def test_members_of_a_group_differ_only_along_its_axes(shape: MeshShape, axes: set[str]) -> None:
     for group in shape.groups(axes):
         places = [shape.coordinates(int(device)) for device in group]
@@ -129,14 +121,6 @@ def test_a_size_is_a_positive_whole_number(size: object) -> None:
         MeshShape(tensor=size)  # type: ignore[arg-type]
 
 
-def test_an_order_names_every_axis_once() -> None:
-    with pytest.raises(InputError, match="'pipe'"):
-        MeshShape(device_order=("pipe", *AXES[1:]))
-    for order in (AXES[1:], (*AXES, "data")):
-        with pytest.raises(InputError, match="must name each of stage, data, .* once"):
-            MeshShape(device_order=order)
-
-
 def test_a_mesh_that_does_not_fit_says_the_numbers() -> None:
     check_devices(MeshShape(data=2, tensor=4), 8)
     with pytest.raises(InputError) as caught:
@@ -158,3 +142,19 @@ def test_a_device_or_axis_that_is_not_there_is_refused() -> None:
             shape.coordinates(device)
     with pytest.raises(InputError, match="did you mean 'fsdp'"):
         shape.groups(["fdsp"])
+
+
+def test_an_order_names_every_axis_once() -> None:
+    with pytest.raises(InputError, match="'pipe'"):
+        MeshShape(device_order=("pipe", *AXES[1:]))
+    for order in (AXES[1:], (*AXES, "data")):
+        with pytest.raises(InputError, match="must name each of stage, data, .* once"):
+            MeshShape(device_order=order)
+
+
+@given(shapes, axis_sets)
+def test_groups_share_out_the_devices(shape: MeshShape, axes: set[str]) -> None:
+    groups = shape.groups(axes)
+    assert groups.shape == (shape.devices // shape.size(axes), shape.size(axes))
+    assert sorted(groups.flat) == list(range(shape.devices))
+    assert (np.diff(groups, axis=1) > 0).all()  # in device order

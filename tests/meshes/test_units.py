@@ -11,7 +11,6 @@ from scaling.meshes.units import (
     format_time,
     parse_quantity,
     parse_size,
-    parse_sizes,
     parse_sweep,
 )
 
@@ -24,10 +23,6 @@ def test_a_whole_number_of_any_unit_is_exact(number, unit):
     name, factor = unit
     assert parse_size(f"{number}{name}") == number * factor
     assert parse_size(f" {number} {name} ") == number * factor
-
-
-def test_a_list_of_sizes_keeps_its_order():
-    assert parse_sizes("65536,1MiB, 2GiB") == [65536, 2**20, 2**31]
 
 
 @pytest.mark.parametrize(
@@ -80,12 +75,6 @@ def test_bits_are_refused_and_bytes_suggested():
 def test_a_size_is_a_whole_number_of_bytes(text):
     with pytest.raises(InputError, match="whole number"):
         parse_size(text)
-
-
-def test_a_sweep_doubles_from_first_to_last():
-    assert parse_sweep("1KiB:8KiB") == [1024, 2048, 4096, 8192]
-    assert parse_sweep("1KiB:9KiB") == [1024, 2048, 4096, 8192]
-    assert parse_sweep("5:5") == [5]
 
 
 @given(st.integers(1, 2**20), st.integers(0, 2**30))

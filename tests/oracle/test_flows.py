@@ -61,12 +61,6 @@ def test_a_flow_behind_another_starts_when_that_has_left():
     assert arrival_times(net, [Flow(0, 4), Flow(0, 4, behind=(0,))]) == pytest.approx([5, 7])
 
 
-def test_a_flow_waits_for_all_before_it():
-    net = network([1, 1, 1], [[0], [1], [2]])
-    flows = [Flow(0, 1), Flow(1, 5), Flow(2, 1, after=(0, 1))]
-    assert arrival_times(net, flows) == pytest.approx([1, 5, 6])
-
-
 def test_flows_that_wait_for_each_other_are_an_error():
     with pytest.raises(ValueError, match="2 flows wait for each other"):
         arrival_times(network([1], [[0]]), [Flow(0, 1, after=(1,)), Flow(0, 1, after=(0,))])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from tests.oracle.channels import channel_orders, nic_heads
+from tests.oracle.channels import channel_orders
 from tests.oracle.schedules import parents, schedule
 
 FOUR = catalog.load("dgx-h100", 4)
@@ -29,15 +29,6 @@ def test_channels_over_nodes_keep_their_rail_and_take_turns():
     crossing = [(a, b) for a, b in arcs(orders).elements() if a // 8 != b // 8]
     assert all(a % 8 == b % 8 for a, b in crossing)
     assert set(Counter(a for a, _ in crossing).values()) == {1}
-
-
-def test_channels_behind_pcie_take_one_turn_per_nic():
-    cluster = catalog.load("h100-pcie-8", 2)
-    assert nic_heads(cluster, range(8)) == [0, 2, 4, 6]
-    orders = channel_orders(cluster, range(16))
-    assert orders[1][:8] == [2, 3, 4, 5, 6, 7, 0, 1]
-    assert orders[1][8:] == [9, 8, 15, 14, 13, 12, 11, 10]
-    assert len(channel_orders(catalog.load("rtx3090-10", 2), range(20))) == 1
 
 
 @given(st.integers(1, 40))

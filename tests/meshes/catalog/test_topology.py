@@ -116,27 +116,10 @@ def test_bridges_between_pairs_are_links_of_those_two_only():
     assert not ours.peer_access  # the rest goes through host memory, as in rtx3090-10-nvlink
 
 
-def test_gpus_and_nics_below_one_switch():
-    """Two GPUs and two NICs under one switch, as in the public matrix of a B200 host."""
-    rows = ["X NV18 PIX PIX", "NV18 X PIX PIX", "PIX PIX X PIX", "PIX PIX PIX X"]
-    text = topology([row.split() for row in rows], nics=2, affinity=False)
-    ours = cluster_from_topology(text, catalog.accelerator("b200-sxm"))
-    links = bandwidths(ours)
-    assert {"chip0", "chip1", "nic0", "nic1", "socket0"} == {
-        b for a, b in links if a == "pcie_switch0"
-    }
-    assert links["chip0", "chip1"] == 900e9  # 18 links of 50 GB/s fit between two GPUs
-
-
 def test_nics_may_have_the_names_of_their_driver_and_the_header_colours():
     text = dgx(2, 18).replace("NIC0", "mlx5_0").replace("NIC1", "mlx5_bond_0")
     text = "$ nvidia-smi topo -m\n\x1b[4m" + text.replace("\n", "\x1b[0m\n", 1)
     assert read_matrix(text).nics == ("mlx5_0", "mlx5_bond_0")
-
-
-def test_tabs_may_have_become_spaces():
-    rows = [["X", "PHB"], ["PHB", "X"]]
-    assert read_matrix(topology(rows, tab="   ")) == read_matrix(topology(rows))
 
 
 @pytest.mark.parametrize(

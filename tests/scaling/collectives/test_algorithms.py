@@ -1,7 +1,5 @@
 """Bytes and hops of algorithms, counted by hand; and what can run where."""
 
-from math import isclose
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,11 +34,6 @@ def test_a_ring_crosses_the_edge_of_a_node_once():
     assert out_of_unit("ring", "all-gather", CHIPS) == pytest.approx(31 / 32)
     alone = out_of_unit("ring", "all-gather", 1, CHIPS, CHIPS, innermost=True)
     assert alone == pytest.approx(7 / 8)
-
-
-def test_the_channels_of_a_ring_take_turns_at_leaving_a_node():
-    inside = out_of_unit("ring", "all-gather", 1, CHIPS, RANKS, innermost=True)
-    assert inside == pytest.approx(31 / 32 * 7 / 8)
 
 
 def test_a_hierarchy_sends_only_what_the_others_lack():
@@ -87,24 +80,6 @@ def test_trees_grow_with_the_logarithm_of_the_nodes():
     assert hops("pat", "all-gather", [1, 16]) == [0, 4]
     assert hops("hierarchical", "all-reduce", [CHIPS, NODES]) == [14, 6]
     assert hops("pairwise", "permute", [CHIPS, 1]) == [1, 0]
-
-
-@given(
-    NAMES,
-    st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3),
-    st.integers(0, 2),
-)
-def test_more_units_never_take_fewer_hops(algorithm, units, level):
-    level = min(level, len(units) - 1)
-    more = [n * (2 if i == level else 1) for i, n in enumerate(units)]
-    kind = ALGORITHMS[algorithm].kinds[0]
-    assert sum(hops(algorithm, kind, more)) >= sum(hops(algorithm, kind, units))
-
-
-@given(st.lists(st.integers(2, 9), min_size=1, max_size=3))
-def test_a_tree_never_waits_longer_than_a_ring(units):
-    tree, ring = (sum(hops(a, "all-reduce", units)) for a in ("tree", "ring"))
-    assert tree <= ring or isclose(tree, ring)
 
 
 def test_an_all_reduce_goes_around_twice():

@@ -18,7 +18,7 @@ from scaling.collectives.contention import (
     levels_for,
     pairs_of,
 )
-from scaling.collectives.pair_links import chip_sets, have_rings
+from scaling.collectives.pair_links import have_rings
 from scaling.meshes import catalog
 from scaling.meshes.levels import LinkLabels, NetworkLevel, levels
 from scaling.meshes.rings import FAST, direct_links, ring_count
@@ -56,11 +56,6 @@ def test_a_permute_loads_what_its_pairs_cross(groups, region):
             into[b // UNIT] += 1
     most = max([*out.values(), *into.values()], default=0)
     assert level_load("permute", groups, level(region)).share == most
-
-
-def test_rows_of_two_are_pairs_and_longer_rows_are_rings():
-    assert np.transpose(pairs_of(np.array([[0, 1], [2, 3]]))).tolist() == [[0, 1], [2, 3]]
-    assert np.transpose(pairs_of(np.array([[0, 1, 2]]))).tolist() == [[0, 1], [1, 2], [2, 0]]
 
 
 # Levels of catalogue clusters
@@ -183,22 +178,9 @@ def test_pools_that_differ_are_kept_apart():
     assert (found.users.tolist(), found.units) == ([1, 1], 2)
 
 
-@given(st.lists(st.sets(st.integers(0, 61), min_size=1), min_size=1, max_size=20))
-def test_sets_of_chips_are_found_once_each(sets):
-    runs = [sorted(chips) for chips in sets]
-    starts = np.cumsum([0, *map(len, runs[:-1])])
-    found, number = chip_sets(np.concatenate(runs), starts)
-    assert [found[k] for k in number] == [tuple(run) for run in runs]
-    assert len(found) == len(set(found))
-
-
 def test_groups_of_one_load_nothing():
     level = levels(catalog.load("dgx-h100", 2))[0]
     assert level_load("all-reduce", np.array([[0], [9]]), level, "ring") == LinkLoad(0.0, 0, 1)
-
-
-def test_members_are_put_in_the_order_of_the_devices():
-    assert in_order(np.array([[2, 0, 1], [3, 5, 4]])).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_a_tree_over_two_uneven_nodes_sends_its_bytes_once():
@@ -221,15 +203,6 @@ def test_a_permute_between_two_chips_uses_only_the_link_that_joins_them():
     assert apart.share == one.share
     twice = level_load("permute", np.array([[0, 4], [0, 4]]), xgmi)
     assert twice.share == 2 * one.share
-
-
-def test_cards_behind_two_sockets_share_the_links_between_them():
-    cluster = catalog.load("h100-pcie-8", 2)
-    sockets = levels(cluster)[2]
-    assert (sockets.name, sockets.bandwidth) == ("links between sockets", 128e9)
-    assert np.bincount(sockets.labels.unit).tolist() == [4, 4, 4, 4]
-    assert level_load("permute", np.array([[0, 4], [1, 5], [4, 0]]), sockets).share == 2
-    assert level_load("permute", np.array([[0, 8], [0, 1]]), sockets).share == 0
 
 
 V100 = levels(catalog.load("dgx-v100"))[0]  # one or two links to each of four others; six in all

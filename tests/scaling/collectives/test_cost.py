@@ -57,23 +57,10 @@ def test_an_array_sharded_over_a_node_is_reduced_as_fast_as_one_that_is_not():
 # What crosses where
 
 
-def test_groups_of_one_member_per_scalable_unit_fill_nics_and_spines_alike():
-    mesh, cluster = parse_mesh("data=4,fsdp=32,tensor=8"), h100(128)
-    cost = collective_time("all-gather", 1e9, mesh.groups(["data"]), cluster, IDEAL)
-    assert cost.time == pytest.approx(8 * 0.75e9 / 400e9)
-    assert cost.level == "spine"
-
-
 def test_one_pair_of_chips_in_two_nodes_has_one_nic():
     cost = collective_time("permute", 1e9, np.array([[7, 8]]), h100(2), IDEAL)
     assert cost.time == pytest.approx(1 / 50)
     assert cost.bottleneck == "NIC of a chip: 1 GB over 50 GB/s"
-
-
-def test_a_ring_of_stages_crosses_each_node_once():
-    mesh = MeshShape(stage=16)
-    ring = collective_time("permute", 1e9, mesh.groups(["stage"]), h100(2), IDEAL)
-    assert ring.time == pytest.approx(1 / 50)
 
 
 def test_a_ring_of_two_costs_as_much_as_its_pairs():
@@ -301,11 +288,6 @@ def test_the_evidence_is_that_of_the_link_that_binds_or_of_what_was_measured():
     assert source(inside, h100(1), replace(profile, collectives=(line,))) == "line"
 
 
-def test_a_group_of_one_is_free_and_rests_on_nothing():
-    cost = collective_time("all-gather", 1e9, np.arange(8)[:, None], h100(1), IDEAL)
-    assert (cost.time, cost.level, cost.evidence) == (0.0, "chip", None)
-
-
 # Groups with one chip in every node: the level inside is there, and joins nobody
 
 
@@ -411,17 +393,14 @@ def test_a_skew_that_cannot_be_says_why(kind, skew, words):
         collective_time(kind, 1.0, everyone(h100(1)), h100(1), IDEAL, skew=skew)
 
 
-def test_between_nodes_that_were_fitted_only_fitted_algorithms_are_candidates():
-    cluster = catalog.load("dgx-a100", 4)
-    cost = collective_time(
-        "all-gather", 2**20, everyone(cluster), cluster, profile_of(cluster.accelerator)
-    )
-    assert {candidate.algorithm for candidate in cost.candidates} == {"ring"}
-
-
 def test_groups_along_rails_can_run_pat_and_cannot_run_nvls():
     groups = parse_mesh("data=8,tensor=8").groups(["data"])
     cost = collective_time("all-gather", 8.0, groups, h100(8), IDEAL, "pat")
     assert cost.algorithm == "pat"
     with pytest.raises(InputError, match="several GPUs of a group in a node; here there is 1"):
         collective_time("all-reduce", 8.0, groups, h100(8), IDEAL, "nvls")
+
+
+def test_a_group_of_one_is_free_and_rests_on_nothing():
+    cost = collective_time("all-gather", 1e9, np.arange(8)[:, None], h100(1), IDEAL)
+    assert (cost.time, cost.level, cost.evidence) == (0.0, "chip", None)

@@ -53,18 +53,6 @@ class Case:
     bytes: float
     skew: float = 1.0  # of an all-to-all
 
-    def _repr_pretty_(self, printer, cycle):
-        printer.text(repr(self))
-
-    def __repr__(self) -> str:
-        c = self.cluster
-        return (
-            f"{self.kind} (skew {self.skew:g}) of {self.bytes:g} bytes on "
-            f"{c.nodes} nodes x {c.devices_per_node} of {c.name}, {c.nics} NICs, "
-            f"domains of {c.domain_nodes}, {c.fabric}, "
-            f"{[(j.parts, j.total_bandwidth) for j in c.links]}, groups {self.groups.tolist()}"
-        )
-
 
 def figure(value):
     return SourcedValue(value, "made up for a test", "2026-11")

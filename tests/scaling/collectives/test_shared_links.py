@@ -87,37 +87,6 @@ def test_a_ring_that_crosses_the_socket_link_twice_pays_twice(price):
     assert (once, twice) == (pytest.approx(0.1), pytest.approx(0.2))
 
 
-@BOTH
-def test_a_ring_that_leaves_a_pcie_switch_twice_pays_twice(price):
-    """Cards 0 and 1 under one switch, 2 and 3 under the next; 63 GB/s up from each."""
-    cluster = catalog.load("h100-pcie-8")
-    once, twice = (
-        seconds(price, "permute", GB, np.array([ring]), cluster)
-        for ring in ([0, 1, 2, 3], [0, 2, 1, 3])
-    )
-    assert (once, twice) == (pytest.approx(1 / 63), pytest.approx(2 / 63))
-
-
-@BOTH
-def test_a_ring_in_order_crosses_the_sockets_once_each_way(price):
-    """An all-gather over 8 cards sends 7/8 of its bytes over every edge of its one ring."""
-    cluster = link_of(catalog.load("h100-pcie-8"), ("socket", "socket"), 10e9)
-    found = seconds(price, "all-gather", GB, np.arange(8)[None], cluster)
-    assert found == pytest.approx(7 / 8 / 10)
-
-
-@BOTH
-def test_a_collective_inside_another_sharded_axis_moves_a_share_of_the_bytes(price):
-    """8 GB on data=4: replicated over 8 chips each node sends 8 x 12 GB, sharded 12 GB in all."""
-    cluster = catalog.load("dgx-h100", 4)
-    groups = parse_mesh("data=4,tensor=8").groups(["data"])
-    replicated, sharded = (
-        seconds(price, "all-reduce", size, groups, cluster) for size in (8 * GB, GB)
-    )
-    assert replicated == pytest.approx(8 * 12 / 400)
-    assert sharded == pytest.approx(12 / 400)
-
-
 def test_what_a_node_sends_for_a_sharded_array_is_the_array_once():
     """Eight groups with an eighth each, or one group of all: 2 x 3/4 or 2 x 31/32 of 8 GB."""
     cluster = catalog.load("dgx-h100", 4)

@@ -115,11 +115,6 @@ def test_a_figure_that_is_no_number_is_refused(key, value):
         profile_from(changed(key, value), "mine.json")
 
 
-def test_a_rate_beyond_all_numbers_says_how_large_they_may_be():
-    with pytest.raises(InputError, match=r"peak: 1e\+30 is too large; .* up to 9.2e\+18"):
-        profile_from(changed("matmul.0.peak", 1e30), "mine.json")
-
-
 def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
     assert profile_from(changed("version", 7), "mine.json").version == 7
     data = {**asdict(calibrated()), "version": 7, "news": 1}
@@ -128,11 +123,6 @@ def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
     del data["news"], data["version"]
     with pytest.raises(InputError, match="mine.json: missing 'version'"):
         profile_from(json.dumps(data), "mine.json")
-
-
-def test_a_file_nested_too_deeply_is_no_json():
-    with pytest.raises(InputError, match="mine.json is not JSON: "):
-        profile_from("[" * 100_000, "mine.json")
 
 
 def test_a_file_that_is_no_profile_says_so(tmp_path):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scaling.collectives.candidates import candidates
 from scaling.collectives.contention import place_groups
 from scaling.collectives.nccl.communicator import communicator
-from scaling.collectives.nccl.constants import VERSION
-from scaling.collectives.nccl.ranking import KINDS, NcclChoice, estimates, nccl_choices
+from scaling.collectives.nccl.ranking import KINDS, estimates, nccl_choices
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal
 
@@ -57,12 +56,6 @@ def test_a_forced_algorithm_is_kept_and_nccl_chooses_its_protocol():
     assert (small.algorithm, small.protocol) == ("ring", "LL")
     assert (large.algorithm, large.protocol) == ("ring", "Simple")
     assert nccl_choices("all-reduce", [1e6], groups, cluster, "hierarchical") is None
-
-
-def test_large_sums_of_one_h100_node_are_done_in_the_switch():
-    groups, cluster = group_of("dgx-h100")
-    (choice,) = nccl_choices("all-reduce", [2.0**22], groups, cluster)
-    assert choice == NcclChoice("nvls", "Simple", choice.estimate, VERSION)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,6 @@ from hypothesis import strategies as st
 from experiments.published.collectives import cases
 from experiments.published.fit_links import series_of
 from scaling.collectives.nccl.communicator import Channels, Communicator, communicator
-from scaling.collectives.nccl.constants import (
-    TREE_MOST,
-    cap_of,
-    correction,
-)
 from scaling.collectives.nccl.ranking import KINDS, bandwidths, estimates, latency
 from scaling.meshes import catalog
 
@@ -141,14 +136,6 @@ def test_only_what_can_run_is_estimated(comm, kind):
         assert algorithm != "tree" or kind == "all-reduce"
 
 
-@given(communicators(), st.sampled_from(KINDS), st.lists(st.integers(1, 2**35), min_size=1))
-def test_many_sizes_at_once_are_those_one_by_one(comm, kind, sizes):
-    together = estimates(kind, np.array(sizes, float), comm)
-    for i, size in enumerate(sizes):
-        for pair, seconds in estimates(kind, float(size), comm).items():
-            assert together[pair][i] == seconds
-
-
 # --- single facts --------------------------------------------------------------------------------
 
 
@@ -206,13 +193,6 @@ def test_nvls_trees_are_corrected_behind_x86_only():
     assert seconds[0] - wait == pytest.approx(2 * (seconds[1] - wait))  # factor 0.5
 
 
-def test_low_latency_is_capped_by_the_cpus_where_there_are_several_nodes():
-    intel, amd = apart(4, gpus=8), apart(4, "p5", gpus=8)
-    rates = [bandwidths("all-reduce", comm)["ring", "LL"] for comm in (intel, amd)]
-    bus = [rate * 2 * 31 / 32 for rate in rates]
-    assert bus == pytest.approx([20.4, 19.0])
-
-
 @pytest.mark.parametrize(
     ("kind", "rate"),
     [
@@ -226,12 +206,3 @@ def test_bandwidth_of_sums_in_the_switch(kind, rate):
 
 
 # --- constants -----------------------------------------------------------------------------------
-
-
-def test_three_nodes_and_more_share_a_column():
-    assert cap_of(TREE_MOST, 1, 3) == cap_of(TREE_MOST, 1, 512) == 17.8
-
-
-def test_corrections_end():
-    assert correction("LL", 12, known=23) == 0.4
-    assert correction("Simple", 23, known=23) == correction("Simple", -1, known=23) == 1.0
