@@ -20,6 +20,7 @@ from typing import Any
 from scaling.api.calibrate import calibrate_to_file
 from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
+from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.report.plots import DPI, SIZE, figure_with_axes
 from scaling.simulate.resolve import HOST, profile_for, target
@@ -43,7 +44,8 @@ def main() -> int:
     avoid_absent_gpus()
     start = time.perf_counter()
     steps = [] if given.steps is None else ["--steps", str(given.steps)]
-    mesh, folder = _mesh(), str(given.run_dir)
+    with quiet():  # imports jax
+        mesh, folder = _mesh(), str(given.run_dir)
     parts: list[tuple[str, list[str]]] = [
         (
             "training, predicted beside measured",

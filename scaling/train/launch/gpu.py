@@ -17,7 +17,7 @@ def avoid_absent_gpus() -> None:
     Call it before jax is imported. Without it each start prints a traceback.
     """
     plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-    if "JAX_PLATFORMS" in os.environ or not any(map(importlib.util.find_spec, plugins)):
+    if os.environ.get("JAX_PLATFORMS") or not any(map(importlib.util.find_spec, plugins)):
         return
     try:
         ctypes.CDLL("libcuda.so.1")
