@@ -23,6 +23,8 @@ Candidate = tuple[str, Run]  # the flags that make it, and the run
 MUCH = 1 / 3  # share of the step, or of the memory, that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile
+# rows of an expert's buffer over the mean: Switch Transformer, arXiv 2101.03961, table 1
+CAPACITY_FACTOR = 1.25
 # the remat policy that recomputes less
 CHEAPER: dict[str, Remat] = {"full": "selective", "selective": "none"}
 
@@ -51,6 +53,7 @@ def _first(run: Run, prediction: Prediction) -> list[Candidate]:
 
 def _candidates(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[Candidate]:
     """Changes in the order in which they are worth a try."""
+    yield from _bounded_experts(run)
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory)
         return
@@ -61,6 +64,16 @@ def _candidates(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[C
         yield from _less_waiting(run, mesh, prediction)
     if run.remat in CHEAPER and _free_memory(prediction.memory) > MUCH:
         yield _set("remat", CHEAPER[run.remat], replace(run, remat=CHEAPER[run.remat]))
+
+
+def _bounded_experts(run: Run) -> Iterator[Candidate]:
+    """A capacity for dropless experts, whose buffers have room for every token on each device."""
+    moe = run.model.moe
+    if moe is not None and moe.capacity_factor is None:
+        moe = replace(moe, capacity_factor=CAPACITY_FACTOR)
+        changed = replace(run, model=replace(run.model, moe=moe))
+        flags, _ = _set("model.moe.capacity_factor", CAPACITY_FACTOR, changed)
+        yield f"{flags} (drops tokens of full experts)", changed
 
 
 def _less_memory(run: Run, mesh: MeshShape, memory: MemoryParts) -> Iterator[Candidate]:
