@@ -27,6 +27,7 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "muon": {"momentum": 0.95, "beta_1": 0.9, "beta_2": 0.95, "epsilon": 1e-8},
 }
 SETTINGS = tuple(dict.fromkeys(key for keys in DEFAULTS.values() for key in keys))
+MUON_ITERATIONS = 5  # of its Newton-Schulz iteration: K. Jordan
 FINAL_RATE = 0.1  # of the peak: GPT-3 and Llama likewise
 DECAY_SHARE = 0.1  # of all steps, of "wsd": MiniCPM (arXiv 2404.06395, section 4.3)
 

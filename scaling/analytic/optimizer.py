@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import Stack, stacks
+from scaling.optimizers import MUON_ITERATIONS
 
 
 def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -34,13 +35,28 @@ def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
 def _muon(step: StepSizes) -> Iterator[Transfer]:
     shape = step.shape
     for stack in stacks(step.config):
-        axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
-        devices = shape.size(axes)
-        layers = -(-stack.layers // (shape.stage * devices)) * devices
-        part = layers * _experts(stack, shape) * stack.rows * stack.columns / devices
+        layers, axes = _dealt_out(stack, shape)
+        part = layers * _experts(stack, shape) * stack.rows * stack.columns
         for axis in axes:
             over, size = step.over(axis), part * step.itemsize
             yield Transfer(over, "all-to-all", size, 2, f"momentum of {stack.name}")
+
+
+def muon_flops(step: StepSizes) -> float:
+    """FLOPs on one device of Muon's products: X X^T, A A and B X of each iteration, R <= C."""
+    flops = 0.0
+    for stack in stacks(step.config) if step.run.optimizer == "muon" else ():
+        rows, columns = sorted((stack.rows, stack.columns))
+        layers, _ = _dealt_out(stack, step.shape)
+        matrices = layers * _experts(stack, step.shape)
+        flops += MUON_ITERATIONS * matrices * 2 * rows * rows * (2 * columns + rows)
+    return flops
+
+
+def _dealt_out(stack: Stack, shape: MeshShape) -> tuple[int, tuple[str, ...]]:
+    """Layers of which a device has complete matrices, and the axes that deal them out."""
+    axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
+    return -(-stack.layers // (shape.stage * shape.size(axes))), axes
 
 
 def _adafactor(step: StepSizes) -> Iterator[Transfer]:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scaling.analytic.flops import buffer_flops, flops_in_ticks
+from scaling.analytic.optimizer import muon_flops
+from scaling.analytic.step import step_sizes
 from scaling.analytic.table import SMALLEST, Table, expected_bytes
 from scaling.collectives.cost import collective_time
 from scaling.compare.known_causes import (
@@ -156,7 +158,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     do the router and the matrices that make latents where a stream's sequence is whole. Flash
     attention, and any over `context`, runs forward again only where the whole layer does; its
     backward pass has five products for the two of its forward pass (arXiv 2205.14135,
-    algorithm 4). A pipeline has idle ticks too.
+    algorithm 4). A pipeline has idle ticks too. Muon multiplies after the backward pass.
     """
     flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
@@ -173,7 +175,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     groups = flops_in_ticks(run, shape, groups)
     share = scores_share(run.model, run.batch.seq_len, shape.context)
     groups["attention"] *= share * padding(run.model, shape.context)
-    return float(sum(groups.values())) / shape.devices
+    return float(sum(groups.values())) / shape.devices + muon_flops(step_sizes(run, shape))
 
 
 def _seconds(difference: Difference, priced: Priced) -> float:

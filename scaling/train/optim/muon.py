@@ -32,10 +32,11 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.models.execution import DTYPES
+from scaling.optimizers import MUON_ITERATIONS
+from scaling.optimizers import MUON_ITERATIONS
 from scaling.train.optim.matrix_axes import as_matrices, axes_of, from_matrices, map_params
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
-ITERATIONS = 5
 UPDATE_RMS = 0.2  # of AdamW's steps (arXiv 2502.16982, section 2.2)
 
 
@@ -98,7 +99,7 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
         b_LRR = b * a_LRR + c * jnp.matmul(a_LRR, a_LRR, precision=precision)
         return a * x_LRC + jnp.matmul(b_LRR, x_LRC, precision=precision)
 
-    x_LRC = jax.lax.fori_loop(0, ITERATIONS, iterate, x_LRC)
+    x_LRC = jax.lax.fori_loop(0, MUON_ITERATIONS, iterate, x_LRC)
     return jnp.matrix_transpose(x_LRC) if tall else x_LRC
 
 

@@ -209,7 +209,7 @@ def test_for_absent_gpus_the_trainers_options_hold_without_autotuning(gpus) -> N
     [
         (None, "say for which cluster"),
         (HOST, "the step is for NVIDIA H100.*, host has cpu"),
-        (catalog.load("dgx-a100"), "dgx-a100 has NVIDIA A100.*scaling.compile.jitted.mesh"),
+        (catalog.load("dgx-a100"), "dgx-a100 has NVIDIA A100.*scaling.device_mesh"),
         (H100, "16 devices, dgx-h100 has 8; load it with nodes=2"),
     ],
 )

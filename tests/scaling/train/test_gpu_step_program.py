@@ -60,7 +60,7 @@ PIPELINES = [
 ]
 EXPERTS = [
     Case("expert=8", "mixtral"),
-    Case("data=2,expert=4", "deepseek", "full"),
+    Case("data=2,expert=4", "deepseek"),  # XLA does not recompute one dense layer alone
     Case("fsdp=2,expert=4", "padded", "selective"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective"),
     Case("data=2,expert=2,tensor=2", "padded", "full", sequence_parallel=False),
