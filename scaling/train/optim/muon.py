@@ -33,7 +33,6 @@ from jax.sharding import reshard
 
 from scaling.models.execution import DTYPES
 from scaling.optimizers import MUON_ITERATIONS
-from scaling.optimizers import MUON_ITERATIONS
 from scaling.train.optim.matrix_axes import as_matrices, axes_of, from_matrices, map_params
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
