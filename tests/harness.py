@@ -37,13 +37,8 @@ from scaling.train.checkpoint.layer_order import layer_order_of
 from scaling.train.execution import execution_for
 from scaling.train.program import program_of_run
 from scaling.train.running import program_of
-from scaling.train.step import (
-    Tokens,
-    TrainState,
-    abstract_state,
-    abstract_tokens,
-    jitted_step,
-)
+from scaling.train.step import Tokens, TrainState, jitted_step
+from scaling.train.step import abstract_arguments as step_arguments
 from scaling.weights.naming import from_dict, leaf_names, to_dict
 
 SEQUENCES, SEQ_LEN = 16, 32
@@ -147,9 +142,7 @@ def execution_of(run: Run, platform: str = "cpu") -> Execution:
 
 def abstract_arguments(run: Run, platform: str = "cpu") -> tuple[TrainState, Tokens]:
     """Shapes and shardings of a step's arguments on the mesh that is set."""
-    execution = execution_of(run, platform)
-    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-    return state, abstract_tokens(run.batch, execution)
+    return step_arguments(run, execution_of(run, platform))
 
 
 @lru_cache(maxsize=2)

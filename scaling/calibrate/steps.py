@@ -31,8 +31,7 @@ from scaling.train.execution import execution_for
 from scaling.train.running import program_of
 from scaling.train.step import (
     Tokens,
-    abstract_state,
-    abstract_tokens,
+    abstract_arguments,
     init_state,
     jitted_step,
 )
@@ -87,8 +86,7 @@ class Steps:
         execution = execution_for(run, rules_for(run, shape), platform)
         with jax.set_mesh(self.mesh):
             optimizer = optimizer_of(run)
-            state = abstract_state(run.model, execution, run.train, optimizer)
-            tokens = abstract_tokens(run.batch, execution)
+            state, tokens = abstract_arguments(run, execution)
             lowered = jitted_step(run.train, optimizer).lower(state, tokens)
             self.step = lowered.compile(compiler_options=compiler_options(platform))
             self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()

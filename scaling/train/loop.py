@@ -215,7 +215,6 @@ class _Loop:
         self.step_times[this.step] = step_time
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
-        rate = tokens / step_time
         self.clock.step(step_time, this.waited)
         self.data_waits.append(this.waited)
         self.log.write(
@@ -224,7 +223,7 @@ class _Loop:
             tokens=tokens,
             tokens_seen=tokens * this.step,
             step_time=step_time,
-            tokens_per_second=rate,
+            tokens_per_second=tokens / step_time,
             learning_rate=values["learning_rate"],
             grad_norm=values["grad_norm"],
             time=time.time(),
@@ -235,7 +234,7 @@ class _Loop:
             **{name: value for name, value in values.items() if name not in COMMON},
             **arrays,
         )
-        self.line.update(this.step, values["loss"], rate, step_time)
+        self.line.update(this.step, values["loss"], tokens / step_time, step_time)
         if not all(map(math.isfinite, values.values())):
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
@@ -248,7 +247,7 @@ class _Loop:
                 self.plan.source, batch.global_batch, batch.seq_len, batches
             )
             losses = [self.programs.evaluate(state.params, place(rows)) for rows in held_out]
-            loss = float(np.mean([float(value) for value in losses]))
+            loss = statistics.fmean(map(float, losses))
         self.log.write(step, held_out_loss=loss)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 

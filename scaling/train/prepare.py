@@ -26,8 +26,7 @@ from scaling.train.launch.agreement import all_processes, mismatched_processes
 from scaling.train.step import (
     Tokens,
     TrainState,
-    abstract_state,
-    abstract_tokens,
+    abstract_arguments,
     eval_step,
     init_state,
     jitted_step,
@@ -115,8 +114,7 @@ def compile_programs(plan: Plan) -> Programs:
     """Lower and compile the step with the project's compiler options."""
     run, execution, optimizer = plan.run, plan.execution, optimizer_of(plan.run)
     with jax.set_mesh(plan.mesh):
-        state = abstract_state(run.model, execution, run.train, optimizer)
-        tokens = abstract_tokens(run.batch, execution)
+        state, tokens = abstract_arguments(run, execution)
         options = compiler_options(plan.mesh.devices.flat[0].platform)
         lowered = jitted_step(run.train, optimizer).lower(state, tokens)
         step = lowered.compile(compiler_options=options)

@@ -63,17 +63,13 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
     from scaling.compile.jitted import program_and_text
     from scaling.meshes.devices import absent_mesh, host_mesh
     from scaling.train.execution import execution_for
-    from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+    from scaling.train.step import abstract_arguments, jitted_step
 
     mesh = host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
     execution = execution_for(run, rules_for(run, shape), _platform(cluster))
-    optimizer = optimizer_of(run)
     with jax.set_mesh(mesh):
-        arguments = (
-            abstract_state(run.model, execution, run.train, optimizer),
-            abstract_tokens(run.batch, execution),
-        )
-    step = jitted_step(run.train, optimizer)
+        arguments = abstract_arguments(run, execution)
+    step = jitted_step(run.train, optimizer_of(run))
     try:
         program, text = program_and_text(step, arguments, cluster, run.name, estimates)
     except NotImplementedError as error:  # by cuDNN's attention, of the shapes

@@ -30,8 +30,8 @@ from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
-from scaling.optimizers import Optimizer
-from scaling.run import Batch, Train
+from scaling.optimizers import Optimizer, optimizer_of
+from scaling.run import Batch, Run, Train
 from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_updated_bias
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.optimizer import ADAMW, make_optimizer
@@ -82,6 +82,12 @@ def abstract_state(
     mesh = _current_mesh()
     shapes = jax.eval_shape(lambda: init_state(model, execution, train, optimizer))
     return jax.tree.map(lambda leaf: _with_sharding(leaf, mesh), shapes)
+
+
+def abstract_arguments(run: Run, execution: Execution) -> tuple[TrainState, Tokens]:
+    """Shapes, formats and shardings of the arguments of a run's step; under any mesh."""
+    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+    return state, abstract_tokens(run.batch, execution)
 
 
 def abstract_tokens(batch: Batch, execution: Execution) -> Tokens:

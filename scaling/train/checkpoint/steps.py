@@ -18,9 +18,10 @@ def step_path(folder: Path, step: int) -> Path:
     return folder / f"step_{step:08d}"
 
 
-def saved_steps(folder: Path) -> list[int]:
-    """Steps of the saved checkpoints, ascending."""
-    return _steps(folder, STEP_NAME)
+def saved_steps(folder: Path, name: re.Pattern[str] = STEP_NAME) -> list[int]:
+    """Steps of the saved checkpoints, or of other folders of these names, ascending."""
+    matches = (name.fullmatch(path.name) for path in folder.glob("step_*"))
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def latest_step(folder: Path) -> int | None:
@@ -30,14 +31,9 @@ def latest_step(folder: Path) -> int | None:
 
 def interrupted_steps(folder: Path) -> list[int]:
     """Steps whose saving did not end, ascending."""
-    return _steps(folder, INTERRUPTED_NAME)
+    return saved_steps(folder, INTERRUPTED_NAME)
 
 
 def leftovers(folder: Path) -> list[Path]:
     """Folders of interrupted saves and deletions."""
     return [path for path in folder.glob("step_*") if not STEP_NAME.fullmatch(path.name)]
-
-
-def _steps(folder: Path, pattern: re.Pattern[str]) -> list[int]:
-    matches = (pattern.fullmatch(path.name) for path in folder.glob("step_*"))
-    return sorted({int(match[1]) for match in matches if match})
