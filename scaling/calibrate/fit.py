@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -32,9 +32,8 @@ SLOWER = 1.5  # times the time of its bytes, from which a sample counts as bound
 HELD_OUT = 8  # samples from which half of them, drawn at random, are held out once
 
 
-Options = ParamSpec("Options")
 Sample = TypeVar("Sample")
-Fit = TypeVar("Fit")  # has `evidence`
+Fit = TypeVar("Fit", bound=Callable[..., Any])  # (samples, ...) -> what has `evidence`
 
 
 def typical(samples: Sequence[Any]) -> np.ndarray:
@@ -42,7 +41,7 @@ def typical(samples: Sequence[Any]) -> np.ndarray:
     return np.array([np.median(sample.seconds) for sample in samples])
 
 
-def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable:
+def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable[[Fit], Fit]:
     """Returns a decorator of fits, which adds the errors of `seconds` by the fit to its evidence.
 
     From HELD_OUT samples on also the error of a fit to half of them on the others.
@@ -51,16 +50,12 @@ def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable
         InputError: fewer than two samples.
     """
 
-    def decorator(
-        fit: Callable[Concatenate[Sequence[Any], Options], Fit],
-    ) -> Callable[Concatenate[Sequence[Any], Options], Fit]:
+    def decorator(fit: Fit) -> Fit:
         @wraps(fit)
-        def scored_fit(
-            samples: Sequence[Any], /, *args: Options.args, **options: Options.kwargs
-        ) -> Fit:
+        def scored_fit(samples: Sequence[Any], *args: Any, **options: Any) -> Any:
             if len(samples) < 2:
                 raise InputError(f"a fit needs two samples or more, got {len(samples)}")
-            result: Any = fit(samples, *args, **options)
+            result = fit(samples, *args, **options)
             evidence = scored(result.evidence, seconds(result, samples), typical(samples))
             if len(samples) >= HELD_OUT:
                 order = np.random.default_rng(0).permutation(len(samples))  # grids are regular
@@ -69,7 +64,7 @@ def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable
                 evidence = replace(evidence, held_out_error=float(errors.mean()))
             return replace(result, evidence=evidence)
 
-        return scored_fit
+        return cast(Fit, scored_fit)
 
     return decorator
 

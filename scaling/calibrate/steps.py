@@ -52,17 +52,7 @@ def reference_runs(devices: int, quick: bool) -> Iterator[Run]:
 def _run(
     width: int, layers: int, length: int, devices: int, mesh: MeshShape, remat: Remat = "none"
 ) -> Run:
-    model = ModelConfig(
-        vocab_size=1024,
-        d_model=width,
-        n_layers=layers,
-        n_heads=8,
-        n_kv_heads=8,
-        d_ff=4 * width,
-        mlp="swiglu",
-        norm="rmsnorm",
-        positions="rope",
-    )
+    model = ModelConfig(1024, width, layers, n_heads=8, d_ff=4 * width)
     name = f"{layers} layers of {width}, {length} tokens, {mesh}, remat {remat}"
     return Run(
         name=name,

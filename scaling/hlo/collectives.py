@@ -13,15 +13,13 @@ An instruction that may communicate but is not understood is an error, never fre
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import replace
 
 from scaling.hlo.custom_calls import type_name
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.replica_groups import axes_of, axes_of_pairs, replica_groups, source_target_pairs
 from scaling.hlo.shapes import Array, arrays, size
-from scaling.program.ir import CollectiveKind
+from scaling.program.ir import Collective, CollectiveKind
 
 _KINDS: dict[str, CollectiveKind] = {
     "all-gather": "all-gather",
@@ -54,23 +52,10 @@ TARGETS = {
 }
 
 
-@dataclass(frozen=True)
-class Communication:
-    """One communicating instruction; several tensors that travel together are one."""
-
-    kind: CollectiveKind
-    axes: tuple[str, ...] | None  # mesh axes in mesh order; None: the groups are those of no axes
-    groups: np.ndarray = field(compare=False)  # device numbers [groups, members]; a permute's pairs
-    bytes: int  # nccl-tests size of the call
-    dtype: str  # of most of the bytes: bf16, fp32
-    is_async: bool  # runs beside the compute stream
-    by_axes: bool = True  # the axes say who talks to whom; of a permute: to the next one along them
-
-
 def communication_of(
     instruction: Instruction, computation: Computation, module: Module, mesh: Mapping[str, int]
-) -> Communication | None:
-    """The collective that `instruction` is or runs; None if it moves nothing between devices.
+) -> Collective | None:
+    """The collective that `instruction` is or runs, without its buffers; None if it moves nothing.
 
     The second half of an asynchronous pair (`-done`, `-update`) moves nothing of its own. A fusion
     or asynchronous call around one collective is that collective. Operations whose blocks run one
@@ -98,23 +83,26 @@ def communication_of(
 
 def _collective(
     instruction: Instruction, computation: Computation, mesh: Mapping[str, int]
-) -> Communication:
-    opcode = instruction.opcode.removesuffix("-start")
-    devices = math.prod(mesh.values())
-    axes: tuple[str, ...] | None
+) -> Collective:
+    opcode, devices = instruction.opcode.removesuffix("-start"), math.prod(mesh.values())
     if opcode == "collective-permute":
         groups = source_target_pairs(instruction, devices)
         axes, is_ring = axes_of_pairs(groups, mesh)
         by_axes = is_ring or not axes
     else:
         groups = replica_groups(instruction, devices)
-        axes = axes_of(groups, mesh)
-        by_axes = axes is not None
+        found = axes_of(groups, mesh)
+        axes, by_axes = found or (), found is not None
     sent = _sent(instruction, computation)
-    bytes_ = _payload(instruction, sent, groups.shape[1])
-    dtype = type_name(max(sent, key=lambda array: array.bytes).dtype)
-    is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
-    return Communication(KINDS[opcode], axes, groups, bytes_, dtype, is_async, by_axes)
+    return Collective(
+        instruction.name,
+        kind=KINDS[opcode],
+        axes=axes,
+        bytes=_payload(instruction, sent, groups.shape[1]),
+        dtype=type_name(max(sent, key=lambda array: array.bytes).dtype),
+        asynchronous=_is_async(instruction),
+        groups=() if by_axes else tuple(tuple(group) for group in groups.tolist()),
+    )
 
 
 def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
@@ -160,7 +148,7 @@ def _check_result(instruction: Instruction, sent: list[Array], result: float) ->
 
 def _wrapped(
     instruction: Instruction, module: Module, mesh: Mapping[str, int]
-) -> Communication | None:
+) -> Collective | None:
     """The one collective inside a fusion or an asynchronous call."""
     names = instruction.called(WRAPPERS[instruction.opcode])
     found = [inside for name in names for inside in _inside(name, module, mesh)]
@@ -168,11 +156,10 @@ def _wrapped(
         raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
         return None
-    is_async = instruction.opcode.endswith("-start") and not _is_sync(instruction)
-    return replace(found[0], is_async=is_async)
+    return replace(found[0], name=instruction.name, asynchronous=_is_async(instruction))
 
 
-def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Communication]:
+def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Collective]:
     """The collectives of a computation and of those that it calls."""
     computation = module.computations[name]
     found = []
@@ -204,6 +191,7 @@ def _suspicion(instruction: Instruction) -> str:
     return ""
 
 
-def _is_sync(instruction: Instruction) -> bool:
-    """Return True if the compiler decided to run both halves of the pair at once."""
-    return bool(instruction.backend_config.get("collective_backend_config", {}).get("is_sync"))
+def _is_async(instruction: Instruction) -> bool:
+    """Return True for a start, unless the compiler decided to run both halves of it at once."""
+    config = instruction.backend_config.get("collective_backend_config", {})
+    return instruction.opcode.endswith("-start") and not config.get("is_sync")

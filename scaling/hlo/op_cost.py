@@ -10,14 +10,14 @@ that a library's scratch memory and arrays on the host do not count.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scaling.hlo.custom_calls import Product, product_of, target_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
-from scaling.program.ir import KernelKind
+from scaling.program.ir import Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
 CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
@@ -25,22 +25,8 @@ INTEGERS = ("s32", "u32", "s64", "u64", "pred")
 Bytes = dict[str, float]  # by element type
 
 
-@dataclass(frozen=True)
-class Work:
-    """FLOPs and bytes of one execution of an instruction, with all that it calls."""
-
-    kind: KernelKind
-    flops: float = 0.0  # of matrix products, two per multiply-add
-    vector_flops: float = 0.0  # one per element and arithmetic operation, reductions included
-    transcendentals: float = 0.0  # one per element and exponential, root, power, ...
-    bytes: float = 0.0  # of device memory, read and written
-    dtype: str = ""  # of the products' operands; else the float type of which most bytes move
-    dims: tuple[int, ...] = ()  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
-    host_bytes: float = 0.0  # of the host's memory, read and written
-
-
-def work_of(instruction: Instruction, computation: Computation, module: Module) -> Work | None:
-    """The work of `instruction`; None if it costs nothing.
+def work_of(instruction: Instruction, computation: Computation, module: Module) -> Kernel | None:
+    """The kernel that `instruction` is, without its buffers; None if it costs nothing.
 
     A call does all that it calls. Where there are several products, `dtype` and `dims` are those
     of the largest. Kind "copy" computes nothing, kind "custom" calls an unknown function:
@@ -73,7 +59,7 @@ def unknown_calls(
             yield from unknown_calls(part, inner, module)
 
 
-def _total(computation: Computation, module: Module) -> Work | None:
+def _total(computation: Computation, module: Module) -> Kernel | None:
     found = [work for i in computation if (work := work_of(i, computation, module))]
     if not found:
         return None
@@ -91,7 +77,7 @@ def _without_start(instruction: Instruction) -> Instruction:
     return replace(instruction, opcode=opcode, shape=result)
 
 
-def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Work:
+def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Kernel:
     if instruction.opcode == "fusion":
         content = fusion_content(called(instruction, module), module)
     else:
@@ -102,7 +88,8 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     products = [p for i in content.parts if (p := product_of(i.instruction, i.computation))]
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
-    return Work(
+    return Kernel(
+        instruction.name,
         kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
         flops=sum(p.flops for p in products),
         vector_flops=vector,

@@ -6,21 +6,19 @@ compiler does not know the number of iterations, and calls of unknown functions.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scaling.hlo.aliasing import may_write_over
 from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
-from scaling.hlo.collectives import Communication, communication_of
+from scaling.hlo.collectives import communication_of
 from scaling.hlo.custom_calls import target_of
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.program.ir import (
     Branch,
-    Collective,
-    Kernel,
     Loop,
     Operation,
     Origin,
@@ -98,17 +96,19 @@ def _operations(
         yield from _done(instruction, computation, reading, common)
     elif moved := communication_of(instruction, computation, reading.module, reading.mesh):
         _check_name(instruction, computation, reading)
-        yield _collective(moved, instruction, common, reading)
+        if moved.groups and not moved.axes:
+            reading.warnings.append(
+                f"{moved.name}: {moved.kind} among devices {list(moved.groups[0])[:8]} ..., which "
+                f"are no group of axes of the mesh {dict(reading.mesh)}"
+            )
+        line = instruction.line.strip()[:LINE]
+        yield replace(moved, **common, estimate=_estimate(instruction), line=line)
     elif work := work_of(instruction, computation, reading.module):
         _check_name(instruction, computation, reading)
         for call in unknown_calls(instruction, computation, reading.module):
             reading.unknown.setdefault(target_of(call), call.name)
-        yield Kernel(
-            **common,
-            **vars(work),
-            asynchronous=opcode.endswith("-start"),
-            estimate=_estimate(instruction),
-        )
+        asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
+        yield replace(work, **common, asynchronous=asynchronous, estimate=estimate)
 
 
 def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
@@ -158,32 +158,10 @@ def _done(
         start = computation.operands(start)[0]
     moved = communication_of(start, computation, reading.module, reading.mesh)
     kernel = work_of(start, computation, reading.module) if moved is None else None
-    if moved.is_async if moved else kernel and start.opcode.endswith("-start"):
+    if moved.asynchronous if moved else kernel and start.opcode.endswith("-start"):
         yield Wait(**{**common, "name": start.name})
     elif not start.opcode.endswith("-start"):
         raise UnknownHlo(f"no start of {instruction.excerpt}")
-
-
-def _collective(
-    found: Communication, instruction: Instruction, common: dict[str, Any], reading: Reading
-) -> Collective:
-    listed = () if found.by_axes else tuple(tuple(group) for group in found.groups.tolist())
-    if found.axes is None:
-        reading.warnings.append(
-            f"{instruction.name}: {found.kind} among devices {list(listed[0])[:8]} ..., which are "
-            f"no group of axes of the mesh {dict(reading.mesh)}"
-        )
-    return Collective(
-        **common,
-        kind=found.kind,
-        axes=found.axes or (),
-        bytes=found.bytes,
-        dtype=found.dtype,
-        asynchronous=found.is_async,
-        groups=listed,
-        estimate=_estimate(instruction),
-        line=instruction.line.strip()[:LINE],
-    )
 
 
 # XLA's cost models by the order of trust: the one that its scheduler goes by (products and

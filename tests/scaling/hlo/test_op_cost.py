@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.hlo.op_cost import Work, work_of
+from scaling.hlo.op_cost import work_of
 from scaling.hlo.parse import Instruction, Module, UnknownHlo, parse_module
+from scaling.program.ir import Kernel
 
 COMMUNICATING = ("all-", "reduce-scatter", "collective-")
 EMITTERS = "xla_cpu_use_fusion_emitters"  # tests/conftest.py turns them off, users do not
@@ -25,10 +27,16 @@ def module(main: str, *others: str) -> Module:
     return parse_module(f"HloModule m, is_scheduled=true\n\n{text}\n}}\n")
 
 
-def root_work(main: str, *others: str) -> Work | None:
+def Work(kind, flops=0, vector_flops=0, transcendentals=0, bytes=0, dtype="", **more) -> Kernel:
+    figures = {"flops": flops, "vector_flops": vector_flops, "transcendentals": transcendentals}
+    return Kernel("", kind=kind, **figures, bytes=bytes, dtype=dtype, **more)
+
+
+def root_work(main: str, *others: str) -> Kernel | None:
     """Work of the entry's ROOT."""
     found = module(main, *others)
-    return work_of(found.entry.root, found.entry, found)
+    work = work_of(found.entry.root, found.entry, found)
+    return work and replace(work, name="")
 
 
 def fusion_bytes(operands: list[str], result: str, body: str, given: str = "") -> float:
@@ -43,12 +51,12 @@ def fusion_bytes(operands: list[str], result: str, body: str, given: str = "") -
     return found.bytes
 
 
-def executed(module: Module) -> Iterator[tuple[Instruction, Work, int]]:
+def executed(module: Module) -> Iterator[tuple[Instruction, Kernel, int]]:
     """Every kernel of a module with its runs per step."""
     return _executed(module, module.entry.name, 1)
 
 
-def _executed(module: Module, name: str, times: int) -> Iterator[tuple[Instruction, Work, int]]:
+def _executed(module: Module, name: str, times: int) -> Iterator[tuple[Instruction, Kernel, int]]:
     computation = module.computations[name]
     for i in computation:
         if i.opcode == "while":
@@ -98,7 +106,7 @@ def test_a_fusion_sums_its_arithmetic_and_names_its_largest_product() -> None:
   ROOT %f = (f32[64,64], f32[64,16]) fusion(%x, %y), kind=kCustom, calls=%body"""
     flops, moved = 2 * 64 * 32 * (64 + 16), 2 * (64 * 32 + 32 * 16) + 4 * (64 * 64 + 64 * 16)
     dims = (1, 64, 64, 32)
-    assert root_work(main, body) == Work("matmul", flops, 1024, 4096, moved, "bf16", dims)
+    assert root_work(main, body) == Work("matmul", flops, 1024, 4096, moved, "bf16", dims=dims)
 
 
 @pytest.mark.parametrize(
