@@ -6,6 +6,7 @@ sc.train("tiny", devices="8")    InputError: train: devices='8' must be a whole 
 import functools
 import inspect
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -78,6 +79,8 @@ def fits(value: Any, hint: Any) -> bool:
     """True if a value is of a type; whole floats are whole numbers, truth values are none."""
     if hint is Any:
         return True
+    if hint is Path:
+        return isinstance(value, os.PathLike)
     if hint in (int, float):
         number = isinstance(value, Real) and not isinstance(value, bool)
         return number and (hint is float or (math.isfinite(value) and value == int(value)))

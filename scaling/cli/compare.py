@@ -3,13 +3,9 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scaling.cli.options import Command, File, RunFolder, Switch
 from scaling.meshes.errors import InputError
-
-if TYPE_CHECKING:
-    from scaling.api.compare import ComparisonResult
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,9 @@ class CompareCommand(Command):
 
         self._check_outputs()
         files = read_folder(self.run_dir)
+        lacking = f"{self.run_dir} has no {files.missing}; train the run again"
         if self.trace is not None and files.missing:
-            raise InputError(f"--trace: {self.run_dir} has no {files.missing}; train the run again")
+            raise InputError(f"--trace: {lacking}")
         result = compare_folder(self.run_dir, files)
         page = result.write_page()
         if self.trace is not None:
@@ -45,15 +42,11 @@ class CompareCommand(Command):
             print(json.dumps(result.to_dict(), allow_nan=False))
         else:
             print(f"{result}\npage: {page}")
-            self._print_next(result, incomplete)
+            if not result.events and not incomplete:
+                print("next: train with --record-profile 10:12 for terms and collectives too")
         if incomplete:
-            missing = f"{self.run_dir} has no {files.missing}; train the run again"
-            print(f"warning: terms and collectives are left out: {missing}", file=sys.stderr)
+            print(f"warning: terms and collectives are left out: {lacking}", file=sys.stderr)
         return 0
-
-    def _print_next(self, result: "ComparisonResult", incomplete: bool) -> None:
-        if not result.events and not incomplete:
-            print("next: train with --record-profile 10:12 to compare terms and collectives too")
 
     def _check_outputs(self) -> None:
         """Refuse a trace that would overwrite the run's files."""

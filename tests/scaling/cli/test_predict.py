@@ -70,8 +70,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def cli(folder, monkeypatch, capsys):
-    """Runs `scaling predict WORDS` in that folder: (code, stdout, stderr)."""
+    """Runs `scaling predict WORDS` in that folder, without advice: (code, stdout, stderr)."""
     assert jax.device_count() == 8
+    monkeypatch.setattr(predict_command, "MOST_SECONDS", 0.0)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("SCALING_CACHE", str(folder / "cache"))
     keep_calibration()
