@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.algorithms.base import Boundary
+from scaling.collectives.algorithms.base import Boundary, LinkLoad
 from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
 from scaling.collectives.runs import column_classes, run_lengths, run_starts, run_sums
 from scaling.collectives.torus import torus_load, torus_permute_load
@@ -25,23 +25,9 @@ from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
 from scaling.meshes.placement import crossed_level
-from scaling.meshes.torus import TorusGrid
 from scaling.program.ir import CollectiveKind
 
 POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
-
-
-@dataclass(frozen=True)
-class LinkLoad:
-    """Load of a collective on the busiest pool of links of a level."""
-
-    share: float  # bytes over it per byte of the call
-    groups: int = 0  # groups that use that pool at once
-    units: int = 1  # units that one group joins within a parent, at most
-    serial_steps: int = 0  # pieces that a member sends one after another; 0: all at once
-    min_share: float | None = None  # the share that no order of steps gets below; None: `share`
-    torus_hops: float | None = None  # on a torus, overlapped with the bytes; None: the algorithm's
-    hops_per_message: int = 1  # links in a row of each of the algorithm's hops
 
 
 Loads = tuple[tuple[NetworkLevel, LinkLoad], ...]
@@ -100,22 +86,14 @@ def level_load(
     pattern: "Patterns | None" = None,
 ) -> LinkLoad:
     """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
-    if level.grid is not None:
-        return _torus_load(kind, groups, level.grid)
+    if level.grid is not None:  # every algorithm runs along its rings and lines
+        if kind == "permute":
+            return torus_permute_load(*pairs_of(groups), level.grid)
+        return torus_load(kind, groups, level.grid)
     pattern = pattern or group_patterns(in_order(groups), level)
     if kind != "permute":
         return _pattern_load(kind, pattern, level, algorithm)
     return _pair_permute(groups, level, pattern) if level.pair_links else _permute(groups, level)
-
-
-def _torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> LinkLoad:
-    """The load of the links of a torus, where every algorithm runs along its rings and lines."""
-    share, least, users, members, hops = (
-        torus_permute_load(*pairs_of(groups), grid)
-        if kind == "permute"
-        else torus_load(kind, groups, grid)
-    )
-    return LinkLoad(share, users, members, min_share=least, torus_hops=hops)
 
 
 def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:

@@ -21,27 +21,15 @@ chip of a ring shares its links with k - 1 other groups. Other groups are refuse
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import rounds
+from scaling.collectives.algorithms.base import LinkLoad, rounds
 from scaling.meshes.errors import InputError
 from scaling.meshes.torus import TorusGrid, shape_text
 from scaling.program.ir import CollectiveKind
 
-
-class TorusLoad(NamedTuple):
-    """Load of a collective on the busiest link of a slice."""
-
-    share: float  # bytes over it, one direction, per byte of the call
-    min_share: float  # the same, if every shard is split between both directions of a ring
-    groups: int  # that share the link
-    members: int  # of one group in one slice
-    hops: float  # from chip to chip, that wait for one another
-
-
-NOTHING = TorusLoad(0.0, 0.0, 0, 1, 0.0)
+NOTHING = LinkLoad(0.0, min_share=0.0, torus_hops=0.0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +48,7 @@ class _Box:
         return {dim: (2 if self.ring[dim] else 1) / self.users[dim] for dim in spanned}
 
 
-def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> TorusLoad:
+def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> LinkLoad:
     """The load of a collective, other than a permute, in all groups [groups, ranks] at once."""
     parts = _parts(groups, grid)
     n = parts.shape[1]
@@ -68,10 +56,11 @@ def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> Tor
         return NOTHING
     box = _box(parts, grid)
     share, least = _shares(kind, box, n, groups.shape[1])
-    return TorusLoad(share, least, max(box.users), n, rounds(kind) * _hops(box))
+    hops = rounds(kind) * _hops(box)
+    return LinkLoad(share, max(box.users), n, min_share=least, torus_hops=hops)
 
 
-def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> TorusLoad:
+def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> LinkLoad:
     """The load of a permute: dimension by dimension, each the shorter way around.
 
     Pairs (source, target) in different slices use no link of a slice.
@@ -96,7 +85,7 @@ def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) 
         busiest = max(busiest, int(counts.max(initial=0)))
         hops += length
         at[:, dim] = goal[:, dim]
-    return TorusLoad(float(busiest), float(busiest), busiest, 2, float(hops.max()))
+    return LinkLoad(float(busiest), busiest, 2, torus_hops=float(hops.max()))
 
 
 def _parts(groups: np.ndarray, grid: TorusGrid) -> np.ndarray:

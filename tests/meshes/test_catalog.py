@@ -167,34 +167,12 @@ def test_a_rack_is_as_many_nodes_as_divide_evenly(write):
         catalog.load(path, 32, {"nvlink_domain_nodes": 5})
 
 
-def test_check_reports_all_problems_at_once(write):
-    path = write(
-        ("value = 25e9", "value = 0"),  # a zero bandwidth
-        ("value = 63e9", "value = 63"),  # GB/s
-        ("value = 50e9", "value = 400e9"),  # bits/s
-        ('accelerator = "h100-sxm"', 'accelerator = "h100-smx"'),
-        ('[sources.me]\ntitle = "my own notes"', "[sources.me]"),
-        ("[fabric]", "[fabric]\nleafs = 4"),
-    )
-    problems = "\n".join(catalog.check(path))
-    for expected in (
-        "nvlink chip - nvswitch: bandwidth = 0 must be positive",
-        "warning: .*63 bytes/s per link looks like GB/s; write 63e9",
-        "warning: .*400 GB/s per link looks like bits; write 5e\\+10",
-        "did you mean 'h100-sxm'",
-        "sources.me: missing 'title'",
-        "unknown key 'leafs'",
-    ):
-        assert re.search(expected, problems), (expected, problems)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ('["nic", "nvswitch"]', '["chip", "nvswitch"]', "1 parts cannot be reached.*nic0"),
         ("nvswitch = 1", "nvswitch = 1\nsocket = 2", "2 parts cannot be reached.*socket0"),
         ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', r"a fabric needs \[\[links\]\]"),
-        ("value = 1e-6", "value = 1", "looks like microseconds"),
         (
             "[fabric]",
             '[fabric]\nspine_nodes = { value = 8, source = "me" }',
@@ -206,8 +184,6 @@ def test_check_finds_what_only_the_whole_graph_shows(write, old, new, message):
     path = write((old, new))
     problems = catalog.check(path)
     assert any(re.search(message, p) for p in problems), problems
-    if not any(p.startswith("error:") for p in problems):
-        return  # a doubtful figure is used as it stands
     with pytest.raises(InputError, match=f"mine.toml: .*{message}"):
         catalog.load(path)  # nothing is priced on it
 
@@ -228,12 +204,8 @@ hop_latency = { value = 1e-6, source = "me" }
         ("host = [1, 2]", "host = [2, 2]", "must hold the 2 chips of a node"),
         ("host = [1, 2]", "host = [2]", "must have as many dimensions"),
         ("shape = [4, 4]", "shape = [4, 3]", r"and divide shape = \[4, 3\]"),
-        ("shape = [4, 4]", "shape = [0, 4]", "each of at least 1"),
         ("wrap = 4", "wrap = 2", "wrap = 2 must be at least 3"),
-        ("45e9", "0", "torus: bandwidth = 0 must be positive"),
         ("45e9", "45", "warning: .*45 bytes/s per link looks like GB/s; write 45e9"),
-        ("value = 1e-6", "value = 1", "latency: 1 s looks like microseconds"),
-        ("wrap = 4", "wrapp = 4", "did you mean 'wrap'"),
     ],
 )
 def test_check_finds_what_is_wrong_with_a_torus(write, old, new, message):
@@ -303,15 +275,21 @@ def test_a_users_file_needs_no_sources_and_takes_units(write):
     ("old", "new", "message"),
     [
         ('"25Gb/s"', "25e9", "a NIC sends 25 GB/s but its slot.* takes 15.8 GB/s.*3.12 GB/s"),
-        ('"25Gb/s"', "100e9", "a NIC sends 100 GB/s but its slot"),
         ('"31.5GB/s"', "64e9", "rtx4090 has 16 lanes of 31.5 GB/s in one direction; .* both"),
         ("chip = 4", "chip = 400", "400 chips in one node"),
-        ('"5us"', "5", "5 s looks like microseconds; write 5e-6"),
     ],
 )
 def test_check_warns_of_figures_that_no_machine_has(write, old, new, message):
     (warning,) = catalog.check(write((old, new), text=OWN))
     assert warning.startswith("warning: lab") and re.search(message, warning)
+
+
+def test_a_file_with_errors_is_searched_for_doubtful_figures_too(write):
+    error, warning = catalog.check(
+        write(("leaf_nodes = 32", "leafs = 32"), ('"5us"', "5"), text=OWN)
+    )
+    assert error.startswith("error: ") and warning.startswith("warning: ")
+    assert "5 s looks like microseconds; write 5e-6" in warning
 
 
 def test_all_mistakes_of_a_users_file_are_told_in_one_go(write):
@@ -347,7 +325,6 @@ def test_all_mistakes_of_a_users_file_are_told_in_one_go(write):
     ("text", "message"),
     [
         ("", "neither a cluster file .* nor an accelerator file .*rtx4090-8 --toml"),
-        ('name = "x"', "neither a cluster file"),
         ('name = "x"\nvendor = "NVIDIA"', "is an accelerator file, not a cluster file"),
         ('accelerator = "rtx4090"\nnodes = 4', "--nodes N says how many.*\n(.*\n)*.*no chip"),
     ],

@@ -83,8 +83,8 @@ class _State:
         self.network = network
         self.path = np.array([f.path for f in flows], int)
         self.left = np.array([f.bytes for f in flows], float)
-        self.after = _Successors([f.after for f in flows])
-        self.behind = _Successors([f.behind for f in flows])
+        self.after = _successors([f.after for f in flows])
+        self.behind = _successors([f.behind for f in flows])
         self.waits = np.array([len(f.after) + len(f.behind) for f in flows], int)
         self.arrived = np.full(len(flows), np.nan)
         self.active = np.zeros(0, int)
@@ -124,25 +124,18 @@ class _State:
         heapq.heappush(self.arriving, (self.now + latency, self.pushed, flows))
         self.pushed += 1
 
-    def release(self, successors: "_Successors", flows: np.ndarray) -> None:
+    def release(self, successors: list[list[int]], flows: np.ndarray) -> None:
         """Starts the flows that waited for these alone."""
-        waiting = successors.of(flows)
+        waiting = np.array([later for flow in flows for later in successors[flow]], int)
         np.subtract.at(self.waits, waiting, 1)
         waiting = np.unique(waiting)
         self.start(waiting[self.waits[waiting] == 0])
 
 
-class _Successors:
-    """The flows that wait for each flow, as one array with the ends of its parts."""
-
-    def __init__(self, predecessors: Sequence[tuple[int, ...]]) -> None:
-        before = np.array([p for earlier in predecessors for p in earlier], int)
-        flow = np.repeat(np.arange(len(predecessors)), [len(e) for e in predecessors])
-        self.flow = flow[np.argsort(before, kind="stable")]
-        counts = np.bincount(before, minlength=len(predecessors))
-        self.ends = np.concatenate([[0], np.cumsum(counts)])
-
-    def of(self, flows: np.ndarray) -> np.ndarray:
-        starts, counts = self.ends[flows], self.ends[flows + 1] - self.ends[flows]
-        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return self.flow[np.repeat(starts, counts) + within]
+def _successors(predecessors: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """The flows that wait for each flow."""
+    later: list[list[int]] = [[] for _ in predecessors]
+    for flow, earlier in enumerate(predecessors):
+        for before in earlier:
+            later[before].append(flow)
+    return later

@@ -24,6 +24,19 @@ class Boundary:
     innermost: bool = False  # the links of one chip, to chips that a switch may add for
 
 
+@dataclass(frozen=True)
+class LinkLoad:
+    """Load of a collective on the busiest pool of links of a level."""
+
+    share: float  # bytes over it per byte of the call
+    groups: int = 0  # groups that use that pool at once
+    units: int = 1  # units that one group joins within a parent, at most
+    serial_steps: int = 0  # pieces that a member sends one after another; 0: all at once
+    min_share: float | None = None  # the share that no order of steps gets below; None: `share`
+    torus_hops: float | None = None  # on a torus, overlapped with the bytes; None: the algorithm's
+    hops_per_message: int = 1  # links in a row of each of the algorithm's hops
+
+
 class CollectiveAlgorithm(ABC):
     """The bytes an algorithm puts on each level, and how many of its hops wait for one another.
 

@@ -120,7 +120,7 @@ def test_wraparound_links_never_hurt(span, kind):
     groups = groups_along(g, dims)
     ring, line = (torus_load(kind, groups, x) for x in (g, opened))
     # a ring passes shards on unsplit: 1 where a line of n has (n - 1)/n
-    assert ring.min_share <= line.share and ring.hops <= line.hops
+    assert ring.min_share <= line.share and ring.torus_hops <= line.torus_hops
 
 
 @given(spans(), st.sampled_from(KINDS[:-1]), st.randoms(use_true_random=False))
@@ -145,9 +145,9 @@ def test_every_second_chip_of_a_ring_shares_it_with_the_others(kind):
 
 def test_hops_go_half_around_a_ring_and_twice_in_an_all_reduce():
     g, apart = grid((8,)), np.array([[0, 2, 4, 6]])
-    assert torus_load("all-gather", np.arange(8)[None], g).hops == 4
-    assert torus_load("all-gather", apart, g).hops == 4
-    assert torus_load("all-reduce", apart, g).hops == 8
+    assert torus_load("all-gather", np.arange(8)[None], g).torus_hops == 4
+    assert torus_load("all-gather", apart, g).torus_hops == 4
+    assert torus_load("all-reduce", apart, g).torus_hops == 8
 
 
 def test_only_what_stays_in_a_slice_goes_over_its_links():
