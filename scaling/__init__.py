@@ -62,12 +62,7 @@ def __getattr__(name: str) -> Any:
         from scaling.meshes.errors import UnknownName, nearest
 
         raise UnknownName(f"module 'scaling' has no attribute {name!r}; {nearest(name, __all__)}")
-    found = getattr(importlib.import_module(_MODULES[name]), name)
-    if isinstance(found, type):
-        return found
-    from scaling.api.entrance import entrance
-
-    return entrance(found)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

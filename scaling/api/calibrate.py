@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scaling.api.entrance import entrance
 from scaling.api.output_paths import check_new_file
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
@@ -20,6 +21,7 @@ HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the hos
 STDERR = 2  # file descriptor
 
 
+@entrance
 def calibrate(
     out: Path | str | None = None, quick: bool = False, devices: int | None = None
 ) -> Profile:

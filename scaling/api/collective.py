@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
 from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
@@ -19,6 +20,7 @@ from scaling.simulate.collective import CollectivePrice, collective_groups, coll
 from scaling.simulate.resolve import DEFAULT_SOFTWARE
 
 
+@entrance
 def price_collective(
     kind: str,
     bytes: int | str,
@@ -72,7 +74,7 @@ def price_collective(
     how = (calibration, ideal, software, skew)
     prices, _, doubts = price_sizes(kind, [size], *where, *how)
     for text in doubts:
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, stacklevel=3)  # past `entrance`
     return prices[0]
 
 

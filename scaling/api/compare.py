@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from scaling.api.entrance import entrance
 from scaling.compare.compare import Comparison, compare_run
 from scaling.compare.folder import RunFolder, read_folder
 from scaling.meshes.errors import InputError
@@ -43,6 +44,7 @@ class ComparisonResult(Comparison):
         return table(self)
 
 
+@entrance
 def compare(run_dir: str | Path) -> ComparisonResult:
     """Compare a run's measured steps with its prediction: total, terms, collectives, memory.
 

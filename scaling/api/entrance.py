@@ -32,9 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@functools.cache
 def entrance(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with its arguments checked and missing packages reported.
+    """Decorator: the function with its arguments checked and missing packages reported.
 
     Raises:
         InputError: by the function that is returned: an argument of another type than its

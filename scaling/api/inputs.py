@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from scaling.api.entrance import entrance
 from scaling.api.settings import Settings, apply_settings, as_axes, as_texts
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -32,6 +33,7 @@ def keep_devices_free() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
 
 
+@entrance
 def load_run(
     run: RunLike,
     *,
@@ -65,6 +67,7 @@ def load_run(
     return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
 
 
+@entrance
 def load_cluster(
     cluster: ClusterLike, nodes: int | None = None, *, overrides: Overrides | None = None
 ) -> Cluster:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 SOURCES = ("auto", "analytic", "compiled")
 
 
+@entrance
 def predict(
     run: RunLike,
     cluster: ClusterLike | None = None,
@@ -110,6 +112,7 @@ def predict(
     return priced_result(Pricing(program, *where, changes, causal_flops, notes, seconds))
 
 
+@entrance
 def predict_step(
     step: Any,
     *arguments: Any,
@@ -168,6 +171,7 @@ def predict_step(
     )
 
 
+@entrance
 def predict_hlo(
     text: Path | str,
     cluster: ClusterLike,
@@ -223,6 +227,7 @@ def predict_hlo(
     )
 
 
+@entrance
 def device_mesh(
     mesh: MeshLike, cluster: ClusterLike, nodes: int | None = None
 ) -> "jax.sharding.Mesh":

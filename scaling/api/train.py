@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
     from scaling.train.run_folder import Options
 
 
+@entrance
 def train(
     run: RunLike,
     mesh: MeshLike | None = None,

@@ -152,22 +152,10 @@ def _one_line(box: str, name: str, arguments: list[str]) -> str:
 def _help() -> str:
     """Return the list of commands with their first lines."""
     width = max(map(len, COMMANDS))
-    lines = [f"  {name.ljust(width)}  {_first_line(name)}" for name in COMMANDS]
-    return "\n".join(
-        [
-            "usage: scaling COMMAND ...",
-            "",
-            DESCRIPTION,
-            "",
-            *lines,
-            "",
-            "scaling COMMAND --help shows its options; scaling --version the version.",
-        ]
-    )
-
-
-def _first_line(name: str) -> str:
-    return (_class(name).__doc__ or "").splitlines()[0]
+    firsts = {name: (_class(name).__doc__ or "").splitlines()[0] for name in COMMANDS}
+    lines = "\n".join(f"  {name.ljust(width)}  {first}" for name, first in firsts.items())
+    more = "scaling COMMAND --help shows its options; scaling --version the version."
+    return f"usage: scaling COMMAND ...\n\n{DESCRIPTION}\n\n{lines}\n\n{more}"
 
 
 def command() -> NoReturn:

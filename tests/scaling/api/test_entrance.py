@@ -40,9 +40,10 @@ def test_the_example_that_compiles_for_gpus_runs(name):
 
 
 @pytest.mark.parametrize("name", [n for n in sc.__all__ if n[0].islower()])
-def test_every_function_has_an_example(name):
-    module = importlib.import_module(sc._MODULES[name])
-    assert ">>> import scaling as sc" in getattr(module, name).__doc__
+def test_every_function_has_an_example_and_checks_its_arguments(name):
+    function = getattr(sc, name)
+    assert ">>> import scaling as sc" in function.__doc__
+    assert function.__wrapped__  # by `entrance`
 
 
 def test_importing_the_package_loads_nothing_else():
@@ -199,6 +200,7 @@ def test_results_pickle_and_compare(result):
     assert again == result and hash(again) == hash(result)
     assert again.what_if("nvlink x2") == result.what_if("nvlink x2")
     assert result != "reduce"
+    assert pickle.loads(pickle.dumps(sc.predict)) is sc.predict  # as a pool of processes asks for
 
 
 def test_a_result_writes_its_trace_and_explains_itself(result, tmp_path):
