@@ -145,11 +145,17 @@ def test_text_what_another_axis_inside_or_over_nodes_saves(tensor):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "tokens", "units"), [(1, "2200", 8), (32, "2475", 32), (128, "2475", 128)]
+    ("question", "name", "nodes", "tokens", "units"),
+    [
+        ("text", "dgx-h100", 1, "2200", 8),
+        ("text", "dgx-h100", 32, "2475", 32),
+        ("text", "dgx-h100", 128, "2475", 128),
+        ("quiz 5 Q1", "dgx-b200", 32, "5625", 32),
+    ],
 )
-def test_text_tokens_per_gpu_of_data_parallelism(printed, nodes, tokens, units):
-    found = critical_tokens(h100(nodes)) / ((units - 1) / units)
-    assert found == printed(tokens, "h100")
+def test_tokens_per_gpu_of_data_parallelism(printed, question, name, nodes, tokens, units):
+    found = critical_tokens(catalog.load(name, nodes)) / ((units - 1) / units)
+    assert found == printed(tokens, "h100" if name == "dgx-h100" else "exact")
 
 
 def test_text_batch_of_16000_h100(printed):
@@ -163,12 +169,6 @@ def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
     wire = 1e9 / seconds("all-gather", 1e9, h100(2))
     assert found == pytest.approx(989.4e12 / wire)
     assert found == pytest.approx(1925, rel=0.001)
-
-
-def test_quiz_5_q1_a_b200_needs_5625_tokens_over_nodes(printed):
-    nodes = 32
-    found = critical_tokens(catalog.load("dgx-b200", nodes)) / ((nodes - 1) / nodes)
-    assert found == printed("5625")
 
 
 def test_quiz_5_q2_replicas_over_eight_nodes_need_309(printed):

@@ -24,10 +24,8 @@ def test_the_catalogue_itself_has_no_warnings(name):
     ("override", "words"),
     [
         ({"node_network_bandwidth": 400}, "400 bytes/s looks like GB/s; write 400e9"),
-        ({"node_network_bandwidth": 100}, "100 bytes/s looks like GB/s; write 100e9"),
         ({"node_network_bandwidth": 3.2e12}, "looks like bits; write 4e+11"),
         ({"memory": 80}, "h100-sxm: memory: 80 bytes looks like GB; write 80e9"),
-        ({"memory_bandwidth": 3350}, "3350 bytes/s looks like GB/s; write 3350e9"),
         ({"memory_bandwidth": 5e20}, "twelve times GB300's"),
     ],
 )
@@ -50,12 +48,10 @@ def test_nodes_that_make_no_equal_domains_are_named(nodes, priced):
     ("kind", "value", "count", "says"),
     [
         ("network", 400e9, 1, "bits; write 5e+10; plausible is 12.5 MB/s to 100 GB/s"),
-        ("network", 400, 1, "400 bytes/s per link looks like Gb/s; write 5e+10"),
         ("nvlink", 450e9, 18, "all 18 links together; write 2.5e+10; plausible is 14 GB/s"),
         ("nvlink", 3.125e9, 18, "bits taken for bytes once too often; write 2.5e+10"),
         ("pcie", 63, 1, "63 bytes/s per link looks like GB/s; write 63e9; plausible is 900 MB/s"),
         ("pcie", 31.5e12, 1, "1000 times too much; write 3.15e+10"),
-        ("xgmi", 512e9, 1, "bits; write 6.4e+10; plausible is 23 GB/s to 128 GB/s (MI50"),
         ("memory", 1e30, 1, "is no such figure"),
     ],
 )

@@ -8,7 +8,7 @@ Pricing reads the levels of a cluster (`scaling.meshes.levels`) instead; both st
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from scaling.meshes.cluster import (
     Cluster,
@@ -20,20 +20,18 @@ from scaling.meshes.cluster import (
     whole_domains,
 )
 from scaling.meshes.connectivity import used_parts, wired_pairs
-from scaling.meshes.errors import InputError
+from scaling.meshes.link_figures import bandwidth_of, latency_of
 from scaling.meshes.torus import Torus, coordinates, wraparound
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """A place that links start from or end at."""
 
     name: str
     kind: str  # one of HOST_PARTS, "leaf", "spine" or "core"
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """One direction of a connection between two nodes."""
 
     source: str
@@ -43,8 +41,7 @@ class Link:
     kind: str  # one of LINK_KINDS
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(NamedTuple):
     """All nodes and links of a cluster."""
 
     nodes: tuple[Node, ...]
@@ -66,9 +63,8 @@ def expand(cluster: Cluster) -> Graph:
     nodes = {node.name: node for pair in _wires(cluster) for node in pair[:2]}
     links = []
     for a, b, spec, share in _wires(cluster):
-        bandwidth, latency = _measured(cluster, spec)
-        links.append(Link(a.name, b.name, share * bandwidth, latency, spec.kind))
-        links.append(Link(b.name, a.name, share * bandwidth, latency, spec.kind))
+        speed = share * bandwidth_of(cluster, spec), latency_of(cluster, spec), spec.kind
+        links += [Link(a.name, b.name, *speed), Link(b.name, a.name, *speed)]
     return Graph(tuple(nodes.values()), tuple(links))
 
 
@@ -158,13 +154,3 @@ def _part(cluster: Cluster, node: int, kind: str, index: int) -> Node:
     if kind == "nvswitch" and cluster.domain_nodes > 1:
         return Node(f"domain{node // cluster.domain_nodes}/{kind}{index}", kind)
     return Node(f"node{node}/{kind}{index}", kind)
-
-
-def _measured(cluster: Cluster, spec: LinkSpec) -> tuple[float, float]:
-    """Bandwidth and latency of all links of the spec together, or InputError."""
-    if spec.total_bandwidth is None or spec.latency is None:
-        raise InputError(
-            f"{cluster.name}: the {spec.kind} links {' - '.join(spec.parts)} have no measured "
-            "bandwidth or latency yet; run `scaling calibrate`"
-        )
-    return spec.total_bandwidth, spec.latency.value
