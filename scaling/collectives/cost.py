@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.collectives.algorithms.base import REDUCTIONS
 from scaling.collectives.candidates import Candidate, bottleneck, candidates
 from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
 from scaling.collectives.measured import measured_line
@@ -108,15 +109,18 @@ def check_skew(kind: CollectiveKind, skew: float, ranks: int) -> None:
 def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
     """Seconds per byte that no algorithm gets below: what the others lack, over each level.
 
-    Where switches can add, each byte of an all-reduce has to pass only once, as in a broadcast.
+    Of a ring that leaves a region only a part passes the links inside it. Where switches can add,
+    each byte of an all-reduce has to pass only once, as in a broadcast.
     """
     loads = link_loads(kind, placement, "hierarchical")
+    every = [loads, link_loads(kind, placement, "ring")] if kind in REDUCTIONS else [loads]
     if kind == "all-reduce":
         once = link_loads("broadcast", placement, "hierarchical")
-        loads = tuple(b if a[0].can_reduce else a for a, b in zip(loads, once, strict=True))
+        every.append(tuple(b if a[0].can_reduce else a for a, b in zip(loads, once, strict=True)))
     return max(
-        (load.share if load.min_share is None else load.min_share) / level.bandwidth
-        for level, load in loads
+        min(load.share if load.min_share is None else load.min_share for _, load in of_level)
+        / of_level[0][0].bandwidth
+        for of_level in zip(*every, strict=True)
     )
 
 
