@@ -2,18 +2,7 @@
 
 Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
 (a function without arguments that returns a `Run`), a run.json or a Hugging Face config.json, or
-the folder of one. The defaults of a recipe fit the memory of its `example`:
-
-    parameters         nodes of dgx-h100   mesh                  tokens of a microbatch and shard
-    below 20 B                         8   fsdp=64               8,192
-    20 B to 100 B                     64   fsdp=64,tensor=8      16,384
-    100 B to 600 B                   128   fsdp=128,tensor=8     8,192
-    above                            256   fsdp=256,tensor=8     8,192
-    experts to 100 B                   8   fsdp=8,expert=8       4,096, with remat full
-    experts to 300 B                  64   fsdp=64,expert=8      4,096, with remat full
-    experts above                    128   fsdp=32,expert=32     4,096, with remat full
-
-The last does not fit: dropless routing keeps room for every token of all 32 expert ranks, 374 GB.
+the folder of one. The defaults of a recipe fit the memory of its `example`.
 """
 
 import importlib.util
@@ -37,7 +26,8 @@ from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, read_run
 
-# (sequences, tokens per sequence) of one step, where the model's own training used or implies one.
+# Beginning of a preset's name -> (sequences, tokens per sequence) of one step, where the model's own
+# training used or implies one.
 BATCHES = {
     "gpt2-124m": (512, 1024),  # 0.5 M tokens: Radford et al. 2019, batch 512
     "gpt2-1.5b": (512, 1024),
@@ -45,8 +35,6 @@ BATCHES = {
     "gpt3-175b": (1536, 2048),  # 3.2 M tokens: Brown et al. 2020, table 2.1
     "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
     "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
-}
-FAMILIES = {  # the beginning of a preset's name
     "gpt3-1.3b": (512, 2048),  # 1 M tokens, and so on: Brown et al. 2020, table 2.1
     "gpt3-2.7b": (512, 2048),
     "gpt3-6.7b": (1024, 2048),
@@ -70,7 +58,9 @@ class Example:
     remat: Literal["selective", "full"] = "selective"
 
 
-EXAMPLES = (  # (parameters below, example), without and with experts; see the table above
+# (parameters below which it is taken, example). The last of experts does not fit: dropless routing
+# keeps room for every token of all 32 expert ranks, 374 GB.
+EXAMPLES = (
     (20e9, Example(8, MeshShape(fsdp=64))),
     (100e9, Example(64, MeshShape(fsdp=64, tensor=8), shard_tokens=16384)),
     (600e9, Example(128, MeshShape(fsdp=128, tensor=8))),
@@ -82,9 +72,7 @@ EXPERT_EXAMPLES = (
     (math.inf, Example(128, MeshShape(fsdp=32, expert=32), "dgx-h100", 4096, "full")),
 )
 OTHER_EXAMPLES = {
-    "tiny": Example(1, MeshShape(fsdp=8)),
-    "tiny-moe": Example(1, MeshShape(fsdp=8)),
-    "demo": Example(1, MeshShape(fsdp=8)),
+    **dict.fromkeys(("tiny", "tiny-moe", "demo"), Example(1, MeshShape(fsdp=8))),
     "gpt-305m": Example(1, MeshShape(data=10), "rtx3090-10"),
 }
 
@@ -164,8 +152,8 @@ def default_batch(name: str, model: ModelConfig) -> Batch:
     """Return the batch of the recipe `name`, in microbatches that its example has memory for."""
     length = model.max_positions or 2048
     half_a_million = max(1, (1 << 19) // length), length  # tokens, as GPT-2
-    family = next((batch for start, batch in FAMILIES.items() if name.startswith(start)), None)
-    sequences, length = BATCHES.get(name) or family or half_a_million
+    known = (batch for start, batch in BATCHES.items() if name.startswith(start))
+    sequences, length = next(known, half_a_million)
     place = example(name, model)
     local = max(1, sequences // place.mesh.batch_shards)
     least = -(-local * length // place.shard_tokens)

@@ -222,20 +222,6 @@ def test_the_help_of_every_command_names_its_options_without_none(cli, name):
 # --- scaling sharding ---------------------------------------------------------------------------
 
 
-def test_sharding_prints_each_parameter_the_total_and_what_is_replicated(cli):
-    code, out, err = cli("sharding", "llama3-8b", "--mesh", "fsdp=8,tensor=4")
-    lines = out.splitlines()
-    assert (code, err) == (0, "")
-    assert lines[0].startswith("parameter")
-    assert (
-        lines[1].split()
-        == "embedding/table_VD 128256x4096 tensor, fsdp 2,101,346,304 65,667,072".split()
-    )
-    (total,) = [line for line in lines if line.startswith("total")]
-    assert total.split()[1] == f"{4 * 8_030_261_248:,}"  # float32
-    assert lines[-1].startswith("warning: ") and "final_norm/scale" in lines[-1]
-
-
 def test_sharding_json_adds_up_to_the_model(cli):
     code, out, _ = cli("sharding", "llama3-70b", "--mesh", "fsdp=64,tensor=8", "--json")
     document = json.loads(out)

@@ -184,20 +184,6 @@ def test_of_testbeds_made_at_once_under_one_name_one_is_there(system):
     assert os.listdir(system.states) == ["lab.json"]
 
 
-def test_testbeds_that_come_and_go_at_once_do_not_disturb_each_other(system):
-    """They share the folder of settings, which the first makes and the last removes."""
-    before = system.files()
-    testbeds = [TestbedConfig(f"lab{i}", f"{i:08x}", 2, 1, 125_000_000) for i in range(6)]
-
-    def come_and_go(testbed):
-        for _ in range(3):
-            up(testbed, system.machine, system.states)
-            down(testbed, system.machine, system.states)
-
-    assert at_once(*[lambda b=b: come_and_go(b) for b in testbeds]) == []
-    assert system.files() == before
-
-
 def test_a_late_down_of_an_earlier_testbed_keeps_the_one_that_has_its_name(system, testbed):
     second = TestbedConfig("lab", "99999999", 2, 1, 125_000_000)
     up(second, system.machine, system.states)
