@@ -26,8 +26,8 @@ from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, read_run
 
-# Beginning of a preset's name -> (sequences, tokens per sequence) of one step, where the model's own
-# training used or implies one.
+# Beginning of a preset's name -> (sequences, tokens per sequence) of one step, where the training
+# of the model itself used or implies one.
 BATCHES = {
     "gpt2-124m": (512, 1024),  # 0.5 M tokens: Radford et al. 2019, batch 512
     "gpt2-1.5b": (512, 1024),
