@@ -9,7 +9,6 @@ sharded over `context`: see `scaling.models.attention_kernels.context`. Decoding
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
 
 import functools
-from collections.abc import Callable
 
 import chex
 import jax
@@ -23,13 +22,11 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.positions import apply_rotary, attention_factor, rotary_frequencies
+from scaling.models.positions import Rotation, rotation
 from scaling.models.sharding import project
 
 HEADS = ("batch", "sequence", "heads", None)  # of queries and of what they attend to
 KV_HEADS = ("batch", "sequence", "kv_heads", None)
-
-Rotation = Callable[[jax.Array], jax.Array]  # of queries or keys [B, S, N, K] by their positions
 
 
 class Attention(nnx.Module):
@@ -58,15 +55,14 @@ class Attention(nnx.Module):
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
         positions = zigzag_order(x_BSD.shape[1], self.execution.rules.mesh.context)
-        rope = rotary_frequencies(self.config), positions, attention_factor(self.config)
-        q_BSNK, k_BSMK, v_BSMK = self.heads(x_BSD, lambda x: apply_rotary(x, *rope))
+        q_BSNK, k_BSMK, v_BSMK = self.heads(x_BSD, rotation(self.config, positions))
         q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
         v_BSMK = checkpoint_name(v_BSMK, "value")
         return self.output(
             attend(q_BSNK, k_BSMK, v_BSMK, self.execution, self.config.sliding_window)
         )
 
-    def heads(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
         x_BSD = self.execution.place(x_BSD, "batch", "sequence", None)
         q_BSNK = self._project(x_BSD, self.query_DNK, self.query_bias_NK, "heads")
@@ -74,28 +70,23 @@ class Attention(nnx.Module):
         v_BSMK = self._project(x_BSD, self.value_DMK, self.value_bias_MK, "kv_heads")
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
-        if self.config.positions == "rope":
-            q_BSNK, k_BSMK = rotation(q_BSNK), rotation(k_BSMK)
-        return q_BSNK, k_BSMK, v_BSMK
+        return rotate(q_BSNK), rotate(k_BSMK), v_BSMK
 
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
-        y_BSD = project(
-            self.execution,
-            "bsnk,nkd->bsd",
-            a_BSNK,
-            self.out_NKD[...],
-            ("heads", None, "embed"),
-            ("batch", "residual", None),
-            partial=True,
-        )
-        return add_bias(y_BSD, self.out_bias_D)
+        return add_bias(merge_heads(self.execution, a_BSNK, self.out_NKD), self.out_bias_D)
 
     def _project(
         self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None, heads: str
     ) -> jax.Array:
         dims, out = ("embed", heads, None), ("batch", "sequence", heads, None)
         return add_bias(project(self.execution, "bsd,dnk->bsnk", x_BSD, w[...], dims, out), bias)
+
+
+def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Array:
+    """The heads' results times a stored matrix [N, K, D]: [B, S, D]."""
+    dims, out = ("heads", None, "embed"), ("batch", "residual", None)
+    return project(execution, "bsnk,nkd->bsd", a_BSNK, w[...], dims, out, partial=True)
 
 
 def attend(

@@ -29,7 +29,7 @@ from scaling.models.attention_kernels.reference import causal_mask, reference_at
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import LatentAttention
-from scaling.models.positions import apply_rotary_from, attention_factor, rotary_frequencies
+from scaling.models.positions import rotation_from
 from scaling.models.transformer import Block, Transformer
 
 
@@ -118,8 +118,7 @@ def decode_attention(
     """
     execution, config = attention.execution, attention.config
     positions = cache.keys.shape[1]
-    rope = rotary_frequencies(config), start, positions, attention_factor(config)
-    q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, lambda x: apply_rotary_from(x, *rope))
+    q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, rotation_from(config, start, positions))
 
     def core(q: jax.Array, k: jax.Array, v: jax.Array, cache: KVCache, start: jax.Array) -> tuple:
         cache = cache.append(k, v, start)
@@ -145,26 +144,13 @@ def decode_latent_attention(
     """
     execution, config = attention.execution, attention.config
     assert config.mla is not None
-    n, scale, positions = (
-        config.mla.qk_nope_head_dim,
-        query_key_dim(config) ** -0.5,
-        cache.keys.shape[1],
-    )
-    rope = rotary_frequencies(config), start, positions, attention_factor(config)
-    rotates = config.positions == "rope"
-    rotation = lambda x: apply_rotary_from(x, *rope) if rotates else x
-    q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotation)
-    qn_BTNK, qr_BTNK = attention.queries(q_BTR, rotation)
+    n, positions = config.mla.qk_nope_head_dim, cache.keys.shape[1]
+    scale, rotate = query_key_dim(config) ** -0.5, rotation_from(config, start, positions)
+    q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotate)
+    qn_BTNK, qr_BTNK = attention.queries(q_BTR, rotate)
     kv_RNK = execution.place(attention.kv_b_RNK[...].astype(execution.dtype), None, "heads", None)
 
-    def core(
-        qn: jax.Array,
-        qr: jax.Array,
-        kv: jax.Array,
-        new: tuple[jax.Array, jax.Array],
-        cache: KVCache,
-        start: jax.Array,
-    ) -> tuple:
+    def core(qn: Any, qr: Any, kv: Any, new: Any, cache: KVCache, start: Any) -> tuple:
         product = functools.partial(jnp.einsum, precision=execution.precision)
         cache = cache.append(new[0][:, :, None], new[1][:, :, None], start)
         q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)

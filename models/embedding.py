@@ -17,7 +17,7 @@ from flax import nnx
 
 from scaling.models.attention_kernels.zigzag import zigzag_positions
 from scaling.models.config import ModelConfig
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import matrix
 from scaling.models.partial_sums import MARKED, all_gather_weight
 
@@ -50,7 +50,7 @@ class Embedding(nnx.Module):
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
             tables += [self.positions_TD[...], *([] if start is None else [start])]
-        specs = [jax.typeof(table).sharding.spec for table in tables]
+        specs = [spec_of(table) for table in tables]
         look_up = jax.shard_map(
             functools.partial(_look_up, execution),
             in_specs=(execution.spec("batch", "sequence"), *specs),

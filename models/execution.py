@@ -71,3 +71,8 @@ class Execution:
     def place(self, x: jax.Array, *dims: str | None) -> jax.Array:
         """`x` resharded to its logical dimensions: an all-gather, a slice, or nothing."""
         return reshard(x, self.spec(*dims))
+
+
+def spec_of(x: jax.Array) -> P:
+    """The PartitionSpec that `x` has."""
+    return jax.typeof(x).sharding.spec

@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 from scaling.models.accounting.expert_buffers import capacity
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import constant, matrix, residual_std
 from scaling.models.moe.dispatch import (
     all_to_all,
@@ -79,7 +79,7 @@ class Experts(nnx.Module):
         chex.assert_shape(x_BSD, (None, None, self.config.d_model))
         residual = self.execution.spec("batch", "residual", None)
         weights = self._weights()
-        specs = {name: jax.typeof(w).sharding.spec for name, w in weights.items()}
+        specs = {name: spec_of(w) for name, w in weights.items()}
         mapped = shard_map_per_stage(
             self.execution.rules,
             functools.partial(_local, self.config, self.execution),

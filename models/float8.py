@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import Rules, named
+from scaling.models.execution import spec_of
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 VALUES, GRADIENTS = jnp.float8_e4m3fn, jnp.float8_e5m2
@@ -81,7 +82,7 @@ def _on_devices(
     target: P,
 ) -> jax.Array:
     """Every device multiplies its shards; sums over devices follow as `target` demands."""
-    specs = tuple(P(*_spec(operand).partitions) for operand in (a, b))
+    specs = tuple(P(*spec_of(operand).partitions) for operand in (a, b))
     summed = named([*specs[0], *specs[1]]) - named(target.partitions)
     local = functools.partial(multiply, equation, formats)
     out = P(*target.partitions, unreduced=summed)
@@ -91,9 +92,5 @@ def _on_devices(
 
 
 def _gradient_spec(operand: jax.Array) -> P:
-    spec = _spec(operand)
+    spec = spec_of(operand)
     return P(*spec.partitions, unreduced=spec.reduced)
-
-
-def _spec(x: jax.Array) -> P:
-    return jax.typeof(x).sharding.spec

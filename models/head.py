@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.sharding import axes_of, gather_weight
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
@@ -48,7 +48,7 @@ def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
     two [B, S] sums over `tensor` are communicated.
     """
     chex.assert_equal_shape_prefix([logits_BSV, targets_BS], 2)
-    spec = jax.typeof(logits_BSV).sharding.spec
+    spec = spec_of(logits_BSV)
     targets_BS = reshard(targets_BS, P(*spec[:2]))
     vocab_V = reshard(jnp.arange(logits_BSV.shape[-1], dtype=targets_BS.dtype), P(spec[2]))
     top_BS = jax.lax.stop_gradient(logits_BSV.max(axis=-1))
@@ -82,9 +82,7 @@ def _backward(execution: Execution, saved: tuple, gradient_BSV: jax.Array) -> tu
     product = functools.partial(jnp.einsum, precision=execution.precision)
     gradient_BSV = gradient_BSV.astype(execution.dtype)
     over = axes_of(x_BSD)
-    dx_BSD = product(
-        "bsv,vd->bsd", gradient_BSV, head_VD, out_sharding=jax.typeof(x_BSD).sharding.spec
-    )
+    dx_BSD = product("bsv,vd->bsd", gradient_BSV, head_VD, out_sharding=spec_of(x_BSD))
     head = P(*execution.spec("vocab", None), unreduced=over)
     dhead_VD = product("bsv,bsd->vd", gradient_BSV, x_BSD, out_sharding=head)
     return dx_BSD, dhead_VD

@@ -20,7 +20,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.attention import HEADS, Rotation
+from scaling.models.attention import HEADS, merge_heads
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.attention_kernels.zigzag import zigzag_order
@@ -29,12 +29,7 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.positions import (
-    apply_rotary,
-    attention_factor,
-    rotary_frequencies,
-    yarn_score_scale,
-)
+from scaling.models.positions import Rotation, rotation, yarn_score_scale
 from scaling.models.sharding import project
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
@@ -74,7 +69,7 @@ class LatentAttention(nnx.Module):
         v_BSNV = checkpoint_name(v_BSNV, "value")
         return self.output(self._attend(q_BSNK, k_BSNK, v_BSNV))
 
-    def latents(self, x_BSD: jax.Array, rotation: Rotation) -> tuple[jax.Array, ...]:
+    def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.
 
         All-gathered along the sequence over `tensor`, if sequence-parallel.
@@ -87,13 +82,13 @@ class LatentAttention(nnx.Module):
         if self.query_a_DR is not None and self.query_a_norm is not None:
             q_BSR = self.query_a_norm(self._compressed(x_BSD, self.query_a_DR))
         # Rotated before the gather: so its gradient's sum over heads is reduce-scattered.
-        k_BSR = rotation(k_BSR[:, :, None])[:, :, 0]
+        k_BSR = rotate(k_BSR[:, :, None])[:, :, 0]
         return tuple(
             execution.place(y, "batch", "sequence", None)
             for y in (q_BSR, self.kv_a_norm(c_BSR), k_BSR)
         )
 
-    def queries(self, q_BSR: jax.Array, rotation: Rotation) -> tuple[jax.Array, jax.Array]:
+    def queries(self, q_BSR: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array]:
         """The two parts of the queries, [B, S, N, n] and rotated [B, S, N, r], scaled."""
         mla = self.config.mla
         assert mla is not None
@@ -107,14 +102,16 @@ class LatentAttention(nnx.Module):
         if scale != 1:
             q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
         n_BSNK, r_BSNK = jnp.split(q_BSNK, [mla.qk_nope_head_dim], axis=-1)
-        return n_BSNK, rotation(r_BSNK)
+        return n_BSNK, rotate(r_BSNK)
 
     def _heads(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values as they enter the attention."""
         execution, mla = self.execution, self.config.mla
         assert mla is not None
-        q_BSR, c_BSR, k_BSR = self.latents(x_BSD, self._rotated)
-        q_BSNK = jnp.concatenate(self.queries(q_BSR, self._rotated), axis=-1)
+        positions = zigzag_order(x_BSD.shape[1], execution.rules.mesh.context)
+        rotate = rotation(self.config, positions)
+        q_BSR, c_BSR, k_BSR = self.latents(x_BSD, rotate)
+        q_BSNK = jnp.concatenate(self.queries(q_BSR, rotate), axis=-1)
         kv_BSNK = project(execution, "bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
         kn_BSNK, v_BSNV = jnp.split(kv_BSNK, [mla.qk_nope_head_dim], axis=-1)
         shape = (*kn_BSNK.shape[:3], mla.qk_rope_head_dim)
@@ -122,23 +119,7 @@ class LatentAttention(nnx.Module):
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
 
     def output(self, a_BSNV: jax.Array) -> jax.Array:
-        return project(
-            self.execution,
-            "bsnv,nvd->bsd",
-            a_BSNV,
-            self.out_NVD[...],
-            ("heads", None, "embed"),
-            ("batch", "residual", None),
-            partial=True,
-        )
-
-    def _rotated(self, x_BSNK: jax.Array) -> jax.Array:
-        """Queries or keys of whole sequences, rotated by their positions."""
-        if self.config.positions != "rope":
-            return x_BSNK
-        positions = zigzag_order(x_BSNK.shape[1], self.execution.rules.mesh.context)
-        rope = rotary_frequencies(self.config), positions, attention_factor(self.config)
-        return apply_rotary(x_BSNK, *rope)
+        return merge_heads(self.execution, a_BSNV, self.out_NVD)
 
     def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
         """Attention [B, S, N, V], each device on its own rows and heads; scores are stored.

@@ -49,15 +49,8 @@ class Mlp(nnx.Module):
             gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
             gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
             h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
-        y_BSD = project(
-            execution,
-            "bsf,fd->bsd",
-            h_BSF,
-            self.down_FD[...],
-            ("mlp", "embed"),
-            ("batch", "residual", None),
-            partial=True,
-        )
+        dims, out = ("mlp", "embed"), ("batch", "residual", None)
+        y_BSD = project(execution, "bsf,fd->bsd", h_BSF, self.down_FD[...], dims, out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
 
     def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias_F: nnx.Param | None) -> jax.Array:

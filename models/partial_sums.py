@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import REPLICAS
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import is_matrix
 from scaling.models.sharding import axes_of
 
@@ -79,4 +79,4 @@ def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:
 
 def psum_replicas(gradient: jax.Array) -> jax.Array:
     """The sum over the replicas of a gradient's partial sums."""
-    return reshard(gradient, P(*jax.typeof(gradient).sharding.spec.partitions))
+    return reshard(gradient, P(*spec_of(gradient).partitions))

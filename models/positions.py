@@ -4,6 +4,7 @@ Channel pair (i, i + K/2) of a head is rotated by the angle  position * theta^(-
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
+
+Rotation = Callable[[jax.Array], jax.Array]
 
 YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, equation 22
 LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair
@@ -51,6 +54,18 @@ def yarn_score_scale(config: ModelConfig) -> float:
     return _yarn_mscale(yarn.factor, yarn.mscale_all_dim) ** 2
 
 
+def rotation(config: ModelConfig, positions: np.ndarray) -> Rotation:
+    """The rotation of queries or keys [B, S, N, K] by `positions`, int [S]; none without RoPE."""
+    rope = rotary_frequencies(config), positions, attention_factor(config)
+    return lambda x: apply_rotary(x, *rope) if config.positions == "rope" else x
+
+
+def rotation_from(config: ModelConfig, start: jax.Array, most: int) -> Rotation:
+    """As `rotation`, at positions start, start + 1, ... below `most`; `start` may be traced."""
+    rope = rotary_frequencies(config), start, most, attention_factor(config)
+    return lambda x: apply_rotary_from(x, *rope) if config.positions == "rope" else x
+
+
 def apply_rotary(
     x_BSNK: jax.Array,
     freqs: np.ndarray,
@@ -66,7 +81,7 @@ def apply_rotary(
 def apply_rotary_from(
     x_BSNK: jax.Array, freqs: np.ndarray, start: jax.Array, most: int, factor: float = 1.0
 ) -> jax.Array:
-    """As `apply_rotary`, at positions start, start + 1, ... below `most`; `start` may be traced."""
+    """As `apply_rotary`, at the positions of `rotation_from`."""
     rows = x_BSNK.shape[1]
     rows_of = lambda table: jax.lax.dynamic_slice_in_dim(jnp.asarray(table), start, rows, axis=1)
     return _rotate(x_BSNK, *map(rows_of, _cos_sin(np.arange(most), freqs, factor)))

@@ -16,12 +16,12 @@ from jax.sharding import reshard
 
 from scaling.meshes.rules import named
 from scaling.models import float8
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 
 
 def axes_of(x: jax.Array) -> frozenset[str]:
     """The mesh axes that `x` is sharded over."""
-    return named(jax.typeof(x).sharding.spec.partitions)
+    return named(spec_of(x).partitions)
 
 
 def gather_weight(

@@ -23,7 +23,7 @@ from jax.sharding import reshard
 from jax.tree_util import keystr, tree_map_with_path
 
 from scaling.meshes.rules import named
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import is_matrix
 from scaling.models.partial_sums import mark_reduced
 
@@ -40,7 +40,7 @@ def all_gather_params(params: Any, execution: Execution) -> Any | None:
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
         if not is_matrix(param):
             return param
-        partitions = _spec(param).partitions
+        partitions = spec_of(param[...]).partitions
         gathered = P(*(None if named([entry]) & axes else entry for entry in partitions))
         is_router = keystr(path, simple=True, separator="/").endswith("router_DE")
         weight = param[...] if is_router else param[...].astype(execution.dtype)
@@ -56,7 +56,7 @@ def reduce_scatter_grads(gradients: Any, params: Any) -> Any:
     Reduce-scattered over fsdp; the shards are all-reduced over the other replicas.
     """
     return _map(
-        lambda g, own: g.replace(_reduce_scatter(g[...], _spec(own)).astype(own[...].dtype)),
+        lambda g, own: g.replace(_reduce_scatter(g[...], spec_of(own[...])).astype(own[...].dtype)),
         gradients,
         params,
     )
@@ -83,7 +83,7 @@ def float32_accumulators(
     def accumulator(own: nnx.Variable, weight: nnx.Variable) -> nnx.Variable:
         if not is_matrix(own):
             return own
-        return own.replace(_accumulator(_spec(own), own[...], weight[...]))
+        return own.replace(_accumulator(spec_of(own[...]), own[...], weight[...]))
 
     return _map(accumulator, params, gathered), gathered
 
@@ -128,13 +128,9 @@ _with_float32_grad.defvjp(
 def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:
     """A gradient like a stored weight of `spec`: reduce-scattered over fsdp, then the shard is
     all-reduced over the other replicas, but for those that the weight is marked `reduced` over."""
-    unreduced = jax.typeof(gradient).sharding.spec.unreduced - named(spec.partitions)
+    unreduced = spec_of(gradient).unreduced - named(spec.partitions)
     shard = reshard(gradient, P(*spec.partitions, unreduced=unreduced))
     return reshard(shard, P(*spec.partitions, unreduced=spec.reduced))
-
-
-def _spec(param: nnx.Variable) -> P:
-    return jax.typeof(param[...]).sharding.spec
 
 
 def _map(function: Callable, *trees: Any) -> Any:

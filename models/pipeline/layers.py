@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, stacked_spec
 from scaling.models.zero import float32_accumulators, with_float32_grads
@@ -208,7 +208,7 @@ def _shift_to_next_stage(execution: Execution, schedule: PipelineSchedule) -> Ca
 
 def _by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
     """A stored stack [P V L, ...] by stage and virtual stage, [P, V, L, ...]."""
-    stored = jax.typeof(x).sharding.spec
+    stored = spec_of(x)
     rest = Spec(
         None, None, *stored.partitions[1:], unreduced=stored.unreduced, reduced=stored.reduced
     )
@@ -222,7 +222,7 @@ def _by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
 
 def unstack_stages(x_PL: jax.Array) -> jax.Array:
     """An array of each stage's layers, [P, L, ...], as a stored stack [P L, ...]."""
-    spec = jax.typeof(x_PL).sharding.spec
+    spec = spec_of(x_PL)
     out = Spec(*spec.partitions[:1], *spec.partitions[2:])
     flat = jax.shard_map(lambda x_1L: x_1L[0], in_specs=spec, out_specs=out)
     return flat(x_PL)
@@ -235,7 +235,7 @@ def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:
     whose gradient stays partial. Not one product that is reduced: XLA makes a `dot` of that, whose
     results on CPU devices varied from one execution to the next.
     """
-    like = Spec(reduced=jax.typeof(x_VL).sharding.spec.reduced)
+    like = Spec(reduced=spec_of(x_VL).reduced)
     ones = [1] * (x_VL.ndim - 1)
 
     def term(virtual_stage: int) -> jax.Array:

@@ -16,7 +16,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
-from scaling.models.execution import Execution
+from scaling.models.execution import Execution, spec_of
 from scaling.models.head import cross_entropy, logits, sequence_dim
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import zeros_like
@@ -129,7 +129,7 @@ def _backward(execution: Execution, gradients: Any, dloss: jax.Array) -> tuple:
 
 def _scaled(gradient: jax.Array, factor: jax.Array) -> jax.Array:
     """Their product; of a gradient's partial sums each."""
-    partial = jax.typeof(gradient).sharding.spec.unreduced
+    partial = spec_of(gradient).unreduced
     return gradient * reshard(factor.astype(gradient.dtype), PartitionSpec(reduced=partial))
 
 
