@@ -11,6 +11,9 @@ from scaling.models.config import Moe
 from scaling.models.execution import Execution
 
 ONE = MeshShape()
+# Kinds of toys: GPT-2's blocks, and DeepSeek-V3's choice of experts.
+GPT_KIND = {"mlp": "gelu", "norm": "layernorm", "positions": "learned", "bias": True}
+DEEPSEEK_CHOICE = {"gate": "sigmoid", "selection_bias": True, "n_groups": 4, "groups_per_token": 2}
 # Least effort on LLVM's code, which would take longer to make than to run.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 FP32 = Execution(make_rules(ONE, sequence_parallel=False), compute="fp32")

@@ -26,6 +26,7 @@ from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
+from tests.models.one_device import DEEPSEEK_CHOICE, GPT_KIND
 
 KINDS = "tiny-moe gpt2-124m gpt-305m llama3-1b qwen2.5-7b qwen3-30b-a3b deepseek-v3".split()
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
@@ -64,30 +65,13 @@ BATCH, SEQ = 8, 16
 SHAPE = functools.partial(ModelConfig, vocab_size=48, d_model=32, n_layers=3, n_heads=8, d_ff=80)
 MODELS = {
     "llama": SHAPE(n_kv_heads=2),
-    "gpt": SHAPE(
-        mlp="gelu",
-        norm="layernorm",
-        positions="learned",
-        max_positions=SEQ,
-        bias=True,
-        tied_embeddings=True,
-    ),
+    "gpt": SHAPE(**GPT_KIND, max_positions=SEQ, tied_embeddings=True),
     "qwen": SHAPE(n_kv_heads=4, head_dim=16, qk_norm=True, tied_embeddings=True),
     "window": SHAPE(n_kv_heads=4, mlp="relu", sliding_window=5, norm="layernorm", bias=True),
 }
 EXPERTS = {
     "mixtral": Moe(4, 2, d_ff_expert=24),
-    "deepseek": Moe(
-        8,
-        3,
-        d_ff_expert=16,
-        n_shared_experts=2,
-        first_dense_layers=1,
-        gate="sigmoid",
-        selection_bias=True,
-        n_groups=4,
-        groups_per_token=2,
-    ),
+    "deepseek": Moe(8, 3, 16, n_shared_experts=2, first_dense_layers=1, **DEEPSEEK_CHOICE),
 }
 MODELS |= {name: SHAPE(n_kv_heads=2, moe=moe) for name, moe in EXPERTS.items()}
 LATENT = Mla(12, 10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)

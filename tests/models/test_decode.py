@@ -14,6 +14,7 @@ from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.decode import decode_step, empty_cache
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
+from tests.models.one_device import GPT_KIND
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 BATCH, LENGTH, PROMPT = 4, 12, 5
@@ -24,13 +25,7 @@ DEEPSEEK = Moe(8, 3, d_ff_expert=16, n_shared_experts=1, first_dense_layers=1, g
 _toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=2, n_heads=4, d_ff=40)
 MODELS = {
     "grouped-window": _toy(n_kv_heads=2, sliding_window=4, qk_norm=True, tied_embeddings=True),
-    "gpt": _toy(
-        mlp="gelu",
-        norm="layernorm",
-        positions="learned",
-        max_positions=LENGTH,
-        bias=True,
-    ),
+    "gpt": _toy(**GPT_KIND, max_positions=LENGTH),
     "latent-experts": _toy(mla=MLA, moe=DEEPSEEK, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
     "direct-window": _toy(mla=Mla(None, 8, 6, 4, 10), sliding_window=4),
     "yarn-experts": _toy(n_kv_heads=2, moe=Moe(4, 2), yarn=Yarn(4.0, 8)),

@@ -13,7 +13,7 @@ from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.transformer import Transformer
-from tests.models.one_device import ONE, choose, jit
+from tests.models.one_device import DEEPSEEK_CHOICE, ONE, choose, jit
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
 
@@ -23,16 +23,7 @@ MIXTRAL = _toy(moe=Moe(4, 2))
 QWEN = _toy(mlp="gelu", moe=Moe(6, 3, d_ff_expert=7, normalize_weights=False))
 DEEPSEEK = _toy(
     moe=Moe(
-        8,
-        3,
-        d_ff_expert=5,
-        n_shared_experts=2,
-        first_dense_layers=1,
-        gate="sigmoid",
-        routed_scaling=2.5,
-        selection_bias=True,
-        n_groups=4,
-        groups_per_token=2,
+        8, 3, 5, n_shared_experts=2, first_dense_layers=1, routed_scaling=2.5, **DEEPSEEK_CHOICE
     )
 )
 MODELS = {"mixtral": MIXTRAL, "qwen": QWEN, "deepseek": DEEPSEEK}

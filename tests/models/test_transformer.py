@@ -17,7 +17,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.transformer import Transformer
-from tests.models.one_device import ONE, jit
+from tests.models.one_device import GPT_KIND, ONE, jit
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
 
@@ -25,14 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_device")
 SEQ = 10
 _toy = functools.partial(ModelConfig, 32, d_model=24, n_layers=2, n_heads=4, d_ff=40)
 LLAMA = _toy(n_kv_heads=2)
-GPT = _toy(
-    mlp="gelu",
-    norm="layernorm",
-    positions="learned",
-    max_positions=SEQ + 2,
-    bias=True,
-    tied_embeddings=True,
-)
+GPT = _toy(**GPT_KIND, max_positions=SEQ + 2, tied_embeddings=True)
 QWEN = _toy(n_kv_heads=2, head_dim=8, qk_norm=True, qkv_bias=True, sliding_window=3)
 BLOCK = ("attention", "mlp")  # first words of a layer's parameters
 MODELS = {"llama": LLAMA, "gpt": GPT, "qwen": QWEN}

@@ -1,6 +1,7 @@
 """config.json under fire: keys misspelt, bytes torn and turned: a model, or one message."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
@@ -11,25 +12,8 @@ from scaling.models.config import ModelConfig
 from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS
 from scaling.models.huggingface.read import read_config, translate
 
-LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "rope_scaling": {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    },
-}
+PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
+LLAMA = PUBLISHED["llama3-8b"] | {"hidden_size": 64, "num_attention_heads": 8}
 KNOWN = {"model_type", *HARMLESS, *ANY_FAMILY, *FAMILIES["llama"].keys, *FAMILIES["llama"].only}
 TEXT = json.dumps(LLAMA, indent=1).encode()
 JSON = st.recursive(

@@ -109,14 +109,6 @@ def test_whole_steps_give_the_factor_of_programs(profile):
     assert found.samples.step[0].kernels == approx(alone, rel=0.02)
 
 
-def test_every_kind_of_collective_on_every_axis_has_a_fit(profile):
-    assert [(f.kind, f.ranks, f.groups) for f in profile.collectives] == [
-        ("all-reduce", 4, 2),
-        ("permute", 4, 2),
-    ]
-    assert all(f.alpha == approx(ALPHA, rel=0.01) for f in profile.collectives)
-
-
 def test_every_fit_says_where_it_comes_from(profile):
     for fit in (*profile.matmul, profile.memory, *profile.collectives):
         assert fit.evidence.source == "scaling calibrate on a machine"
@@ -128,13 +120,6 @@ def test_a_profile_keeps_its_raw_points_on_disk(profile, tmp_path):
     write_profile(profile, tmp_path / "profile.json")
     assert read_profile(tmp_path / "profile.json") == profile
     assert profile.samples.matmul[0].seconds == made_up().matmul[0].seconds
-
-
-def test_a_machine_without_collectives_has_none():
-    samples = made_up()
-    alone = Samples(samples.matmul, samples.memory)
-    found = profile_of_samples(alone, "m", "2026-01-31", {})
-    assert found.collectives == () and found.attention == ()
 
 
 def test_all_kinds_are_measured_on_the_devices_present():

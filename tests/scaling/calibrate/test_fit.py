@@ -50,8 +50,8 @@ def test_repeats_count_by_their_median():
     assert fits.typical(samples).tolist() == [2.0, 3.0]
 
 
-@pytest.mark.parametrize("halves", [(0.0, 0.0, 0.0), (4.0, 16.0, 64.0)])
-def test_half_sizes_are_found(halves):
+def test_half_sizes_are_found():
+    halves = (4.0, 16.0, 64.0)
     true = MatmulFit("fp32", 1.0, HERE, 2e-6, halves, peak=5e10)
     samples = [MatmulSample("fp32", *shape, ()) for shape in SHAPES]
     seconds = fits.matmul_seconds(true, samples)
@@ -74,14 +74,6 @@ def test_errors_are_those_of_noise():
     assert 0.02 < evidence.mean_error < 0.15
     assert evidence.median_error <= evidence.max_error
     assert evidence.held_out_error > evidence.mean_error / 2
-
-
-def test_memory_without_a_cache_is_a_line():
-    samples = [MemorySample("copy", b, at(1e-6 + b / 2e10)) for b in SIZES]
-    found = fits.fit_memory(samples, HERE)
-    assert found.cache_bandwidth is None
-    assert found.bandwidth == pytest.approx(2e10, rel=1e-3)
-    assert found.overhead == pytest.approx(1e-6, rel=1e-3)
 
 
 def test_noise_is_not_taken_for_a_cache():
