@@ -50,7 +50,7 @@ VECTORS = 1.2  # norms, biases and scalars that may be summed in one call, over 
 # Epsilon: AdamW divides a gradient by its own size, so without it rounding of the smallest shows.
 TRAIN = Train(steps=10, learning_rate=1e-2, warmup_steps=0, epsilon=1e-6)
 ORDERS = {"default": MeshShape().device_order, "reversed": AXES[::-1]}
-H100, HOST = catalog.load("dgx-h100"), catalog.load("host")
+H100 = catalog.load("dgx-h100")
 
 MOE = Moe(8, 2, 32, aux_loss=0.1, z_loss=0.01)
 DEEPSEEK = Moe(
@@ -169,7 +169,7 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
         x = np.zeros(leaf.shape, leaf.dtype)
         if name.startswith("params/"):
             x = np.float32(0.1 * noise.standard_normal(leaf.shape) + name.endswith("scale"))
-            x = x[rows] if "layers" in name.split("/") else x
+            x = _rows(name, x, rows)
         arrays[name] = jax.device_put(x, leaf.sharding)
     text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     zigzag = zigzag_order(SEQ_LEN, run.mesh.context)
@@ -181,7 +181,12 @@ def in_layer_order(run: Run, tree: Any) -> dict[str, np.ndarray]:
     """The arrays of a tree by name on the host, layers in the order in which they are applied."""
     back = np.argsort(layer_order_of(run))
     arrays = zip(leaf_names(tree), map(np.asarray, jax.tree.leaves(tree)), strict=True)
-    return {name: x[back] if "layers" in name.split("/") else x for name, x in arrays}
+    return {name: _rows(name, x, back) for name, x in arrays}
+
+
+def _rows(name: str, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The layers of a stack in another order; first dense layers and counters are no stages'."""
+    return x[rows] if "layers" in name.split("/") and x.shape[:1] == rows.shape else x
 
 
 def stepped(case: Case, steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
@@ -224,7 +229,12 @@ def assert_equals_one_device(case: Case) -> None:
     scaled = lambda tree: {name: x / largest[name] for name, x in tree["gradients"].items()}
     close = chex.assert_trees_all_close
     close(scaled(found), scaled(expected), rtol=RTOL, atol=ATOL_OF_LARGEST)
-    close(found["metrics"], expected["metrics"], rtol=RTOL, atol=1e-6)
+    # Where two experts tie to rounding, a token may fall to either.
+    moe, loads = case.run.model.moe, ("expert_load", "skew")
+    token = 1.1 * moe.n_experts / (SEQUENCES * SEQ_LEN * moe.experts_per_token) if moe else 0.0
+    for name, value in expected["metrics"].items():
+        atol = token if name.startswith(loads) else 1e-6
+        close(found["metrics"][name], value, rtol=RTOL, atol=atol)
     rate = case.run.train.learning_rate  # AdamW shows the rounding of the smallest gradients
     close(found["params"], expected["params"], rtol=RTOL, atol=1e-2 * STEPS * rate)
 
@@ -233,11 +243,11 @@ def assert_equals_one_device(case: Case) -> None:
 
 
 def priced(case: Case) -> Priced:
-    """The compiled step of a case, read and priced as if on ideal H100s."""
+    """The compiled step of a case, read and priced as if on ideal H100s, audited as the CPU's."""
     run, step = case.run, compiled(case)
     program = program_of(step, host_mesh(run.mesh), run.name)
     program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
-    return replace(price(program, H100, ideal()), cluster=HOST)
+    return replace(price(program, H100, ideal()), cluster=replace(H100, virtual_devices=True))
 
 
 def discrepancies(case: Case) -> list[Discrepancy]:

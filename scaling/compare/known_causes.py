@@ -4,11 +4,11 @@ A cause is a sentence and a test of the difference that it explains (`scaling.co
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaling.analytic.activations import KEYS
 from scaling.analytic.step import FLOAT32
-from scaling.analytic.table import expected_transfers
+from scaling.analytic.table import expected_bytes, expected_transfers
 from scaling.analytic.weights import TABLES
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
@@ -24,6 +24,10 @@ REMATERIALISED = "XLA computes again what does not fit into memory"
 TIED_TABLE = "XLA adds the two gradients of a tied table before it sums them, and sums in float32"
 ONCE_PER_STEP = "XLA does once per step what each microbatch asks for"
 FETCHED_ONCE = "XLA fetches once, for both passes, keys and values of a layer that is in no loop"
+PASSED_ON_ONCE = (
+    "XLA's compiler for CPUs passes keys and values on once for both, a layer that is computed "
+    "again and its backward pass"
+)
 NO_MESH_AXES = "these groups of devices are those of no mesh axes"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
@@ -66,11 +70,21 @@ def _is_fetched_once(difference: Difference) -> bool:
     return missing > 0 and abs(missing - once) <= ROUNDING * difference.expected
 
 
+def _is_passed_on_once(difference: Difference) -> bool:
+    """Return True if keys and values move as without the permutes of layers computed again."""
+    d, here = difference, (difference.axes, difference.kind)
+    if d.run.remat != "full" or here != ("context", "permute"):
+        return False
+    kept = expected_bytes(replace(d.run, remat="none"), d.shape).get(here, 0.0)
+    return abs(d.found - kept) <= ROUNDING * d.expected
+
+
 # The first cause that applies counts.
 CAUSES: tuple[tuple[str, Callable[[Difference], bool]], ...] = (
     (REMATERIALISED, lambda d: any(REMAT_SUFFIX in c.name for c, _ in d.calls)),
     (TIED_TABLE, _is_tied_table),
     (FETCHED_ONCE, _is_fetched_once),
+    (PASSED_ON_ONCE, _is_passed_on_once),
     (ONCE_PER_STEP, lambda d: d.run.batch.microbatches > 1 and d.found < d.expected),
 )
 

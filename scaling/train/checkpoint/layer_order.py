@@ -41,8 +41,8 @@ def reorder_layers(
         return arrays
     rows = np.argsort(there)[here]
     moved = jax.jit(lambda x: _rows(x, rows), donate_argnums=0)
-    is_stack = lambda name: STACK in name.split("/")
-    return {name: moved(x) if is_stack(name) else x for name, x in arrays.items()}
+    is_stack = lambda name, x: x.ndim and STACK in name.split("/")  # counters have no rows
+    return {name: moved(x) if is_stack(name, x) else x for name, x in arrays.items()}
 
 
 def _rows(x: jax.Array, rows: np.ndarray) -> jax.Array:

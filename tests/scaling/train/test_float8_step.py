@@ -45,13 +45,22 @@ def test_8_bit_gradients_point_where_those_in_float32_point(case: Case) -> None:
     loss, wanted_loss = found["metrics"]["loss 1"], wanted["metrics"]["loss 1"]
     assert loss == pytest.approx(wanted_loss, rel=0.01)
     assert loss != pytest.approx(wanted_loss, rel=1e-6)  # it did round
+    alone = {}
+    if case.model == "latent":  # whose chains of products round to 0.93 on one device already
+        alone = stepped_alone(replace(case.alone, compute="fp8"))["gradients"]
     for name, gradient in found["gradients"].items():
         if "key_bias" in name:
             continue  # zero without rotation, see tests/harness.py
-        g, w = (x.ravel().astype(np.float64) for x in (gradient, wanted["gradients"][name]))
-        lengths = np.linalg.norm(g), np.linalg.norm(w)
-        assert g @ w / np.prod(lengths) > LEAST_COSINE, name
-        assert lengths[0] == pytest.approx(lengths[1], rel=LENGTH), name
+        exact = wanted["gradients"][name]
+        least = cosine(alone[name], exact) - 0.02 if alone else LEAST_COSINE
+        assert cosine(gradient, exact) > least, name
+        assert np.linalg.norm(gradient) == pytest.approx(np.linalg.norm(exact), rel=LENGTH), name
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the angle between two arrays as vectors."""
+    a, b = (x.ravel().astype(np.float64) for x in (a, b))
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 # --- what is refused ------------------------------------------------------------------------------

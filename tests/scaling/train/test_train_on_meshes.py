@@ -99,6 +99,7 @@ def test_rows_of_layer_stacks_are_moved_and_nothing_else(runs):
     paths = ("params/layers/norm", "optimizer/0/mu/layers/norm", "params/head_VD")
     with jax.set_mesh(jax.make_mesh((1,), ("data",))):
         arrays = {path: jax.device_put(stack, jax.P(None, None)) for path in paths}
+        arrays["optimizer/0/layers/norm/count"] = jax.device_put(np.int32(3), jax.P())
         found = reorder_layers(arrays, run_dict(there), here)
     for path in paths[:2]:
         assert np.asarray(found[path])[:, 0].tolist() == [0, 1, 2, 3]
