@@ -58,9 +58,7 @@ def host_mesh(shape: MeshShape) -> Mesh:
 def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
     """A jax mesh over the GPUs of a cluster that is not here: lower and compile on it, not run.
 
-    Args:
-        shape: axis sizes.
-        cluster: of NVIDIA GPUs; a mesh smaller than one host uses part of it.
+    A mesh smaller than one host uses part of it.
 
     Raises:
         InputError: the mesh is larger than the cluster or fills its last host in part, the chip

@@ -13,7 +13,7 @@ from dataclasses import replace
 from scaling.meshes.accelerator import with_figures
 from scaling.meshes.catalog.entries import UNITS
 from scaling.meshes.cluster import Cluster, network_link
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import parse_quantity
 
@@ -51,7 +51,7 @@ def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Clus
 
 
 def _gpus_per_node(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    gpus = _count("gpus_per_node", value)
+    gpus = whole_number("override gpus_per_node", value)
     if cluster.virtual_devices:
         return replace(cluster, devices_per_node=gpus, parts={**cluster.parts, "chip": gpus})
     if gpus > host.devices_per_node:
@@ -83,7 +83,7 @@ def _memory_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
 
 
 def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    nodes = _count("nvlink_domain_nodes", value)
+    nodes = whole_number("override nvlink_domain_nodes", value)
     if host.domain_nodes == 1:
         raise InputError(f"override nvlink_domain_nodes: no NVLink joins {cluster.name} nodes")
     if nodes > host.domain_nodes or cluster.nodes % nodes:
@@ -96,12 +96,6 @@ def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Clust
 
 def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) -> Cluster:
     return replace(cluster, accelerator=with_figures(cluster.accelerator, figures))
-
-
-def _count(key: str, value: float) -> int:
-    if value != int(value):
-        raise InputError(f"override {key}={value:g} must be a whole number")
-    return int(value)
 
 
 KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {

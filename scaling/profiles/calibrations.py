@@ -8,7 +8,8 @@ devices has a calibration of its own.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
@@ -33,11 +34,7 @@ def calibration_path(machine: str) -> Path:
 
 def calibration_of(machine: str) -> Profile | None:
     """The calibration of a machine by its name, GPUs too; None if none can be read."""
-    path = calibration_path(machine)
-    try:
-        return read_profile(path) if path.is_file() else None
-    except InputError:  # of an older format, or cut short
-        return None
+    return next(_readable([calibration_path(machine)]), None)
 
 
 def host_calibration(devices: int) -> Profile | None:
@@ -45,20 +42,16 @@ def host_calibration(devices: int) -> Profile | None:
 
     None if there is none, or if several devices are asked for and none has collectives.
     """
-    usable = [p for p in _of_cpus() if devices == 1 or p.collectives]
+    newest = sorted(calibration_folder().glob("*.json"), key=lambda p: -p.stat().st_mtime)
+    of_cpus = [profile for profile in _readable(newest) if CPU.match(profile.machine)]
+    usable = [profile for profile in of_cpus if devices == 1 or profile.collectives]
     return min(usable, key=lambda p: _distance(p, devices), default=None)
 
 
-def _of_cpus() -> Iterator[Profile]:
-    """Readable CPU calibrations, the newest first."""
-    files = calibration_folder().glob("*.json")
-    for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
-        try:
-            profile = read_profile(path)
-        except InputError:  # of an older format, or cut short
-            continue
-        if CPU.match(profile.machine):
-            yield profile
+def _readable(paths: Iterable[Path]) -> Iterator[Profile]:
+    for path in paths:
+        with suppress(InputError):  # missing, of an older format, or cut short
+            yield read_profile(path)
 
 
 def _distance(profile: Profile, devices: int) -> tuple[float, bool]:
