@@ -35,28 +35,21 @@ def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
 
 
 @lru_cache(maxsize=4096)
-def rings(links: Links, members: tuple[int, ...]) -> tuple[Walk, ...]:
-    """The most rings through all `members` (chips) that the links hold at once, one way round."""
-    if len(members) == 2:
-        return (members,) * links[members[0]][members[1]]
-    if len(members) > MOST_CHIPS:
-        return ()
-    capacity = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
-    direct = [walk for walk in _walks(members) if _fits(_edges(walk), capacity)]
-    if direct:
-        return _both_ways(_packed([(walk, _edges(walk)) for walk in direct], capacity))
-    longer = (_with_detour(walk, links, members) for walk in _walks(members))
-    ring = next((walk for walk in longer if walk and _fits(_edges(walk), capacity)), None)
-    return _both_ways([ring]) if ring else ()
-
-
 def ring_count(links: Links, members: tuple[int, ...]) -> int:
-    """Number of rings that the links hold at once."""
-    return len(rings(links, members))
+    """The most rings, one way round each, that the links between `members` (chips) hold at once."""
+    if len(members) == 2:
+        return links[members[0]][members[1]]
+    if len(members) > MOST_CHIPS:
+        return 0
+    capacity = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
+    direct = [edges for walk in _walks(members) if _fits(edges := _edges(walk), capacity)]
+    if direct:
+        return 2 * _most(direct, capacity)
+    longer = (_with_detour(walk, links, members) for walk in _walks(members))
+    return 2 * any(walk is not None and _fits(_edges(walk), capacity) for walk in longer)
 
 
 Edge = tuple[int, int]  # two chips, the lower number first
-WalkEdges = tuple[Walk, Counter[Edge]]  # a walk and how often it passes each pair
 
 
 def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
@@ -72,10 +65,6 @@ def _edges(walk: Walk) -> Counter[Edge]:
     return Counter(map(_edge, walk, (*walk[1:], walk[0])))
 
 
-def _both_ways(walks: Sequence[Walk]) -> tuple[Walk, ...]:
-    return tuple(turned for walk in walks for turned in (walk, walk[::-1]))
-
-
 def _with_detour(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
     """The walk with a chip between the one pair of it that lacks a link; None if that is not so."""
     missing = [k for k, i in enumerate(walk) if not links[i][walk[(k + 1) % len(walk)]]]
@@ -89,13 +78,16 @@ def _with_detour(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | N
     return None
 
 
-def _packed(walks: Sequence[WalkEdges], capacity: Counter[Edge]) -> tuple[Walk, ...]:
-    """The largest set of walks, repeats allowed, that fit into the links at once."""
-    best: tuple[Walk, ...] = ()
-    for number, (walk, edges) in enumerate(walks):
-        if _fits(edges, capacity):
-            best = max(best, (walk, *_packed(walks[number:], capacity - edges)), key=len)
-    return best
+def _most(walks: Sequence[Counter[Edge]], capacity: Counter[Edge]) -> int:
+    """The most walks, repeats allowed, that fit into the links at once."""
+    return max(
+        (
+            1 + _most(walks[number:], capacity - walk)
+            for number, walk in enumerate(walks)
+            if _fits(walk, capacity)
+        ),
+        default=0,
+    )
 
 
 def _fits(walk: Counter[Edge], capacity: Counter[Edge]) -> bool:
