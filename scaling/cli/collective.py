@@ -49,6 +49,8 @@ class CollectiveCommand(Command):
     software: Literal["jax", "any"] = "jax"
     """Whose collectives: jax, as predict has them (XLA's own tables where there are any), or any:
     NCCL's as nccl-tests measures them."""
+    plot: File = None
+    """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
     json: Switch = False
     """Print one JSON document (a list for several sizes)."""
     skew: Real = None
@@ -56,7 +58,7 @@ class CollectiveCommand(Command):
     number of members."""
 
     def execute(self) -> int:
-        """Price every size and print."""
+        """Price every size, print and plot."""
         from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
         from scaling.report.algorithm_choice import choice_lines
@@ -73,6 +75,10 @@ class CollectiveCommand(Command):
         for text in warnings:
             print(f"warning: {text}", file=sys.stderr)
         title = heading(prices, cluster, self.dtype)
+        if self.plot is not None:
+            from scaling.report.plots import plot_bandwidth
+
+            plot_bandwidth(prices, title, self.plot)
         if self.json:
             documents = [price.to_dict() for price in prices]
             several = self.sweep is not None or "," in (self.bytes or "")

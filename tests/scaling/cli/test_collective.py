@@ -96,6 +96,12 @@ def test_a_skew_that_cannot_be_ends_with_2_and_the_reason(capsys, words, message
     assert message in json.loads(out)["error"]
 
 
+def test_the_picture_is_written(capsys, tmp_path):
+    path = tmp_path / "picture.png"
+    assert run(capsys, *COMMON, "--sweep", "1MiB:1GiB", "--plot", str(path))[0] == 0
+    assert path.stat().st_size > 5000
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -107,6 +113,7 @@ def test_a_skew_that_cannot_be_ends_with_2_and_the_reason(capsys, words, message
         (("--axis", "data"), "needs --mesh"),
         (("--device-order", "tensor,data"), "orders the axes of a mesh: add --mesh"),
         (("--bytes", ""), "'' is not a size"),
+        (("--plot", "picture.odd"), "cannot write the picture"),
     ],
 )
 def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
