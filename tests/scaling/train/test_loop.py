@@ -125,12 +125,8 @@ def dispatches_and_reads(toy, prepare, folder, **settings):
         note = lambda: events.append(("read", step))
         return {**metrics, "loss": Scalar(metrics["loss"], note)}
 
-    plan, programs = with_step(
-        prepare(toy(**settings)),
-        act=lambda step: events.append(("dispatch", step)),
-        change=watched,
-    )
-    train(plan, programs, Options(folder))
+    act = lambda step: events.append(("dispatch", step))
+    train(*with_step(prepare(toy(**settings)), act=act, change=watched), Options(folder))
     return events
 
 
@@ -209,11 +205,9 @@ def test_an_absurd_learning_rate_stops_the_run(toy, prepare, tmp_path):
 
 
 def test_without_a_checkpoint_nobody_is_told_to_resume(toy, prepare, tmp_path):
-    plan, programs = with_step(prepare(toy()), change=poisoned(2, "loss"))
     with pytest.raises(NotFinite) as caught:
-        train(plan, programs, Options(tmp_path))
-    assert "None" not in str(caught.value)
-    assert "--resume" not in str(caught.value)
+        train(*with_step(prepare(toy()), change=poisoned(2, "loss")), Options(tmp_path))
+    assert "None" not in str(caught.value) and "--resume" not in str(caught.value)
 
 
 # Stopping on a signal

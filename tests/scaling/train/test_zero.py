@@ -22,7 +22,7 @@ TABLES = 2 * 128 * 64
 HELD = ("matrices", "gradients")
 
 
-@pytest.mark.parametrize("mesh", ["data=2,fsdp=2", "fsdp=2,tensor=2", "fsdp=2,stage=2"])
+@pytest.mark.parametrize("mesh", ["fsdp=2,tensor=2", "fsdp=2,stage=2"])
 def test_stages_store_the_same_state(mesh: str) -> None:
     with jax.set_mesh(host_mesh(parse_mesh(mesh))):
         first, third = (abstract_arguments(Case(mesh, zero=zero).run)[0] for zero in (1, 3))
@@ -73,7 +73,7 @@ def test_sharding_json_has_the_bytes_held_in_a_step(
     }
 
 
-@pytest.mark.parametrize("model", ["llama", "mixtral", "latent"])
+@pytest.mark.parametrize("model", ["mixtral", "latent"])
 def test_bytes_held_are_those_gathered_and_scattered(model: str, tmp_path, capsys) -> None:
     case = Case("fsdp=2,tensor=2", model, zero=1)  # a router is held in float32
     held = json.loads(printed(case, tmp_path, capsys))["held"]

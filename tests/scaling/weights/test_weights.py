@@ -20,7 +20,6 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.config import Mla, ModelConfig, Moe, RopeScaling, Yarn
 from scaling.models.execution import Execution
 from scaling.models.huggingface.export import family_of, to_huggingface
-from scaling.models.huggingface.names import stored_parameters
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
@@ -29,7 +28,7 @@ from scaling.train.step import abstract_state
 from scaling.weights.exported import export_weights
 from scaling.weights.files import INDEX, SINGLE, WeightFiles, read_part
 from scaling.weights.imported import import_weights, open_weights
-from scaling.weights.naming import leaf_names, to_dict
+from scaling.weights.naming import to_dict
 
 _toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=3, n_heads=4, d_ff=40)
 MODELS = {
@@ -92,18 +91,7 @@ def contents(folder: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_every_parameter_has_its_place(family: str) -> None:
-    config = MODELS[family]
-    stored = stored_parameters(config, family_of(config))
-    built = like(config)
-    shapes = {
-        n: leaf.shape for n, leaf in zip(leaf_names(built), jax.tree.leaves(built), strict=True)
-    }
-    assert {n: place.parameter_shape for n, place in stored.items()} == shapes
-
-
-@pytest.mark.parametrize("family", MODELS)
-def test_an_export_read_back_is_the_parameters_on_any_mesh(family: str, tmp_path: Path) -> None:
+def test_an_export_read_back_on_a_mesh_is_the_parameters(family: str, tmp_path: Path) -> None:
     config = MODELS[family]
     params = drawn(config)
     export_weights(params, tmp_path / "out", 24)
@@ -112,14 +100,14 @@ def test_an_export_read_back_is_the_parameters_on_any_mesh(family: str, tmp_path
     assert len(modes) == 1  # who may read one may read all
     there = json.loads((tmp_path / "out" / "config.json").read_text())
     assert there["model_type"] == family
-    for mesh in (ONE, CUT):
-        again = import_weights(tmp_path / "out", like(config, mesh))
-        chex.assert_trees_all_equal(to_dict(params), to_dict(again))
-        for leaf, wanted in zip(*map(jax.tree.leaves, (again, like(config, mesh))), strict=True):
-            assert leaf.sharding == wanted.sharding and leaf.dtype == jnp.float32
+    wanted = like(config, CUT)
+    again = import_weights(tmp_path / "out", wanted)
+    chex.assert_trees_all_equal(to_dict(params), to_dict(again))
+    for leaf, shape in zip(*map(jax.tree.leaves, (again, wanted)), strict=True):
+        assert leaf.sharding == shape.sharding and leaf.dtype == jnp.float32
 
 
-@pytest.mark.parametrize("family", ["gpt2", "mixtral", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["gpt2", "deepseek_v3"])
 def test_an_export_of_an_import_is_the_files_also_in_bf16_and_in_many_files(
     family: str, tmp_path: Path
 ) -> None:
@@ -220,34 +208,23 @@ def test_a_written_config_is_the_model_again(name: str, tmp_path: Path) -> None:
     assert again == config
 
 
-@pytest.mark.parametrize("seq_len", [128, 4096, 1 << 20])
-def test_releases_that_work_out_the_factor_of_yarn_find_that_of_the_model(seq_len: int) -> None:
+def test_releases_that_work_out_the_factor_of_yarn_find_that_of_the_model() -> None:
     """transformers before 5 has max_position_embeddings / original_max_position_embeddings."""
     yarn = Yarn(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
-    written = to_huggingface(replace(preset("deepseek-v3"), yarn=yarn), seq_len)
+    written = to_huggingface(replace(preset("deepseek-v3"), yarn=yarn), 128)
     scaling = written["rope_scaling"]
     factor = written["max_position_embeddings"] / scaling["original_max_position_embeddings"]
     assert factor == scaling["factor"] == 40.0
-    plain = to_huggingface(preset("deepseek-v3"), seq_len)
-    assert plain["max_position_embeddings"] == seq_len
+    assert to_huggingface(preset("deepseek-v3"), 128)["max_position_embeddings"] == 128
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [
-        ({"mlp": "relu"}, "mlp='relu'"),
-        ({"positions": "none"}, "positions='none'"),
-        ({"norm": "layernorm"}, "norm='layernorm'"),
-    ],
+    [({"mlp": "relu"}, "mlp='relu'"), ({"positions": "none"}, "positions='none'")],
 )
 def test_a_model_that_no_family_expresses_is_refused_by_its_fields(change, named) -> None:
     with pytest.raises(InputError, match=f"no Hugging Face family.*differs in {named}"):
         family_of(_toy(**change))
-
-
-def damaged(folder: Path, change) -> None:
-    """The file of a folder with other tensors."""
-    save_file(change(load_file(folder / SINGLE)), folder / SINGLE)
 
 
 FINAL = "model.norm.weight"
@@ -268,7 +245,8 @@ def test_files_of_another_model_are_refused_with_names_and_numbers(
 ) -> None:
     config = replace(MODELS["mistral"], n_layers=2)
     export_weights(drawn(config), tmp_path / "out", 24)
-    damaged(tmp_path / "out", change)
+    file = tmp_path / "out" / SINGLE
+    save_file(change(load_file(file)), file)
     with pytest.raises(InputError, match=message):
         open_weights(tmp_path / "out", config)
 
@@ -296,15 +274,12 @@ def test_an_index_that_is_wrong_is_refused(tmp_path: Path) -> None:
     (folder / first).unlink()
     with pytest.raises(InputError, match=f"{first} is missing"):
         open_weights(folder, config)
+    with pytest.raises(InputError, match=f"holds neither {SINGLE} nor {INDEX}"):
+        open_weights(tmp_path, config)
     for text in ("[]", '{"weight_map": 3}', '{"weight_map": {"a": 1}}'):
         (folder / INDEX).write_text(text)
         with pytest.raises(InputError, match="has no weight_map"):
             open_weights(folder, config)
-
-
-def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"holds neither {SINGLE} nor {INDEX}"):
-        open_weights(tmp_path, MODELS["llama"])
 
 
 def test_an_export_writes_over_nothing_and_needs_room(tmp_path: Path, monkeypatch) -> None:

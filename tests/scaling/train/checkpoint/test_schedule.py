@@ -11,12 +11,12 @@ from scaling.train.checkpoint import schedule as module
 from scaling.train.checkpoint.schedule import INTERVAL, LOOK, CheckpointSchedule
 
 
-def saves(schedule, durations, monkeypatch):
+def saves(schedule, durations, monkeypatch, first=0):
     """Steps after which it is due and the times then, where each step takes as long as given."""
     now, due = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     schedule = schedule()
-    for step, duration in enumerate(durations, 1):
+    for step, duration in enumerate(durations, first + 1):
         now[0] += duration
         if schedule.is_due(step):
             due.append((step, now[0]))
@@ -37,13 +37,8 @@ def test_a_run_that_sets_nothing_saves_every_ten_minutes():
 def test_by_time_the_gap_is_the_interval_to_within_a_few_steps(duration, first):
     count = min(20_000, int(3 * INTERVAL / duration) + 4)
     with pytest.MonkeyPatch.context() as patch:
-        now, due = [0.0], []
-        patch.setattr(time, "monotonic", lambda: now[0])
-        schedule = CheckpointSchedule(None, first)
-        for step in range(first + 1, first + count + 1):
-            now[0] += duration
-            if schedule.is_due(step):
-                due.append(now[0])
+        found = saves(lambda: CheckpointSchedule(None, first), [duration] * count, patch, first)
+    due = [now for _, now in found]
     gaps = [b - a for a, b in zip([0.0, *due], due, strict=False)]
     assert len(due) >= min(1, int(count * duration / (INTERVAL + 2 * duration)))
     assert all(INTERVAL <= gap <= INTERVAL + 2 * duration for gap in gaps)
