@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scaling.hlo.attribution import PHASES, majority, origins, read_name
 from scaling.hlo.parse import Module, parse_module
 from scaling.program.ir import Origin
+from tests.scaling.hlo.texts import module
 
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional")
 UNKNOWN = Origin()
@@ -131,159 +132,100 @@ def test_a_majority_depends_on_shares_only_and_holds_one(votes, factor) -> None:
 
 # Modules
 
-REDUCER = "%sum (a: f32[], b: f32[]) -> f32[] {\n  ROOT %s = f32[] add(%a, %b)\n}\n"
-
-
-def module(text: str) -> Module:
-    return parse_module(f"HloModule jit_step, is_scheduled=true\n\n{text}")
-
 
 def named(name: str) -> str:
     return f'metadata={{op_name="jit(step)/{name}"}}'
 
 
-def of_entry(text: str) -> dict[str, Origin]:
-    read = module(text)
-    return {name: o for (block, name), o in origins(read).items() if block == read.entry.name}
+def of_entry(main: str, **others: str) -> dict[str, Origin]:
+    return {n: o for (block, n), o in origins(module(main, **others)).items() if block == "main"}
 
 
 FORWARD, BACKWARD = named("jvp(mlp)/mul"), named("transpose(jvp(mlp))/mul")
 REMAT = named("transpose(jvp(mlp))/checkpoint/rematted_computation/mul")
 HEAD = named("transpose(jvp(head))/mul")
+X = "x = f32[8] parameter(0);"
 
 
 def test_a_fusion_comes_from_where_its_product_does() -> None:
-    found = of_entry(f"""\
-%fused (p: f32[8,8], q: f32[8,8]) -> f32[8,8] {{
-  %p = f32[8,8]{{1,0}} parameter(0)
-  %q = f32[8,8]{{1,0}} parameter(1)
-  %a = f32[8,8]{{1,0}} multiply(%p, %q), {REMAT}
-  %b = f32[8,8]{{1,0}} exponential(%a), {REMAT}
-  ROOT %d = f32[8,8]{{1,0}} dot(%b, %q), lhs_contracting_dims={{1}}, {BACKWARD}
-}}
-ENTRY %main (x: f32[8,8]) -> f32[8,8] {{
-  %x = f32[8,8]{{1,0}} parameter(0)
-  ROOT %f = f32[8,8]{{1,0}} fusion(%x, %x), kind=kCustom, calls=%fused, {REMAT}
-}}
-""")
+    body = f"""p = f32[8,8] parameter(0); q = f32[8,8] parameter(1)
+        a = f32[8,8] multiply(%p, %q), {REMAT}
+        b = f32[8,8] exponential(%a), {REMAT}
+        d = f32[8,8] dot(%b, %q), lhs_contracting_dims={{1}}, {BACKWARD}"""
+    call = f"f = f32[8,8] fusion(%x, %x), kind=kCustom, calls=%fused, {REMAT}"
+    found = of_entry(f"x = f32[8,8] parameter(0); {call}", fused=body)
     assert found["f"] == Origin("backward", "mlp")
     assert set(found) == {"x", "f"}  # what is fused is no step of its own
 
 
 def test_a_fusion_without_product_comes_from_where_most_of_its_arithmetic_does() -> None:
-    found = of_entry(f"""\
-%fused (p: f32[9,8], n: s32[]) -> f32[] {{
-  %p = f32[9,8]{{1,0}} parameter(0)
-  %n = s32[] parameter(1)
-  %s = f32[1,8]{{1,0}} dynamic-slice(%p, %n, %n), dynamic_slice_sizes={{1,8}}, {HEAD}
-  %i = s32[] add(%n, %n), {HEAD}
-  %a = f32[1,8]{{1,0}} multiply(%s, %s), {REMAT}
-  %b = f32[1,8]{{1,0}} exponential(%a), {REMAT}
-  %c = f32[1,8]{{1,0}} negate(%b), {BACKWARD}
-  ROOT %u = f32[9,8]{{1,0}} dynamic-update-slice(%p, %c, %n, %n), {BACKWARD}
-}}
-ENTRY %main (x: f32[9,8], i: s32[]) -> f32[9,8] {{
-  %x = f32[9,8]{{1,0}} parameter(0)
-  %i = s32[] parameter(1)
-  ROOT %f = f32[9,8]{{1,0}} fusion(%x, %i), kind=kLoop, calls=%fused, {BACKWARD}
-}}
-""")
-    assert found["f"] == Origin("remat", "mlp")
+    given = "p = f32[9,8] parameter(0); n = s32[] parameter(1);"
+    body = f"""{given} s = f32[1,8] dynamic-slice(%p, %n, %n), {HEAD}
+        i = s32[] add(%n, %n), {HEAD}
+        a = f32[1,8] multiply(%s, %s), {REMAT}
+        b = f32[1,8] exponential(%a), {REMAT}
+        c = f32[1,8] negate(%b), {BACKWARD}
+        u = f32[9,8] dynamic-update-slice(%p, %c, %n, %n), {BACKWARD}"""
+    call = f"f = f32[9,8] fusion(%p, %n), kind=kLoop, calls=%fused, {BACKWARD}"
+    assert of_entry(f"{given} {call}", fused=body)["f"] == Origin("remat", "mlp")
 
 
 def test_a_combined_collective_weighs_its_operands() -> None:
     name = "(optimizer/reduce_sum:optimizer/reduce_sum:transpose(jvp(head))/dot_general)"
-    found = of_entry(f"""\
-ENTRY %main (x: f32[], y: f32[], z: f32[8]) -> (f32[], f32[], f32[8]) {{
-  %x = f32[] parameter(0)
-  %y = f32[] parameter(1)
-  %z = f32[8]{{0}} parameter(2)
-  ROOT %r = (f32[], f32[], f32[8]{{0}}) all-reduce(%x, %y, %z), to_apply=%sum, {named(name)}
-}}
-""")
+    found = of_entry(f"""x = f32[] parameter(0); y = f32[] parameter(1); z = f32[8] parameter(2)
+        r = (f32[], f32[], f32[8]) all-reduce(%x, %y, %z), to_apply=%sum, {named(name)}""")
     assert found["r"] == Origin("backward", "head")
 
 
 def test_a_name_joined_by_a_semicolon_is_two() -> None:
     both = 'metadata={op_name="jit(f)/transpose(jvp(a))/mul;jit(f)/transpose(jvp(a))/b/neg"}'
-    found = of_entry(f"""\
-ENTRY %main (x: f32[8]) -> f32[8] {{
-  %x = f32[8]{{0}} parameter(0)
-  ROOT %y = f32[8]{{0}} negate(%x), {both}
-}}
-""")
-    assert found["y"] == Origin("backward", "a")
+    assert of_entry(f"{X} y = f32[8] negate(%x), {both}")["y"] == Origin("backward", "a")
 
 
 def test_a_collective_without_a_name_comes_from_what_it_sums() -> None:
-    found = of_entry(f"""\
-ENTRY %main (x: f32[8]) -> f32[4] {{
-  %x = f32[8]{{0}} parameter(0)
-  %p = f32[8]{{0}} negate(%x), {BACKWARD}
-  %q = f32[2,4]{{1,0}} bitcast(%p)
-  %s = ((f32[2,4]{{1,0}}), f32[1,4]{{1,0}}) reduce-scatter-start(%q), dimensions={{0}}
-  %d = f32[1,4]{{1,0}} reduce-scatter-done(%s)
-  ROOT %u = f32[1,4]{{1,0}} negate(%d), {named("optimizer/add")}
-}}
-""")
+    found = of_entry(f"""{X} p = f32[8] negate(%x), {BACKWARD}
+        q = f32[2,4] bitcast(%p)
+        s = ((f32[2,4]), f32[1,4]) reduce-scatter-start(%q), dimensions={{0}}
+        d = f32[1,4] reduce-scatter-done(%s)
+        u = f32[1,4] negate(%d), {named("optimizer/add")}""")
     assert found["s"] == found["d"] == found["q"] == Origin("backward", "mlp")
 
 
 def test_shared_constants_and_arguments_lead_nowhere() -> None:
-    found = of_entry(f"""\
-ENTRY %main (x: f32[8]) -> f32[8] {{
-  %x = f32[8]{{0}} parameter(0), {named("optimizer/add")}
-  %c = f32[] constant(0), {named("optimizer/add")}
-  %b = f32[8]{{0}} broadcast(%c), dimensions={{}}
-  %t = f32[8]{{0}} copy(%x)
-  %y = f32[8]{{0}} add(%b, %t), {FORWARD}
-  ROOT %z = f32[8]{{0}} copy(%x)
-}}
-""")
+    found = of_entry(f"""x = f32[8] parameter(0), {named("optimizer/add")}
+        c = f32[] constant(0), {named("optimizer/add")}
+        b = f32[8] broadcast(%c), dimensions={{}}
+        t = f32[8] copy(%x)
+        y = f32[8] add(%b, %t), {FORWARD}
+        z = f32[8] copy(%x)""")
     assert found["b"] == found["t"] == Origin("forward", "mlp")
     assert found["z"] == found["x"] == found["c"] == UNKNOWN
 
 
 @pytest.mark.parametrize("first, second", [(REMAT, HEAD), (HEAD, REMAT)])
 def test_a_product_without_a_name_is_as_late_as_its_latest_operand(first, second) -> None:
-    found = of_entry(f"""\
-ENTRY %main (x: f32[8,8]) -> f32[8,8] {{
-  %x = f32[8,8]{{1,0}} parameter(0)
-  %a = f32[8,8]{{1,0}} negate(%x), {first}
-  %b = f32[8,8]{{1,0}} negate(%x), {second}
-  ROOT %d = f32[8,8]{{1,0}} dot(%a, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
-}}
-""")
+    found = of_entry(f"""x = f32[8,8] parameter(0)
+        a = f32[8,8] negate(%x), {first}
+        b = f32[8,8] negate(%x), {second}
+        d = f32[8,8] dot(%a, %b), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
     assert found["d"] == Origin("backward", "head")
 
 
 def looping(outer: str, inner: str) -> Module:
     """A loop with a loop inside, which fills a buffer of zeros that was made before both."""
-    return module(f"""\
-%inner (p: (f32[8])) -> (f32[8]) {{
-  %p = (f32[8]{{0}}) parameter(0)
-  %v = f32[8]{{0}} get-tuple-element(%p), index=0
-  %w = f32[8]{{0}} copy(%v)
-  ROOT %t = (f32[8]{{0}}) tuple(%w)
-}}
-%body (q: (f32[8], f32[8])) -> (f32[8], f32[8]) {{
-  %q = (f32[8]{{0}}, f32[8]{{0}}) parameter(0)
-  %kept = f32[8]{{0}} get-tuple-element(%q), index=0
-  %filled = f32[8]{{0}} get-tuple-element(%q), index=1
-  %plain = f32[8]{{0}} negate(%kept), {named("while/body/closed_call/add")}
-  %in = (f32[8]{{0}}) tuple(%filled)
-  %loop = (f32[8]{{0}}) while(%in), body=%inner, {inner}
-  %out = f32[8]{{0}} get-tuple-element(%loop), index=0
-  ROOT %both = (f32[8]{{0}}, f32[8]{{0}}) tuple(%plain, %out)
-}}
-ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {{
-  %x = f32[8]{{0}} parameter(0)
-  %c = f32[] constant(0)
-  %zeros = f32[8]{{0}} broadcast(%c), dimensions={{}}
-  %start = (f32[8]{{0}}, f32[8]{{0}}) tuple(%x, %zeros)
-  ROOT %steps = (f32[8]{{0}}, f32[8]{{0}}) while(%start), body=%body, {outer}
-}}
-""")
+    body = f"""q = (f32[8], f32[8]) parameter(0)
+        kept = f32[8] get-tuple-element(%q), index=0
+        filled = f32[8] get-tuple-element(%q), index=1
+        plain = f32[8] negate(%kept), {named("while/body/closed_call/add")}
+        in = (f32[8]) tuple(%filled)
+        loop = (f32[8]) while(%in), body=%inner, {inner}
+        out = f32[8] get-tuple-element(%loop), index=0
+        both = (f32[8], f32[8]) tuple(%plain, %out)"""
+    main = f"""{X} c = f32[] constant(0); zeros = f32[8] broadcast(%c), dimensions={{}}
+        start = (f32[8], f32[8]) tuple(%x, %zeros)
+        steps = (f32[8], f32[8]) while(%start), body=%body, {outer}"""
+    copy = "v = f32[8] get-tuple-element(%p), index=0; w = f32[8] copy(%v); t = (f32[8]) tuple(%w)"
+    return module(main, inner=f"p = (f32[8]) parameter(0); {copy}", body=body)
 
 
 def test_an_initial_buffer_comes_from_the_loop_that_uses_it() -> None:
@@ -297,28 +239,17 @@ def test_an_initial_buffer_comes_from_the_loop_that_uses_it() -> None:
 
 
 def test_every_branch_and_called_computation_is_read() -> None:
+    gate = named("jvp(gate)/cond")
+    main = f"""i = s32[] parameter(0); x = f32[8] parameter(1)
+        c = f32[8] conditional(%i, %x, %x), branch_computations={{%no, %yes}}, {gate}
+        r = f32[8] call(%c), to_apply=%task"""
     found = origins(
-        module(f"""\
-%yes (a: f32[8]) -> f32[8] {{
-  %a = f32[8]{{0}} parameter(0)
-  ROOT %m = f32[8]{{0}} negate(%a), {named("jvp(gate)/cond/branch_1_fun/mlp/neg")}
-}}
-%no (b: f32[8]) -> f32[8] {{
-  %b = f32[8]{{0}} parameter(0)
-  ROOT %n = f32[8]{{0}} copy(%b)
-}}
-%task (t: f32[8]) -> f32[8] {{
-  %t = f32[8]{{0}} parameter(0)
-  ROOT %k = f32[8]{{0}} negate(%t), {BACKWARD}
-}}
-ENTRY %main (i: s32[], x: f32[8]) -> f32[8] {{
-  %i = s32[] parameter(0)
-  %x = f32[8]{{0}} parameter(1)
-  %c = f32[8]{{0}} conditional(%i, %x, %x), branch_computations={{%no, %yes}}, \
-{named("jvp(gate)/cond")}
-  ROOT %r = f32[8]{{0}} call(%c), to_apply=%task
-}}
-""")
+        module(
+            main,
+            yes=f"{X} m = f32[8] negate(%x), {named('jvp(gate)/cond/branch_1_fun/mlp/neg')}",
+            no=f"{X} n = f32[8] copy(%x)",
+            task=f"{X} k = f32[8] negate(%x), {BACKWARD}",
+        )
     )
     assert found["yes", "m"] == Origin("forward", "gate/mlp")
     assert found["no", "n"] == found["main", "c"] == Origin("forward", "gate")
@@ -326,16 +257,11 @@ ENTRY %main (i: s32[], x: f32[8]) -> f32[8] {{
 
 
 def test_what_xla_computes_once_more_is_remat_but_what_it_only_moves_is_not() -> None:
-    found = of_entry(f"""\
-ENTRY %main (x: f32[8]) -> f32[8] {{
-  %x = f32[8]{{0}} parameter(0)
-  %twice = f32[8]{{0}} negate(%x), {FORWARD}
-  %once.remat = f32[8]{{0}} negate(%x), {BACKWARD}
-  %twice.remat2 = f32[8]{{0}} negate(%x), {FORWARD}
-  %a.remat = f32[8]{{0}} negate(%x), {named("optimizer/neg")}
-  ROOT %a.remat2 = f32[8]{{0}} negate(%x), {named("optimizer/neg")}
-}}
-""")
+    found = of_entry(f"""{X} twice = f32[8] negate(%x), {FORWARD}
+        once.remat = f32[8] negate(%x), {BACKWARD}
+        twice.remat2 = f32[8] negate(%x), {FORWARD}
+        a.remat = f32[8] negate(%x), {named("optimizer/neg")}
+        a.remat2 = f32[8] negate(%x), {named("optimizer/neg")}""")
     assert found["twice"] == Origin("forward", "mlp")
     assert found["twice.remat2"] == Origin("remat", "mlp")
     assert found["once.remat"] == Origin("backward", "mlp")
