@@ -8,36 +8,18 @@ from hypothesis import strategies as st
 
 from scaling.hlo import elementwise
 from scaling.hlo.elementwise import vector_work, window_size
-from scaling.hlo.parse import UnknownHlo, parse_instruction, parse_module
+from scaling.hlo.parse import UnknownHlo, parse_instruction
+from tests.scaling.hlo.texts import ADD, module
 
-HEADER = "HloModule m, is_scheduled=true\n\n"
-ADD = """\
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %sum = f32[] add(%a, %b)
-}
-
-"""
-FAR = """\
-%far (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  %e = f32[] exponential(%a)
-  %m = f32[] multiply(%e, %b)
-  ROOT %sum = f32[] add(%m, %b)
-}
-
-"""
+FAR = """a = f32[] parameter(0); b = f32[] parameter(1); e = f32[] exponential(%a)
+    m = f32[] multiply(%e, %b); sum = f32[] add(%m, %b)"""
 
 
 def work(line: str, **operands: str) -> tuple[float, float]:
     """Vector work of the one instruction in `line`; operands by name and shape."""
-    numbered = enumerate(operands.items())
-    body = [f"  %{name} = {shape} parameter({i})" for i, (name, shape) in numbered]
-    text = f"{HEADER}{ADD}{FAR}ENTRY %main () -> f32[] {{\n" + "\n".join([*body, f"  ROOT {line}"])
-    module = parse_module(text + "\n}\n")
-    return vector_work(module.entry.root, module.entry, module)
+    given = [f"{name} = {s} parameter({i})" for i, (name, s) in enumerate(operands.items())]
+    found = module("; ".join([*given, line.removeprefix("%")]), add=ADD, far=FAR)
+    return vector_work(found.entry.root, found.entry, found)
 
 
 def test_no_operation_is_in_two_tables() -> None:

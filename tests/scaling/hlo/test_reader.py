@@ -20,115 +20,85 @@ from scaling.program.ir import (
 )
 from scaling.simulate.memory import memory_use
 from scaling.simulate.timeline import run_schedule
+from tests.scaling.hlo.texts import ADD, text
 
 GOLDEN = Path(__file__).parent / "golden"
 MESH = {"data": 2, "tensor": 2}
 GROUPS = "replica_groups={{0,1},{2,3}}, use_global_device_ids=true, channel_id=1"
-PARAMETER = "  %a = f32[8,4] parameter(0)"
-SUM = """sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)"""
-BODY = """body (p: (f32[8,4])) -> (f32[8,4]) {
-  %p = (f32[8,4]) parameter(0)
-  %v = f32[8,4] get-tuple-element(%p), index=0
-  %w = f32[8,4] negate(%v)
-  ROOT %out = (f32[8,4]) tuple(%w)"""
-CONDITION = """condition (c: (f32[8,4])) -> pred[] {
-  %c = (f32[8,4]) parameter(0)
-  ROOT %go = pred[] constant(true)"""
+X = "x = f32[8,4] parameter(0);"
 
 
-def read(main: str, *others: str) -> Program:
+def read(main: str, **others: str) -> Program:
     """A module whose entry has a parameter %x, f32[8,4], and these lines."""
-    computations = "".join(f"%{text}\n}}\n\n" for text in others)
-    return read_program(
-        f"HloModule m, is_scheduled=true\n\n{computations}"
-        f"ENTRY %main () -> f32[] {{\n  %x = f32[8,4] parameter(0)\n{main}\n}}\n",
-        MESH,
-        "name",
-    )
-
-
-# By hand
+    return read_program(text(f"{X} {main}", **others), MESH, "name")
 
 
 def test_a_synchronous_collective_is_waited_for_at_once() -> None:
-    program = read(f"  ROOT %r = f32[8,4] all-reduce(%x), {GROUPS}, to_apply=%sum", SUM)
-    (found,) = program.schedule
+    (found,) = read(f"r = f32[8,4] all-reduce(%x), {GROUPS}, to_apply=%sum", sum=ADD).schedule
     assert isinstance(found, Collective)
     assert (found.kind, found.axes, found.bytes) == ("all-reduce", ("tensor",), 128)
     assert (found.asynchronous, found.dtype, found.over) == (False, "fp32", (0,))
     assert found.line.startswith("ROOT %r = f32[8,4] all-reduce(%x)")
 
 
-CALL = '%{0} = f32[8,4] custom-call(%x), custom_call_target="{1}"'
-FUSED = "%f = f32[8,4] fusion(%x), kind=kCustom, calls=%body"
+CALL = '{0} = f32[8,4] custom-call(%x), custom_call_target="{1}"'
 
 
 def test_every_function_whose_work_is_not_known_is_warned_about_once() -> None:
-    lines = [CALL.format("a", "my_kernel"), CALL.format("b", "my_kernel"), FUSED]
-    inside = CALL.format("c", "__cublas$triangularSolve").replace("%c", "ROOT %c")
-    body = f"body () -> f32[] {{\n  %x = f32[8,4] parameter(0)\n  {inside}"
-    program = read("\n".join(f"  {line}" for line in lines).replace("  %f", "  ROOT %f"), body)
+    calls = f"{CALL.format('a', 'my_kernel')}; {CALL.format('b', 'my_kernel')};"
+    program = read(
+        f"{calls} f = f32[8,4] fusion(%x), kind=kCustom, calls=%body",
+        body=f"{X} {CALL.format('c', '__cublas$triangularSolve')}",
+    )
     assert program.warnings == (
         "%a calls my_kernel, whose work is not known: priced by its bytes only",
         "%c calls __cublas$triangularSolve, whose work is not known: priced by its bytes only",
     )
     assert [(k.kind, k.flops, k.bytes) for k, _ in kernels(program)] == [("custom", 0, 256)] * 3
+    product = CALL.format("r", "__onednn$matmul").replace("%x", "%x, %x")
+    assert read(product).warnings == ()  # a product of a library is no surprise
 
 
-def test_a_product_of_a_library_is_no_surprise() -> None:
-    line = CALL.format("r", "__onednn$matmul").replace("%x", "%x, %x")
-    assert read(f"  ROOT {line}").warnings == ()
-
-
-@pytest.mark.parametrize("opcode", ["negate(%p)", f"all-reduce(%p), {GROUPS}, to_apply=%sum"])
+@pytest.mark.parametrize("opcode", ["negate(%x)", f"all-reduce(%x), {GROUPS}, to_apply=%sum"])
 def test_two_steps_of_one_name_are_an_error(opcode: str) -> None:
     """Both would have the price of one of them."""
-    body = f"body () -> f32[] {{\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] {opcode}"
-    call = "  ROOT %c = f32[8,4] call(%n), to_apply=%body"
+    main = "n = f32[8,4] abs(%x); c = f32[8,4] call(%n), to_apply=%body"
     with pytest.raises(UnknownHlo, match=r"%n stands in main and in body: 'ROOT %n = f32") as said:
-        read(f"  %n = f32[8,4] abs(%x)\n{call}", body, SUM)
+        read(main, body=f"{X} n = f32[8,4] {opcode}", sum=ADD)
     assert opcode.split("(")[0] in str(said.value)
 
 
 def test_a_computation_that_is_called_twice_has_its_steps_twice() -> None:
-    body = "body () -> f32[] {\n  %p = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] negate(%p)"
-    first = "  %c = f32[8,4] call(%x), to_apply=%body\n"
-    program = read(f"{first}  ROOT %d = f32[8,4] call(%c), to_apply=%body", body)
+    calls = "c = f32[8,4] call(%x), to_apply=%body; d = f32[8,4] call(%c), to_apply=%body"
+    program = read(calls, body=f"{X} n = f32[8,4] negate(%x)")
     assert [kernel.name for kernel, _ in kernels(program)] == ["n", "n"]
 
 
-def permuted(pairs: str) -> Collective:
-    (found,) = read(
-        f"  ROOT %r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}"
-    ).schedule
-    assert isinstance(found, Collective)
-    return found
+@pytest.mark.parametrize(
+    "pairs, axes, groups",
+    [
+        ("{{0,3},{3,0},{1,2},{2,1}}", ("data", "tensor"), ((0, 3), (3, 0), (1, 2), (2, 1))),
+        ("{{0,2},{1,3}}", ("data",), ((0, 2), (1, 3))),  # the last stage sends nothing
+        ("{{0,1},{1,2},{2,3},{3,0}}", ("data", "tensor"), ()),
+        ("{{0,3},{3,2},{2,1},{1,0}}", ("data", "tensor"), ()),
+        ("{{0,0},{1,1}}", (), ()),
+    ],
+)
+def test_a_permute_that_is_no_ring_keeps_its_pairs_beside_its_axes(pairs, axes, groups) -> None:
+    program = read(f"r = f32[8,4] collective-permute(%x), source_target_pairs={pairs}")
+    (found,) = program.schedule
+    assert isinstance(found, Collective) and (found.axes, found.groups) == (axes, groups)
+    assert not program.warnings
 
 
-def test_a_permute_that_is_no_ring_keeps_its_pairs_and_the_name_of_its_axes() -> None:
-    swap = permuted("{{0,3},{3,0},{1,2},{2,1}}")
-    assert (swap.axes, swap.groups) == (("data", "tensor"), ((0, 3), (3, 0), (1, 2), (2, 1)))
-    onward = permuted("{{0,2},{1,3}}")  # the last stage sends nothing
-    assert (onward.axes, onward.groups) == (("data",), ((0, 2), (1, 3)))
-
-
-def test_a_permute_around_a_ring_keeps_the_axes_only() -> None:
-    for pairs in ("{{0,1},{1,2},{2,3},{3,0}}", "{{0,3},{3,2},{2,1},{1,0}}"):
-        ring = permuted(pairs)
-        assert (ring.axes, ring.groups) == (("data", "tensor"), ())
-    assert permuted("{{0,0},{1,1}}").groups == ()
+GATHER = f"s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}"
 
 
 def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
-    program = read(
-        f"""  %s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}
-  %n = f32[8,4] negate(%x)
-  %d = f32[16,4] all-gather-done(%s)
-  ROOT %e = f32[16,4] exponential(%d)"""
-    )
+    program = read(f"""{GATHER}
+        n = f32[8,4] negate(%x)
+        d = f32[16,4] all-gather-done(%s)
+        e = f32[16,4] exponential(%d)""")
     start, kernel, wait, last = program.schedule
     assert isinstance(start, Collective) and start.asynchronous
     assert isinstance(wait, Wait) and wait.name == start.name == "s"
@@ -142,81 +112,60 @@ def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
 
 def test_a_pair_that_the_compiler_runs_at_once_is_synchronous() -> None:
     config = 'backend_config={"collective_backend_config":{"is_sync":true}}'
-    program = read(
-        f"""  %s = (f32[8,4], f32[16,4]) all-gather-start(%x), {GROUPS}, dimensions={{0}}, {config}
-  ROOT %d = f32[16,4] all-gather-done(%s)"""
-    )
-    (found,) = program.schedule
+    (found,) = read(f"{GATHER}, {config}; d = f32[16,4] all-gather-done(%s)").schedule
     assert isinstance(found, Collective) and not found.asynchronous
 
 
 def test_a_collective_in_an_asynchronous_call_is_that_collective() -> None:
-    inner = f"""scatter (a: f32[8,4]) -> f32[4,4] {{
-  %a = f32[8,4] parameter(0)
-  ROOT %in = f32[4,4] reduce-scatter(%a), {GROUPS}, dimensions={{0}}, to_apply=%sum"""
     program = read(
-        """  %s = ((f32[8,4]), f32[4,4], s32[]) async-start(%x), calls=%scatter
-  %u = ((f32[8,4]), f32[4,4], s32[]) async-update(%s)
-  ROOT %d = f32[4,4] async-done(%u)""",
-        inner,
-        SUM,
+        """s = ((f32[8,4]), f32[4,4], s32[]) async-start(%x), calls=%scatter
+        u = ((f32[8,4]), f32[4,4], s32[]) async-update(%s)
+        d = f32[4,4] async-done(%u)""",
+        scatter=f"{X} r = f32[4,4] reduce-scatter(%x), {GROUPS}, dimensions={{0}}, to_apply=%sum",
+        sum=ADD,
     )
     start, wait = program.schedule
     assert isinstance(start, Collective) and start.kind == "reduce-scatter" and start.asynchronous
-    assert isinstance(wait, Wait) and wait.name == "s"
+    assert isinstance(wait, Wait) and wait.name == start.name == "s"
+
+
+ASYNC = "s = ((f32[8,4]), f32[8,4], s32[]) async-start(%x), calls=%f; d = f32[8,4] async-done(%s)"
 
 
 def test_a_kernel_in_an_asynchronous_call_runs_beside_compute() -> None:
-    inner = f"f () -> f32[8,4] {{\n{PARAMETER}\n  ROOT %n = f32[8,4] negate(%a)"
-    program = read(
-        """  %s = ((f32[8,4]), f32[8,4], s32[]) async-start(%x), calls=%f
-  ROOT %d = f32[8,4] async-done(%s)""",
-        inner,
-    )
-    start, wait = program.schedule
+    start, wait = read(ASYNC, f=f"{X} n = f32[8,4] negate(%x)").schedule
     assert isinstance(start, Kernel) and start.asynchronous and start.vector_flops == 32
-    assert isinstance(wait, Wait) and wait.name == "s"
+    assert isinstance(wait, Wait) and wait.name == start.name == "s"
+
+
+def test_asynchronous_work_that_costs_nothing_leaves_no_trace() -> None:
+    assert read(ASYNC, f=f"{X} n = f32[8,4] bitcast(%x)").schedule == ()
 
 
 def test_a_copy_to_the_host_is_asynchronous_and_held_there() -> None:
-    program = read(
-        """  %s = (f32[8,4]{1,0:S(5)}, f32[8,4], u32[]) copy-start(%x)
-  ROOT %d = f32[8,4]{1,0:S(5)} copy-done(%s)"""
-    )
+    program = read("""s = (f32[8,4]{1,0:S(5)}, f32[8,4], u32[]) copy-start(%x)
+        d = f32[8,4]{1,0:S(5)} copy-done(%s)""")
     start, wait = program.schedule
     assert isinstance(start, Kernel) and start.kind == "copy" and start.asynchronous
     assert isinstance(wait, Wait)
     assert memory_use(program).pinned_host == 128
 
 
-def test_asynchronous_work_that_costs_nothing_leaves_no_trace() -> None:
-    inner = f"f () -> f32[32] {{\n{PARAMETER}\n  ROOT %n = f32[32] bitcast(%a)"
+@pytest.mark.parametrize(
+    "known, trips", [(', backend_config={"known_trip_count":{"n":"12"}}', 12), ("", 1)]
+)
+def test_a_loop_runs_as_often_as_the_compiler_knows_or_once_with_a_warning(known, trips) -> None:
     program = read(
-        """  %s = ((f32[8,4]), f32[32], s32[]) async-start(%x), calls=%f
-  ROOT %d = f32[32] async-done(%s)""",
-        inner,
+        f"t = (f32[8,4]) tuple(%x); l = (f32[8,4]) while(%t), condition=%go, body=%body{known}",
+        go="c = (f32[8,4]) parameter(0); g = pred[] constant(true)",
+        body="""p = (f32[8,4]) parameter(0); v = f32[8,4] get-tuple-element(%p), index=0
+            w = f32[8,4] negate(%v); out = (f32[8,4]) tuple(%w)""",
     )
-    assert program.schedule == ()
-
-
-LOOP = """  %t = (f32[8,4]) tuple(%x)
-  ROOT %l = (f32[8,4]) while(%t), condition=%condition, body=%body"""
-
-
-def test_a_loop_runs_as_often_as_the_compiler_knows() -> None:
-    program = read(f'{LOOP}, backend_config={{"known_trip_count":{{"n":"12"}}}}', BODY, CONDITION)
     (loop,) = program.schedule
-    assert isinstance(loop, Loop) and loop.trips == 12 and not program.warnings
-    assert [(k.name, calls) for k, calls in kernels(program)] == [("w", 12)]
-
-
-def test_a_loop_of_unknown_length_is_counted_once_with_a_warning() -> None:
-    program = read(LOOP, BODY, CONDITION)
-    (loop,) = program.schedule
-    assert isinstance(loop, Loop) and loop.trips == 1
-    assert program.warnings == (
-        "the compiler does not know how often the loop l runs; counted once",
-    )
+    assert isinstance(loop, Loop) and loop.trips == trips
+    assert [(k.name, calls) for k, calls in kernels(program)] == [("w", trips)]
+    warning = "the compiler does not know how often the loop l runs; counted once"
+    assert program.warnings == (() if known else (warning,))
 
 
 @pytest.mark.parametrize(
@@ -224,13 +173,8 @@ def test_a_loop_of_unknown_length_is_counted_once_with_a_warning() -> None:
     ["branch_computations={%one, %two}", "true_computation=%one, false_computation=%two"],
 )
 def test_a_conditional_has_its_branches(branches: str) -> None:
-    one = "one () -> f32[8,4] {\n  ROOT %b = f32[8,4] parameter(0)"
-    two = f"two () -> f32[8,4] {{\n{PARAMETER}\n  ROOT %e = f32[8,4] sine(%a)"
-    program = read(
-        f"  %k = s32[] constant(1)\n  ROOT %r = f32[8,4] conditional(%k, %x, %x), {branches}",
-        one,
-        two,
-    )
+    main = f"k = s32[] constant(1); r = f32[8,4] conditional(%k, %x, %x), {branches}"
+    program = read(main, one="b = f32[8,4] parameter(0)", two=f"{X} e = f32[8,4] sine(%x)")
     (branch,) = program.schedule
     assert isinstance(branch, Branch)
     assert [[step.name for step in block] for block in branch.branches] == [[], ["e"]]
@@ -238,24 +182,20 @@ def test_a_conditional_has_its_branches(branches: str) -> None:
 
 
 def test_a_call_is_what_it_calls() -> None:
-    inner = (
-        "f (a: f32[8,4]) -> f32[8,4] {\n  %a = f32[8,4] parameter(0)\n  ROOT %n = f32[8,4] sine(%a)"
-    )
-    program = read("  ROOT %c = f32[8,4] call(%x), to_apply=%f", inner)
-    (kernel,) = program.schedule
+    (kernel,) = read("c = f32[8,4] call(%x), to_apply=%f", f=f"{X} n = f32[8,4] sine(%x)").schedule
     assert isinstance(kernel, Kernel) and (kernel.name, kernel.transcendentals) == ("n", 32)
     assert kernel.reads == (0,)
 
 
 def test_names_phases_and_layers_come_along() -> None:
     name = 'metadata={op_name="jit(f)/transpose(jvp(mlp))/neg"}'
-    (kernel,) = read(f"  ROOT %n = f32[8,4] negate(%x), {name}").schedule
+    (kernel,) = read(f"n = f32[8,4] negate(%x), {name}").schedule
     assert kernel.origin == Origin("backward", "mlp")
 
 
 def test_devices_that_are_no_axes_are_kept_and_warned_about() -> None:
     groups = "replica_groups={{0,3},{1,2}}, use_global_device_ids=true, channel_id=1"
-    program = read(f"  ROOT %r = f32[8,4] all-reduce(%x), {groups}, to_apply=%sum", SUM)
+    program = read(f"r = f32[8,4] all-reduce(%x), {groups}, to_apply=%sum", sum=ADD)
     ((found, _),) = collectives(program)
     assert (found.axes, found.groups) == ((), ((0, 3), (1, 2)))
     (warning,) = program.warnings
@@ -265,18 +205,15 @@ def test_devices_that_are_no_axes_are_kept_and_warned_about() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "%r = f32[8,4] all-frobnicate(%x), replica_groups={{0,1}}",
-        "%r = (f32[8,4], u32[], token[]) send(%x), channel_id=1",
-        '%r = f32[8,4] custom-call(%x), custom_call_target="nvshmem_put"',
-        "%r = f32[8,4] all-gather(%x), replica_groups=[strange]",
-        "%r = f32[8,4] frobnicate(%x)",
-        "%r = f32[8,4] all-gather-done(%x)",
-        "%r = f32[8,4] copy-done(%x)",
+        "r = f32[8,4] all-frobnicate(%x), replica_groups={{0,1}}",
+        "r = f32[8,4] all-gather(%x), replica_groups=[strange]",
+        "r = f32[8,4] frobnicate(%x)",
+        "r = f32[8,4] copy-done(%x)",
     ],
 )
 def test_what_is_not_known_is_bad_input_that_names_the_line(line: str) -> None:
     with pytest.raises(UnknownHlo) as caught:
-        read(f"  ROOT {line}")
+        read(line)
     assert line.split("(")[0] in str(caught.value)
     assert "please report it" in str(caught.value)
     assert isinstance(caught.value, InputError)  # the command line prints it and exits with 2
