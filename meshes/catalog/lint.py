@@ -13,8 +13,15 @@ from dataclasses import dataclass, replace
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.topology import PCIE_X16, PORTS
-from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, domain_split, network_link, torus_link
-from scaling.meshes.connectivity import unreached_parts
+from scaling.meshes.cluster import (
+    Cluster,
+    Fabric,
+    LinkSpec,
+    domain_split,
+    network_link,
+    torus_link,
+    unreached_parts,
+)
 from scaling.meshes.provenance import OVERRIDE, SourcedValue
 from scaling.meshes.units import Unit, format_rate, format_size, format_time
 

@@ -9,8 +9,7 @@ from collections import defaultdict
 import pytest
 
 from scaling.meshes import catalog
-from scaling.meshes.cluster import domain_split, level_nodes, torus_shape
-from scaling.meshes.connectivity import unreached_parts
+from scaling.meshes.cluster import domain_split, level_nodes, torus_shape, unreached_parts
 from scaling.meshes.errors import InputError
 from tests.oracle.graph import chip_name, expand
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.connectivity import unreached_parts
+from scaling.meshes.cluster import unreached_parts
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import crossed_level
 from tests.oracle.graph import chip_name, expand

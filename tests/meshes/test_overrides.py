@@ -24,12 +24,6 @@ def test_the_network_of_a_node_as_used_is_what_was_stated(gpus, bandwidth):
     assert (cluster.devices, cluster.nics) == (4 * gpus, gpus)
 
 
-def test_fewer_gpus_bring_only_their_own_nics():
-    cluster = catalog.load("dgx-h100", 4, {"gpus_per_node": 2})
-    assert cluster.devices == 8 and cluster.node_network_bandwidth == 2 * 50e9
-    assert catalog.load("rtx3090-10", 2, {"gpus_per_node": 2}).node_network_bandwidth == 2.5e9
-
-
 def test_memory_keeps_its_usable_share():
     full = catalog.load("dgx-a100").accelerator
     chip = catalog.load("dgx-a100", 1, {"memory": 40e9, "memory_bandwidth": 1.5e12}).accelerator

@@ -17,9 +17,10 @@ from scaling.meshes.cluster import (
     level_nodes,
     torus_link,
     torus_shape,
+    used_parts,
     whole_domains,
+    wired_pairs,
 )
-from scaling.meshes.connectivity import used_parts, wired_pairs
 from scaling.meshes.link_figures import bandwidth_of, latency_of
 from scaling.meshes.torus import Torus, coordinates, wraparound
 

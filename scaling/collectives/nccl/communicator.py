@@ -56,7 +56,7 @@ class Communicator:
     capability: int  # 90 for 9.0
     cpu: str  # one of scaling.meshes.cluster.CPUS
     nvlink: bool  # all hops inside a node go over NVLink
-    ll128: bool  # safe on these links
+    ll128: bool  # safe: NVLink inside, no CPU in front of the NICs, GPUs from Volta on
     rings: Channels
     trees: Channels
     nvls: Channels | None = None
@@ -106,23 +106,18 @@ def _communicator(cluster: Cluster, ranks: int, nodes: int, chips: tuple[int, ..
     speeds = step_value(c.SPEEDS_ONE_NODE if nodes == 1 else c.SPEEDS_NODES, capability)
     rings = ring_channels(links, nics, speeds, capability)
     sums = cluster.has_nvls and links.kind == "switch" and len(chips) >= NVLS_GPUS
+    near = nodes == 1 or not nics_behind_cpu(cluster, capability)
     return Communicator(
         ranks=ranks,
         nodes=nodes,
         capability=capability,
         cpu=cluster.cpu,
         nvlink=links.kind in ("switch", "pairs"),
-        ll128=_has_ll128(cluster, links, nodes, capability),
+        ll128=capability >= c.VOLTA and links.kind != "pcie" and near,
         rings=rings,
         trees=tree_channels(rings, links, speeds),
         nvls=nvls_channels(links, nics, speeds) if sums else None,
     )
-
-
-def _has_ll128(cluster: Cluster, links: NodeLinks, nodes: int, capability: int) -> bool:
-    """NVLink inside the node, no CPU in front of its NICs, and GPUs from Volta on."""
-    near = nodes == 1 or not nics_behind_cpu(cluster, capability)
-    return capability >= c.VOLTA and links.kind != "pcie" and near
 
 
 def ring_channels(
@@ -139,9 +134,10 @@ def ring_channels(
     count, speed = most_bandwidth(speeds, widest, total, room)
     if not count:
         return Channels(1, NO_PATH, NO_PATH)
-    split = min(2 * count, c.MOST_CHANNELS) if _is_split(count, speed, capability) else count
-    pieces = ceil(split / count)
-    return Channels(split, speed / pieces, speed / pieces)
+    newer = capability > c.AMPERE and speed < SPLIT_NEWER and count > FEW
+    split = 2 * count if speed >= SPLIT_FROM and not newer else count
+    pieces = ceil(min(split, c.MOST_CHANNELS) / count)
+    return Channels(min(split, c.MOST_CHANNELS), speed / pieces, speed / pieces)
 
 
 def most_bandwidth(
@@ -159,11 +155,6 @@ def most_bandwidth(
         if count * best >= total - EPSILON:
             break
     return count, best
-
-
-def _is_split(count: int, speed: float, capability: int) -> bool:
-    newer = capability > c.AMPERE and speed < SPLIT_NEWER and count > FEW
-    return speed >= SPLIT_FROM and not newer
 
 
 def tree_channels(rings: Channels, links: NodeLinks, speeds: Speeds) -> Channels:
@@ -186,7 +177,7 @@ def nvls_channels(links: NodeLinks, nics: Sequence[float], speeds: Speeds) -> Ch
     With several nodes, only GPUs with a NIC of their own pull.
     """
     gpus = len(links.gpus)
-    heads = min(c.MOST_CHANNELS, gpus, len(nics)) if nics else min(c.MOST_CHANNELS, gpus)
+    heads = min(c.MOST_CHANNELS, gpus, len(nics) or gpus)
     widest = max(nics) if nics else links.bandwidth
 
     def room(speed: float) -> int:

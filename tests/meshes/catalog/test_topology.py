@@ -10,7 +10,7 @@ from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.topology_text import read_matrix
 from scaling.meshes.catalog.write import cluster_toml
-from scaling.meshes.connectivity import unreached_parts
+from scaling.meshes.cluster import unreached_parts
 from scaling.meshes.errors import InputError
 from tests.oracle.graph import expand
 

@@ -60,11 +60,3 @@ def test_what_is_asked_twice_is_what_a_new_profile_says(name, algorithm, kind, l
         first, again = link_fit(profile, *use), link_fit(profile, *use)
         assert first is again == link_fit(replace(profile), *use)
     assert algorithms(profile, kind) == algorithms(replace(profile), kind)
-
-
-def test_a_changed_profile_forgets_what_was_found_in_the_one_before():
-    profile = shipped("h100-sxm")
-    use = "ring", "all-reduce", "nvlink", "Simple"
-    assert link_fit(profile, *use) is not None
-    assert link_fit(replace(profile, links=()), *use) is None
-    assert replace(profile) == profile
