@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.api.calibrate import calibrate_to_file
+from scaling.api.calibrate import calibrate
 from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
@@ -88,7 +88,7 @@ def _calibrate_once() -> None:
         doubts = [str(error)]
     if doubts:
         print(f"== measuring this machine, once: {doubts[0]}\n", flush=True)
-        calibrate_to_file(None, quick=True, devices=HOST_DEVICES)
+        calibrate(quick=True, devices=HOST_DEVICES)
 
 
 def _make_room(folder: Path) -> None:

@@ -42,13 +42,6 @@ def calibrate(
     Raises:
         InputError: the file cannot be written; found before anything is measured.
     """
-    return calibrate_to_file(out, quick, devices)[1]
-
-
-def calibrate_to_file(
-    out: Path | str | None, quick: bool, devices: int | None
-) -> tuple[Path, Profile]:
-    """As `calibrate`, with the path of the file."""
     check_new_file("--out", Path(out) if out else calibration_folder() / "new.json")
     with quiet():  # imports jax
         from scaling.meshes.devices import use_host_devices
@@ -62,7 +55,7 @@ def calibrate_to_file(
     with writing(path, "choose another --out"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_profile(profile, path)
-    return path, profile
+    return profile
 
 
 def load_profile(

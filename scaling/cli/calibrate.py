@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import scaling as sc
 from scaling.cli.options import Command, File, Number, Switch
 
 
@@ -26,11 +27,11 @@ class CalibrateCommand(Command):
 
     def execute(self) -> int:
         """Measure, write the file, print how well the fits hold."""
-        from scaling.api.calibrate import calibrate_to_file
+        from scaling.profiles.calibrations import calibration_path
         from scaling.report.calibration import table
 
-        path, profile = calibrate_to_file(self.out, self.quick, self.devices)
+        profile = sc.calibrate(self.out, self.quick, self.devices)
         print(table(profile))
-        print(f"calibration: {path}")
+        print(f"calibration: {self.out or calibration_path(profile.machine)}")
         print("next: scaling predict demo --cluster host, or train: predictions now use it")
         return 0

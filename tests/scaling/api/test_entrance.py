@@ -272,8 +272,8 @@ def test_calibrating_keeps_the_noise_of_an_import_of_jax_in_the_log(tmp_path):
         "stub.calibrate = lambda quick, report: None\n"
         "import scaling.profiles.io as io\n"
         "io.write_profile = lambda profile, path: None\n"
-        "from scaling.api.calibrate import calibrate_to_file\n"
-        f"calibrate_to_file({str(tmp_path / 'host.json')!r}, True, 2)"
+        "from scaling.api.calibrate import calibrate\n"
+        f"calibrate({str(tmp_path / 'host.json')!r}, True, 2)"
     )
     done = python(code)
     assert (done.returncode, done.stderr) == (0, "")
