@@ -25,16 +25,23 @@ def comm_of(name, nodes=1, chips=None, **overrides):
 
 
 @pytest.mark.parametrize(
-    ("name", "channels"),
+    ("where", "channels"),
     [
-        ("dgx-a100", Channels(12, 20, 20)),  # bus 240
-        ("dgx-h100", Channels(12, 30, 30)),  # NVIDIA/nccl issue 1197: nChannels 12, bw 30/30
-        ("dgx-b200", Channels(16, 45, 45)),
-        ("dgx-v100", Channels(6, 20, 20)),  # six NVLinks, three rings each way
+        ({"name": "dgx-a100"}, Channels(12, 20, 20)),  # bus 240
+        ({"name": "dgx-h100"}, Channels(12, 30, 30)),  # NVIDIA/nccl issue 1197
+        ({"name": "dgx-b200"}, Channels(16, 45, 45)),
+        ({"name": "dgx-v100"}, Channels(6, 20, 20)),  # six NVLinks, three rings each way
+        ({"name": "dgx-h100", "nodes": 4}, Channels(8, 45, 45)),  # NICs of 400 Gb/s
+        # NVIDIA/nccl issue 1189: H20 with 18 NVLinks, two GPUs with a NIC each on each node
+        ({"name": "dgx-h100", "nodes": 2, "gpus_per_node": 2}, Channels(4, 24, 24)),
+        # nccl-tests issue 307: no peer access, two switches, Intel, 10 GB/s between the sockets
+        ({"name": "rtx3090-10", "chips": [0, 1, 2, 3, 5, 6, 7, 8]}, Channels(1, 5, 5)),
+        ({"name": "rtx3090-10", "chips": [0, 5]}, Channels(1, 10, 10)),  # NVIDIA/nccl issue 1358
+        ({"name": "h100-pcie-8", "chips": [0, 4]}, Channels(2, 11, 11)),  # of 22
     ],
 )
-def test_rings_of_one_node(name, channels):
-    assert comm_of(name).rings == channels
+def test_rings_are_those_of_nccls_logs(where, channels):
+    assert comm_of(**where).rings == channels
 
 
 def test_sums_in_the_switch_of_eight_h100():
@@ -42,32 +49,11 @@ def test_sums_in_the_switch_of_eight_h100():
     assert comm_of("dgx-h100").nvls == Channels(8, 40, 60)
 
 
-def test_two_gpus_with_a_nic_each_on_each_node():
-    """NVIDIA/nccl issue 1189, H20 with 18 NVLinks and 400 Gb/s: nChannels 4, bw 24/24."""
-    assert comm_of("dgx-h100", 2, gpus_per_node=2).rings == Channels(4, 24, 24)
-
-
 def test_one_gpu_with_one_nic_on_each_node():
     """NVIDIA/nccl issue 524: rings 1 channel of 12, trees 24 inside and 12 outside."""
     comm = comm_of("dgx-v100", 2, gpus_per_node=1)
     assert comm.rings == Channels(1, 12, 12) and comm.trees == Channels(1, 24, 12)
     assert not comm.nvlink
-
-
-def test_eight_cards_without_peer_access_behind_two_switches():
-    """nccl-tests issue 307, Intel, 10 GB/s between the sockets: nChannels 1, bw 5/5."""
-    comm = comm_of("rtx3090-10", chips=[0, 1, 2, 3, 5, 6, 7, 8])
-    assert comm.rings == Channels(1, 5, 5) and not comm.ll128
-
-
-def test_one_card_behind_each_of_two_sockets():
-    """NVIDIA/nccl issue 1358: nChannels 1, bw 10/10."""
-    assert comm_of("rtx3090-10", chips=[0, 5]).rings == Channels(1, 10, 10)
-    assert comm_of("h100-pcie-8", chips=[0, 4]).rings.inside == 11  # of 22
-
-
-def test_eight_nics_of_400_gbit_do_not_fill_the_nvlinks_of_an_h100():
-    assert comm_of("dgx-h100", 4).rings == Channels(8, 45, 45)
 
 
 def test_a_rack_is_one_node_with_as_many_channels_of_the_switch_as_there_may_be():
