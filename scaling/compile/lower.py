@@ -83,8 +83,9 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
     Raises:
         InputError: XLA cannot compile it for devices that are not here.
     """
+    options: dict[str, Any] = {**lowered.options, **(WITH_ESTIMATES if estimates else {})}
     try:
-        return _compiled(lowered, {**lowered.options, **(WITH_ESTIMATES if estimates else {})})
+        compiled = lowered.lowered.compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
         if estimates and "NOT_FOUND" in str(error):
             return replace(compile_text(lowered), notes=(NO_TABLE,))
@@ -95,6 +96,9 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
             f"is none ({str(error).splitlines()[0]}); if a library is missing: "
             "pip install 'scaling[deviceless]'"
         ) from None
+    text = compiled.as_text()
+    assert text is not None  # of a program just compiled
+    return CompiledText(text, planned_peak(compiled, lowered.mesh))
 
 
 def mesh_of(arguments: Any) -> Mesh:
@@ -166,13 +170,6 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
         )
     check_size(mesh.size, cluster)
     return "" if present else xla_target_text(cluster.accelerator)
-
-
-def _compiled(lowered: Lowered, options: dict) -> CompiledText:
-    compiled = lowered.lowered.compile(compiler_options=options)
-    text = compiled.as_text()
-    assert text is not None  # of a program just compiled
-    return CompiledText(text, planned_peak(compiled, lowered.mesh))
 
 
 def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:

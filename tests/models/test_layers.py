@@ -78,18 +78,6 @@ def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
         np.testing.assert_allclose(jit(core)(q, k, v), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_grouped_attention_equals_attention_with_repeated_heads() -> None:
-    grouped = perturbed(Attention(CONFIG, FP32, jax.random.key(0)))
-    whole = Attention(replace(CONFIG, n_kv_heads=4), FP32, jax.random.key(0))
-    repeat = lambda w: jnp.repeat(w[...], 2, axis=1)
-    whole.query_DNK, whole.out_NKD = grouped.query_DNK, grouped.out_NKD
-    whole.key_DMK = whole.key_DMK.replace(repeat(grouped.key_DMK))
-    whole.value_DMK = whole.value_DMK.replace(repeat(grouped.value_DMK))
-    x = numbers(2, 9, 24)
-    apply = jit(lambda attention: attention(x))
-    np.testing.assert_allclose(apply(grouped), apply(whole), rtol=1e-4, atol=1e-6)
-
-
 def test_qk_norm_makes_attention_ignore_the_scale_of_queries_and_keys() -> None:
     attention = Attention(replace(CONFIG, qk_norm=True, norm_eps=1e-12), FP32, jax.random.key(0))
     x = numbers(2, 9, 24)

@@ -81,13 +81,8 @@ def mesh():
     return present_mesh(MeshShape(data=8))
 
 
-def test_products_run_in_every_iteration(mesh):
-    for case in matmul_cases(mesh, SMALL):
-        check_in_loop(case)
-
-
-def test_memory_operations_run_in_every_iteration(mesh):
-    for case in memory_cases(mesh, SMALL.elements):
+def test_products_and_memory_operations_run_in_every_iteration(mesh):
+    for case in (*matmul_cases(mesh, SMALL), *memory_cases(mesh, SMALL.elements)):
         check_in_loop(case)
 
 

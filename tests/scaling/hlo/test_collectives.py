@@ -109,6 +109,10 @@ def test_the_jax_that_is_installed_still_spells_collectives_in_a_way_that_is_rea
             "replica_groups=" + DATA,
             "all-reduce", "data", 80,
         ),
+        (
+            "(f32[4]{0}, bf16[8,4]{1,0}) all-reduce(%b, %a), replica_groups=" + DATA,
+            "all-reduce", "data", 80,
+        ),
         ("bf16[4,4]{1,0} reduce-scatter(%a), replica_groups=" + FSDP, "reduce-scatter", "fsdp", 64),
         (
             "((bf16[8,4]{1,0}), bf16[4,4]{1,0}) reduce-scatter-start(%a), replica_groups=" + TENSOR,
@@ -169,11 +173,6 @@ def test_gathering_and_scattering_the_same_tensors_count_the_same(kind, groups, 
     assert found.bytes == sum(rows * members * width[dtype] for rows, dtype in tensors)
 
 
-def test_the_dtype_is_that_of_most_bytes():
-    line = "  %x = (f32[4]{0}, bf16[8,4]{1,0}) all-reduce(%b, %a), replica_groups={}"
-    assert only(line).dtype == "bf16"
-
-
 @pytest.mark.parametrize(
     ("opcode", "attributes", "is_async"),
     [
@@ -186,28 +185,6 @@ def test_the_dtype_is_that_of_most_bytes():
 def test_a_start_that_the_compiler_made_synchronous_is_synchronous(opcode, attributes, is_async):
     line = f"  %x = bf16[8,4]{{1,0}} {opcode}(%a), replica_groups={{}}, {attributes}"
     assert only(line).asynchronous is is_async
-
-
-def test_a_permute_that_is_no_ring_says_so():
-    line = "  %x = bf16[8,4]{1,0} collective-permute(%a), source_target_pairs={{0,1},{2,3}}"
-    found = only(line)
-    assert (found.axes, found.groups) == (("tensor",), ((0, 1), (2, 3)))
-
-
-def test_a_permute_to_the_next_one_along_its_axes_is_told_by_them():
-    pairs = "{{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}"
-    found = only(f"  %x = bf16[8,4]{{1,0}} collective-permute(%a), source_target_pairs={pairs}")
-    assert (found.axes, found.groups) == (("tensor",), ())
-
-
-def test_a_permute_of_every_device_to_itself_goes_along_no_axes():
-    found = only("  %x = bf16[8,4]{1,0} collective-permute(%a), source_target_pairs={{0,0},{1,1}}")
-    assert (found.axes, found.groups) == ((), ())
-
-
-def test_groups_of_no_axes_are_kept():
-    found = only("  %x = bf16[8,4]{1,0} all-reduce(%a), replica_groups={{0,3},{1,2},{4,7},{5,6}}")
-    assert (found.axes, found.groups) == ((), ((0, 3), (1, 2), (4, 7), (5, 6)))
 
 
 def inner(name: str, *lines: str) -> str:

@@ -160,11 +160,6 @@ def test_replica_0_with_a_channel_is_all_its_partitions():
     assert replica_groups(start("replica_groups={{0}}"), 4).tolist() == [[0]]
 
 
-def test_a_collective_without_groups_is_an_error_with_its_line():
-    with pytest.raises(UnknownHlo, match="no replica_groups.*all-reduce-start"):
-        replica_groups(start("to_apply=%sum"), 8)
-
-
 @given(mesh_and_axes(), st.randoms(use_true_random=False))
 def test_the_axes_of_groups_are_found_in_whatever_order_these_stand(case, random):
     mesh, axes = case
