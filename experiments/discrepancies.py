@@ -21,7 +21,8 @@ import jax
 
 from experiments.gpu.machine import git_commit
 from scaling.analytic.table import SMALLEST, expected_bytes
-from scaling.compare.audit import PRODUCTS, Discrepancy, audit
+from scaling.compare.audit import audit
+from scaling.compare.discrepancy import PRODUCTS, Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh

@@ -18,7 +18,8 @@ import jax
 import numpy as np
 
 from scaling.analytic.table import expected_bytes
-from scaling.compare.audit import PRODUCTS, SUMS, Discrepancy, audit
+from scaling.compare.audit import SUMS, audit
+from scaling.compare.discrepancy import PRODUCTS, Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.settings import as_texts
-from scaling.compare.audit import Discrepancy, audit, noticeable
+from scaling.compare.audit import audit, noticeable
+from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing

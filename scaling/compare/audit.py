@@ -13,7 +13,7 @@ both kinds are compared as one, and those over `tensor` not at all.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,19 +22,19 @@ from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.step import step_sizes
 from scaling.analytic.table import SMALLEST, Table, expected_bytes
 from scaling.collectives.cost import collective_time
-from scaling.compare.known_causes import (
+from scaling.compare.discrepancy import (
     NO_MESH_AXES,
     NOT_EXPLAINED,
+    PRODUCTS,
     REMAT_SUFFIX,
     REMATERIALISED,
     ROUNDING,
     Calls,
-    Difference,
+    Discrepancy,
     cause_of,
 )
 from scaling.hlo.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.meshes.shape import MeshShape
-from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.models.accounting import padding, scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
@@ -43,37 +43,9 @@ from scaling.run import Run
 from scaling.simulate.step import Priced, running_collectives, running_kernels
 
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
-PRODUCTS = "matrix products"
 NOTICED = 0.01  # share of the step time from which on a discrepancy is a warning
 
 Key = tuple[str, str]  # axes joined by +, kind
-
-
-@dataclass(frozen=True)
-class Discrepancy:
-    """One difference between the expected and the compiled program, per step and device."""
-
-    axes: str  # joined by + in mesh order; "": none, or those that the program does not name
-    kind: str  # of collective, or "matrix products"
-    expected: float  # bytes as nccl-tests counts them; FLOPs of matrix products
-    found: float
-    calls: float  # per step, of the instructions below
-    lines: tuple[str, ...]  # of the compiled program; of matrix products the instructions' names
-    reason: str
-    seconds: float  # per step, of the difference; negative: saved
-
-    def __str__(self) -> str:
-        """One sentence for whoever runs it."""
-        over = f" over {self.axes}" if self.axes else ""
-        found, wanted = (self._amount(n) for n in (self.found, self.expected))
-        change = "saves" if self.seconds < 0 else "costs"
-        return (
-            f"{self.kind}{over}: {found} per step instead of {wanted}, which {change} "
-            f"{format_time(abs(self.seconds))}: {self.reason}"
-        )
-
-    def _amount(self, number: float) -> str:
-        return format_rate(number, "FLOP") if self.kind == PRODUCTS else format_size(number)
 
 
 def audit(
@@ -112,12 +84,11 @@ def _communication(
     for key in dict.fromkeys([*large, *calls]):
         of_key = calls.get(key, [])
         big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= smallest]
-        difference = Difference(run, shape, *key, large.get(key, 0.0), _bytes(big), big)
-        in_all = every.get(key, 0.0), _bytes(of_key)
-        if _differ(difference.expected, difference.found) and _differ(*in_all):
-            d, reason, seconds = difference, cause_of(difference), _seconds(difference, priced)
-            evidence = _evidence(d.calls)
-            yield Discrepancy(d.axes, d.kind, d.expected, d.found, *evidence, reason, seconds)
+        expected, found = large.get(key, 0.0), _bytes(big)
+        if _differ(expected, found) and _differ(every.get(key, 0.0), _bytes(of_key)):
+            seconds = _seconds(key, expected, found, big, shape, priced)
+            d = Discrepancy(*key, expected, found, *_evidence(big), NOT_EXPLAINED, seconds)
+            yield replace(d, reason=cause_of(d, big, run, shape))
 
 
 def _unnamed(priced: Priced) -> Iterator[Discrepancy]:
@@ -178,14 +149,15 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     return float(sum(groups.values())) / shape.devices + muon_flops(step_sizes(run, shape))
 
 
-def _seconds(difference: Difference, priced: Priced) -> float:
+def _seconds(
+    key: Key, expected: float, found: float, calls: Calls, shape: MeshShape, priced: Priced
+) -> float:
     """Seconds of the difference: its share of the calls' time, or the time of missing calls."""
-    d = difference
-    if d.found:
-        return _sum(priced, (c.name for c, _ in d.calls)) * (d.found - d.expected) / d.found
-    kind = next((kind for kind in COLLECTIVE_KINDS if kind == d.kind), SUMS[0])
-    groups = d.shape.groups(d.axes.split("+"))
-    cost = collective_time(kind, d.expected, groups, priced.cluster, priced.profile)
+    if found:
+        return _sum(priced, (c.name for c, _ in calls)) * (found - expected) / found
+    kind = next((kind for kind in COLLECTIVE_KINDS if kind == key[1]), SUMS[0])
+    groups = shape.groups(key[0].split("+"))
+    cost = collective_time(kind, expected, groups, priced.cluster, priced.profile)
     return -float(np.max(cost.time))
 
 
@@ -226,7 +198,7 @@ def _bytes(calls: Iterable[tuple[Collective, float]]) -> float:
 
 
 def _evidence(calls: Calls) -> tuple[float, tuple[str, ...]]:
-    """Calls per step, and the lines."""
+    """Calls per step, and their lines."""
     return sum(n for _, n in calls), tuple(dict.fromkeys(c.line for c, _ in calls))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaling.compare.audit import Discrepancy
+from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.units import format_rate, format_time
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, unattributed

@@ -35,14 +35,11 @@ def price(
     program: Program,
     cluster: Cluster,
     profile: Profile,
-    host: Number = 0.0,
     record: bool = False,
 ) -> Priced:
     """Price a program on a cluster, with the efficiencies of a profile.
 
     Args:
-        host: seconds per step during which the device waits for the host, beyond what calling a
-            program is known to cost there.
         record: keep every event of the timeline, for a trace.
 
     Raises:
@@ -53,7 +50,7 @@ def price(
         c.name: _collective(c, program, cluster, profile) for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
-    timeline = run_schedule(program, times, host + dispatch_time(program, profile.dispatch), record)
+    timeline = run_schedule(program, times, dispatch_time(program, profile.dispatch), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 

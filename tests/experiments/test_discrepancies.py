@@ -5,8 +5,7 @@ import json
 import pytest
 
 from experiments.discrepancies import PAIRS, Pair, Result, described, save
-from scaling.compare.audit import PRODUCTS, Discrepancy
-from scaling.compare.known_causes import ONCE_PER_STEP
+from scaling.compare.discrepancy import ONCE_PER_STEP, PRODUCTS, Discrepancy
 from scaling.meshes.placement import check_fits
 from scaling.parallelism.checks import check_trainable
 

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, buffer_flops
 from scaling.analytic.table import SMALLEST, Table, expected_bytes
-from scaling.compare.audit import PRODUCTS, Discrepancy, audit, noticeable
-from scaling.compare.known_causes import (
+from scaling.compare.audit import audit, noticeable
+from scaling.compare.discrepancy import (
     NO_MESH_AXES,
     NOT_EXPLAINED,
     ONCE_PER_STEP,
+    PRODUCTS,
     REMATERIALISED,
     TIED_TABLE,
+    Discrepancy,
 )
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster

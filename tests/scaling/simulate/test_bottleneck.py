@@ -6,6 +6,7 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
+from scaling.profiles.profile import DispatchFit, Evidence
 from scaling.program.ir import Buffer, Collective, Kernel, Program, Wait
 from scaling.simulate.bottleneck import time_shares
 from scaling.simulate.step import price
@@ -23,7 +24,8 @@ SENT = Collective(
 
 def priced(*schedule, buffers=(), host=0.0):
     program = Program("p", "compiled", {"data": 2, "fsdp": 8}, schedule, buffers)
-    return price(program, H100, PROFILE, host)
+    dispatch = DispatchFit(host, 0.0, 1e12, 0.0, Evidence("a test", "", "measured"))
+    return price(program, H100, replace(PROFILE, dispatch=dispatch))
 
 
 @pytest.mark.parametrize(

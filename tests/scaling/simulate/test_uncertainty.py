@@ -11,6 +11,7 @@ from scaling.meshes import catalog
 from scaling.profiles.profile import (
     AttentionFit,
     CollectiveFit,
+    DispatchFit,
     Evidence,
     LinkFit,
     MatmulFit,
@@ -144,7 +145,8 @@ def test_a_line_measured_among_other_devices_is_extrapolated(ranks, groups, expe
 
 def test_the_host_is_as_uncertain_as_the_rest():
     program = Program("p", "compiled", MESH, (matmul("m"), move("k", 1e9)))
-    alone, waiting = (price(program, H100, PROFILE, host=seconds) for seconds in (0.0, 0.5))
+    half = replace(PROFILE, dispatch=DispatchFit(0.5, 0.0, 1e12, 0.0, MEMORY))
+    alone, waiting = (price(program, H100, profile) for profile in (PROFILE, half))
     assert waiting.timeline.total == pytest.approx(alone.timeline.total + 0.5)
     assert uncertainty(waiting) == pytest.approx(uncertainty(alone))
 

@@ -8,8 +8,8 @@ import pytest
 
 from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, flops_in_ticks
 from scaling.analytic.table import SMALLEST, expected_bytes
-from scaling.compare.audit import PRODUCTS, audit
-from scaling.compare.known_causes import FETCHED_ONCE, TIED_TABLE
+from scaling.compare.audit import audit
+from scaling.compare.discrepancy import FETCHED_ONCE, PRODUCTS, TIED_TABLE
 from scaling.models.accounting import train_flops
 from scaling.program.ir import Loop, kernels
 from scaling.simulate.step import running_collectives, running_kernels

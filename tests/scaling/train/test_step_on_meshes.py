@@ -15,7 +15,7 @@ import pytest
 
 from scaling.analytic.flops import BUFFERS, EVERY_EXPERT
 from scaling.analytic.table import expected_bytes
-from scaling.compare.known_causes import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_ONCE
+from scaling.compare.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_ONCE
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
