@@ -61,8 +61,7 @@ class CollectiveCommand(Command):
         """Price every size, print and plot."""
         from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
-        from scaling.report.algorithm_choice import choice_lines
-        from scaling.report.collective import heading, table
+        from scaling.report.collective import choice_lines, heading, table
 
         if self.cluster.endswith(".toml"):
             for finding in catalog.check(self.cluster):

@@ -89,14 +89,14 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     if cluster.torus is not None:
         yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
         yield "ici chip - chip: latency", cluster.torus.hop_latency
-    if cluster.fabric is not None:
-        for name, value in vars(cluster.fabric).items():
-            if isinstance(value, SourcedValue):
-                yield f"fabric: {name}", value
+    for name, value in vars(cluster.fabric).items() if cluster.fabric else ():
+        if isinstance(value, SourcedValue):
+            yield f"fabric: {name}", value
 
 
 def as_json(cluster: Cluster) -> dict[str, Any]:
     """The cluster as plain data: SI units, every figure with its source."""
+    torus = cluster.torus
     return {
         "name": cluster.name,
         "title": cluster.title,
@@ -111,28 +111,44 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "node_network_bandwidth": cluster.node_network_bandwidth,
         "levels": level_nodes(cluster),
         "network_levels": levels_json(cluster),
-        "links": [_link_json(link) for link in cluster.links],
+        "links": [
+            {
+                "parts": list(link.parts),
+                "kind": link.kind,
+                "count": link.count,
+                "bandwidth": link.total_bandwidth,
+                "latency": link.latency.value if link.latency else None,
+            }
+            for link in cluster.links
+        ],
         "has_nvls": cluster.has_nvls,
         "transport": "" if cluster.fabric is None else cluster.fabric.transport,
         "has_sharp": cluster.fabric is not None and cluster.fabric.has_sharp,
-        "torus": None if cluster.torus is None else _torus_json(cluster, cluster.torus),
+        "torus": torus
+        and {
+            "slice": list(torus_shape(cluster)),
+            "wraparound": list(wraparound(torus, torus_shape(cluster))),
+            "bandwidth": torus.bandwidth.value,
+            "hop_latency": torus.hop_latency.value,
+        },
         "figures": {name: vars(figure) for name, figure in figures(cluster)},
     }
 
 
+UNITS = {  # of figures whose name holds one of the words
+    ("peak",): lambda value: format_rate(value, "FLOP/s"),
+    ("bandwidth",): format_rate,
+    ("latency", "_time"): format_time,
+    ("clock",): lambda value: format_rate(value, "Hz"),
+    ("memory", "l2_cache"): format_size,
+    ("capability",): lambda value: f"{value:.1f}",
+}
+
+
 def format_figure(name: str, value: float) -> str:
     """A figure with the unit that its name implies."""
-    if "peak" in name:
-        return format_rate(value, "FLOP/s")
-    if "bandwidth" in name:
-        return format_rate(value)
-    if "latency" in name or name.endswith("_time"):
-        return format_time(value)
-    if name.endswith("clock"):
-        return format_rate(value, "Hz")
-    if any(word in name for word in ("memory", "l2_cache")):
-        return format_size(value)
-    return f"{value:.1f}" if name.endswith("capability") else f"{value:g}"
+    shown = [show for words, show in UNITS.items() if any(word in name for word in words)]
+    return shown[0](value) if shown else f"{value:g}"
 
 
 def _count(number: int, name: str) -> str:
@@ -222,23 +238,3 @@ def _hop(cluster: Cluster, fabric: Fabric) -> str:
     above = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
     latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
     return f"{format_rate(cluster.node_network_bandwidth / above)} per node, {latency} per hop"
-
-
-def _torus_json(cluster: Cluster, torus: Torus) -> dict[str, Any]:
-    shape = torus_shape(cluster)
-    return {
-        "slice": list(shape),
-        "wraparound": list(wraparound(torus, shape)),
-        "bandwidth": torus.bandwidth.value,
-        "hop_latency": torus.hop_latency.value,
-    }
-
-
-def _link_json(link: LinkSpec) -> dict[str, Any]:
-    return {
-        "parts": list(link.parts),
-        "kind": link.kind,
-        "count": link.count,
-        "bandwidth": link.total_bandwidth,
-        "latency": link.latency.value if link.latency else None,
-    }

@@ -1,17 +1,23 @@
-"""Collectives in a table like that of nccl-tests.
+"""Collectives in a table like that of nccl-tests, and why their algorithms were selected.
 
  size     time   algbw   busbw  algorithm    bound
 1 MiB  44.9 us    23.3    40.9  ring LL128  7.3 us
+selected: nvls Simple, fastest of 4 by fitted time (ring LL128 4.7 ms, ring Simple 4.9 ms)
+NCCL 2.30.7 itself would take nvls Simple by its own table (est. 3.7 ms)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
+from scaling.collectives.nccl.ranking import NcclChoice
+from scaling.collectives.selection import Alternative
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
 from scaling.report.formatting import columns
 from scaling.simulate.collective import CollectivePrice
 
 GB = 1e9
+SHOWN = 3  # alternatives
 HEAD = ("size", "time", "from", "to", "algbw GB/s", "busbw GB/s", "algorithm", "at least")
 
 
@@ -39,6 +45,49 @@ def _row(price: CollectivePrice) -> tuple[str, ...]:
         format_size(price.bytes),
         *map(format_time, times),
         *(f"{rate:.4g}" for rate in rates),
-        f"{price.algorithm} {price.protocol}".strip(),
+        _way(price),
         format_time(price.lower_bound),
     )
+
+
+def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
+    """For every run of sizes that agree, the algorithm taken and NCCL's own, at the largest."""
+    return [*_runs(prices, _selected), *_runs(prices, _nccl)]
+
+
+def _runs(
+    prices: Sequence[CollectivePrice], told: Callable[[CollectivePrice], tuple[str, str]]
+) -> Iterator[str]:
+    """A line for every run of sizes with one name, with the sizes where there are several runs.
+
+    `told` gives the name, "" where there is nothing to tell, and the line.
+    """
+    runs = [list(run) for _, run in groupby(prices, key=lambda price: told(price)[0])]
+    for run in runs:
+        sizes = dict.fromkeys(format_size(price.bytes) for price in (run[0], run[-1]))
+        prefix = f"{' to '.join(sizes)}: " if len(runs) > 1 else ""
+        name, line = told(run[-1])
+        if name:
+            yield prefix + line
+
+
+def _selected(price: CollectivePrice) -> tuple[str, str]:
+    """The way that was selected; "" where there was no choice."""
+    choice, name = price.choice, _way(price)
+    others = [f"{_way(other)} {format_time(other.time)}" for other in choice.alternatives]
+    more = ", .." if len(others) > SHOWN else ""
+    rest = f" ({', '.join(others[:SHOWN])}{more})" if others else ""
+    return name if choice.by == "fastest" else "", f"selected: {name}, {choice.why}{rest}"
+
+
+def _nccl(price: CollectivePrice) -> tuple[str, str]:
+    """What NCCL would take; "" where it ranks nothing."""
+    choice = price.choice.nccl
+    if choice is None:
+        return "", ""
+    by = f"by its own table (est. {format_time(choice.estimate)})"
+    return _way(choice), f"NCCL {choice.version} itself would take {_way(choice)} {by}"
+
+
+def _way(chosen: CollectivePrice | Alternative | NcclChoice) -> str:
+    return f"{chosen.algorithm} {chosen.protocol}".strip()

@@ -146,11 +146,8 @@ def machine_of(cluster: Cluster) -> str:
 
 def cluster_record(cluster: Cluster) -> dict[str, Any]:
     """Return the data from which `cluster_from_record` makes the same catalogue cluster."""
-    return {
-        "name": cluster.name,
-        "nodes": cluster.nodes,
-        "gpus_per_node": cluster.devices_per_node,
-    }
+    sizes = {"nodes": cluster.nodes, "gpus_per_node": cluster.devices_per_node}
+    return {"name": cluster.name, **sizes}
 
 
 def cluster_from_record(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
@@ -165,7 +162,7 @@ def cluster_from_record(name: str, nodes: int, gpus_per_node: int, run: Run) -> 
         own = stated_cluster(run.cluster, nodes, gpus_per_node)
         if own.name == name:
             return own
-    return catalog.load(name, nodes, {"gpus_per_node": float(gpus_per_node)})
+    return stated_cluster(ClusterChoice(name), nodes, gpus_per_node)
 
 
 def stated_cluster(choice: ClusterChoice, nodes: int, gpus_per_node: int) -> Cluster:

@@ -12,12 +12,12 @@ uncertain as the others are on average. A collective priced by a line that was m
 number of devices is extrapolated, as a call with more bytes than any measured one is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.profiles.profile import Evidence, Profile
+from scaling.profiles.profile import Evidence
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number
 from scaling.simulate.prediction import GRADES, Grade
@@ -37,6 +37,9 @@ FACTOR = 2.0
 # 88 % of the bf16 peak on A100, H100, H200 and B200 (stas00/ml-engineering,
 # compute/accelerator/README.md).
 UNMEASURED = FACTOR * 0.15
+
+
+Sizes = Mapping[tuple[str, str], Number]  # kind of call, dtype or kind of collective -> size
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,13 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
     times = {name: cost.time for name, cost in priced.kernels.items()}
     times |= {name: cost.time for name, cost in priced.collectives.items()}
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
-    total = run_schedule(priced.program, times).total
+    total, step = run_schedule(priced.program, times).total, priced.timeline.total
     if not np.all(total):
-        return priced.timeline.total / (1 + UNMEASURED), priced.timeline.total * (1 + UNMEASURED)
+        return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     shorter = {name: time / factors.get(name, 1.0) for name, time in times.items()}
     longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
     low, high = (run_schedule(priced.program, bound).total / total for bound in (shorter, longer))
-    return priced.timeline.total * low, priced.timeline.total * high
+    return step * low, step * high
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:
@@ -88,16 +91,16 @@ def priced_shares(priced: Priced) -> Iterator[PricedShare]:
 
 def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
     """Each kernel and collective that runs, with its evidence and the grade for its size."""
-    largest = _Largest(priced.profile)
+    largest = largest_measured(priced.profile.samples)
     for kernel, _ in running_kernels(priced):
         evidence = priced.kernels[kernel.name].evidence
-        yield kernel, evidence, _grade(evidence, largest.is_above_kernel(kernel))
+        yield kernel, evidence, _grade(evidence, _is_above(_sizes(kernel), largest))
     for collective, _ in running_collectives(priced):
         known = priced.collectives[collective.name].evidence
         if known is not None:
-            above = largest.is_above_collective(collective)
-            shape = is_of_another_shape(collective, priced)
-            yield collective, known, _grade(known, above or shape)
+            above = _is_above({("collective", collective.kind): collective.bytes}, largest)
+            above = above or is_of_another_shape(collective, priced)
+            yield collective, known, _grade(known, above)
 
 
 def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
@@ -126,41 +129,32 @@ def _grade(evidence: Evidence, above: bool) -> Grade:
     return "extrapolated" if above and evidence.grade != "datasheet" else evidence.grade
 
 
-class _Largest:
-    """The largest call of each kind that a profile was fitted to; smaller ones cost less."""
+def largest_measured(samples: Samples) -> Sizes:
+    """The largest call of each kind that a profile was fitted to; smaller ones cost less.
 
-    def __init__(self, profile: Profile):
-        samples: Samples = profile.samples
-        self.matmul = _maxima((p.dtype, float(p.m * p.n * p.k)) for p in samples.matmul)
-        self.keys = max((p.keys for p in samples.attention), default=None)
-        self.head_dim = max((p.head_dim for p in samples.attention), default=None)
-        self.memory = max((p.bytes for p in samples.memory), default=None)
-        self.collective = _maxima((p.kind, p.bytes) for p in samples.collective)
-
-    def is_above_kernel(self, kernel: Kernel) -> bool:
-        """Return True for a kernel larger than all measured ones; False where that is not known.
-
-        A batched product counts as one of its products: repetitions scale linearly.
-        """
-        if kernel.kind == "attention" and kernel.dims:
-            _, _, _, keys, head_dim = kernel.dims
-            return _above(keys, self.keys) or _above(head_dim, self.head_dim)
-        if kernel.kind == "matmul" and kernel.dims:
-            _, m, n, k = kernel.dims
-            return _above(m * n * k, self.matmul.get(kernel.dtype))
-        return not np.any(kernel.flops) and _above(kernel.bytes, self.memory)
-
-    def is_above_collective(self, collective: Collective) -> bool:
-        """Return True for a collective larger than all measured ones of its kind."""
-        return _above(collective.bytes, self.collective.get(collective.kind))
-
-
-def _maxima(pairs: Iterator[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    A batched product counts as one of its products: repetitions scale linearly.
+    """
+    found: dict[tuple[str, str], float] = {}
+    pairs = [(("matmul", p.dtype), float(p.m * p.n * p.k)) for p in samples.matmul]
+    pairs += [(("keys", ""), float(p.keys)) for p in samples.attention]
+    pairs += [(("head_dim", ""), float(p.head_dim)) for p in samples.attention]
+    pairs += [(("memory", ""), float(p.bytes)) for p in samples.memory]
+    pairs += [(("collective", p.kind), float(p.bytes)) for p in samples.collective]
     for key, size in pairs:
         found[key] = max(found.get(key, 0.0), size)
     return found
 
 
-def _above(size: Number, largest: float | None) -> bool:
-    return largest is not None and bool(np.any(size > largest))
+def _sizes(kernel: Kernel) -> Sizes:
+    """What of a kernel is held against the largest that was measured."""
+    if kernel.kind == "attention" and kernel.dims:
+        return {("keys", ""): kernel.dims[3], ("head_dim", ""): kernel.dims[4]}
+    if kernel.kind == "matmul" and kernel.dims:
+        _, m, n, k = kernel.dims
+        return {("matmul", kernel.dtype): m * n * k}
+    return {} if np.any(kernel.flops) else {("memory", ""): kernel.bytes}
+
+
+def _is_above(sizes: Sizes, largest: Sizes) -> bool:
+    """Return True if a size is above the largest one; False where that is not known."""
+    return any(bool(np.any(size > largest.get(key, np.inf))) for key, size in sizes.items())

@@ -4,7 +4,7 @@ import numpy as np
 
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal, profile_of
-from scaling.report.algorithm_choice import choice_lines
+from scaling.report.collective import choice_lines
 from scaling.simulate.collective import collective_prices
 
 
