@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from scaling.meshes.errors import InputError, check_range
@@ -23,16 +23,15 @@ ZERO_FIXES = {
     "for each layer: least memory)",
 }
 
-Problem = tuple[str, str]  # what the trainer does not do, and what to use instead
-
 
 def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
     """Raise InputError for the first thing in `run` that the trainer does not do.
 
     Such a run can still be described and priced. `verb` is the command, for the message.
     """
-    for problem, fix in _problems(run, mesh):
-        raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
+    for holds, problem, fix in _problems(run, mesh):
+        if holds:
+            raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
     check_optimizer(run)
 
 
@@ -64,90 +63,70 @@ def check_device(run: Run, device: Any) -> None:
         )
 
 
-def _problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
-    yield from _stage_problems(run, mesh)
-    yield from _expert_problems(run)
-    yield from _latent_problems(run, mesh)
-    if mesh.fsdp > 1 and run.sharding.zero_stage in ZERO_FIXES:
-        stage = run.sharding.zero_stage
-        yield f"sharding.zero_stage {stage} over fsdp", ZERO_FIXES[stage]
-    yield from _number_problems(run)
-    yield from _length_problems(run)
-    if run.model.positions == "alibi":
-        yield "positions 'alibi'", "use rope, learned or none"
-    if run.dropout:
-        yield f"dropout {run.dropout}", "use 0.0"
-    if run.software != "jax":
-        yield f"software {run.software!r}", "use jax, which is this trainer"
-
-
-def _stage_problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
-    """Problems of pipelines."""
-    if mesh.stage == 1:
-        return
-    moe, pipeline = run.model.moe, run.pipeline
-    schedule = f"pipeline.schedule {pipeline.schedule!r}"
-    if pipeline.schedule not in TRAINED:
-        yield schedule, f"use {_either(TRAINED)}"
-    if moe and pipeline != Pipeline():
-        yield (
+def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
+    """Whether a problem is there, what the trainer does not do, and what to use instead."""
+    model, pipeline, precision, zero = run.model, run.pipeline, run.precision, run.sharding
+    moe, mla, staged, rope = model.moe, model.mla, mesh.stage > 1, model.positions == "rope"
+    schedule, latent = f"pipeline.schedule {pipeline.schedule!r}", "multi-head latent attention"
+    rotated, dense = mla.qk_rope_head_dim if mla else 0, moe.first_dense_layers if moe else 0
+    values, keys = value_dim(model), query_key_dim(model)
+    # Rotary tables are float32 [seq_len, head_dim] in all.
+    length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * keys)
+    return (
+        (staged and pipeline.schedule not in TRAINED, schedule, f"use {_either(TRAINED)}"),
+        (
+            staged and moe and pipeline != Pipeline(),
             f"a mixture-of-experts model with {schedule}, virtual_stages {pipeline.virtual_stages}",
             "use 1f1b and 1",
-        )
-    if moe and moe.first_dense_layers:
-        yield (
-            f"first_dense_layers {moe.first_dense_layers} on mesh axis stage={mesh.stage}",
+        ),
+        (
+            staged and dense,
+            f"first_dense_layers {dense} on mesh axis stage={mesh.stage}",
             "use 0, or the axes data, fsdp, expert, context and tensor",
-        )
-
-
-def _expert_problems(run: Run) -> Iterator[Problem]:
-    """Problems of mixtures of experts."""
-    if run.model.moe and run.model.bias:
-        yield "a mixture of experts with biases", "set bias to false"
-    if run.model.moe and run.precision.compute == "fp8":
-        yield "a mixture-of-experts model with precision.compute 'fp8'", "use bf16"
-
-
-def _number_problems(run: Run) -> Iterator[Problem]:
-    """Problems of number formats."""
-    precision = run.precision
-    if precision.compute not in TRAINED_FORMATS:
-        yield f"precision.compute {precision.compute!r}", f"use {_either(TRAINED_FORMATS)}"
-    for name in ("parameters", "gradients"):
-        if (form := getattr(precision, name)) != "fp32":
-            yield f"precision.{name} {form!r}", "use fp32"
-
-
-def _length_problems(run: Run) -> Iterator[Problem]:
-    """Sequences whose rotary tables, float32 [seq_len, head_dim] in all, a program cannot hold."""
-    length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(run.model))
-    if run.model.positions == "rope" and length > most:
-        yield (
+        ),
+        (moe and model.bias, "a mixture of experts with biases", "set bias to false"),
+        (
+            moe and precision.compute == "fp8",
+            "a mixture-of-experts model with precision.compute 'fp8'",
+            "use bf16",
+        ),
+        (
+            mla and mesh.context > 1 and values > keys,
+            f"{latent} with values longer than keys ({values} > {keys}) on mesh axis "
+            f"context={mesh.context}",
+            "use the other axes",
+        ),
+        (mla and model.bias, f"{latent} with biases", "set bias to false"),
+        (mla and model.qk_norm, f"{latent} with qk_norm", "set qk_norm to false"),
+        (
+            rope and rotated % 2,
+            f"{latent} with rotary positions on mla.qk_rope_head_dim={rotated}",
+            "use an even qk_rope_head_dim",
+        ),
+        (
+            mesh.fsdp > 1 and zero.zero_stage in ZERO_FIXES,
+            f"sharding.zero_stage {zero.zero_stage} over fsdp",
+            ZERO_FIXES.get(zero.zero_stage, ""),
+        ),
+        (
+            precision.compute not in TRAINED_FORMATS,
+            f"precision.compute {precision.compute!r}",
+            f"use {_either(TRAINED_FORMATS)}",
+        ),
+        *(
+            (form != "fp32", f"precision.{name} {form!r}", "use fp32")
+            for name, form in vars(precision).items()
+            if name in ("parameters", "gradients")
+        ),
+        (
+            rope and length > most,
             f"batch.seq_len {length:,}",
             f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program",
-        )
-
-
-def _latent_problems(run: Run, mesh: MeshShape) -> Iterator[Problem]:
-    """Problems of multi-head latent attention."""
-    model, name = run.model, "multi-head latent attention"
-    if model.mla is None:
-        return
-    values, keys = value_dim(model), query_key_dim(model)
-    if mesh.context > 1 and values > keys:
-        longer = f"values longer than keys ({values} > {keys})"
-        yield f"{name} with {longer} on mesh axis context={mesh.context}", "use the other axes"
-    if model.bias:
-        yield f"{name} with biases", "set bias to false"
-    if model.qk_norm:
-        yield f"{name} with qk_norm", "set qk_norm to false"
-    rotated = model.mla.qk_rope_head_dim
-    if model.positions == "rope" and rotated % 2:
-        yield (
-            f"{name} with rotary positions on mla.qk_rope_head_dim={rotated}",
-            "use an even qk_rope_head_dim",
-        )
+        ),
+        (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
+        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
+        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
+    )
 
 
 def _either(names: tuple[str, ...]) -> str:

@@ -17,11 +17,13 @@ COLORS = ("#4c72b0", "#dd8452")  # predicted, measured; matplotlib's "deep" pair
 STYLE = f"""
 :root {{ color-scheme: light dark; --predicted: {COLORS[0]}; --measured: {COLORS[1]} }}
 @media (prefers-color-scheme: dark) {{ :root {{ --predicted: #7c9fd8; --measured: #e9a97f }} }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
+  overflow-wrap: anywhere }}
 h1 {{ font-size: 1.4rem }}
 table {{ border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: .9rem }}
 td, th {{ padding: .2rem .3rem; text-align: right; border-bottom: 1px solid #8885 }}
-td:first-child, th:first-child {{ text-align: left; overflow-wrap: anywhere }}
+td:first-child, th:first-child {{ text-align: left }}
+td:not(:first-child), th:not(:first-child) {{ overflow-wrap: normal }}
 .bar {{ height: .7rem; min-width: 1px }}
 .predicted {{ background: var(--predicted) }}
 .measured {{ background: var(--measured) }}

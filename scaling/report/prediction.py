@@ -5,6 +5,7 @@ step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --c
 """
 
 from scaling.meshes.units import format_size, format_time
+from scaling.program.ir import CATEGORIES
 from scaling.report.formatting import columns, format_memory, percent, three_digits
 from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
@@ -15,14 +16,7 @@ TIME_TERMS = {
     "bubble": "pipeline bubble",
     "host": "waiting for the host",
 }
-MEMORY_PARTS = (
-    "parameters",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "temporary",
-    "communication",
-)
+MEMORY_PARTS = [category for category in CATEGORIES if category != "pinned_host"]
 MOST_LINES = 12  # collectives that the table shows
 FULL = "full attention; --causal-flops halves its part"
 CAUSAL = "causal attention"
@@ -54,9 +48,8 @@ def _headline(prediction: Prediction, where: str) -> str:
         figures.append(f"MFU {percent(prediction.mfu)} ({convention})")
     if prediction.hfu is not None:
         figures.append(f"HFU {percent(prediction.hfu)}")
-    lines = [_title(prediction, where), ", ".join(figures)]
-    if prediction.mfu is not None and prediction.hfu is not None:
-        lines += [ABOVE_HFU] if prediction.mfu > prediction.hfu else []
+    above = prediction.hfu is not None and (prediction.mfu or 0.0) > prediction.hfu
+    lines = [_title(prediction, where), ", ".join(figures), *([ABOVE_HFU] if above else [])]
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ arguments of an event hold its bytes, FLOPs, formula and where its figures come 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from scaling.program.ir import Collective, Kernel, Operation, Program, operation
 from scaling.program.serialization import plain
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
-from scaling.simulate.timeline import Event
 
 STREAMS = {"compute": 1, "communication": 2, "copy": 3}
 MICROSECONDS = 1e6  # the unit of the format
@@ -27,15 +26,20 @@ Record = dict[str, Any]  # one event of the format
 
 def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> list[Record]:
     """Events of a program priced with `record=True`, as one process of a trace."""
-    used = {event.stream for event in priced.timeline.events}
-    heads = [_named("process_name", process, 0, title)]
-    heads += [_named("thread_name", process, n, s) for s, n in STREAMS.items() if s in used]
-    known = {event.operation.name: event.operation for event in priced.timeline.events}
-    common = {name: _common(step, process) for name, step in known.items()}
-    details = {name: arguments(step, priced) for name, step in known.items()}
-    return heads + [
-        _event(event, common[event.operation.name], details[event.operation.name])
-        for event in priced.timeline.events
+    events = priced.timeline.events
+    used = {event.stream for event in events}
+    known = {event.operation.name: event.operation for event in events}
+    records = {
+        name: _record(step, process, arguments(step, priced)) for name, step in known.items()
+    }
+    return _heads(process, title, {s: n for s, n in STREAMS.items() if s in used}) + [
+        records[event.operation.name]
+        | {
+            "tid": STREAMS[event.stream],
+            "ts": event.start * MICROSECONDS,
+            "dur": (event.end - event.start) * MICROSECONDS,
+        }
+        for event in events
     ]
 
 
@@ -50,16 +54,14 @@ def measured_events(
     first = min((event.device for event in found), default=0)
     found = [event for event in found if event.device == first]
     begin = min((event.start for event in found), default=0.0)
-    streams = list(dict.fromkeys(event.stream for event in found))
-    heads = [_named("process_name", process, 0, title)]
-    heads += [_named("thread_name", process, n, s) for n, s in enumerate(streams, 1)]
-    return heads + [
-        {
-            **_common(named[event.name], process),
-            "tid": 1 + streams.index(event.stream),
+    streams = {name: n for n, name in enumerate(dict.fromkeys(e.stream for e in found), 1)}
+    source = {"source": "recorded by jax.profiler"}
+    return _heads(process, title, streams) + [
+        _record(named[event.name], process, {"instruction": event.name, **source})
+        | {
+            "tid": streams[event.stream],
             "ts": (event.start - begin) * MICROSECONDS,
             "dur": event.duration * MICROSECONDS,
-            "args": {"instruction": event.name, "source": "recorded by jax.profiler"},
         }
         for event in found
     ]
@@ -115,19 +117,16 @@ def _source(evidence: Evidence | None, priced: Priced) -> str:
     return f"profile {priced.profile.name}, {grade}"
 
 
-def _named(what: str, process: int, thread: int, name: str) -> Record:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+def _heads(process: int, title: str, streams: Mapping[str, int]) -> list[Record]:
+    """The names of a process and of its tracks."""
+    names = [("process_name", 0, title), *(("thread_name", n, s) for s, n in streams.items())]
+    return [
+        {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+        for what, thread, name in names
+    ]
 
 
-def _common(step: Operation, process: int) -> Record:
-    return {"ph": "X", "name": label(step), "cat": step.origin.phase or "unknown", "pid": process}
-
-
-def _event(event: Event, common: Record, details: Record) -> Record:
-    return {
-        **common,
-        "tid": STREAMS[event.stream],
-        "ts": event.start * MICROSECONDS,
-        "dur": (event.end - event.start) * MICROSECONDS,
-        "args": details,
-    }
+def _record(step: Operation, process: int, arguments: Record) -> Record:
+    """An event without its times."""
+    category = step.origin.phase or "unknown"
+    return {"ph": "X", "name": label(step), "cat": category, "pid": process, "args": arguments}
