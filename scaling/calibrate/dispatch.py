@@ -17,7 +17,7 @@ from scaling.calibrate.timing import Bench, over_all
 from scaling.hlo.reader import read_program
 from scaling.profiles.samples import DispatchSample
 from scaling.program.ir import kernels
-from scaling.simulate.host import buffers_of, temporaries
+from scaling.simulate.step import buffers_of, temporaries
 
 # glibc gives blocks above this size back to the system when they are freed, smaller ones not
 # always (mallopt(3), DEFAULT_MMAP_THRESHOLD_MAX on 64-bit systems).

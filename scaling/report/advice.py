@@ -7,6 +7,7 @@ confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
@@ -40,15 +41,11 @@ def advice(run: Run | None, prediction: Prediction, try_run: TryRun | None) -> l
     """
     if run is None or run.mesh is None or try_run is None:
         return []
-    pairs = [(flags, _tried(changed, try_run)) for flags, changed in _first(run, prediction)]
+    candidates = islice(_candidates(run, run.mesh, prediction), MOST_TRIES)
+    pairs = [(flags, _tried(changed, try_run)) for flags, changed in candidates]
     better = [(flags, p) for flags, p in pairs if p is not None and _is_better(p, prediction)]
     best = sorted(better, key=lambda pair: float(pair[1].step_time))
     return [_sentence(flags, found, prediction) for flags, found in best[:1]]
-
-
-def _first(run: Run, prediction: Prediction) -> list[Candidate]:
-    candidates = _candidates(run, run.mesh or MeshShape(), prediction)
-    return [pair for pair, _ in zip(candidates, range(MOST_TRIES), strict=False)]
 
 
 def _candidates(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[Candidate]:

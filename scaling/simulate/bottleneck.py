@@ -49,23 +49,16 @@ def time_shares(priced: Priced) -> dict[str, float]:
 
     They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
     """
-    timeline = priced.timeline
+    timeline, total = priced.timeline, float(np.max(priced.timeline.total))
+    share = lambda seconds: float(np.max(seconds)) / total if total else 0.0
     found = {"compute": 0.0, "memory": 0.0, "overhead": 0.0}
     beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
     for name, cost in priced.kernels.items():
         if name not in beside:
-            bound = str(np.ravel(cost.bound)[0])
-            found[bound] += _share(timeline.by_name.get(name, 0.0), priced)
-    bubble = _share(timeline.bubble, priced)
+            found[str(np.ravel(cost.bound)[0])] += share(timeline.by_name.get(name, 0.0))
+    bubble = share(timeline.bubble)
     if bubble:  # it is time of kernels, whatever binds them
         rest = 1 - bubble / sum(found.values())
-        found = {name: share * rest for name, share in found.items()}
-    found["bubble"] = bubble
-    found["communication"] = _share(timeline.exposed_communication, priced)
-    found["host"] = _share(timeline.host, priced)
-    return found
-
-
-def _share(seconds: float | np.ndarray, priced: Priced) -> float:
-    total = float(np.max(priced.timeline.total))
-    return float(np.max(seconds)) / total if total else 0.0
+        found = {name: part * rest for name, part in found.items()}
+    waiting = {"communication": timeline.exposed_communication, "host": timeline.host}
+    return found | {"bubble": bubble} | {name: share(time) for name, time in waiting.items()}

@@ -20,7 +20,6 @@ from scaling.program.ir import (
     Buffer,
     Category,
     Number,
-    Operation,
     Program,
     as_float,
     bodies,
@@ -66,6 +65,10 @@ class _Walk:
         category = CATEGORIES.index(buffer.category)
         self.now[category] = self.now[category] + sign * buffer.bytes
 
+    def are_equal(self, first: int, second: int) -> bool:
+        """True if two buffers are of one size, in all configurations."""
+        return bool(np.all(self.buffers[first].bytes == self.buffers[second].bytes))
+
     def look(self, name: str) -> None:
         """Record this moment if it is the peak so far."""
         host = self.now[CATEGORIES.index("pinned_host")]
@@ -84,7 +87,10 @@ class _Walk:
         for position, step in enumerate(block):
             born = [i for i in dict.fromkeys(step.writes) if i not in around and i not in alive]
             for index in born:
-                self._replace(step, index, alive, last, position)
+                dying = [old for old in step.over if old in alive and last.get(old) == position]
+                for old in [old for old in dying if self.are_equal(old, index)][:1]:
+                    alive.remove(old)  # the new one is written over it
+                    self.allocate(old, -1)
                 self.allocate(index)
                 alive.add(index)
             self.look(step.name)
@@ -93,19 +99,6 @@ class _Walk:
             for index in [i for i in alive if last.get(i, position) <= position]:
                 alive.remove(index)
                 self.allocate(index, -1)
-
-    def _replace(
-        self, step: Operation, index: int, alive: set[int], last: dict[int, int], position: int
-    ) -> None:
-        """Free a dying buffer that the new one is written over."""
-        for old in step.over:
-            if old in alive and last.get(old) == position and self._same_size(old, index):
-                alive.remove(old)
-                self.allocate(old, -1)
-                return
-
-    def _same_size(self, first: int, second: int) -> bool:
-        return bool(np.all(self.buffers[first].bytes == self.buffers[second].bytes))
 
 
 def last_uses(block: Block) -> dict[int, int]:

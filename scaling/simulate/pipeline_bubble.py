@@ -38,29 +38,31 @@ def bubble_shares(program: Program) -> dict[str, Number]:
 
 
 def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
-    return tuple(_step(step, pipeline) for step in block)
+    found: list[Operation] = []
+    for step in block:
+        if isinstance(step, Branch):
+            step = replace(step, branches=tuple(_marked(b, pipeline) for b in step.branches))
+        elif isinstance(step, Loop) and _is_over_ticks(step, pipeline):
+            step = replace(step, bubble_trips=pipeline.stages - 1)
+        elif isinstance(step, Loop):
+            step = replace(step, body=_marked(step.body, pipeline))
+        found.append(step)
+    return tuple(found)
 
 
-def _step(step: Operation, pipeline: PipelineSchedule) -> Operation:
-    if isinstance(step, Branch):
-        return replace(step, branches=tuple(_marked(b, pipeline) for b in step.branches))
-    if not isinstance(step, Loop):
-        return step
-    if step.trips == pipeline.iterations and any(map(_hands_on, step.body)):
-        return replace(step, bubble_trips=pipeline.stages - 1)
-    return replace(step, body=_marked(step.body, pipeline))
-
-
-def _hands_on(step: Operation) -> bool:
-    return isinstance(step, Collective) and step.kind == "permute" and step.axes == (STAGE,)
+def _is_over_ticks(loop: Loop, pipeline: PipelineSchedule) -> bool:
+    """Return True for a loop of as many trips that permutes to the next stage."""
+    return loop.trips == pipeline.iterations and any(
+        isinstance(step, Collective) and step.kind == "permute" and step.axes == (STAGE,)
+        for step in loop.body
+    )
 
 
 def _shares(block: Block) -> Iterator[tuple[str, Number]]:
     for step in block:
         if isinstance(step, Loop) and step.bubble_trips:
-            yield from (
-                (inside.name, step.bubble_trips / step.trips) for inside, _ in operations(step.body)
-            )
+            share = step.bubble_trips / step.trips
+            yield from ((inside.name, share) for inside, _ in operations(step.body))
         else:
             for body in bodies(step):
                 yield from _shares(body)

@@ -1,4 +1,11 @@
-"""A program priced on one cluster: seconds of every operation, its timeline and its memory."""
+"""A program priced on one cluster: seconds of every operation, its timeline and its memory.
+
+Calling a program once costs, before and besides its kernels,
+
+    time = overhead + arguments and results x each + fresh bytes / rate
+
+A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +15,8 @@ import numpy as np
 from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import groups_along
-from scaling.profiles.profile import Profile
+from scaling.profiles.profile import DispatchFit, Profile
 from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, operations
-from scaling.simulate.host import dispatch_time
 from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.timeline import Timeline, run_schedule
@@ -90,3 +96,25 @@ def device_groups(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray
     if collective.groups:
         return np.array(collective.groups)
     return groups_along(mesh, collective.axes)
+
+
+def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:
+    """Seconds of one call; 0 where devices do not wait for their host."""
+    if fit is None:
+        return 0.0
+    temporary = temporaries(program)
+    fresh = np.where(temporary > fit.kept, temporary, 0.0) / fit.fresh_bandwidth
+    time = fit.overhead + fit.per_buffer * buffers_of(program) + fresh
+    return time if np.ndim(time) else float(time)
+
+
+def buffers_of(program: Program) -> int:
+    """Arguments and results of one device."""
+    return sum(buffer.persistent for buffer in program.buffers)
+
+
+def temporaries(program: Program) -> Number:
+    """Bytes on one device at the peak that hold neither arguments nor results."""
+    persistent = sum(buffer.bytes for buffer in program.buffers if buffer.persistent)
+    peak = program.compiler_peak if program.compiler_peak is not None else memory_use(program).peak
+    return np.maximum(peak - persistent, 0.0)

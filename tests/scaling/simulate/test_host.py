@@ -5,7 +5,7 @@ import pytest
 
 from scaling.profiles.profile import DispatchFit, Evidence
 from scaling.program.ir import Buffer, Kernel, Program
-from scaling.simulate.host import buffers_of, dispatch_time, temporaries
+from scaling.simulate.step import buffers_of, dispatch_time, temporaries
 
 FIT = DispatchFit(1e-4, 1e-5, 1e9, 100.0, Evidence("a test", "2026-11", "measured"))
 BUFFERS = (Buffer("w", 1000.0, "parameters", True), Buffer("t", 200.0, "temporary"))
