@@ -87,14 +87,3 @@ def test_a_window_never_moves_more(run: Run, shape: MeshShape, method: str) -> N
     full, less = moved(whole, shape, method), moved(run, shape, method)
     assert less.keys() <= full.keys()
     assert all(n <= full[key] for key, n in less.items())
-
-
-@given(RUNS, MESHES, st.sampled_from(METHODS))
-def test_gradients_are_summed_over_data_and_context_as_over_so_many_replicas(
-    run: Run, shape: MeshShape, method: str
-) -> None:
-    replicas = replace(shape, data=shape.data * shape.context, context=1)
-    run = replace(run, batch=Batch(run.batch.global_batch * 8, 128, run.batch.microbatches))
-    over = "data+context" if shape.data > 1 else "context"
-    alone = expected_bytes(run, replicas, smallest=0)["data", "all-reduce"]
-    assert moved(run, shape, method)[over, "all-reduce"] == pytest.approx(alone)

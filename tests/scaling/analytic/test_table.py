@@ -144,31 +144,6 @@ def test_deepseek_like_layers_with_tensor_by_hand() -> None:
     assert table["data+expert", "all-reduce"] == FLOAT32 * replicated
 
 
-@given(RUNS, SIZES, st.sampled_from([1, 2]), SIZES, st.sampled_from([None, 1.25]))
-def test_experts_on_cut_sequences_move_what_they_move_for_shorter_ones_on_data(
-    run: Run, expert: int, fsdp: int, tensor: int, factor: float | None
-) -> None:
-    """The tokens of a device go the same ways, and gradients are summed over as many; only the
-    keys and values are apart."""
-    moe = Moe(8, 2, 64, n_shared_experts=1, capacity_factor=factor)
-    model = replace(run.model, moe=moe, bias=False, positions="rope")
-    batch = run.batch
-    shorter = Batch(2 * batch.global_batch, batch.seq_len // 2, batch.microbatches)
-    cut = MeshShape(fsdp=fsdp, expert=expert, context=2, tensor=tensor)
-    on_data = replace(cut, data=2, context=1)
-
-    def named(batch: Batch, mesh: MeshShape) -> dict:
-        """Under the names of the mesh without `context`; no order among axes."""
-        table = expected_bytes(replace(run, model=model, batch=batch), mesh, smallest=0)
-        both = {(frozenset(axes.split("+")), kind): n for (axes, kind), n in table.items()}
-        hops = both.pop((frozenset(["context"]), "permute"), None)
-        assert (hops is not None) == (mesh.context > 1)
-        as_data = lambda axes: frozenset("data" if a == "context" else a for a in axes)
-        return {(as_data(axes), kind): n for (axes, kind), n in both.items()}
-
-    assert named(batch, cut) == close(named(shorter, on_data))
-
-
 def test_experts_on_data_and_context_by_hand() -> None:
     # Two sequences of 512 on each device of data, half of each on those of context.
     model = ModelConfig(1000, 128, 3, 4, 512, moe=Moe(4, 2, 256, n_shared_experts=1))
@@ -232,19 +207,6 @@ def test_only_axes_of_several_devices_move_anything(run: Run, shape: MeshShape) 
     for (axes, _), n in expected_bytes(run, shape, smallest=0).items():
         assert axes and all(shape.sizes[axis] > 1 for axis in axes.split("+"))
         assert n > 0
-
-
-@given(RUNS, MESHES, st.sampled_from([2, 3]))
-def test_cutting_the_batch_gathers_weights_more_often(run: Run, shape: MeshShape, M: int) -> None:
-    """And moves the same stream: as many tokens in all."""
-    whole = replace(run, batch=Batch(16 * 6, 32, 1))
-    cut = replace(whole, batch=Batch(16 * 6, 32, M))
-    once, often = (expected_bytes(r, shape, smallest=0) for r in (whole, cut))
-    for (axes, kind), n in once.items():
-        if axes == "fsdp" and kind != "all-reduce":
-            assert often[axes, kind] == pytest.approx(M * n)
-        elif axes == "tensor" and kind != "all-reduce":
-            assert often[axes, kind] == pytest.approx(n)
 
 
 @given(RUNS, MESHES)

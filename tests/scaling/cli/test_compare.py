@@ -6,47 +6,29 @@ from functools import partial
 import pytest
 
 from scaling.compare import compare
-from scaling.compare.folder import write_prediction
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes import catalog
-from scaling.profiles.io import profile_of
-from scaling.run import save_run
-from scaling.simulate.step import price
-from scaling.simulate.summary import summarize
 from tests.scaling.cli.running import check_refused, run
+from tests.scaling.compare.run_folder import MEASURED, write_folder
 
 H100 = catalog.load("dgx-h100")
-MEASURED = {
-    "name": "hand",
-    "machine": "8 x NVIDIA H100 80GB HBM3, x86_64",
-    "versions": {"jax": "0.10.2"},
-    "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
-    "memory": {"measured": 11e9, "compiled": 12e9},
-    "recorded_steps": [6, 6],
-}
 
 
 @pytest.fixture
-def folder(tmp_path, hand_step, toy):
+def folder(tmp_path, hand_priced, toy):
     """The folder of a finished run, as the trainer leaves it."""
-    priced = price(hand_step, H100, profile_of(H100.accelerator))
-    place = tmp_path / "run"
     run = toy(mesh={"fsdp": 4, "tensor": 2})
-    write_prediction(place, run, priced, summarize(priced))
-    save_run(run, place / "run.json")
-    (place / "measured.json").write_text(json.dumps(MEASURED))
-    return place
+    return write_folder(tmp_path / "run", run, hand_priced, recorded_steps=[6, 6])
 
 
 @pytest.fixture
-def recording(folder, hand_step, monkeypatch):
+def recording(folder, hand_priced, monkeypatch):
     """A recording of step 6 in which everything takes a tenth longer than predicted."""
-    events = price(hand_step, H100, profile_of(H100.accelerator), record=True).timeline.events
     found = [
         RecordedEvent(
             0, e.stream, e.operation.name, "jit_step", 1.1 * e.start, 1.1 * (e.end - e.start), 1
         )
-        for e in events
+        for e in hand_priced.timeline.events
     ]
     (folder / "profile").mkdir()
     monkeypatch.setattr(compare, "recorded_events", lambda place: found)
@@ -137,7 +119,7 @@ def test_both_missing_files_are_named(cli, folder, recording):
 
 def test_a_profile_that_measured_json_does_not_know_is_asked_for_again(cli, folder, recording):
     """Of steps before the last time that the run was resumed."""
-    (folder / "measured.json").write_text(json.dumps(MEASURED | {"recorded_steps": None}))
+    (folder / "measured.json").write_text(json.dumps(MEASURED))
     assert "next: train with --record-profile" in cli(folder)[1]
 
 

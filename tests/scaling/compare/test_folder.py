@@ -12,32 +12,18 @@ from scaling.compare.folder import (
     StepTimeFile,
     read_folder,
     remove_prediction,
-    write_prediction,
 )
-from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.run import save_run
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.summary import summarize
-
-H100 = catalog.load("dgx-h100")
-MEASURED = {
-    "name": "toy",
-    "machine": "8 x NVIDIA H100 80GB HBM3, x86_64",
-    "versions": {"jax": "0.10.2"},
-    "step_time": {"measured": 2e-3, "spread": 0.02, "steps": 9},
-    "memory": {"measured": None, "compiled": 12_000_000_000},
-    "recorded_steps": [6, 9],
-}
+from tests.scaling.compare.run_folder import write_folder
 
 
 @pytest.fixture
 def folder(tmp_path, hand_priced, toy):
+    memory = {"measured": None, "compiled": 12_000_000_000}
     run = toy(mesh={"fsdp": 4, "tensor": 2})
-    save_run(run, tmp_path / "run.json")
-    write_prediction(tmp_path, run, hand_priced, summarize(hand_priced))
-    (tmp_path / "measured.json").write_text(json.dumps(MEASURED))
-    return tmp_path
+    return write_folder(tmp_path, run, hand_priced, memory=memory, recorded_steps=[6, 9])
 
 
 def test_everything_comes_back(folder, hand_priced, toy):
@@ -47,7 +33,7 @@ def test_everything_comes_back(folder, hand_priced, toy):
     assert found.profile == hand_priced.profile
     assert found.recording is None
     assert found.measured == MeasuredFile(
-        "toy",
+        "hand",
         "8 x NVIDIA H100 80GB HBM3, x86_64",
         {"jax": "0.10.2"},
         StepTimeFile(2e-3, 0.02, 9),

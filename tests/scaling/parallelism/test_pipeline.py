@@ -14,7 +14,6 @@ from scaling.models.config import ModelConfig
 from scaling.parallelism.pipeline import (
     computes_again,
     pipeline_line,
-    pipeline_schedule,
 )
 from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Pipeline, Run
@@ -107,11 +106,6 @@ def test_the_line_says_layers_ticks_and_idle_share():
     assert "stage=4: 3 layer(s) on each, schedule gpipe; 11 iterations for 8 microbatch(es)" in said
     assert "idle for 27% of them" in said
     assert "2 parts of 3 layer(s)" in pipeline_line(circular(2), MeshShape(stage=2))
-
-
-def test_more_rounds_are_idle_for_less():
-    shares = [pipeline_schedule(circular(n), MeshShape(stage=2)).overhead for n in (1, 2, 3, 6)]
-    assert shares == [1 + 1 / (8 * n) for n in (1, 2, 3, 6)]
 
 
 @pytest.mark.parametrize(

@@ -131,14 +131,6 @@ def test_no_kernel_beats_the_peak_or_the_memory(flops, vector, special, moved):
     assert cost.time == max(cost.compute, cost.memory) + cost.overhead
 
 
-@given(AMOUNTS, AMOUNTS, st.floats(1, 10), st.floats(1, 10))
-def test_more_work_never_takes_less_time(flops, moved, more_flops, more_bytes):
-    small = Kernel("small", flops=flops, bytes=moved, dtype="bf16")
-    large = replace(small, flops=flops * more_flops, bytes=moved * more_bytes)
-    times = [kernel_time(k, H100, shipped("h100-sxm")).time for k in (small, large)]
-    assert times[1] >= times[0]
-
-
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=5))
 def test_arrays_are_priced_like_single_kernels(amounts):
     flops, moved = np.array(amounts).T

@@ -51,28 +51,6 @@ def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
     assert peak(sized(5, 5), make, over, Kernel("z", reads=(0, 1))) == 10  # not dying
 
 
-def test_inside_a_loop_all_that_is_around_it_stays() -> None:
-    """Buffer 0 is last used by the loop itself, buffer 1 after it, 2 and 3 inside."""
-    inside = (Kernel("a", writes=(2,)), Kernel("b", reads=(2,), writes=(3,)))
-    first = Kernel("f", writes=(0, 1))
-    loop = Loop("l", reads=(0,), body=inside, trips=9)
-    assert peak(sized(1, 10, 100, 1000), first, loop, Kernel("z", reads=(1,))) == 1111
-
-
-def test_of_branches_the_fullest_counts() -> None:
-    either = Branch("b", branches=((Kernel("x", writes=(0,)),), (Kernel("y", writes=(1,)),)))
-    use = memory_use(program(sized(3, 8), either))
-    assert (use.peak, use.at) == (8, "y")
-
-
-def test_host_memory_is_apart_and_has_its_own_peak() -> None:
-    buffers = [Buffer("h", 50, "pinned_host"), *sized(3, 9)]
-    steps = [Kernel("a", writes=(0, 1)), Kernel("b", reads=(0,)), Kernel("c", writes=(2,))]
-    use = memory_use(program(buffers, *steps))
-    assert (use.peak, use.pinned_host, use.at) == (9, 50, "c")
-    assert "pinned_host" not in use.by_category
-
-
 def test_results_are_plain_numbers() -> None:
     buffers = [
         Buffer("a", np.int64(4), "parameters", persistent=True),

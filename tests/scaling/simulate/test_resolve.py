@@ -11,14 +11,7 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
-from scaling.profiles.profile import (
-    CollectiveFit,
-    Evidence,
-    MatmulFit,
-    MemoryFit,
-    Profile,
-    VectorFit,
-)
+from scaling.profiles.profile import CollectiveFit
 from scaling.run import ClusterChoice, Precision
 from scaling.simulate.resolve import (
     check_compilable,
@@ -29,8 +22,7 @@ from scaling.simulate.resolve import (
     target_warnings,
 )
 from scaling.simulate.resolve import target as target_of
-
-HERE = Evidence("here", "", "measured")
+from tests.scaling.host_profile import HERE, host_profile
 
 
 def target(run, cluster=None, nodes=None, mesh=None, device_order=None, overrides=None):
@@ -43,17 +35,8 @@ ORDER = "tensor,data,stage,expert,context,fsdp"
 
 
 def calibrated(devices):
-    gathers = (CollectiveFit("all-gather", devices, 1, 1e-5, 1e9, HERE),) if devices > 1 else ()
-    return Profile(
-        name="this machine",
-        machine=host(devices),
-        date="2026-11-21",
-        matmul=(MatmulFit("fp32", 1.0, HERE, peak=1e10),),
-        memory=MemoryFit(1.0, HERE, bandwidth=1e10),
-        vector=VectorFit(1e9, 1e9, HERE),
-        collectives=gathers,
-        versions=versions(),
-    )
+    gathers = (CollectiveFit("all-gather", devices, 1, 1e-5, 1e9, HERE),)
+    return host_profile(devices, versions=versions(), collectives=gathers)
 
 
 @pytest.fixture

@@ -140,11 +140,6 @@ def test_a_branch_that_is_not_taken_is_not_shown():
     assert matrix_flops(step) == 2 * 1024**3
 
 
-def test_a_group_of_one_is_no_communication():
-    alone = Collective("a", kind="all-reduce", bytes=64, asynchronous=False)
-    assert summarize(priced(alone)).collectives == ()
-
-
 def test_mfu_is_model_flops_over_what_the_peaks_could_do(toy, hand_step):
     run = replace(
         toy(mesh={"fsdp": 4, "tensor": 2}), precision=replace(toy().precision, compute="bf16")

@@ -66,23 +66,6 @@ def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
     assert line.exposed_by_name == {"b": 4.0, "a": 0.0}
 
 
-def test_a_synchronous_collective_waits_for_both_streams() -> None:
-    line = run({"a": 5.0, "s": 1.0}, Collective("a"), sync("s"), Wait("a"))
-    assert (line.total, line.exposed_by_name["s"]) == (6.0, 6.0)
-
-
-def test_waiting_for_a_copy_is_host_time() -> None:
-    copy = Kernel("c", kind="copy", asynchronous=True)
-    line = run({"c": 3.0, "k": 1.0}, copy, kernel("k"), Wait("c"), host=0.5)
-    assert (line.compute, line.host, line.total) == (1.0, 2.5, 3.5)
-
-
-def test_the_branch_that_takes_longest_runs() -> None:
-    branch = Branch("b", branches=((kernel("a"),), (kernel("c"), kernel("d"))))
-    line = run({"a": 3.0, "c": 1.0, "d": 1.0}, branch)
-    assert (line.total, dict(line.by_name)) == (3.0, {"a": 3.0})
-
-
 def test_which_branch_takes_longest_depends_on_what_is_under_way() -> None:
     """Alone the kernel takes longer; behind a collective of ten seconds the other does."""
     branch = Branch("b", branches=((kernel("k"),), (sync("s"),)))
