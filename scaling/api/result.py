@@ -7,7 +7,7 @@ with its timeline recorded (`trace`).
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,8 @@ class PredictionResult(Prediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling predict --json` prints."""
-        own = Prediction(**{f.name: getattr(self, f.name) for f in fields(Prediction)})
         run = self.pricing.run
-        return prediction_dict(own) | {
+        return prediction_dict(self) | {
             "mesh": self.mesh,
             "cluster": self.cluster.name,
             "nodes": self.cluster.nodes,

@@ -30,13 +30,14 @@ from scaling.simulate.prediction import TERMS, Grade, Prediction, prediction_dic
 from scaling.simulate.resolve import cluster_from_record, cluster_record
 from scaling.simulate.step import Priced, price
 
-T = TypeVar("T")
+T = TypeVar("T", "MeasuredFile", "PredictedFile")
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"
 KEPT = (
     *("run.json", "metrics.jsonl", PREDICTED, PROGRAM, CALIBRATION, MEASURED, PROFILE),
     "checkpoints",
 )
+COUNTS = ("nodes", "gpus_per_node", "steps")
 MISSING = {
     MEASURED: "the run has not finished a step; train it (on) with `scaling train`",
     PREDICTED: "the run was trained without a prediction: run `scaling calibrate --quick` once on "
@@ -50,9 +51,6 @@ class PredictedMemory:
 
     peak: float
 
-    def __post_init__(self) -> None:
-        check_range("peak", self.peak, 0)
-
 
 @dataclass(frozen=True)
 class PricedCluster:
@@ -61,10 +59,6 @@ class PricedCluster:
     name: str
     nodes: int
     gpus_per_node: int
-
-    def __post_init__(self) -> None:
-        check_range("nodes", self.nodes, 1)
-        check_range("gpus_per_node", self.gpus_per_node, 1)
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,8 @@ class PredictedFile:
     model: str = ""  # in words
 
     def __post_init__(self) -> None:
-        check_range("step_time", self.step_time, 0)
         if missing := [term for term in TERMS if term not in self.time]:
             raise InputError(f"time: missing {', '.join(missing)}")
-        for term in TERMS:
-            check_range(f"time: {term}", self.time[term], 0)
 
     @property
     def setting(self) -> str:
@@ -108,8 +99,6 @@ class StepTimeFile:
     steps: int
 
     def __post_init__(self) -> None:
-        check_range("steps", self.steps, 1)
-        check_range("spread", self.spread or 0.0, 0)
         if not self.measured > 0:
             raise InputError(f"measured={self.measured} must be positive")
 
@@ -120,10 +109,6 @@ class MemoryFile:
 
     measured: int | None
     compiled: int | None
-
-    def __post_init__(self) -> None:
-        check_range("measured", self.measured or 0, 0)
-        check_range("compiled", self.compiled or 0, 0)
 
 
 @dataclass(frozen=True)
@@ -268,9 +253,20 @@ def read_document(cls: type[T], data: Any, where: str) -> T:
         InputError: a key is missing, or holds what it cannot mean.
     """
     try:
-        return read(cls, _known(cls, data), where)
+        document = read(cls, _known(cls, data), where)
+        _check_numbers(asdict(document), where)
+        return document
     except InputError as error:
         raise InputError(f"{error}; train the run again") from None
+
+
+def _check_numbers(table: Mapping[str, Any], where: str) -> None:
+    """Raise InputError for a figure below 0, and for a count below 1."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _check_numbers(value, f"{where}: {key}")
+        elif isinstance(value, int | float):
+            check_range(f"{where}: {key}", value, 1 if key in COUNTS else 0)
 
 
 def _known(hint: Any, data: Any) -> Any:

@@ -7,7 +7,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def program_dict(program: Program) -> dict[str, Any]:
         "format": FORMAT,
         **{name: plain(getattr(program, name)) for name in SIMPLE},
         "buffers": [plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
-        "schedule": _block(program.schedule),
+        "schedule": _written(program.schedule),
     }
 
 
@@ -90,24 +90,15 @@ def load_program(path: Path) -> Program:
     return read_program_dict(read_json(path), str(path))
 
 
-def _block(block: Block) -> list[dict[str, Any]]:
-    return [_step(step) for step in block]
-
-
-def _step(step: Operation) -> dict[str, Any]:
-    """The fields that differ from their defaults; bodies and branches as lists of operations."""
-    data: dict[str, Any] = {"step": NAMES[type(step)]}
-    for field in fields(step):
-        value = getattr(step, field.name)
-        if field.name == "body":
-            data["body"] = _block(value)
-        elif field.name == "branches":
-            data["branches"] = [_block(branch) for branch in value]
-        elif isinstance(value, Origin):
-            data |= {"origin": [value.phase, value.layer]} if value else {}
-        elif not _is_default(field, value):
-            data[field.name] = plain(value)
-    return data
+def _written(value: Any) -> Any:
+    """Operations as their fields that differ from the defaults, also within tuples."""
+    if isinstance(value, Operation):
+        named = {f: getattr(value, f.name) for f in fields(value)}
+        differing = {f.name: _written(v) for f, v in named.items() if not _is_default(f, v)}
+        return {"step": NAMES[type(value)]} | differing
+    if isinstance(value, Origin):
+        return [value.phase, value.layer]
+    return [_written(part) for part in value] if isinstance(value, tuple) else plain(value)
 
 
 def _read_block(data: list[dict[str, Any]]) -> Block:
@@ -135,9 +126,7 @@ def _value(name: str, value: Any) -> Any:
         return tuple(tuple(group) for group in value)
     if name == "dims":
         return tuple(_number(size) for size in value)
-    if name in ("reads", "writes", "over", "axes"):
-        return tuple(value)
-    return _number(value)
+    return tuple(value) if name in ("reads", "writes", "over", "axes") else _number(value)
 
 
 def _number(value: Any) -> Any:
@@ -151,7 +140,12 @@ def _is_default(field: Field, value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Arrays and tuples as lists, numpy's scalars as numbers, what is not finite as None."""
+    """Plain data: arrays and tuples as lists, numpy's scalars as numbers, dataclasses as dicts.
+
+    What is not finite is None, for JSON cannot say it.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, tuple | list):

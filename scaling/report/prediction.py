@@ -79,15 +79,18 @@ def _time(prediction: Prediction) -> str:
 def _memory(memory: MemoryParts, capacity_source: str) -> str:
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in MEMORY_PARTS]
     rows = [(f"  {name}", format_memory(size)) for name, size in parts if size > 0]
-    if memory.capacity is None:
-        verdict = "on each device, capacity not known"
-    else:
-        state = "fits" if memory.fits else "DOES NOT FIT"
-        verdict = f"of {format_memory(memory.capacity)}: {state}"
-    lines = [f"memory {format_memory(memory.peak)} {verdict}", *columns(rows)]
+    lines = [f"memory {verdict(memory)}", *columns(rows)]
     if capacity_source:
         lines.append(f"  (capacity: {capacity_source})")
     return "\n".join(lines)
+
+
+def verdict(memory: MemoryParts) -> str:
+    """`12 GB of 78.1 GB: fits`."""
+    if memory.capacity is None:
+        return f"{format_memory(memory.peak)} on each device, capacity not known"
+    state = "fits" if memory.fits else "DOES NOT FIT"
+    return f"{format_memory(memory.peak)} of {format_memory(memory.capacity)}: {state}"
 
 
 def _collectives(prediction: Prediction) -> str:

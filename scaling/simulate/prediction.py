@@ -4,7 +4,7 @@ step_time = compute + optimizer + exposed_communication + bubble + host
 peak      = parameters + gradients + optimizer_state + activations + temporary + communication
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from scaling.program.ir import Collective, Number
@@ -88,7 +88,8 @@ class Prediction:
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:
     """The prediction as JSON has it; what is not finite, which JSON cannot say, is null."""
-    return plain(asdict(prediction))
+    figures = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}  # no subclass's
+    return plain(figures)
 
 
 def axis_name(collective: Collective) -> str:

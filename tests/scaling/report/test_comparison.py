@@ -154,15 +154,3 @@ def test_names_cannot_break_the_page():
     text = html_of(odd)
     assert "<script>" not in text and "<b>" not in text and "<i>" not in text and "<u>" not in text
     assert "&lt;script&gt;" in text and "&amp; co" in text
-
-
-def test_a_comparison_without_any_measurement_has_a_page(tmp_path):
-    bare = replace(
-        FOUND,
-        step_time=StepPair(Pair(0.08, None), None, 0),
-        time={},
-        sums={},
-        collectives=(),
-        kernels=(),
-    )
-    assert "not measured" in " ".join(read(write_page(bare, tmp_path / "bare")).text)

@@ -3,15 +3,12 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes import catalog
-from scaling.profiles.io import profile_of
 from scaling.program.ir import Collective, Kernel, Origin
 from scaling.report.trace import label, measured_events, trace_events, write_trace
-from scaling.simulate.step import price
 
 H100 = catalog.load("dgx-h100")
 
@@ -86,13 +83,3 @@ def test_both_processes_make_one_valid_file(hand_priced, hand_step, tmp_path):
     assert {event["pid"] for event in document["traceEvents"]} == {1, 2}
     titles = {e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
     assert titles == {"predicted", "measured"}
-
-
-def test_numpy_figures_are_written_as_numbers(hand_step, tmp_path):
-    kernel = Kernel("k", bytes=np.float64(1e9), flops=np.int64(0), dims=(np.int64(3),))
-    step = price(
-        replace(hand_step, schedule=(kernel,)), H100, profile_of(H100.accelerator), record=True
-    )
-    write_trace(trace_events(step), tmp_path / "t.json")
-    (event,) = shown(json.loads((tmp_path / "t.json").read_text())["traceEvents"])
-    assert event["args"]["bytes"] == 1e9 and event["args"]["dims"] == [3]

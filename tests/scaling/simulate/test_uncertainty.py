@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.profiles.profile import (
@@ -210,14 +208,6 @@ def test_communication_that_is_only_just_hidden_widens_the_range():
     step = priced(sent, *products, Wait("g"), profile=profile)
     assert step.timeline.exposed_communication == 0
     assert uncertainty(step) > 1.5 * uncertainty(priced(*products, profile=profile))
-
-
-@given(st.lists(st.sampled_from([matmul(), move(), gather()]), max_size=6))
-def test_the_range_lies_between_those_of_its_parts(kinds):
-    step = priced(*(replace(s, name=f"{s.name}{i}") for i, s in enumerate(kinds)))
-    halves = [half_range(s.evidence, s.grade) for s in priced_shares(step)] or [UNMEASURED]
-    if kinds:
-        assert min(halves) - 1e-12 <= uncertainty(step) <= max(halves) + 1e-12
 
 
 def test_shares_cover_the_whole_step():
