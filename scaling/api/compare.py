@@ -19,7 +19,7 @@ class ComparisonResult(Comparison):
 
     def write_page(self) -> Path:
         """Write comparison.html and its plots into the run folder; return the page's path."""
-        from scaling.report.comparison_page import write_page
+        from scaling.report.comparison import write_page
 
         try:
             return write_page(self, self.folder / PAGE)

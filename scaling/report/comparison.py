@@ -1,17 +1,38 @@
-"""Predicted beside measured, as a page of text.
+"""Predicted beside measured: as text, and as one self-contained HTML page with its plot beside it.
 
 step time: 81 ms predicted, 86 ms measured, error -5.8%, spread 2.1% over 47 steps
+
+The HTML page follows the reader's light or dark theme and needs no more width than a phone has.
 """
 
-from collections.abc import Callable, Mapping
+import html
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from scaling.compare.compare import Comparison, Pair
 from scaling.meshes.units import format_size, format_time
 from scaling.report.formatting import columns
+from scaling.report.plots import figure_with_axes
 
 MOST_LINES = 12  # collectives and kernels that the table shows
 HEAD = ("predicted", "measured", "error")
 Row = tuple[str, ...]
+COLORS = ("#4c72b0", "#dd8452")  # predicted, measured; matplotlib's "deep" pair, safe for most eyes
+STYLE = f"""
+:root {{ color-scheme: light dark; --predicted: {COLORS[0]}; --measured: {COLORS[1]} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --predicted: #7c9fd8; --measured: #e9a97f }} }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
+  overflow-wrap: anywhere }}
+h1 {{ font-size: 1.4rem }}
+table {{ border-collapse: collapse; width: 100%; margin: 1rem 0; font-size: .9rem }}
+td, th {{ padding: .2rem .3rem; text-align: right; border-bottom: 1px solid #8885 }}
+td:first-child, th:first-child {{ text-align: left }}
+td:not(:first-child), th:not(:first-child) {{ overflow-wrap: normal }}
+.bar {{ height: .7rem; min-width: 1px }}
+.predicted {{ background: var(--predicted) }}
+.measured {{ background: var(--measured) }}
+"""
 
 
 def table(comparison: Comparison) -> str:
@@ -45,8 +66,8 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
     """
     kernels = () if comparison.shares_cores else comparison.kernels
     found = {
-        "time": _rows(comparison.time),
-        "seconds over all devices": _rows(comparison.sums),
+        "time": [_row(*item) for item in _nonzero(comparison.time).items()],
+        "seconds over all devices": [_row(*item) for item in _nonzero(comparison.sums).items()],
         "collectives": [
             _row(f"{c.kind}[{c.axis}] {format_size(c.bytes)}", c.seconds)
             for c in comparison.collectives[:MOST_LINES]
@@ -72,10 +93,9 @@ def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
     return ", ".join(shown + ([f"error {pair.error:+.1%}"] if pair.error is not None else []))
 
 
-def _rows(pairs: Mapping[str, Pair]) -> list[Row]:
-    """Rows of the pairs that are more than zero on either side."""
-    shown = {name: pair for name, pair in pairs.items() if pair.predicted or pair.measured}
-    return [_row(name.replace("_", " "), pair) for name, pair in shown.items()]
+def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """The pairs that are more than zero on either side, by name in words."""
+    return {n.replace("_", " "): p for n, p in pairs.items() if p.predicted or p.measured}
 
 
 def _section(title: str, rows: list[Row]) -> str:
@@ -85,3 +105,75 @@ def _section(title: str, rows: list[Row]) -> str:
 def _row(name: str, pair: Pair, unit: Callable[[float], str] = format_time) -> Row:
     shown = ["-" if value is None else unit(value) for value in (pair.predicted, pair.measured)]
     return (name, *shown, "-" if pair.error is None else f"{pair.error:+.1%}")
+
+
+def write_page(comparison: Comparison, stem: Path) -> Path:
+    """Write STEM.html, STEM.svg and STEM.png; returns the page's path."""
+    figure = bars(comparison)
+    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    page = stem.with_suffix(".html")
+    page.write_text(html_of(comparison), encoding="utf-8")
+    return page
+
+
+def html_of(comparison: Comparison) -> str:
+    """The page's text."""
+    title = html.escape(f"{comparison.name}: predicted and measured")
+    versions = ", ".join(f"{name} {version}" for name, version in comparison.versions.items())
+    parts = [
+        f"<h1>{title}</h1>",
+        *(f"<p>{html.escape(line)}</p>" for line in (*head_lines(comparison), versions)),
+        _html_bars(_bars(comparison)),
+        *(_html_table(name, rows) for name, rows in sections(comparison).items()),
+    ]
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{STYLE}</style>"
+    )
+    body = "".join(parts)
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _bars(comparison: Comparison) -> dict[str, Pair]:
+    """The step time and its terms."""
+    return _nonzero({"step": comparison.step_time.seconds, **comparison.time})
+
+
+def _html_bars(pairs: dict[str, Pair]) -> str:
+    """One block per term: its name, and a bar for each of the two figures."""
+    longest = max((max(p.predicted or 0.0, p.measured or 0.0) for p in pairs.values()), default=1.0)
+    blocks = []
+    for name, pair in pairs.items():
+        values = {"predicted": pair.predicted, "measured": pair.measured}
+        known = {kind: value for kind, value in values.items() if value is not None}
+        label = ", ".join(f"{format_time(value)} {kind}" for kind, value in known.items())
+        rows = "".join(
+            f'<div class="bar {kind}" style="width:{100 * value / longest:.1f}%"></div>'
+            for kind, value in known.items()
+        )
+        blocks.append(f"<div>{html.escape(name)}: {label}{rows}</div>")
+    return "".join(blocks)
+
+
+def bars(comparison: Comparison) -> Any:
+    """Step time and every term, predicted beside measured: a matplotlib figure."""
+    shown = _bars(comparison)
+    figure, axes = figure_with_axes(width=8, height=1 + 0.5 * len(shown))
+    places = range(len(shown))
+    for offset, color, name in ((-0.2, COLORS[0], "predicted"), (0.2, COLORS[1], "measured")):
+        values = [1e3 * (getattr(pair, name) or 0.0) for pair in shown.values()]
+        axes.barh([p + offset for p in places], values, 0.38, color=color, label=name)
+    axes.set_yticks(list(places), list(shown))
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per step")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _html_table(title: str, rows: Sequence[Row]) -> str:
+    cells = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in (title, *HEAD))
+    return f"<table><tr>{head}</tr>{cells}</table>"

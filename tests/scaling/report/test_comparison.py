@@ -14,8 +14,7 @@ from scaling.compare.compare import (
     Pair,
     StepPair,
 )
-from scaling.report.comparison import MOST_LINES, table
-from scaling.report.comparison_page import html_of, write_page
+from scaling.report.comparison import MOST_LINES, html_of, table, write_page
 
 FOUND = Comparison(
     name="toy",
