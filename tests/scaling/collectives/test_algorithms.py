@@ -16,6 +16,7 @@ from scaling.profiles.io import ideal
 NAMES = st.sampled_from(list(ALGORITHMS))
 NODES, CHIPS = 4, 8
 RANKS = NODES * CHIPS
+NODE = {"within": CHIPS, "ranks": CHIPS, "innermost": True}  # a group inside one node
 
 
 def out_of_unit(algorithm, kind, inside, within=RANKS, ranks=RANKS, innermost=False):
@@ -29,34 +30,30 @@ def hops(algorithm, kind, units):
     return ALGORITHMS[algorithm].hops(kind, units)
 
 
-def test_a_ring_crosses_the_edge_of_a_node_once():
-    assert out_of_unit("ring", "all-reduce", CHIPS) == pytest.approx(2 * 31 / 32)
-    assert out_of_unit("ring", "all-gather", CHIPS) == pytest.approx(31 / 32)
-    alone = out_of_unit("ring", "all-gather", 1, CHIPS, CHIPS, innermost=True)
-    assert alone == pytest.approx(7 / 8)
-
-
-def test_a_hierarchy_sends_only_what_the_others_lack():
-    assert out_of_unit("hierarchical", "all-reduce", CHIPS) == pytest.approx(2 * 3 / 4)
-    assert out_of_unit("hierarchical", "reduce-scatter", 1, CHIPS) == pytest.approx(7 / 8)
-
-
-def test_a_tree_sends_once_between_two_nodes_and_twice_from_inner_ones():
-    assert out_of_unit("tree", "all-reduce", CHIPS, 2 * CHIPS, 2 * CHIPS) == 1
-    assert out_of_unit("tree", "all-reduce", CHIPS) == 2
-    assert out_of_unit("nvls-tree", "all-reduce", CHIPS, 2 * CHIPS, 2 * CHIPS) == 1
-
-
-def test_a_switch_that_adds_takes_each_byte_once_and_a_share_of_the_sum():
-    nvls = out_of_unit("nvls", "all-reduce", 1, CHIPS, CHIPS, innermost=True)
-    assert nvls == pytest.approx(1 + 1 / 8)
-    ring = out_of_unit("ring", "all-reduce", 1, CHIPS, CHIPS, innermost=True)
-    assert ring / nvls == pytest.approx(14 / 9)
-    assert out_of_unit("sharp", "all-reduce", CHIPS) == 1
-
-
-def test_everyone_sends_to_everyone_outside():
-    assert out_of_unit("pairwise", "all-to-all", CHIPS) == pytest.approx(8 * 24 / 32)
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "inside", "where", "expected"),
+    [
+        # a ring crosses the edge of a node once; its channels take turns at leaving it
+        ("ring", "all-reduce", CHIPS, {}, 2 * 31 / 32),
+        ("ring", "all-gather", CHIPS, {}, 31 / 32),
+        ("ring", "all-gather", 1, {"within": CHIPS, "innermost": True}, 31 / 32 * 7 / 8),
+        ("ring", "all-gather", 1, NODE, 7 / 8),
+        ("ring", "all-reduce", 1, NODE, 14 / 8),
+        # only what the others lack
+        ("hierarchical", "all-reduce", CHIPS, {}, 2 * 3 / 4),
+        ("hierarchical", "reduce-scatter", 1, {"within": CHIPS}, 7 / 8),
+        # once between two nodes, twice from inner ones
+        ("tree", "all-reduce", CHIPS, {"within": 2 * CHIPS, "ranks": 2 * CHIPS}, 1),
+        ("nvls-tree", "all-reduce", CHIPS, {"within": 2 * CHIPS, "ranks": 2 * CHIPS}, 1),
+        ("tree", "all-reduce", CHIPS, {}, 2),
+        # each byte once, and a share of the sum
+        ("nvls", "all-reduce", 1, NODE, 1 + 1 / 8),
+        ("sharp", "all-reduce", CHIPS, {}, 1),
+        ("pairwise", "all-to-all", CHIPS, {}, 8 * 24 / 32),
+    ],
+)
+def test_bytes_out_of_a_unit(algorithm, kind, inside, where, expected):
+    assert out_of_unit(algorithm, kind, inside, **where) == pytest.approx(expected)
 
 
 @given(NAMES, st.sampled_from([2, 4, 8]), st.sampled_from([2, 4, 16]))
@@ -117,12 +114,7 @@ def test_a_cluster_that_cannot_run_an_algorithm_says_why(cluster, kind, algorith
         collective_time(kind, 1.0, np.arange(place.devices)[None], place, ideal(), algorithm)
 
 
-def test_sums_in_the_switch_are_not_considered_for_few_chips():
-    nvls = ALGORITHMS["nvls"]
+def test_sums_in_the_switch_are_for_many_chips_and_trees_for_several_nodes():
+    nvls, tree = ALGORITHMS["nvls"], ALGORITHMS["tree"]
     assert not nvls.is_considered([MIN_GPUS - 1]) and nvls.is_considered([MIN_GPUS])
-    assert ALGORITHMS["ring"].is_considered([2])
-
-
-def test_trees_are_for_several_nodes():
-    tree = ALGORITHMS["tree"]
     assert tree.is_considered([8, 2]) and not tree.is_considered([8])
