@@ -46,9 +46,8 @@ from tests.harness import (
 )
 
 FAST = [  # cases of one model beside one another: they share what one device computes
-    Case("data=2,fsdp=2,stage=2", "odd", microbatches=2, zero=1),
+    Case("data=2,fsdp=2,stage=2", "odd", schedule="circular", microbatches=4, zero=1),
     Case("data=2,context=2,tensor=2", "odd", "selective", 2, sequence_parallel=False),
-    Case("data=2,stage=2", "odd", schedule="circular", microbatches=4),
     Case("fsdp=2,context=2,tensor=2", "gpt", "full", 2, "all-gather", device_order="reversed"),
     Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2, schedule="gpipe"),
     Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2),
@@ -87,7 +86,7 @@ def grid() -> Iterator[Case]:
             schedule = schedule if mesh.stage > 1 and kind == 0 else "1f1b"
             # Two layers in a part of a stage: of one, in no loop, XLA for CPUs leaves out products
             # that selective recomputation does not need.
-            parts = mesh.stage * (2 if schedule == "circular" else 1)
+            deep = 2 if (schedule, remat) == ("circular", "selective") else 1
             yield Case(
                 text,
                 next(models[kind]),
@@ -96,7 +95,7 @@ def grid() -> Iterator[Case]:
                 ("ring", "all-gather")[i // 2 % 2],
                 schedule,
                 1 if mesh.fsdp > 1 and i % 3 == 0 else 3,
-                layers=max(4, 2 * parts),
+                layers=max(4, 2 * mesh.stage * deep),
             )
 
 
@@ -139,7 +138,7 @@ def test_step_on_every_mesh_equals_one_device_and_moves_the_table(case: Case) ->
 @pytest.mark.parametrize(
     "case",
     [
-        Case("data=2,stage=2", schedule="circular", microbatches=4),
+        Case("data=2,stage=2", "odd", schedule="circular", microbatches=4),
         pytest.param(Case("fsdp=2,stage=2", microbatches=2, zero=1), marks=pytest.mark.slow),
         pytest.param(Case("data=2,fsdp=2,tensor=2", zero=1), marks=pytest.mark.slow),
     ],

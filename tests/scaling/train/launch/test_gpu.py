@@ -1,13 +1,13 @@
 """Environment variables of GPUs, set before jax starts."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from scaling.cli.main import main
 from scaling.meshes.accelerator import MEMORY_FRACTION
-from scaling.train.launch import gpu
+from scaling.meshes.errors import InputError
+from scaling.train.launch import distributed, gpu
 from scaling.train.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 
 
@@ -51,18 +51,16 @@ def test_reserve_gpu_memory_keeps_what_the_user_set(before, after):
     assert environment == after
 
 
-def test_train_reserves_gpu_memory_before_jax_makes_devices(tmp_path):
-    code = (
-        "import os, sys\n"
-        "from scaling.train.launch import distributed\n"
-        "def start():\n"
-        "    print(os.environ['XLA_CLIENT_MEM_FRACTION'])\n"
-        "    raise SystemExit(0)\n"
-        "distributed.start_distributed = start\n"
-        "from scaling.cli.main import main\n"
-        "main(['train', 'tiny', '--run-dir', sys.argv[1]])\n"
-    )
-    environment = {k: v for k, v in os.environ.items() if "MEM_FRACTION" not in k}
-    command = [sys.executable, "-c", code, str(tmp_path / "run")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.stdout.split() == ["0.92"], done.stderr
+def test_train_reserves_gpu_memory_before_jax_makes_devices(tmp_path, monkeypatch):
+    found = []
+
+    def start():
+        found.append(os.environ["XLA_CLIENT_MEM_FRACTION"])
+        raise InputError("devices come next")
+
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(distributed, "start_distributed", start)
+    assert main(["train", "tiny", "--run-dir", str(tmp_path / "run")]) == 2
+    assert found == ["0.92"]
