@@ -91,13 +91,10 @@ def _evidence(priced: Priced) -> str:
         if share.seconds:
             found.setdefault((share.evidence, share.grade), []).append(share)
     total = float(priced.timeline.total) or 1.0
-    rests = sorted(found.values(), key=lambda some: -_seconds(some))
-    lines = [_words(some, _seconds(some) / total) for some in rests]
+    seconds = lambda some: float(sum(share.seconds for share in some))
+    rests = sorted(found.values(), key=lambda some: -seconds(some))
+    lines = [_words(some, seconds(some) / total) for some in rests]
     return "\n".join([f"figures of profile {priced.profile.name}, by share of the step", *lines])
-
-
-def _seconds(some: Sequence[PricedShare]) -> float:
-    return float(sum(share.seconds for share in some))
 
 
 def _words(some: Sequence[PricedShare], part: float) -> str:

@@ -41,21 +41,12 @@ def capacity_of(cluster: Cluster, program: Program) -> Capacity:
     usable = cluster.accelerator.usable_memory
     if usable is None or cluster.virtual_devices or cluster.accelerator.vendor not in POOLED:
         return Capacity(usable)
-    buffers = _nccl_buffers(program)
+    kinds = {collective.kind for collective, _ in collectives(program)}
+    buffers = NCCL_PAIR_BUFFERS if "all-to-all" in kinds else NCCL_BUFFERS if kinds else 0.0
     pool, left = MEMORY_FRACTION * usable, usable - CONTEXT - buffers
-    driver = f"{_gb(usable)} that the driver reports"
+    driver = f"{format_rate(usable, 'B')} that the driver reports"
     if pool <= left:
         return Capacity(pool, f"{MEMORY_FRACTION:g} of the {driver}, the share of XLA's pool")
-    nccl = f" and {_gb(buffers)} of NCCL" if buffers else ""
-    return Capacity(max(left, 0.0), f"{driver}, less {_gb(CONTEXT)} of CUDA's context{nccl}")
-
-
-def _nccl_buffers(program: Program) -> float:
-    kinds = {collective.kind for collective, _ in collectives(program)}
-    if "all-to-all" in kinds:
-        return NCCL_PAIR_BUFFERS
-    return NCCL_BUFFERS if kinds else 0.0
-
-
-def _gb(size: float) -> str:
-    return format_rate(size, "B")
+    nccl = f" and {format_rate(buffers, 'B')} of NCCL" if buffers else ""
+    context = f"{format_rate(CONTEXT, 'B')} of CUDA's context"
+    return Capacity(max(left, 0.0), f"{driver}, less {context}{nccl}")

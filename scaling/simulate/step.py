@@ -53,7 +53,8 @@ def price(
     """
     kernel = {k.name: kernel_time(k, cluster.accelerator, profile) for k, _ in kernels(program)}
     collective = {
-        c.name: _collective(c, program, cluster, profile) for c, _ in collectives(program)
+        c.name: collective_time(c.kind, c.bytes, device_groups(c, program.mesh), cluster, profile)
+        for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
     timeline = run_schedule(program, times, dispatch_time(program, profile.dispatch), record)
@@ -82,13 +83,6 @@ def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
     """The collectives among what runs, without those of groups of one."""
     found = [(step, calls) for step, calls in running(priced) if isinstance(step, Collective)]
     return [(step, calls) for step, calls in found if step.axes or step.groups]
-
-
-def _collective(
-    collective: Collective, program: Program, cluster: Cluster, profile: Profile
-) -> CollectiveCost:
-    groups = device_groups(collective, program.mesh)
-    return collective_time(collective.kind, collective.bytes, groups, cluster, profile)
 
 
 def device_groups(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray:

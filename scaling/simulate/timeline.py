@@ -124,18 +124,9 @@ class Streams:
         return {name: n for (kept, name), n in self.sums.items() if kept == part}
 
     def block(self, block: Block) -> None:
-        """Run operations one after the other."""
+        """Run operations one after the other, each by the method that is named after its class."""
         for operation in block:
-            if isinstance(operation, Loop):
-                self.loop(operation)
-            elif isinstance(operation, Branch):
-                self.branch(operation)
-            elif isinstance(operation, Wait):
-                self.wait(operation.name)
-            elif isinstance(operation, Kernel):
-                self.kernel(operation)
-            elif isinstance(operation, Collective):
-                self.collective(operation)
+            getattr(self, type(operation).__name__.lower())(operation)
 
     def kernel(self, kernel: Kernel) -> None:
         """Run a kernel on the compute stream, or issue an asynchronous one."""
@@ -149,13 +140,14 @@ class Streams:
         """Issue a collective, and wait for a synchronous one at once."""
         self._add(("communication", ""), self._issue(collective, "communication"))
         if not collective.asynchronous:
-            self.wait(collective.name)
+            self.wait(collective)
 
-    def wait(self, name: str) -> None:
+    def wait(self, named: Wait | Collective) -> None:
         """Hold the compute stream until the operation of that name is over."""
-        operation, now = self.in_flight.pop(name), self.clocks["compute"]
+        name, now = named.name, self.clocks["compute"]
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
-        part: Key = ("exposed", name) if isinstance(operation, Collective) else ("copy", "")
+        is_collective = isinstance(self.in_flight.pop(name), Collective)
+        part: Key = ("exposed", name) if is_collective else ("copy", "")
         self._add(part, self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
