@@ -19,8 +19,8 @@ from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import TestbedConfig
 from scaling.train.launch.distributed import job_kind
 
-NO_PIDS = subprocess.call(["sh", "-c", "unshare --pid --fork --mount-proc true 2>&1"], stdout=-3)
-pytestmark = pytest.mark.skipif(NO_PIDS != 0, reason="pid namespaces need Linux and root")
+PIDS = subprocess.run(["sh", "-c", "unshare --pid --fork --mount-proc true"], capture_output=True)
+pytestmark = pytest.mark.skipif(PIDS.returncode != 0, reason="pid namespaces need Linux and root")
 ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
 DEADLINE = 30  # seconds for something to happen on a busy machine
