@@ -140,10 +140,5 @@ def check_sinks(names: Sequence[str]) -> None:
 def open_sinks(
     names: Sequence[str], folder: Path | str, run_name: str, run: Mapping[str, Any]
 ) -> list[Sink]:
-    """The sinks of these names ("tensorboard", "wandb"), each imported only now.
-
-    Raises:
-        InputError: an unknown name, or a package that is not installed.
-    """
-    check_sinks(names)
+    """The sinks of these names, which `check_sinks` has passed; each is imported only now."""
     return [SINKS[name][1](Path(folder), run_name, run) for name in names]

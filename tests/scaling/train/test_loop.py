@@ -230,18 +230,6 @@ def test_a_signal_ends_the_step_in_flight_saves_and_leaves(toy, prepare, tmp_pat
     assert signal.getsignal(number) is before
 
 
-def test_a_signal_while_a_step_is_read_is_obeyed_too(toy, prepare, tmp_path):
-    terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    stop_in_read = lambda step, metrics: (
-        {**metrics, "loss": Scalar(metrics["loss"], terminate)} if step == 3 else metrics
-    )
-    plan, programs = with_step(prepare(toy()), change=stop_in_read)
-    outcome = train(plan, programs, Options(tmp_path))
-    assert (outcome.step, outcome.stopped_by) == (4, "SIGTERM")
-    assert saved_steps(tmp_path) == [4]
-    assert [line["step"] for line in training_lines(tmp_path)] == [1, 2, 3, 4]
-
-
 def test_a_signal_just_after_a_checkpoint_does_not_write_it_again(
     toy, prepare, tmp_path, monkeypatch
 ):

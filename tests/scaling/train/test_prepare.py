@@ -104,12 +104,7 @@ def run_file(toy, folder, **changes):
     ("contents", "name", "message"),
     [
         (None, "words.txt", "no such file"),
-        (b"", "empty.txt", "no text"),
-        (b"", "empty.bin", "has 0 bytes"),
-        (b"\xff\xfe\x00", "picture.png", "is a binary file"),
-        (b"abc", "odd.bin", "not a whole, positive number"),
         (b"abc" * 5, "short.txt", "15 tokens"),
-        (b"\xff\xff" * 9999, "wide.bin", "token id 65,535"),
     ],
 )
 def test_data_that_cannot_be_used_is_exit_code_2_before_any_compile(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.train.monitor.metrics import MetricsLog, Sink, open_sinks, read_metrics
+from scaling.train.monitor.metrics import MetricsLog, Sink, check_sinks, open_sinks, read_metrics
 
 
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
@@ -94,16 +94,13 @@ def test_every_sink_receives_the_numbers_of_every_record_and_is_closed(tmp_path)
     assert calls == [*records, "closed", "closed"]
 
 
-def test_an_unknown_sink_names_the_nearest(tmp_path):
-    with pytest.raises(InputError, match="did you mean 'tensorboard'"):
-        open_sinks(["tensorbord"], tmp_path, "toy", {})
-
-
 @pytest.mark.parametrize(("sink", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
-def test_a_sink_that_is_not_installed_names_its_extra(tmp_path, monkeypatch, sink, package):
+def test_a_sink_that_is_unknown_or_not_installed_says_what_to_do(monkeypatch, sink, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=rf"pip install 'scaling\[{sink}\]'"):
-        open_sinks([sink], tmp_path, "toy", {})
+        check_sinks([sink])
+    with pytest.raises(InputError, match=f"did you mean '{sink}'"):
+        check_sinks([sink[:-1]])
 
 
 def test_sinks_are_made_by_their_packages(tmp_path, monkeypatch):
