@@ -14,11 +14,9 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.gpu import machine, measure, predicted, table, throughput
-from experiments.gpu.cases import cases, halved, mesh_of, over, tiny_cases
+from experiments.gpu.cases import cases, mesh_of, tiny_cases
 from experiments.gpu.timing import Effort, time_windows
 from scaling.compile.options import compiler_options
 from scaling.meshes.catalog.load import accelerator, accelerator_names, load
@@ -106,23 +104,6 @@ def test_every_case_fits_its_mesh(devices):
         rules_for(run, mesh_of(run))
         assert mesh_of(run).devices in (1, devices)
         assert run.precision.compute == "bf16" and run.precision.parameters == "fp32"
-
-
-def test_several_gpus_run_every_case_of_one_gpu():
-    alone, shared = cases(1), [run for run in cases(8) if mesh_of(run).devices == 8]
-    assert [run for run in cases(8) if mesh_of(run).devices == 1] == alone
-    assert {run.name for run in shared} == {"gpt2-124m", "llama3-1b"}
-
-
-@given(batch=st.integers(1, 64), devices=st.integers(1, 8))
-def test_half_a_batch_keeps_whole_sequences_on_every_device(batch, devices):
-    run = over(replace(TINY, batch=replace(TINY.batch, global_batch=batch)), devices)
-    half = halved(run)
-    if half is None:
-        assert batch % 2
-    else:
-        assert 2 * half.batch.global_batch == run.batch.global_batch
-        assert half.batch.global_batch % devices == 0
 
 
 # --- when things go wrong ------------------------------------------------------------------------

@@ -48,12 +48,6 @@ def test_case_has_eight_devices_and_1_to_50_million_parameters(case):
     assert case.sequences % (case.microbatches * case.mesh.data * case.mesh.fsdp) == 0
 
 
-def test_error_is_relative_to_the_median():
-    found = result(predicted=1.2, measured=(0.9, 1.0, 5.0))
-    assert (found.typical, found.error) == (1.0, approx(0.2))
-    assert result(naive=0.25).naive_error == approx(-0.75)
-
-
 def test_summary_has_absolute_errors():
     found = summary([result(0.9), result(1.1), result(1.6)])
     assert found["mean_error"] == approx(0.8 / 3)

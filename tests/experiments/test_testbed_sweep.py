@@ -7,7 +7,7 @@ import pytest
 
 from experiments.gloo.messages import KINDS, groups_over, link_bytes, payload_bound
 from experiments.testbed_case import MOST, SIZES, SMALL, WINDOW, Point, points
-from experiments.testbed_sweep import LARGE, main, predict, read_point, save, summary
+from experiments.testbed_sweep import LARGE, main, predict, read_point, save
 
 MIB = 2**20
 
@@ -54,14 +54,6 @@ def test_predictions_leave_out_what_the_latency_was_taken_from():
     assert len(results) == 2 * len(KINDS)
     assert all(r.bound_error == pytest.approx(-0.5) for r in results)
     assert all(r.predicted > r.bound for r in results)
-
-
-def test_the_summary_is_of_absolute_errors():
-    results = predict(measured())
-    figures = summary(results)
-    errors = sorted(abs(r.error) for r in results)
-    assert figures["n"] == 10 and figures["worst"] == errors[-1]
-    assert figures["median"] == pytest.approx((errors[4] + errors[5]) / 2)
 
 
 def test_the_folder_has_raw_data_and_a_page_and_can_be_priced_anew(tmp_path, capsys):

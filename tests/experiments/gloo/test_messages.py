@@ -1,7 +1,6 @@
 """What gloo sends: conservation, known small cases, and sums that come out right."""
 
 from collections import Counter
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -66,49 +65,6 @@ def test_three_ranks_as_the_code_does_it():
     }  # fmt: skip
     found = {(m.source, m.target): m.bytes for m in second}
     assert found == pytest.approx({(0, 1): 1, (1, 2): 2})
-
-
-def add_up(number):
-    """Who ends with which parts of whose buffers, if a reduce-scatter sends what `rounds` says.
-
-    Halvings and hand-overs are followed part by part: each message carries all that its source has
-    collected of a part, and what the target must collect decides which part that is.
-    """
-    blocks = gloo._binary_blocks(number)
-    cells = blocks[0][1]  # the finest cut
-    held = {r: {c: Fraction(1) for c in range(cells)} for r in range(number)}  # inputs in the sum
-    for start, count in blocks:
-        for step in range(count.bit_length() - 1):
-            before = {r: dict(held[r]) for r in range(start, start + count)}
-            for rank in range(count):
-                partner = rank ^ 1 << step
-                keep = [c for c in held[start + rank] if _side(c, step, cells) == rank >> step & 1]
-                held[start + rank] = {c: before[start + rank][c] for c in keep}
-                for c in keep:
-                    held[start + rank][c] += before[start + partner][c]
-    for block, larger in reversed(list(zip(blocks[1:], blocks[:-1], strict=True))):
-        for rank in range(block[0], block[0] + block[1]):
-            targets = [m.target for m in gloo._into_larger(block, larger, 1.0) if m.source == rank]
-            for cell, count in held[rank].items():
-                takers = [t for t in targets if cell in held[t]]
-                assert len(takers) == 1
-                held[takers[0]][cell] += count
-    return {rank: held[rank] for rank in range(cells)}
-
-
-def _side(cell, step, cells):
-    """Which half of a part a cell is in after `step` halvings."""
-    return cell >> (cells.bit_length() - 2 - step) & 1
-
-
-@pytest.mark.parametrize("number", range(2, 18))
-def test_after_the_hand_overs_the_largest_block_holds_the_sum_of_all(number):
-    held = add_up(number)
-    cells = sorted(cell for parts in held.values() for cell in parts)
-    assert cells == list(range(len(held)))
-    assert {count for parts in held.values() for count in parts.values()} == {number}
-    order = [next(iter(held[rank])) for rank in range(len(held))]
-    assert order == [gloo._reversed_bits(rank, len(held)) for rank in range(len(held))]
 
 
 @given(ranks)

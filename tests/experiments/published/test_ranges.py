@@ -8,21 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.published import validation
-from experiments.published.collectives import cases, cases_of
+from experiments.published.collectives import cases_of
 from experiments.published.families import FAMILIES, FOLDER
 from experiments.published.fit_links import fitted, series_of
 from experiments.published.ship_links import document, summary
-from experiments.published.validation import FEWEST, FOLDS, cross_errors, error_quantile, fold_of
+from experiments.published.validation import FEWEST, FOLDS, cross_errors, error_quantile
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 
 VOLTA = FAMILIES["volta"]
-
-
-def test_every_row_that_may_be_fitted_is_in_one_of_the_folds():
-    folds = [fold_of(case) for case in cases_of("fit")]
-    assert set(folds) == set(range(FOLDS))
-    assert max(np.bincount(folds)) < 1.5 * len(folds) / FOLDS
 
 
 def test_a_fold_is_scored_with_parameters_fitted_on_the_others(monkeypatch):
@@ -81,17 +75,6 @@ def test_a_transport_without_measurements_has_the_parameters_of_verbs():
     parameters, _ = fitted(family, [])
     own = [name for name in parameters if name.startswith("tcpx_")]
     assert own and all(parameters[n] == family.initial[n.replace("tcpx_", "net_")] for n in own)
-
-
-def test_a_series_has_the_scope_in_which_it_was_measured():
-    family, other = FAMILIES["hopper"], FAMILIES["ampere"]
-    scopes = {
-        s.machine: s.scope(family) for s in series_of([c for c in cases() if family.includes(c)])
-    }
-    assert scopes["AWS p5.48xlarge x2"] == "efa" and scopes["GCP A3 Mega x2"] == "tcpx"
-    assert scopes["OCI BM.GPU.H100.8 x2"] == "between"
-    assert scopes["H100 node (issue 290)"] == "inside"
-    assert other.scope("efa") == "between"  # it has no parameters of its own for that
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))

@@ -152,9 +152,3 @@ def test_a_trace_that_cannot_be_written_is_refused_before_the_work(cli, folder, 
     before = {path: path.read_bytes() for path in folder.iterdir()}
     check_refused(cli(folder, "--trace", trace.format(folder=folder)), words)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def test_with_json_errors_name_the_folder(cli, tmp_path):
-    code, out, _ = cli(tmp_path / "none", "--json")
-    assert code == 2
-    assert json.loads(out)["name"] == str(tmp_path / "none")
