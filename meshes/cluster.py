@@ -28,10 +28,10 @@ Level = Literal["chip", "node", "domain", "leaf", "spine", "core"]
 HOST_PARTS = ("chip", "nvswitch", "pcie_switch", "socket", "memory", "nic")
 # xgmi: AMD, chip to chip; ici: TPU, to the next chip of a torus (meshes/torus.py); c2c: a Grace CPU
 # and its GPUs
-LINK_KINDS = ("nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network")
+Interconnect = Literal["nvlink", "xgmi", "ici", "c2c", "pcie", "upi", "memory", "network"]
 # What moves bytes between hosts: InfiniBand's and RoCE's verbs, AWS's, Google's, HPE's, plain TCP.
-TRANSPORTS = ("verbs", "efa", "tcpx", "slingshot", "tcp")
-CPUS = ("", "intel", "amd", "arm")  # of a host; "": not stated
+Transport = Literal["verbs", "efa", "tcpx", "slingshot", "tcp"]
+CpuMake = Literal["", "intel", "amd", "arm"]  # of a host; "": not stated
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class LinkSpec:
     """
 
     parts: tuple[str, str]
-    kind: str  # one of LINK_KINDS
+    kind: Interconnect
     wiring: Literal["block", "all", "pairs"] = "block"
     bandwidth: SourcedValue | None = None  # bytes/s, one physical link, one direction
     latency: SourcedValue | None = None  # s, one link; None of both: not measured yet
@@ -72,7 +72,7 @@ class Fabric:
     spine_oversubscription: SourcedValue | None = None
     hop_latency: SourcedValue | None = None  # s, one switch-to-switch link
     has_sharp: bool = False  # the switches can add up what passes through them (SHARP)
-    transport: str = "verbs"  # one of TRANSPORTS
+    transport: Transport = "verbs"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Cluster:
     virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
     domain_nodes: int = 1  # nodes that share one NVLink domain, or one slice of a torus
     has_nvls: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
-    cpu: str = ""  # one of CPUS: NCCL chooses by it
+    cpu: CpuMake = ""  # NCCL chooses by it
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
 
     @property

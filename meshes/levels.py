@@ -75,7 +75,7 @@ class NetworkLevel:
     hop_latency: float  # s, from one unit to the next; 0 is a legal latency
     labels: LinkLabels
     own_hops: bool = True  # False: its hops are counted with those of another level
-    transport: str = ""  # of a network: one of scaling.meshes.cluster.TRANSPORTS
+    transport: str = ""  # of a network: as scaling.meshes.cluster.Transport
     staged: bool = False  # every byte is written to host memory and read from there
     innermost: bool = False  # that of one chip to a switch, or to the other chips
     peers: int = 0  # chips with a link to each of them; 0: a switch reaches all

@@ -33,11 +33,9 @@ from scaling.meshes.catalog.entries import (
     read_table,
 )
 from scaling.meshes.cluster import (
-    CPUS,
     HOST_PARTS,
-    LINK_KINDS,
-    TRANSPORTS,
     Cluster,
+    CpuMake,
     Fabric,
     LinkSpec,
 )
@@ -61,7 +59,7 @@ class ClusterFile:
     peer_access: bool = True
     virtual_devices: bool = False
     has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
-    cpu: str = ""  # one of CPUS
+    cpu: CpuMake = ""
 
 
 TABLES = ("parts", "links", "sources", "fabric", "torus")
@@ -147,7 +145,6 @@ def _assembled(
     where: str,
 ) -> Cluster:
     """The cluster, once all tables could be read."""
-    check_keys([file.cpu], CPUS, f"{where}: cpu", "make of CPU")
     if file.domain_nodes is not None and torus is not None:
         raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
     chips = {"value": parts["chip"], "source": file.layout_source}
@@ -178,7 +175,6 @@ def link_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str)
         where += f": {data.get('kind')} {' - '.join(map(str, data['parts']))}"
     link, problems = read_facts(LinkSpec, data, sources, where), Problems()
     problems.attempt(check_keys, link.parts, [*parts, "leaf"], where, "part")
-    problems.attempt(check_keys, [link.kind], LINK_KINDS, where, "kind of link")
     problems.attempt(_check_wiring, link, parts, where)
     problems.raise_any()
     return link
@@ -213,7 +209,6 @@ def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
 def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
     """The fabric of a [fabric] table; InputError names all that is wrong with it."""
     fabric, problems = read_facts(Fabric, data, sources, where), Problems()
-    problems.attempt(check_keys, [fabric.transport], TRANSPORTS, where, "transport")
     for name in ("leaf_nodes", "spine_nodes", "pod_nodes"):
         figure = getattr(fabric, name)
         if figure is not None and figure.value != int(figure.value):

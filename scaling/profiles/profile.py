@@ -118,7 +118,7 @@ class LinkFit:
     latency_factor: float = 1.0  # latency of a hop over that of its links; 0: ideal
     algorithm: str = "any"  # a name in scaling.collectives.algorithms.ALGORITHMS
     fill_drain: float = 0.0  # transfers
-    transport: str = "any"  # of a network: one of scaling.meshes.cluster.TRANSPORTS
+    transport: str = "any"  # of a network: as scaling.meshes.cluster.Transport
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_a_users_cluster_may_bring_its_own_chip(write):
         (
             'title = "two chips"',
             'title = "two"\ncpu = "intl"',
-            "cpu: unknown make of CPU 'intl'; .*'intel'",
+            "cpu: 'intl' is not a choice; .*'intel'",
         ),
         ('kind = "nvlink"', 'kind = "nvlnk"', "did you mean 'nvlink'"),
         ('value = 25e9, source = "me"', 'value = 25e9, source = "you"', "not in \\[sources\\]"),

@@ -1,6 +1,7 @@
 """Figures in another unit, slots slower than their NICs, racks that do not split."""
 
 import re
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.meshes.catalog.lint import CHIP, LATENCY, LINKS, PEAK, implausible
-from scaling.meshes.cluster import LINK_KINDS
+from scaling.meshes.cluster import Interconnect
 
 
 def found(name, nodes=1, **overrides):
@@ -87,6 +88,6 @@ def test_what_a_warning_tells_to_write_is_plausible(known, value, count):
 
 
 def test_every_kind_of_link_has_a_plausible_range_with_its_source():
-    assert set(LINKS) == set(LINK_KINDS)
+    assert set(LINKS) == set(get_args(Interconnect))
     every = [*LINKS.values(), *CHIP.values(), PEAK, LATENCY]
     assert all(r.low < r.high and len(r.source) > 20 for r in every)

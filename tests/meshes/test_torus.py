@@ -65,22 +65,6 @@ def test_which_dimensions_close_into_rings(torus, shape, closed):
     assert wraparound(torus, shape) == closed
 
 
-@pytest.mark.parametrize(
-    ("torus", "shape", "links"),
-    [
-        (V5P, (4, 4, 4), 3 * 64),  # a torus has one link per chip and dimension
-        (V5P, (2, 2, 1), 4),
-        (V5P, (2, 2, 2), 12),  # the edges of a cube
-        (V5E, (4, 4), 2 * 4 * 3),
-        (V5E, (8, 16), 8 * 16 + 7 * 16),
-        (V5E, (1, 1), 0),
-    ],
-)
-def test_links_by_hand(torus, shape, links):
-    pairs = list(torus_links(torus, shape))
-    assert len(pairs) == len({frozenset(pair) for pair in pairs}) == links
-
-
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 12))
 def test_every_chip_has_its_own_place_and_neighbours_differ_in_one_dimension(a, b, c):
     chips = 2 * a * 2 * b * c  # which at least the shape 2a x 2b x c has

@@ -39,7 +39,7 @@ class Link(NamedTuple):
     target: str
     bandwidth: float  # bytes/s
     latency: float  # s
-    kind: str  # one of LINK_KINDS
+    kind: str  # as of LinkSpec
 
 
 class Graph(NamedTuple):

@@ -54,7 +54,7 @@ class Communicator:
     ranks: int
     nodes: int
     capability: int  # 90 for 9.0
-    cpu: str  # one of scaling.meshes.cluster.CPUS
+    cpu: str  # as scaling.meshes.cluster.CpuMake
     nvlink: bool  # all hops inside a node go over NVLink
     ll128: bool  # safe: NVLink inside, no CPU in front of the NICs, GPUs from Volta on
     rings: Channels

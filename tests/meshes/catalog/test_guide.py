@@ -4,6 +4,7 @@ import re
 import shlex
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,7 @@ from scaling.cli.main import main
 from scaling.meshes import catalog
 from scaling.meshes.catalog.cluster_file import CLUSTER_KEYS
 from scaling.meshes.catalog.overrides import KEYS
-from scaling.meshes.cluster import CPUS, HOST_PARTS, LINK_KINDS, TRANSPORTS, Fabric, LinkSpec
+from scaling.meshes.cluster import HOST_PARTS, CpuMake, Fabric, Interconnect, LinkSpec, Transport
 from scaling.meshes.torus import Torus
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "clusters.md").read_text(encoding="utf-8")
@@ -70,7 +71,10 @@ def test_the_files_of_the_guide_pass_the_check(folder):
 
 
 def test_the_guide_names_every_key():
-    known = [*CLUSTER_KEYS, *KEYS, *HOST_PARTS, *LINK_KINDS, *TRANSPORTS, *filter(None, CPUS)]
+    choices = [
+        word for hint in (Interconnect, Transport, CpuMake) for word in get_args(hint) if word
+    ]
+    known = [*CLUSTER_KEYS, *KEYS, *HOST_PARTS, *choices]
     known += [f.name for entry in (LinkSpec, Fabric, Torus) for f in fields(entry)]
     hidden = {"sources", "virtual_devices", "wrap_whole"}  # of the catalogue's own files
     assert [key for key in known if key not in GUIDE and key not in hidden] == []

@@ -125,17 +125,6 @@ def test_estimates_are_positive_and_grow_with_bytes(comm, kind, size):
             assert (np.diff(seconds) > 0).all()
 
 
-@given(communicators(), st.sampled_from(KINDS))
-def test_only_what_can_run_is_estimated(comm, kind):
-    for algorithm, protocol in bandwidths(kind, comm):
-        assert protocol != "LL128" or comm.ll128
-        assert algorithm not in ("nvls", "nvls-tree", "pat") or protocol == "Simple"
-        assert algorithm != "nvls" or (comm.nvls and comm.nodes == 1)
-        assert algorithm != "nvls-tree" or (comm.nvls and comm.nodes > 1 and kind == "all-reduce")
-        assert algorithm != "pat" or (comm.ranks == comm.nodes and kind != "all-reduce")
-        assert algorithm != "tree" or kind == "all-reduce"
-
-
 # --- single facts --------------------------------------------------------------------------------
 
 
@@ -191,18 +180,6 @@ def test_nvls_trees_are_corrected_behind_x86_only():
     seconds = [estimates("all-reduce", size, comm)[pair] for comm in (x86, arm)]
     wait = latency("all-reduce", pair, x86) * 1e-6
     assert seconds[0] - wait == pytest.approx(2 * (seconds[1] - wait))  # factor 0.5
-
-
-@pytest.mark.parametrize(
-    ("kind", "rate"),
-    [
-        ("all-reduce", 8 * 40 * 0.85 * 7 / 8 * 2 * 8 / 14),
-        ("all-gather", 8 * 40 * 0.85 * 7 / 8 * 7 / 8),
-    ],
-)
-def test_bandwidth_of_sums_in_the_switch(kind, rate):
-    comm = replace(apart(1, gpus=8), nvls=Channels(8, 40, 60))
-    assert bandwidths(kind, comm)["nvls", "Simple"] == pytest.approx(rate)
 
 
 # --- constants -----------------------------------------------------------------------------------
