@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from scaling.hlo.collectives import KINDS, communication_of
 from scaling.hlo.parse import UnknownHlo, parse_module
-from scaling.program.ir import COLLECTIVE_KINDS
+from scaling.program.ir import COLLECTIVE_KINDS, Collective
+from tests.scaling.hlo.texts import text
 
 GOLDEN = Path(__file__).parent / "golden"
 MESH = {"data": 2, "fsdp": 2, "tensor": 2}
@@ -32,28 +33,24 @@ ONE_OF_EACH = [
 ]
 
 
-def module_of(entry: str, *computations: str) -> str:
-    """A scheduled module whose entry has these lines; %a is bf16[8,4], %b f32[4], %c bf16[16,4]."""
-    parameters = "\n".join(
-        f"  %{name} = {shape} parameter({i})"
-        for i, (name, shape) in enumerate(
-            [("a", "bf16[8,4]{1,0}"), ("b", "f32[4]{0}"), ("c", "bf16[16,4]{1,0}")]
-        )
-    )
-    main = f"ENTRY %main (a: bf16[8,4]) -> token[] {{\n{parameters}\n{entry}\n"
-    end = "  ROOT %end = token[] after-all()\n}\n"
-    return "\n".join(["HloModule m, is_scheduled=true\n", *computations, main + end])
+GIVEN = "a = bf16[8,4] parameter(0); b = f32[4] parameter(1); c = bf16[16,4] parameter(2);"
+P = "p = bf16[8,4] parameter(0);"
 
 
-def found_in(text: str, mesh=MESH) -> list:
+def found_in(module_text: str) -> list[Collective]:
     """Every communication of the entry computation."""
-    module = parse_module(text)
-    found = [communication_of(i, module.entry, module, mesh) for i in module.entry]
+    module = parse_module(module_text)
+    found = [communication_of(i, module.entry, module, MESH) for i in module.entry]
     return [communication for communication in found if communication]
 
 
-def only(line: str, *computations: str):
-    (found,) = found_in(module_of(line, *computations))
+def communications(line: str, **computations: str) -> list[Collective]:
+    """Of an entry with these lines; %a is bf16[8,4], %b f32[4], %c bf16[16,4]."""
+    return found_in(text(f"{GIVEN} {line}; end = token[] after-all()", **computations))
+
+
+def only(line: str, **computations: str) -> Collective:
+    (found,) = communications(line, **computations)
     return found
 
 
@@ -92,62 +89,62 @@ def test_the_jax_that_is_installed_still_spells_collectives_in_a_way_that_is_rea
     ("line", "kind", "axes", "bytes_"),
     [
         # %a has 64 bytes, %b 16, %c 128
-        ("bf16[16,4]{1,0} all-gather(%a), replica_groups=" + TENSOR, "all-gather", "tensor", 128),
+        ("bf16[16,4] all-gather(%a), replica_groups=" + TENSOR, "all-gather", "tensor", 128),
         (
-            "((bf16[8,4]{1,0}, f32[4]{0}), (bf16[16,4]{1,0}, f32[8]{0})) all-gather-start(%a, %b), "
+            "((bf16[8,4], f32[4]), (bf16[16,4], f32[8])) all-gather-start(%a, %b), "
             "replica_groups=" + FSDP,
             "all-gather", "fsdp", 160,
         ),
-        ("bf16[8,4]{1,0} all-reduce(%a), replica_groups=" + DATA, "all-reduce", "data", 64),
-        ("bf16[8,4]{1,0} all-reduce-start(%a), replica_groups=" + DATA, "all-reduce", "data", 64),
+        ("bf16[8,4] all-reduce(%a), replica_groups=" + DATA, "all-reduce", "data", 64),
+        ("bf16[8,4] all-reduce-start(%a), replica_groups=" + DATA, "all-reduce", "data", 64),
         (
-            "(bf16[8,4]{1,0}, f32[4]{0}) all-reduce-start(%a, %b), replica_groups=" + DATA,
+            "(bf16[8,4], f32[4]) all-reduce-start(%a, %b), replica_groups=" + DATA,
             "all-reduce", "data", 80,
         ),
         (
-            "((bf16[8,4]{1,0}, f32[4]{0}), (bf16[8,4]{1,0}, f32[4]{0})) all-reduce-start(%a, %b), "
+            "((bf16[8,4], f32[4]), (bf16[8,4], f32[4])) all-reduce-start(%a, %b), "
             "replica_groups=" + DATA,
             "all-reduce", "data", 80,
         ),
         (
-            "(f32[4]{0}, bf16[8,4]{1,0}) all-reduce(%b, %a), replica_groups=" + DATA,
+            "(f32[4], bf16[8,4]) all-reduce(%b, %a), replica_groups=" + DATA,
             "all-reduce", "data", 80,
         ),
-        ("bf16[4,4]{1,0} reduce-scatter(%a), replica_groups=" + FSDP, "reduce-scatter", "fsdp", 64),
+        ("bf16[4,4] reduce-scatter(%a), replica_groups=" + FSDP, "reduce-scatter", "fsdp", 64),
         (
-            "((bf16[8,4]{1,0}), bf16[4,4]{1,0}) reduce-scatter-start(%a), replica_groups=" + TENSOR,
+            "((bf16[8,4]), bf16[4,4]) reduce-scatter-start(%a), replica_groups=" + TENSOR,
             "reduce-scatter", "tensor", 64,
         ),
-        ("bf16[8,4]{1,0} all-to-all(%a), replica_groups=" + TENSOR, "all-to-all", "tensor", 64),
+        ("bf16[8,4] all-to-all(%a), replica_groups=" + TENSOR, "all-to-all", "tensor", 64),
         (
-            "(bf16[8,4]{1,0}, bf16[8,4]{1,0}) all-to-all(%a, %a), replica_groups=" + TENSOR,
+            "(bf16[8,4], bf16[8,4]) all-to-all(%a, %a), replica_groups=" + TENSOR,
             "all-to-all", "tensor", 128,
         ),
         (
-            "((bf16[8,4]{1,0}), bf16[8,4]{1,0}, u32[]) all-to-all-start(%a), dimensions={0}, "
+            "((bf16[8,4]), bf16[8,4], u32[]) all-to-all-start(%a), dimensions={0}, "
             "replica_groups=" + TENSOR,
             "all-to-all", "tensor", 64,
         ),
         (
-            "bf16[16,4]{1,0} ragged-all-to-all(%a, %c, %b, %b, %b, /*index=5*/%b), "
+            "bf16[16,4] ragged-all-to-all(%a, %c, %b, %b, %b, /*index=5*/%b), "
             "replica_groups=" + TENSOR,
             "all-to-all", "tensor", 64,
         ),
-        ("bf16[8,4]{1,0} collective-broadcast(%a), replica_groups={}", "broadcast", ALL, 64),
+        ("bf16[8,4] collective-broadcast(%a), replica_groups={}", "broadcast", ALL, 64),
         (
-            "bf16[8,4]{1,0} collective-permute(%a), "
+            "bf16[8,4] collective-permute(%a), "
             "source_target_pairs={{0,1},{1,0},{2,3},{3,2},{4,5},{5,4},{6,7},{7,6}}",
             "permute", "tensor", 64,
         ),
         (
-            "(bf16[8,4]{1,0}, bf16[8,4]{1,0}, u32[], u32[]) collective-permute-start(%a), "
+            "(bf16[8,4], bf16[8,4], u32[], u32[]) collective-permute-start(%a), "
             "source_target_pairs={{0,4},{4,0},{1,5},{5,1},{2,6},{6,2},{3,7},{7,3}}",
             "permute", "data", 64,
         ),
     ],
 )  # fmt: skip
 def test_bytes_are_the_nccl_tests_size_in_every_spelling(line, kind, axes, bytes_):
-    found = only(f"  %x = {line}, {GLOBAL}")
+    found = only(f"x = {line}, {GLOBAL}")
     assert (found.kind, found.axes, found.bytes) == (kind, tuple(axes.split()), bytes_)
     assert found.dtype == "bf16"
 
@@ -163,12 +160,12 @@ def test_gathering_and_scattering_the_same_tensors_count_the_same(kind, groups, 
     shards = [f"{dtype}[{rows}]{{0}}" for rows, dtype in tensors]
     wholes = [f"{dtype}[{rows * members}]{{0}}" for rows, dtype in tensors]
     sent, made = (shards, wholes) if kind == "all-gather" else (wholes, shards)
-    operands = "\n".join(f"  %p{i} = {shape} copy(%a)" for i, shape in enumerate(sent))
+    operands = "; ".join(f"p{i} = {shape} copy(%a)" for i, shape in enumerate(sent))
     names = ", ".join(f"%p{i}" for i in range(len(sent)))
     shape = f"({', '.join(made)})" if len(made) > 1 else made[0]
     shape = f"(({', '.join(sent)}), {shape})" if is_start else shape
     opcode = f"{kind}-start" if is_start else kind
-    found = only(f"{operands}\n  %x = {shape} {opcode}({names}), replica_groups={groups}, {GLOBAL}")
+    found = only(f"{operands}; x = {shape} {opcode}({names}), replica_groups={groups}, {GLOBAL}")
     width = {"bf16": 2, "f32": 4, "s8": 1}
     assert found.bytes == sum(rows * members * width[dtype] for rows, dtype in tensors)
 
@@ -183,22 +180,15 @@ def test_gathering_and_scattering_the_same_tensors_count_the_same(kind, groups, 
     ],
 )
 def test_a_start_that_the_compiler_made_synchronous_is_synchronous(opcode, attributes, is_async):
-    line = f"  %x = bf16[8,4]{{1,0}} {opcode}(%a), replica_groups={{}}, {attributes}"
+    line = f"x = bf16[8,4] {opcode}(%a), replica_groups={{}}, {attributes}"
     assert only(line).asynchronous is is_async
 
 
-def inner(name: str, *lines: str) -> str:
-    body = "".join(f"  {line}\n" for line in lines)
-    return (
-        f"%{name} (p: bf16[8,4]) -> bf16[8,4] {{\n  %p = bf16[8,4]{{1,0}} parameter(0)\n{body}}}\n"
-    )
-
-
-REDUCE = f"bf16[8,4]{{1,0}} all-reduce(%p), replica_groups={TENSOR}"
-CALLED = inner("inside", f"ROOT %r = {REDUCE}")
-TWO = inner("inside", f"%q = {REDUCE}", f"ROOT %r = {REDUCE}")
-NONE = inner("inside", "ROOT %r = bf16[8,4]{1,0} negate(%p)")
-PAIR = "((bf16[8,4]{1,0}), bf16[8,4]{1,0}, s32[])"
+REDUCE = f"bf16[8,4] all-reduce(%p), replica_groups={TENSOR}"
+CALLED = f"{P} r = {REDUCE}"
+TWO = f"{P} q = {REDUCE}; r = {REDUCE}"
+NONE = f"{P} r = bf16[8,4] negate(%p)"
+PAIR = "((bf16[8,4]), bf16[8,4], s32[])"
 
 
 @pytest.mark.parametrize(
@@ -208,111 +198,112 @@ PAIR = "((bf16[8,4]{1,0}), bf16[8,4]{1,0}, s32[])"
         (f"{PAIR} async-start(%a), calls=%inside, {config(is_sync=True)}", False),
         (f"{PAIR} fusion-start(%a), kind=kCustom, calls=%inside", True),
         (f"{PAIR} call-start(%a), to_apply=%inside", True),
-        ("bf16[8,4]{1,0} fusion(%a), kind=kCustom, calls=%inside", False),
+        ("bf16[8,4] fusion(%a), kind=kCustom, calls=%inside", False),
     ],
 )
 def test_one_operation_around_a_collective_is_that_collective(line, is_async):
-    found = only(f"  %x = {line}", CALLED)
+    found = only(f"x = {line}", inside=CALLED)
     assert (found.kind, found.axes, found.bytes) == ("all-reduce", ("tensor",), 64)
     assert found.asynchronous is is_async
-    assert not found_in(module_of(f"  %x = {line}", NONE))
+    assert not communications(f"x = {line}", inside=NONE)
     with pytest.raises(UnknownHlo, match="several"):
-        found_in(module_of(f"  %x = {line}", TWO))
+        communications(f"x = {line}", inside=TWO)
 
 
 def test_calls_inside_an_asynchronous_one_are_followed():
-    outer = inner("outer", "ROOT %r = bf16[8,4]{1,0} call(%p), to_apply=%inside")
-    assert only(f"  %x = {PAIR} async-start(%a), calls=%outer", CALLED, outer).bytes == 64
+    outer = f"{P} r = bf16[8,4] call(%p), to_apply=%inside"
+    call = f"x = {PAIR} async-start(%a), calls=%outer"
+    assert only(call, inside=CALLED, outer=outer).bytes == 64
 
 
 def test_a_loop_of_collectives_inside_an_asynchronous_call_is_an_error():
-    outer = inner("outer", "ROOT %r = bf16[8,4]{1,0} while(%p), condition=%test, body=%inside")
-    test = inner("test", "ROOT %r = pred[] constant(true)")
+    outer = f"{P} r = bf16[8,4] while(%p), condition=%test, body=%inside"
+    call, test = f"x = {PAIR} async-start(%a), calls=%outer", f"{P} r = pred[] constant(true)"
     with pytest.raises(UnknownHlo, match="in a loop"):
-        only(f"  %x = {PAIR} async-start(%a), calls=%outer", CALLED, test, outer)
+        only(call, inside=CALLED, test=test, outer=outer)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "bf16[8,4]{1,0} negate(%a)",
-        "bf16[8,4]{1,0} all-reduce-done(%a), channel_id=1",
-        "bf16[8,4]{1,0} async-update(%a)",
-        "bf16[8,4]{1,0} async-done(%a)",
-        "bf16[8,4]{1,0} copy-start(%a)",
+        "bf16[8,4] negate(%a)",
+        "bf16[8,4] all-reduce-done(%a), channel_id=1",
+        "bf16[8,4] async-update(%a)",
+        "bf16[8,4] async-done(%a)",
+        "bf16[8,4] copy-start(%a)",
         "u32[] partition-id()",
-        "bf16[8,4]{1,0} broadcast(%b), dimensions={1}",
+        "bf16[8,4] broadcast(%b), dimensions={1}",
         "(bf16[8,4]{1,0:S(5)}, u32[], token[]) send(%a, %b), channel_id=2, is_host_transfer=true",
         "token[] send-done(%a), channel_id=2, is_host_transfer=true",
-        "(bf16[8,4]{1,0}, u32[], token[]) recv(%b), channel_id=2, is_host_transfer=true",
-        'bf16[8,4]{1,0} custom-call(%a), custom_call_target="__cublas$lt$matmul"',
-        'bf16[8,4]{1,0} custom-call-start(%a), custom_call_target="__cudnn$fmhaSoftmax"',
-        'bf16[8,4]{1,0} negate(%a), metadata={op_name="f, channel_id=1"}',
-        "bf16[8,4]{1,0} while(%a), condition=%inside, body=%inside",  # for the caller to walk
-        "bf16[8,4]{1,0} call(%a), to_apply=%inside",
+        "(bf16[8,4], u32[], token[]) recv(%b), channel_id=2, is_host_transfer=true",
+        'bf16[8,4] custom-call(%a), custom_call_target="__cublas$lt$matmul"',
+        'bf16[8,4] custom-call-start(%a), custom_call_target="__cudnn$fmhaSoftmax"',
+        'bf16[8,4] negate(%a), metadata={op_name="f, channel_id=1"}',
+        "bf16[8,4] while(%a), condition=%inside, body=%inside",  # for the caller to walk
+        "bf16[8,4] call(%a), to_apply=%inside",
     ],
 )
 def test_what_moves_nothing_between_devices_is_no_communication(line):
-    assert not found_in(module_of(f"  %x = {line}", CALLED))
+    assert not communications(f"x = {line}", inside=CALLED)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "bf16[8,4]{1,0} all-broadcast(%a)",
-        "bf16[8,4]{1,0} all-reduce-scatter-start(%a)",
-        "bf16[8,4]{1,0} collective-sum(%a)",
-        "bf16[8,4]{1,0} async-collective(%a)",
-        "(bf16[8,4]{1,0}, u32[], token[]) send(%a, %b), channel_id=1",
-        "(bf16[8,4]{1,0}, u32[], token[]) recv(%b), channel_id=1",
-        "bf16[8,4]{1,0} swap(%a), replica_groups={{0,1}}",
-        "bf16[8,4]{1,0} swap(%a), source_target_pairs={{0,1}}",
-        "bf16[8,4]{1,0} swap(%a), channel_id=7",
-        'bf16[8,4]{1,0} custom-call(%a), custom_call_target="ncclAllReduce"',
-        'bf16[8,4]{1,0} custom-call(%a), custom_call_target="mosaic_gpu_v2"',
-        'bf16[8,4]{1,0} custom-call(%a), custom_call_target="my_all_gather_ffi"',
-        'bf16[8,4]{1,0} custom-call(%a), custom_call_target="nvshmem_put"',
-        'bf16[8,4]{1,0} custom-call-start(%a), custom_call_target="mpi_allreduce"',
+        "bf16[8,4] all-broadcast(%a)",
+        "bf16[8,4] all-reduce-scatter-start(%a)",
+        "bf16[8,4] collective-sum(%a)",
+        "bf16[8,4] async-collective(%a)",
+        "(bf16[8,4], u32[], token[]) send(%a, %b), channel_id=1",
+        "(bf16[8,4], u32[], token[]) recv(%b), channel_id=1",
+        "bf16[8,4] swap(%a), replica_groups={{0,1}}",
+        "bf16[8,4] swap(%a), source_target_pairs={{0,1}}",
+        "bf16[8,4] swap(%a), channel_id=7",
+        'bf16[8,4] custom-call(%a), custom_call_target="ncclAllReduce"',
+        'bf16[8,4] custom-call(%a), custom_call_target="mosaic_gpu_v2"',
+        'bf16[8,4] custom-call(%a), custom_call_target="my_all_gather_ffi"',
+        'bf16[8,4] custom-call(%a), custom_call_target="nvshmem_put"',
+        'bf16[8,4] custom-call-start(%a), custom_call_target="mpi_allreduce"',
     ],
 )
 def test_what_may_communicate_and_is_not_known_is_an_error_with_its_line(line):
     with pytest.raises(UnknownHlo) as error:
-        found_in(module_of(f"  %odd = {line}"))
+        communications(f"odd = {line}")
     assert "odd" in str(error.value) and line[:40] in str(error.value)
 
 
 def test_an_unknown_communication_inside_a_fusion_is_an_error():
-    unknown = inner("inside", "ROOT %r = bf16[8,4]{1,0} collective-sum(%p)")
+    unknown = f"{P} r = bf16[8,4] collective-sum(%p)"
     with pytest.raises(UnknownHlo, match="collective-sum"):
-        found_in(module_of("  %x = bf16[8,4]{1,0} fusion(%a), calls=%inside", unknown))
+        communications("x = bf16[8,4] fusion(%a), calls=%inside", inside=unknown)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "bf16[8,4]{1,0} all-gather(%a), replica_groups=" + TENSOR,
-        "(bf16[8,4]{1,0}, bf16[8,4]{1,0}) all-gather-start(%a), replica_groups=" + TENSOR,
-        "(bf16[4,4]{1,0}, bf16[16,4]{1,0}) all-gather-start(%a), replica_groups=" + TENSOR,
-        "bf16[3,4]{1,0} reduce-scatter(%a), replica_groups=" + TENSOR,
-        "(bf16[8,4]{1,0}, bf16[8,4]{1,0}) all-reduce(%a), replica_groups=" + TENSOR,
-        "f32[8,4]{1,0} all-to-all(%a), replica_groups=" + TENSOR,
-        "bf16[8,4]{1,0} collective-permute(%a, %c, %b, %b), source_target_pairs={{0,1}}",
+        "bf16[8,4] all-gather(%a), replica_groups=" + TENSOR,
+        "(bf16[8,4], bf16[8,4]) all-gather-start(%a), replica_groups=" + TENSOR,
+        "(bf16[4,4], bf16[16,4]) all-gather-start(%a), replica_groups=" + TENSOR,
+        "bf16[3,4] reduce-scatter(%a), replica_groups=" + TENSOR,
+        "(bf16[8,4], bf16[8,4]) all-reduce(%a), replica_groups=" + TENSOR,
+        "f32[8,4] all-to-all(%a), replica_groups=" + TENSOR,
+        "bf16[8,4] collective-permute(%a, %c, %b, %b), source_target_pairs={{0,1}}",
     ],
 )
 def test_operands_and_result_that_disagree_are_an_error_with_the_numbers(line):
     with pytest.raises(UnknownHlo, match=r"sends \d+ bytes and should make \d+"):
-        found_in(module_of(f"  %x = {line}"))
+        communications(f"x = {line}")
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("bf16[8,4]{1,0} all-reduce(%a)", "no replica_groups"),
-        ("bf16[8,4]{1,0} all-reduce(%a), replica_groups={{0,9}}", "beyond the 8"),
-        ("bf16[8,4]{1,0} collective-permute(%a)", "no source_target_pairs"),
+        ("bf16[8,4] all-reduce(%a)", "no replica_groups"),
+        ("bf16[8,4] all-reduce(%a), replica_groups={{0,9}}", "beyond the 8"),
+        ("bf16[8,4] collective-permute(%a)", "no source_target_pairs"),
         ("() all-reduce(), replica_groups={}", "sends nothing"),
     ],
 )
 def test_a_collective_without_groups_or_operands_is_an_error(line, said):
     with pytest.raises(UnknownHlo, match=said):
-        found_in(module_of(f"  %x = {line}"))
+        communications(f"x = {line}")
