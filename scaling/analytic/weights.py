@@ -47,25 +47,27 @@ class Weights:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    # A step all-gathers its weights once (ZeRO stage 1), or for each product.
     once = step.shape.fsdp > 1 and step.run.sharding.zero_stage == 1
     is_sum = step.shape.stage > 1 or step.microbatches > 1
     fsdp, tensor = step.over("fsdp"), step.over("tensor")
     if not once:
         yield _gathered_again(step)
     for w in (*_of_layers(step), *_of_tables(step)):
-        size, stored, what = w.elements * w.itemsize, w.stored, w.what
-        summed, shard = w.elements * FLOAT32 if is_sum else size, 1 / step.shape.fsdp
-        over_tensor = 0 if once else w.over_tensor  # of the shards
-        yield Transfer(fsdp, "all-gather", size, stored if once else w.gathers, what)
-        if once and w.over_tensor:
-            yield Transfer(tensor, "all-reduce", size, w.scatters, what)
-        scattered = (summed, stored) if once else (size, w.scatters)
-        yield Transfer(fsdp, "reduce-scatter", *scattered, what)
-        axes = step.over(*w.replicas, *(("tensor",) if over_tensor and not is_sum else ()))
-        yield Transfer(axes, "all-reduce", summed * shard, stored, what)
-        if over_tensor and is_sum:
-            yield Transfer(tensor, "all-reduce", size * shard, over_tensor, what)
+        size, what = w.elements * w.itemsize, w.what
+        summed = w.elements * FLOAT32 if is_sum else size
+        if once:
+            yield Transfer(fsdp, "all-gather", size, w.stored, what)
+            yield Transfer(tensor, "all-reduce", size, w.over_tensor and w.scatters, what)
+            yield Transfer(fsdp, "reduce-scatter", summed, w.stored, what)
+        else:
+            yield Transfer(fsdp, "all-gather", size, w.gathers, what)
+            yield Transfer(fsdp, "reduce-scatter", size, w.scatters, what)
+        shards_over_tensor = 0 if once else w.over_tensor
+        together = ("tensor",) if shards_over_tensor and not is_sum else ()
+        axes, shard = step.over(*w.replicas, *together), 1 / step.shape.fsdp
+        yield Transfer(axes, "all-reduce", summed * shard, w.stored, what)
+        if is_sum:
+            yield Transfer(tensor, "all-reduce", size * shard, shards_over_tensor, what)
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:

@@ -133,6 +133,7 @@ def test_the_page_fits_a_phone_and_both_themes(written):
     text = written.read_text()
     assert '<meta name="viewport" content="width=device-width">' in text
     assert "color-scheme: light dark" in text and "prefers-color-scheme: dark" in text
+    assert "overflow-wrap: anywhere" in text  # meshes and paths are long words
     assert 'class="bar measured" style="width:100.0%"' in text  # the longest: the step, 86 ms
     assert "2 layers; mesh fsdp=8" in text and "range 70 ms to 90 ms" in text
 

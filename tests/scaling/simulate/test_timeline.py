@@ -93,14 +93,6 @@ def test_a_backlog_of_communication_is_worked_off_before_iterations_are_counted(
     assert quick.total == pytest.approx(full.total, rel=SAME)
 
 
-def test_results_are_plain_numbers() -> None:
-    steps = (Collective("g"), kernel("k"), Wait("g"), Loop("l", body=(kernel("k"),), trips=9))
-    line = run({"g": np.float64(3), "k": np.array(2.0)}, *steps, host=np.float64(1))
-    values = [getattr(line, name) for name in (*PARTS, "hidden_communication", "total")]
-    values += [*line.by_name.values(), *line.exposed_by_name.values()]
-    assert {type(value) for value in values} == {float}
-
-
 def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     """A loop of a million iterations is not replayed."""
     body = (Collective("g"), kernel("k"), Wait("g"))
