@@ -147,7 +147,10 @@ def test_command_resumes_a_pipeline_and_says_what_its_stages_do(tmp_path):
     words = ["tiny", "--mesh", "data=2,stage=2,tensor=2", "--devices", "8"]
     for more in (["--steps", "2"], ["--steps", "4", "--resume"]):
         output = command(tmp_path, *words, *more)
-        assert "stage=2: 1 layer(s) on each, schedule 1f1b; 2 iterations for 1 microbatch(es)" in output
+        assert (
+            "stage=2: 1 layer(s) on each, schedule 1f1b; 2 iterations for 1 microbatch(es)"
+            in output
+        )
     assert [r["step"] for r in read_metrics(tmp_path / "out") if "loss" in r] == [1, 2, 3, 4]
 
 
