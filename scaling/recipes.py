@@ -2,7 +2,9 @@
 
 Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
 (a function without arguments that returns a `Run`), a run.json or a Hugging Face config.json, or
-the folder of one. The defaults of a recipe fit the memory of its `example`.
+the folder of one. The defaults of a recipe fit the memory of its `example`. For that, recipes of
+many experts have a capacity factor, though the models themselves were trained without one; a
+config.json is taken as it stands.
 """
 
 import importlib.util
@@ -44,6 +46,10 @@ BATCHES = {
     "qwen2.5": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
     "qwen3": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
+# XLA multiplies each row of dropless experts by every expert of its device, and keeps the products:
+# with Mixtral's 8 experts that fits, with the next model's 128 it takes 16 times as much.
+MOST_DROPLESS_EXPERTS = 8
+CAPACITY_FACTOR = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
 
 
@@ -58,8 +64,7 @@ class Example:
     remat: Literal["selective", "full"] = "selective"
 
 
-# (parameters below which it is taken, example). The last of experts does not fit: dropless routing
-# keeps room for every token of all 32 expert ranks, 374 GB.
+# (parameters below which it is taken, example)
 EXAMPLES = (
     (20e9, Example(8, MeshShape(fsdp=64))),
     (100e9, Example(64, MeshShape(fsdp=64, tensor=8), shard_tokens=16384)),
@@ -126,7 +131,17 @@ def recipe(name: str) -> Run:
         return SPECIAL[name]()
     if name not in preset_names():
         raise InputError(f"unknown recipe {name!r}; {nearest(name, recipe_names())}")
-    return _with_defaults(name, preset(name))
+    model = preset(name)
+    if model.moe is not None and model.moe.n_experts > MOST_DROPLESS_EXPERTS:
+        model = with_capacity(model)
+    return _with_defaults(name, model)
+
+
+def with_capacity(model: ModelConfig) -> ModelConfig:
+    """Return the model with `CAPACITY_FACTOR` where its experts are dropless."""
+    if model.moe is None or model.moe.capacity_factor is not None:
+        return model
+    return replace(model, moe=replace(model.moe, capacity_factor=CAPACITY_FACTOR))
 
 
 def _with_defaults(name: str, model: ModelConfig) -> Run:

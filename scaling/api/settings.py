@@ -118,16 +118,17 @@ def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool
     if data is not None and not ("model_type" in data and "batch" not in data):
         model = data.get("model")
         return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
-    chosen = {key for key, value in _leaves(document) if value != _defaults().get(key, "")}
+    defaults = _defaults("tiny" if path is not None else name)
+    chosen = {key for key, value in _leaves(document) if value != defaults.get(key, "")}
     if path is not None:
         return str(path) if data else name, chosen | {"model"}, False
-    return f"recipe {name}", {key for key in chosen if not key.startswith("model.")}, True
+    return f"recipe {name}", chosen, True
 
 
 @cache
-def _defaults() -> dict[str, Any]:
-    """Return the default of every value of run.json that has one, by dotted key."""
-    values = dict(_leaves(run_dict(Run("", preset("tiny"), Batch(1, 1)))))
+def _defaults(model: str) -> dict[str, Any]:
+    """Return the value that every key of run.json has by default, or by the preset of the model."""
+    values = dict(_leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
     return {key: value for key, value in values.items() if key not in REQUIRED}
 
 

@@ -14,6 +14,7 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_time
 from scaling.models.accounting.matrices import Remat
+from scaling.recipes import CAPACITY_FACTOR, with_capacity
 from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
@@ -24,8 +25,6 @@ Candidate = tuple[str, Run]  # the flags that make it, and the run
 MUCH = 1 / 3  # share of the step, or of the memory, that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile
-# rows of an expert's buffer over the mean: Switch Transformer, arXiv 2101.03961, table 1
-CAPACITY_FACTOR = 1.25
 # the remat policy that recomputes less
 CHEAPER: dict[str, Remat] = {"full": "selective", "selective": "none"}
 
@@ -65,10 +64,8 @@ def _candidates(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[C
 
 def _bounded_experts(run: Run) -> Iterator[Candidate]:
     """A capacity for dropless experts, whose buffers have room for every token on each device."""
-    moe = run.model.moe
-    if moe is not None and moe.capacity_factor is None:
-        moe = replace(moe, capacity_factor=CAPACITY_FACTOR)
-        changed = replace(run, model=replace(run.model, moe=moe))
+    changed = replace(run, model=with_capacity(run.model))
+    if changed != run:
         flags, _ = _set("model.moe.capacity_factor", CAPACITY_FACTOR, changed)
         yield f"{flags} (drops tokens of full experts)", changed
 

@@ -32,10 +32,6 @@ NAMES = (  # a contract: scripts outside the project use these
     *("mixtral-8x7b", "deepseek-v3"),
 )
 GOLDEN = Path(__file__).parents[1] / "golden" / "recipes.json"
-TOO_LARGE = pytest.mark.xfail(strict=True, reason="dropless routing over 32 expert ranks: 374 GB")
-FITTING = [
-    pytest.param(name, marks=TOO_LARGE if name == "deepseek-v3" else ()) for name in recipe_names()
-]
 REGENERATE = "python tests/scaling/test_recipes.py"
 
 
@@ -124,7 +120,7 @@ def test_the_mesh_of_every_example_takes_the_recipe(name):
 
 @pytest.mark.deviceless
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("name", recipe_names())
 def test_the_defaults_of_every_recipe_fit_its_example(name):
     place = example(name)
     prediction = predict(name, cluster=place.cluster, nodes=place.nodes, mesh=place.mesh)

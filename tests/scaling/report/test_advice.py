@@ -6,6 +6,7 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.models.config import Moe
 from scaling.report.advice import advice
 from scaling.run import Batch
 from scaling.simulate.summary import summarize
@@ -69,6 +70,16 @@ def test_a_change_that_the_trainer_refuses_is_passed_over(prediction, run):
         raise InputError("no")
 
     assert advice(run, prediction, refuse) == []
+
+
+def test_dropless_experts_are_given_a_capacity_first(prediction, run):
+    experts = replace(run, model=replace(run.model, moe=Moe(8, 2, 32)))
+    half = Trial(prediction, step_time=prediction.step_time / 2)
+    (found,) = advice(experts, prediction, half)
+    assert found.startswith("--set model.moe.capacity_factor=1.25 (drops tokens of full experts): ")
+    assert half.runs[0].model.moe == Moe(8, 2, 32, capacity_factor=1.25)
+    advice(half.runs[0], prediction, again := Trial(prediction))
+    assert not [r for r in again.runs if r.model != half.runs[0].model]
 
 
 def test_free_memory_lets_less_be_recomputed(prediction, run):
