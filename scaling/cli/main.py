@@ -25,6 +25,7 @@ import tyro
 from scaling.cli.options import Command
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
+from scaling.train.launch.broken_pipe import redirect_to_devnull
 from scaling.train.launch.gpu import avoid_absent_gpus
 
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
@@ -69,8 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(STOPPED, file=sys.stderr, flush=True)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(arguments[:1] == ["train"])  # which has not come to its end
+        redirect_to_devnull(sys.stdout)
+        return 0
 
 
 def parse(arguments: list[str]) -> Command | None:

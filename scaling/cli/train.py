@@ -51,15 +51,18 @@ class TrainCommand(RunCommand):
 
     def start(self, words: list[str]) -> int:
         """Train here, or in a supervised child process that is given the same words."""
+        from scaling.train.launch.broken_pipe import ignore_broken_pipe
         from scaling.train.launch.distributed import job_kind
         from scaling.train.launch.supervisor import die_with_parent, is_worker, run_with_restarts
 
-        if is_worker():
-            die_with_parent()
-        elif self.restarts or job_kind(os.environ):
-            folder = self._run_and_folder()[1]
-            return run_with_restarts(words, self.restarts, folder, stopped_code=self.stopped_code)
-        return self.execute()
+        with ignore_broken_pipe():
+            if is_worker():
+                die_with_parent()
+            elif self.restarts or job_kind(os.environ):
+                folder = self._run_and_folder()[1]
+                stopped = self.stopped_code
+                return run_with_restarts(words, self.restarts, folder, stopped_code=stopped)
+            return self.execute()
 
     def execute(self) -> int:
         """Train in this process; returns the exit code."""

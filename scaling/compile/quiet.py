@@ -82,8 +82,8 @@ def _redirected(log: io.FileIO) -> Iterator[None]:
     saved = os.dup(2)
     os.dup2(log.fileno(), 2)
     terminal = os.fdopen(os.dup(saved), "w", buffering=1, errors="replace")
-    if _descriptor(before) == 2:
-        sys.stderr = terminal
+    if _descriptor(before) == 2:  # a stream that tolerates the end of its reader stays one
+        sys.stderr = before.wrap(terminal) if hasattr(before, "wrap") else terminal
     try:
         yield
     finally:
