@@ -63,7 +63,7 @@ def sharding_time(rounds: int) -> Iterator[Ratio]:
 
 
 def loop_time(rounds: int) -> Iterator[Ratio]:
-    """What data, metrics and progress around a step add to it, checkpoints left out.
+    """The time that data, metrics and progress add to a step, checkpoints left out.
 
     First within each step of one run, which is waited for: then nothing is hidden beside it, and
     the machine's moods are the same for both. Then as it is, against steps without a trainer.
@@ -102,7 +102,7 @@ class WatchedStep:
         return result
 
     def memory_analysis(self) -> Any:
-        """What the trainer asks of a compiled step beside calling it."""
+        """The memory plan of the step, which the trainer reads."""
         return cast(jax.stages.Compiled, self.real).memory_analysis()
 
     def pairs(self) -> list[tuple[float, float]]:

@@ -117,7 +117,7 @@ class Result:
 
     @property
     def matches(self) -> bool:
-        """Whether the program moves what the table says."""
+        """True if the program moves what the table says."""
         return all(discrepancy.kind == PRODUCTS for discrepancy in self.discrepancies)
 
 
@@ -180,7 +180,7 @@ def table(results: Iterable[Result]) -> str:
 
 
 def page(results: Sequence[Result], words: str) -> str:
-    """What a reader of the results folder sees first. `words`: date, versions, commit."""
+    """The README of the results folder. `words`: date, versions, commit."""
     lines = [
         "# Is what was asked for what runs?",
         "",

@@ -33,7 +33,7 @@ class Case:
 
     @property
     def run(self) -> Run:
-        """What is trained."""
+        """The runs that are trained."""
         model = ModelConfig(
             vocab_size=self.vocabulary,
             d_model=self.width,

@@ -1,4 +1,4 @@
-"""What `experiments.host_check` found: errors, spreads, the table, and the files that keep them."""
+"""Results of `experiments.host_check`: errors, spreads, the table, and the files that keep them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -44,12 +44,12 @@ class Result:
 
     @property
     def error(self) -> float:
-        """Of the prediction, relative."""
+        """Relative error of the prediction."""
         return self.predicted / self.typical - 1
 
     @property
     def naive_error(self) -> float:
-        """Of the naive figure, relative."""
+        """Relative error of the naive figure."""
         return self.naive / self.typical - 1
 
 
@@ -122,7 +122,7 @@ def save(results: Sequence[Result], profile: Profile, folder: Path, other_load: 
 
 
 def page(results: Sequence[Result], document: dict[str, Any]) -> str:
-    """What a reader of the results folder sees first."""
+    """The README of the results folder."""
     packages = ", ".join(f"{name} {found}" for name, found in document["versions"].items())
     disturbed = f" Disturbed: {document['other_load']}." if document["other_load"] else ""
     lines = [

@@ -57,7 +57,7 @@ def cases() -> dict[str, Run]:
 
 
 def losses(run: Run) -> list[float]:
-    """Of every step, in nats per byte."""
+    """The loss of every step, in nats per byte."""
     with tempfile.TemporaryDirectory() as folder:
         made = plan(run)
         train(made, compile_programs(made), Options(Path(folder)))

@@ -51,7 +51,7 @@ def table(results: list[Ratio]) -> str:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Of the wall clock."""
+    """Seconds of the wall clock."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -188,7 +188,7 @@ def write(document: dict[str, Any], folder: Path) -> None:
 
 
 def page(results: Sequence[Result], document: dict[str, Any]) -> str:
-    """What a reader of the results folder sees first."""
+    """The README of the results folder."""
     packages = ", ".join(f"{name} {found}" for name, found in document["versions"].items())
     large = document["above_1MiB"]
     worst = sorted((r for r in results if r.point.bytes > LARGE), key=lambda r: -abs(r.error))[:5]

@@ -22,7 +22,7 @@ Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
 @dataclass(frozen=True)
 class Batch:
-    """What one optimiser step consumes."""
+    """The tokens that one optimiser step consumes."""
 
     global_batch: int  # sequences
     seq_len: int  # tokens
@@ -85,7 +85,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Train:
-    """What the trainer does with the model."""
+    """The settings of the trainer."""
 
     steps: int = 1000
     learning_rate: float = 3e-4  # peak, after warm-up

@@ -1,4 +1,4 @@
-"""What is measured: models, batches and remat policies, as runs; the most telling ones first.
+"""The cases: models, batches and remat policies, as runs; the most telling ones first.
 
 `gpt2-124m` on 1,024-token sequences, and `llama3-1b` (Llama 3.2 1B: 1.24 B parameters, the preset
 nearest to 1.3 B) on 2,048 and 4,096. Every run is bf16 with fp32 parameters and AdamW, and flash

@@ -1,4 +1,4 @@
-"""What this device reaches at best: a large bf16 matrix product, a large copy in its memory.
+"""The best rates of this device: a large bf16 matrix product, a large copy in its memory.
 
     product   2 n^3 FLOPs           [n, n] x [n, n], random values (zeros run faster)
     copy      2 x bytes             read once, written once

@@ -1,4 +1,4 @@
-"""What the measurement ran on: chip, driver, versions, commit. Reads only, changes nothing."""
+"""The machine of a measurement: chip, driver, versions, commit. Reads only, changes nothing."""
 
 import importlib.metadata
 import os
@@ -124,7 +124,7 @@ def without_paths(text: str) -> str:
 
 
 def _output(*command: str) -> str | None:
-    """What a command prints; None if it is missing, fails or hangs."""
+    """The output of a command; None if it is missing, fails or hangs."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -176,13 +176,13 @@ def with_rates(case: dict[str, Any], peak: float | None, matmul: float | None) -
 
 
 def flash_calls(step: jax.stages.Compiled) -> int:
-    """How often the program text calls cuDNN's attention; the body of the layer scan counts once:
+    """Calls of cuDNN's attention in the program text; the body of the layer scan counts once:
     one call forward, one backward, one more forward under remat "full"."""
     return (step.as_text() or "").count(FLASH_CALL)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device had no room: XLA's status, or its allocator's words."""
+    """True if the device had no room: XLA's status, or its allocator's words."""
     return "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
 
 

@@ -1,4 +1,4 @@
-"""What is predicted for a measured case, with the efficiencies that were calibrated just before."""
+"""The prediction for a measured case, with the efficiencies that were calibrated just before."""
 
 from pathlib import Path
 from typing import Any

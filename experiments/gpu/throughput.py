@@ -43,7 +43,7 @@ class Budget:
     longest: float = FIRST_CASE / MARGIN
 
     def allows_a_case(self) -> bool:
-        """Whether another case would end in time, judged by the longest so far."""
+        """True if another case would end in time, judged by the longest so far."""
         return time.monotonic() + MARGIN * self.longest < self.deadline
 
     def spent(self, seconds: float, is_first: bool) -> None:

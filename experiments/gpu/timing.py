@@ -33,7 +33,7 @@ QUICK = Effort(warm_up=3, windows=2, window_seconds=0.05, most_calls=5)
 
 @dataclass(frozen=True)
 class Windows:
-    """What was measured, raw."""
+    """The raw measurements."""
 
     calls: int  # in each window
     seconds: tuple[float, ...]  # of each window

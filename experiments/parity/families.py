@@ -10,7 +10,7 @@ Config = dict[str, Any]
 
 
 def _rotary(draw: np.random.Generator) -> Config:
-    """What all families with rotary positions have."""
+    """The settings that all families with rotary positions have."""
     kv_heads = int(draw.choice([1, 2]))
     return {
         "vocab_size": VOCABULARY,

@@ -51,7 +51,7 @@ class Family:
         return next((t for t in self.transports if t == transport), "between")
 
     def includes(self, case: Case) -> bool:
-        """Whether a case was measured on chips of this family."""
+        """True if a case was measured on chips of this family."""
         return case.cluster in self.clusters and case.machine.startswith(self.machines)
 
     def links(self, f: Mapping[str, float], evidence: Evidence) -> list[LinkFit]:
@@ -90,7 +90,7 @@ EFFICIENCIES = tuple(
 
 
 def is_efficiency(name: str) -> bool:
-    """Whether a parameter is a fraction of a link's bandwidth, of whatever transport."""
+    """True if a parameter is a fraction of a link's bandwidth, of whatever transport."""
     return name in EFFICIENCIES or NET + name.partition("_")[2] in EFFICIENCIES
 
 

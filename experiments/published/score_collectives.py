@@ -73,7 +73,7 @@ def _measured(series: Series) -> Measured:
 
 
 def in_range(series: Series, profile: Profile) -> np.ndarray:
-    """Whether each measured time lies between the low and the high end of its prediction."""
+    """True where a measured time lies between the low and the high end of its prediction."""
     sizes = series.bytes.astype(int).tolist()
     where = (series.groups, series.cluster, profile, series.algorithm)
     prices = collective_prices(series.kind, sizes, *where)

@@ -67,7 +67,7 @@ def candidates(
 
 
 def _cluster_refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:
-    """Why an algorithm cannot run a kind of collective on a cluster; "" if it can."""
+    """Reason why an algorithm cannot run a kind of collective on a cluster; "" if it can."""
     algorithm = ALGORITHMS[name]
     if kind not in algorithm.kinds:
         return f"{name} does not do {kind}; what does: {', '.join(algorithms_of(kind))}"

@@ -1,4 +1,4 @@
-"""Why a collective runs by the algorithm and protocol that it does, and what else could run.
+"""Reasons for the algorithm and protocol of a collective, and what else could run.
 
 The candidate with the least time by the fitted figures is taken. Where the machine has NCCL, its
 own table says what NCCL would take by itself.

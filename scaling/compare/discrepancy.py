@@ -49,7 +49,7 @@ class Discrepancy:
 
     @property
     def extra(self) -> float:
-        """What is found beyond what is expected; negative: less."""
+        """Bytes or FLOPs found beyond those expected; negative: fewer."""
         return self.found - self.expected
 
     def is_extra(self, amount: float) -> bool:

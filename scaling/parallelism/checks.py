@@ -64,7 +64,7 @@ def check_device(run: Run, device: Any) -> None:
 
 
 def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
-    """Whether a problem is there, what the trainer does not do, and what to use instead."""
+    """Conditions that are problems, with what the trainer does not do, and what to use instead."""
     model, pipeline, precision, zero = run.model, run.pipeline, run.precision, run.sharding
     moe, mla, staged, rope = model.moe, model.mla, mesh.stage > 1, model.positions == "rope"
     schedule, latent = f"pipeline.schedule {pipeline.schedule!r}", "multi-head latent attention"

@@ -96,7 +96,7 @@ def profile_from(text: str, where: str) -> Profile:
 
 
 def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
-    """Why a calibration may not hold here, one sentence each; empty: it was made here, in quiet."""
+    """Reasons why a calibration may not hold here; none if it was made here, in quiet."""
     reasons = [loaded(profile.other_load)] if profile.other_load else []
     if profile.version != VERSION:
         reasons.append(f"the calibration is of format {profile.version}, not {VERSION}")
@@ -110,7 +110,7 @@ def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> 
 
 
 def loaded(share: float) -> str:
-    """What is wrong with a calibration during which other processes used the processors."""
+    """The warning about a calibration during which other processes used the processors."""
     return (
         f"other processes used {share:.0%} of the processor while this machine was calibrated: "
         "its figures may be too slow; run `scaling calibrate` again when it is quiet"
@@ -169,7 +169,7 @@ class LinkFile:
 
 @cache
 def links_of(chip: str, software: str = ANY) -> tuple[LinkFit, ...]:
-    """What was fitted on published collectives for a chip's family; () where nothing was."""
+    """The fits on published collectives for a chip's family; () where nothing was."""
     for file in sorted(
         files("scaling.profiles").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name
     ):

@@ -43,7 +43,7 @@ def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
 
 @_cached
 def has_figures(profile: Profile, kind: CollectiveKind, link: str) -> bool:
-    """Whether any algorithm has fits of its own for this kind over such links."""
+    """True if any algorithm has fits of its own for this kind over such links."""
     return any(
         f.link == link and f.algorithm != "any" and f.kind in (kind, "any") for f in profile.links
     )

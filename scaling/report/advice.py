@@ -1,4 +1,4 @@
-"""What to change in a run, from its prediction: only what a second pricing has confirmed.
+"""Changes that make a run faster, from its prediction: only what a second pricing has confirmed.
 
 candidates   a mesh, microbatches or remat that may help against what binds the step
 confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or fits at last)

@@ -81,7 +81,7 @@ def _selected(price: CollectivePrice) -> tuple[str, str]:
 
 
 def _nccl(price: CollectivePrice) -> tuple[str, str]:
-    """What NCCL would take; "" where it ranks nothing."""
+    """NCCL's own choice; "" where it ranks nothing."""
     choice = price.choice.nccl
     if choice is None:
         return "", ""

@@ -146,7 +146,7 @@ def largest_measured(samples: Samples) -> Sizes:
 
 
 def _sizes(kernel: Kernel) -> Sizes:
-    """What of a kernel is held against the largest that was measured."""
+    """The size of a kernel that is held against the largest that was measured."""
     if kernel.kind == "attention" and kernel.dims:
         return {("keys", ""): kernel.dims[3], ("head_dim", ""): kernel.dims[4]}
     if kernel.kind == "matmul" and kernel.dims:

@@ -30,7 +30,7 @@ _ID = re.compile(r"[0-9a-f]{8}")
 
 @dataclass(frozen=True)
 class TestbedConfig:
-    """What `scaling testbed up` makes.
+    """The cluster that `scaling testbed up` makes.
 
     Raises:
         InputError: a figure is out of range, or a name cannot be part of a file name.
