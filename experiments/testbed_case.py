@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.gloo.messages import groups_over, link_bytes, payload_bound
-from scaling.calibrate.collectives import FLOAT, operations
+from scaling.calibrate.collectives import FLOAT, collective_operations
 from scaling.calibrate.timing import Case, compiled, over_all
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
@@ -56,7 +56,7 @@ def points(hosts: int, devices: int, bandwidth: float, sizes: tuple[int, ...]) -
     every = []
     for axis in axes:
         ranks = hosts * devices if axis == "all" else hosts
-        kinds: list[CollectiveKind] = list(operations(ranks))
+        kinds: list[CollectiveKind] = list(collective_operations(ranks))
         every.append(Point("permute", axis, hosts, devices, bandwidth, SMALL, LATENCY_LOOP))
         for kind in kinds:
             for size in sizes:
@@ -76,12 +76,12 @@ def case(point: Point) -> Case:
     elements = point.bytes // FLOAT
     local = elements // ranks if point.kind == "all-gather" else elements
     sample = CollectiveSample(_kind(point.kind), ranks, inside, point.bytes, ())
-    operation = operations(ranks)[_kind(point.kind)]
+    operation = collective_operations(ranks)[_kind(point.kind)]
     return Case(sample, mesh, operation, ((local,),), in_place=point.kind == "all-reduce")
 
 
 def _kind(name: str) -> CollectiveKind:
-    return next(kind for kind in operations(2) if kind == name)
+    return next(kind for kind in collective_operations(2) if kind == name)
 
 
 def measure(point: Point, repeats: int) -> Point:

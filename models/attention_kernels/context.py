@@ -26,7 +26,11 @@ from jax.sharding import PartitionSpec as P
 from scaling.models.attention_kernels.kernel import AttentionKernel
 from scaling.models.attention_kernels.kv_exchange import KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
-from scaling.models.attention_kernels.zigzag_attention import Pair, QueryState, ZigzagAttention
+from scaling.models.attention_kernels.zigzag_attention import (
+    Halves,
+    QueryState,
+    ZigzagAttention,
+)
 from scaling.models.execution import Execution
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
@@ -105,7 +109,7 @@ def _device_forward(
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
     kv = zigzag.visible_kv(jnp.stack([k, v]))
 
-    def visit(total: Pair, shift: int, kv: jax.Array) -> tuple[Pair, None]:
+    def visit(total: Halves, shift: int, kv: jax.Array) -> tuple[Halves, None]:
         return zigzag.attend_other(total, q, kv, shift), None
 
     total, _, received = exchange.run(kv, zigzag.attend_own(q, k, v, kv), visit)
@@ -128,7 +132,7 @@ def _device_backward(
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
     kv, queries = zigzag.visible_kv(jnp.stack([k, v])), QueryState(q, out, lse, dout)
 
-    def visit(dq: Pair, shift: int, kv: jax.Array) -> tuple[Pair, jax.Array]:
+    def visit(dq: Halves, shift: int, kv: jax.Array) -> tuple[Halves, jax.Array]:
         return zigzag.other_gradients(dq, queries, kv, shift)
 
     dq, dkv = zigzag.own_gradients(queries, k, v, kv)

@@ -32,7 +32,7 @@ from scaling.models.attention_kernels.reference import MASK_VALUE
 from scaling.models.attention_kernels.zigzag import visible_rows
 
 
-class Pair(NamedTuple):
+class Halves(NamedTuple):
     """A value for each of the two chunks of one device: arrays [B, C, ...], or trees of them."""
 
     early: Any
@@ -65,7 +65,7 @@ class ZigzagAttention:
         above = [(0, 0), (0, 0), (self.chunk - self.rows, 0), (0, 0), (0, 0)]
         return jnp.concatenate([jnp.pad(part, above) for part in _split(dkv, 2)], 2)
 
-    def attend_own(self, q: jax.Array, k: jax.Array, v: jax.Array, kv: jax.Array) -> Pair:
+    def attend_own(self, q: jax.Array, k: jax.Array, v: jax.Array, kv: jax.Array) -> Halves:
         """Attention to this device's keys: each chunk to itself, then late to early."""
         both = _stacked(q), _stacked(k), _stacked(v)
         part = self.kernel.forward(*both, Mask(window=self.window))
@@ -78,9 +78,9 @@ class ZigzagAttention:
                 self._first(_split(q, 1).late), *self._early(kv), self._own_mask()
             )
             late = merge(late, self._padded_part(across))
-        return Pair(early, PartialAttention(late.out_BTNK.astype(jnp.float32), late.lse_BTN))
+        return Halves(early, PartialAttention(late.out_BTNK.astype(jnp.float32), late.lse_BTN))
 
-    def attend_other(self, total: Pair, q: jax.Array, kv: jax.Array, shift: int) -> Pair:
+    def attend_other(self, total: Halves, q: jax.Array, kv: jax.Array, shift: int) -> Halves:
         """`total` merged with attention to the keys `kv` of the device `shift` before this one."""
         before, mask = self._pairs(shift, q.shape[0])
         part = self.kernel.forward(self._queries(q, before), *self._keys(kv, before), mask)
@@ -90,11 +90,11 @@ class ZigzagAttention:
         )
         early, late = total.early, merge(total.late, always)
         merged = merge(_where(before, early, late), either)
-        return Pair(_where(before, merged, early), _where(before, late, merged))
+        return Halves(_where(before, merged, early), _where(before, late, merged))
 
     def own_gradients(
         self, queries: QueryState, k: jax.Array, v: jax.Array, kv: jax.Array
-    ) -> tuple[Pair, jax.Array]:
+    ) -> tuple[Halves, jax.Array]:
         """Gradients of q through this device's keys, and of these keys and values; float32."""
         q, out, lse, dout = map(_stacked, queries)
         mask = Mask(window=self.window)
@@ -110,11 +110,11 @@ class ZigzagAttention:
             seen = jnp.stack(across).astype(jnp.float32)
             dkv = dkv + self.all_rows(jnp.concatenate([seen, jnp.zeros_like(seen)], 2))
             late = late + self._padded(dq)
-        return Pair(early, late), dkv
+        return Halves(early, late), dkv
 
     def other_gradients(
-        self, dq: Pair, queries: QueryState, kv: jax.Array, shift: int
-    ) -> tuple[Pair, jax.Array]:
+        self, dq: Halves, queries: QueryState, kv: jax.Array, shift: int
+    ) -> tuple[Halves, jax.Array]:
         """`dq` plus gradients through the keys `kv` of another device; gradients of `kv`."""
         before, mask = self._pairs(shift, queries.q_BSNK.shape[0])
         q, out, lse, dout = (self._queries(x, before) for x in queries)
@@ -126,7 +126,7 @@ class ZigzagAttention:
         always, either = _split(jnp.stack(dkv_pair), 1)
         early_dkv = always + jnp.where(before, either, 0)
         dkv = jnp.concatenate([early_dkv, jnp.where(before, 0, either)], 2)
-        return Pair(early, late), dkv
+        return Halves(early, late), dkv
 
     def _pairs(self, shift: int, batch: int) -> tuple[jax.Array, Mask | None]:
         """True if the other device is before this one, and the mask of both pairs of chunks."""
@@ -173,8 +173,8 @@ class ZigzagAttention:
         return PartialAttention(self._padded(part.out_BTNK), self._padded(part.lse_BTN, MASK_VALUE))
 
 
-def _split(x: jax.Array, axis: int) -> Pair:
-    return Pair(*jnp.split(x, 2, axis))
+def _split(x: jax.Array, axis: int) -> Halves:
+    return Halves(*jnp.split(x, 2, axis))
 
 
 def _stacked(x_BS: jax.Array) -> jax.Array:

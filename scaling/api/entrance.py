@@ -51,7 +51,7 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
             if plain and not isinstance(parameter.annotation, str):
                 hints = alternatives(parameter.annotation)
                 if not any(fits(value, hint) for hint in hints):
-                    wanted = " or ".join(", ".join(map(words, hints)).rsplit(", ", 1))
+                    wanted = " or ".join(", ".join(map(type_words, hints)).rsplit(", ", 1))
                     raise InputError(f"{function.__name__}: {name}={value!r} must be {wanted}")
         try:
             return function(*arguments, **options)
@@ -86,6 +86,6 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def words(hint: Any) -> str:
+def type_words(hint: Any) -> str:
     """Return how a message calls a type."""
     return NAMES.get(hint) or f"a {hint.__name__}"

@@ -78,7 +78,7 @@ def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
     return as_texts(() if axes is None else axes, "axes", "data,fsdp")
 
 
-def origins(
+def value_origins(
     document: Mapping[str, Any], name: str, settings: Settings, options: Iterable[str] = ()
 ) -> list[tuple[str, str, str]]:
     """Return (dotted key, JSON value, origin) for every value of a resolved run.json.

@@ -29,7 +29,7 @@ def collective_cases(devices: int, quick: bool, host: bool) -> Iterator[Case]:
     for ranks, stride in axes(devices, quick):
         shape = MeshShape(data=devices // (ranks * stride), fsdp=ranks, tensor=stride)
         mesh = present_mesh(shape)
-        for kind, operation in operations(ranks).items():
+        for kind, operation in collective_operations(ranks).items():
             for size in sizes:
                 total = size // FLOAT // ranks * ranks  # elements; a multiple of the ranks
                 local = total // ranks if kind == "all-gather" else total
@@ -47,7 +47,7 @@ def axes(devices: int, quick: bool) -> list[tuple[int, int]]:
     return pairs
 
 
-def operations(ranks: int) -> dict[CollectiveKind, Callable[[jax.Array], jax.Array]]:
+def collective_operations(ranks: int) -> dict[CollectiveKind, Callable[[jax.Array], jax.Array]]:
     """Each kind of collective as a function of a vector inside `shard_map`."""
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
     return {

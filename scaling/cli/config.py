@@ -18,7 +18,7 @@ class ConfigCommand(RunCommand):
 
     def execute(self) -> int:
         """Print the listing, or the document."""
-        from scaling.api.settings import origins
+        from scaling.api.settings import value_origins
         from scaling.run import run_dict
 
         run = self.load()
@@ -27,7 +27,7 @@ class ConfigCommand(RunCommand):
             print(json.dumps(document))
             return 0
         options = {"mesh": self.mesh, "device_order": self.device_order}
-        rows = origins(document, self.run, self.set, [k for k, v in options.items() if v])
+        rows = value_origins(document, self.run, self.set, [k for k, v in options.items() if v])
         width = max(len(f"{key} = {value}") for key, value, _ in rows)
         for key, value, origin in rows:
             print(f"{f'{key} = {value}'.ljust(min(width, 60))}  # {origin}")

@@ -168,7 +168,7 @@ def _hops(kind: CollectiveKind, algorithm: CollectiveAlgorithm, loads: Loads) ->
     return [next(counts) if level.own_hops else 0.0 for level, _ in loads]
 
 
-def bottleneck(candidate: Candidate, bytes: float) -> str:
+def bottleneck_words(candidate: Candidate, bytes: float) -> str:
     """`NICs of a node: 8 groups x 117 MB over 400 GB/s`; prefixed if latency takes longer."""
     level, load = candidate.level, candidate.load
     each = format_size(bytes * load.share / load.groups)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.collectives.algorithms.base import REDUCTIONS
-from scaling.collectives.candidates import Candidate, bottleneck, candidates
+from scaling.collectives.candidates import Candidate, bottleneck_words, candidates
 from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
 from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster, Level
@@ -84,7 +84,7 @@ def collective_time(
         time if np.ndim(time) else float(time),
         bytes * _least_per_byte(kind, placement),
         level,
-        bottleneck(best, skew * largest),
+        bottleneck_words(best, skew * largest),
         best.algorithm,
         best.protocol,
         best.evidence,

@@ -17,7 +17,12 @@ from dataclasses import replace
 
 from scaling.hlo.custom_calls import type_name
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
-from scaling.hlo.replica_groups import axes_of, axes_of_pairs, replica_groups, source_target_pairs
+from scaling.hlo.replica_groups import (
+    axes_of_groups,
+    axes_of_pairs,
+    replica_groups,
+    source_target_pairs,
+)
 from scaling.hlo.shapes import Array, arrays, size
 from scaling.program.ir import Collective, CollectiveKind
 
@@ -91,7 +96,7 @@ def _collective(
         by_axes = is_ring or not axes
     else:
         groups = replica_groups(instruction, devices)
-        found = axes_of(groups, mesh)
+        found = axes_of_groups(groups, mesh)
         axes, by_axes = found or (), found is not None
     sent = _sent(instruction, computation)
     return Collective(

@@ -55,7 +55,7 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
     Raises:
         UnknownHlo: a library's call without the configuration that says what it computes.
     """
-    target = target_of(instruction)
+    target = call_target(instruction)
     is_attention = target.startswith(ATTENTION)
     is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, ONEDNN)
     if instruction.opcode not in ("dot", "convolution") and not is_known:
@@ -73,7 +73,7 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
     return _convolution(instruction, *forward, nvidia=bool(target))
 
 
-def target_of(instruction: Instruction) -> str:
+def call_target(instruction: Instruction) -> str:
     """Name of the function that a custom call calls; "" for any other instruction."""
     if instruction.opcode != "custom-call":
         return ""
@@ -83,7 +83,7 @@ def target_of(instruction: Instruction) -> str:
 def written_by(instruction: Instruction) -> list[Array]:
     """The arrays that an instruction writes, without the scratch memory of a library's call."""
     found = arrays(instruction.shape)
-    is_library = target_of(instruction).startswith(("__cublas$", "__cudnn$"))
+    is_library = call_target(instruction).startswith(("__cublas$", "__cudnn$"))
     if is_library and len(found) > 1 and found[-1].dtype in SCRATCH and len(found[-1].dims) == 1:
         return found[:-1]
     return found

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from scaling.hlo.custom_calls import Product, product_of, target_of, type_name, written_by
+from scaling.hlo.custom_calls import Product, call_target, product_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
@@ -50,7 +50,7 @@ def unknown_calls(
     instruction: Instruction, computation: Computation, module: Module
 ) -> Iterator[Instruction]:
     """The custom calls, among all that an instruction runs, of which only the bytes are known."""
-    if target_of(instruction) and product_of(instruction, computation) is None:
+    if call_target(instruction) and product_of(instruction, computation) is None:
         yield instruction
     attribute = CALLED.get(instruction.opcode, "calls")
     for name in instruction.called(attribute):

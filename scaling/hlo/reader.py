@@ -14,7 +14,7 @@ from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
-from scaling.hlo.custom_calls import target_of
+from scaling.hlo.custom_calls import call_target
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.program.ir import (
@@ -106,7 +106,7 @@ def _operations(
     elif work := work_of(instruction, computation, reading.module):
         _check_name(instruction, computation, reading)
         for call in unknown_calls(instruction, computation, reading.module):
-            reading.unknown.setdefault(target_of(call), call.name)
+            reading.unknown.setdefault(call_target(call), call.name)
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
         yield replace(work, **common, asynchronous=asynchronous, estimate=estimate)
 

@@ -97,7 +97,7 @@ def source_target_pairs(instruction: Instruction, devices: int) -> np.ndarray:
     return pairs
 
 
-def axes_of(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
+def axes_of_groups(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[str, ...] | None:
     """The mesh axes larger than 1 along which groups [groups, members] talk, in mesh order.
 
     () for groups of one device; None if no axes have just these groups.

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from scaling.train.optim.matrix_axes import as_matrices, axes_of, from_matrices, map_params
+from scaling.train.optim.matrix_axes import as_matrices, from_matrices, map_params, matrix_axes_of
 
 LARGEST_RMS = 1.0  # of a step before the rate: d of algorithm 4
 # The stack's dims of the state of one parameter; its matrices share the count of steps.
@@ -54,7 +54,7 @@ def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTrans
 
     def init(params: Any) -> Any:
         def one(param: nnx.Variable, x: jax.Array) -> tuple:
-            axes, stacked = axes_of(param), init_one
+            axes, stacked = matrix_axes_of(param), init_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, out_axes=STATE_AXES)
             return (stacked(as_matrices(x, axes)),)
@@ -63,7 +63,7 @@ def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTrans
 
     def update(gradients: Any, states: Any, params: Any = None) -> tuple[Any, Any]:
         def one(param: nnx.Variable, gradient: jax.Array, state: Any) -> tuple:
-            axes, stacked = axes_of(param), update_one
+            axes, stacked = matrix_axes_of(param), update_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, (0, STATE_AXES, 0), (0, STATE_AXES))
             matrices = as_matrices(gradient, axes)

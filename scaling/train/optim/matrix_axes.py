@@ -30,7 +30,7 @@ class Axes(NamedTuple):
         return self.rows + self.columns
 
 
-def axes_of(param: nnx.Variable) -> Axes:
+def matrix_axes_of(param: nnx.Variable) -> Axes:
     """The axes of a parameter with logical dimensions `param.dims`.
 
     Layers are stacked along leading dimensions that `dims` does not name.

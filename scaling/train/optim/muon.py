@@ -33,7 +33,7 @@ from jax.sharding import reshard
 
 from scaling.models.execution import DTYPES
 from scaling.optimizers import MUON_ITERATIONS
-from scaling.train.optim.matrix_axes import as_matrices, axes_of, from_matrices, map_params
+from scaling.train.optim.matrix_axes import as_matrices, from_matrices, map_params, matrix_axes_of
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
 UPDATE_RMS = 0.2  # of AdamW's steps (arXiv 2502.16982, section 2.2)
@@ -50,7 +50,7 @@ def by_kind(params: Any) -> Any:
     """In place of each parameter: "muon" for the matrices of the layers, "adamw" for the others."""
 
     def kind(param: nnx.Variable) -> str:
-        axes = axes_of(param)
+        axes = matrix_axes_of(param)
         return "muon" if axes.stack and axes.rows else "adamw"
 
     return jax.tree.map(kind, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
@@ -104,7 +104,7 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
 
 def _step(param: nnx.Variable, x: jax.Array, epsilon: float, products: str) -> jax.Array:
     """The step of one parameter, sharded like the parameter."""
-    axes = axes_of(param)
+    axes = matrix_axes_of(param)
     x_LRC = as_matrices(x.astype(DTYPES[products]), axes)
     y = from_matrices(_orthogonalized_on_mesh(x_LRC, epsilon, products), x.shape, axes).astype(
         x.dtype

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scaling.hlo.parse import UnknownHlo, parse_instruction
 from scaling.hlo.replica_groups import (
-    axes_of,
+    axes_of_groups,
     axes_of_pairs,
     groups_in,
     replica_groups,
@@ -167,7 +167,7 @@ def test_the_axes_of_groups_are_found_in_whatever_order_these_stand(case, random
     random.shuffle(groups)
     for group in groups:
         random.shuffle(group)
-    assert axes_of(np.array(groups), mesh) == axes
+    assert axes_of_groups(np.array(groups), mesh) == axes
 
 
 @given(mesh_and_axes(), st.data())
@@ -179,7 +179,7 @@ def test_groups_with_two_devices_exchanged_are_those_of_no_axes(case, data):
     first, second = data.draw(st.permutations(range(len(groups))))[:2]
     groups[first, 0], groups[second, 0] = groups[second, 0], groups[first, 0]
     if as_sets(groups) != as_sets(list(walked(mesh, axes).values())):
-        assert axes_of(groups, mesh) != axes
+        assert axes_of_groups(groups, mesh) != axes
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_groups_with_two_devices_exchanged_are_those_of_no_axes(case, data):
     ],
 )
 def test_groups_of_no_axes_have_none(groups):
-    assert axes_of(np.array(groups), {"data": 4, "context": 1, "tensor": 2}) is None
+    assert axes_of_groups(np.array(groups), {"data": 4, "context": 1, "tensor": 2}) is None
 
 
 def test_groups_of_one_device_are_along_no_axes():
-    assert axes_of(np.array([[0], [1]]), {"data": 2}) == ()
-    assert axes_of(np.array([[0]]), {"data": 1}) == ()
-    assert axes_of(np.array([[0]]), {}) == ()
+    assert axes_of_groups(np.array([[0], [1]]), {"data": 2}) == ()
+    assert axes_of_groups(np.array([[0]]), {"data": 1}) == ()
+    assert axes_of_groups(np.array([[0]]), {}) == ()
 
 
 @pytest.mark.parametrize("axes", [("data",), ("fsdp", "tensor"), tuple(SIX)])
@@ -208,7 +208,7 @@ def test_axes_of_16384_devices_are_found_at_once(axes):
     sizes = ",".join(f"'{axis}'={size}" for axis, size in SIX.items())
     groups = groups_in(f"mesh[{sizes}] {{{names}}}", 16384)
     began = time.process_time()
-    assert axes_of(groups, SIX) == axes
+    assert axes_of_groups(groups, SIX) == axes
     assert time.process_time() - began < 0.5  # measured: 2 ms
 
 

@@ -12,7 +12,7 @@ from scaling.optimizers import DEFAULTS, Optimizer
 from scaling.run import Train
 from scaling.train.optim.adafactor import scale_by_adafactor
 from scaling.train.optim.learning_rate import schedule
-from scaling.train.optim.matrix_axes import Axes, axes_of
+from scaling.train.optim.matrix_axes import Axes, matrix_axes_of
 from scaling.train.optim.muon import by_kind, orthogonalized
 from scaling.train.optim.muon import scale_by_muon as our_muon
 from scaling.train.optim.optimizer import make_optimizer
@@ -59,12 +59,12 @@ def after(optimizer: optax.GradientTransformation, steps: int = 3) -> tuple[list
     ],
 )
 def test_rows_run_along_d_model_and_layers_are_a_stack(name: str, axes: Axes) -> None:
-    assert axes_of(params()[name]) == axes
+    assert matrix_axes_of(params()[name]) == axes
 
 
 def test_experts_are_stacked_like_layers() -> None:
     param = nnx.Param(jnp.zeros((2, 4, 6, 16)), dims=("expert", "embed", "mlp"))
-    assert axes_of(param) == Axes((0, 1), (2,), (3,))
+    assert matrix_axes_of(param) == Axes((0, 1), (2,), (3,))
 
 
 def matrix_of(name: str, value: np.ndarray) -> np.ndarray:
