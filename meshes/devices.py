@@ -5,6 +5,7 @@ All meshes carry the six axes in the run's device order, every axis Explicit, so
 runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
 """
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -86,10 +87,10 @@ def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
             topology=f"1x{count // per_node}x{per_node}",  # slices x hosts x GPUs
         )
     except (NotImplementedError, RuntimeError) as error:
-        raise InputError(
-            "compiling for GPUs that are not here needs JAX's CUDA plugin, and JAX_PLATFORMS=cpu "
-            f"set before the start: pip install 'scaling[deviceless]' ({error})"
-        ) from None
+        remedy = "needs JAX's CUDA plugin: pip install 'scaling[deviceless]'"
+        if importlib.util.find_spec("jax_cuda12_plugin") is not None:
+            remedy = "fails after jax has looked for GPUs: set JAX_PLATFORMS=cpu first"
+        raise InputError(f"compiling for GPUs that are not here {remedy} ({error})") from None
     return list(topology.devices)
 
 

@@ -135,6 +135,7 @@ class Yarn:
 
 
 LARGEST_VOCABULARY = 2**31 - 1  # token ids are int32
+LARGEST_SIZE = 1 << 20  # so that the bytes of layers x inputs x outputs stay below 2**63
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,12 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_range("vocab_size", self.vocab_size, 1, LARGEST_VOCABULARY)
-        for name in ("d_model", "n_layers", "n_heads", "d_ff", "rope_theta"):
-            check_range(name, getattr(self, name), 1)
-        for name in ("n_kv_heads", "head_dim", "max_positions", "norm_eps"):
+        check_range("rope_theta", self.rope_theta, 1)
+        for name in ("d_model", "n_layers", "n_heads", "d_ff"):
+            check_range(name, getattr(self, name), 1, LARGEST_SIZE)
+        for name in ("n_kv_heads", "head_dim"):
+            check_range(name, getattr(self, name), 0, LARGEST_SIZE)
+        for name in ("max_positions", "norm_eps"):
             check_range(name, getattr(self, name), 0)
         if self.moe and self.moe.first_dense_layers > self.n_layers:
             raise InputError(

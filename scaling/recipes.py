@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -28,8 +29,8 @@ from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, read_run
 
-# Beginning of a preset's name -> (sequences, tokens per sequence) of one step, where the training
-# of the model itself used or implies one.
+# Name of a preset, or of all that begin like it -> (sequences, tokens per sequence) of one step,
+# where the training of the model itself used or implies one.
 BATCHES = {
     "gpt2-124m": (512, 1024),  # 0.5 M tokens: Radford et al. 2019, batch 512
     "gpt2-1.5b": (512, 1024),
@@ -37,14 +38,14 @@ BATCHES = {
     "gpt3-175b": (1536, 2048),  # 3.2 M tokens: Brown et al. 2020, table 2.1
     "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
     "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
-    "gpt3-1.3b": (512, 2048),  # 1 M tokens, and so on: Brown et al. 2020, table 2.1
-    "gpt3-2.7b": (512, 2048),
-    "gpt3-6.7b": (1024, 2048),
-    "gpt3-13b": (1024, 2048),
-    "llama2": (1024, 4096),  # 4 M tokens: arXiv 2307.09288, table 1
-    "llama3": (512, 8192),  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
-    "qwen2.5": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
-    "qwen3": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
+    "gpt3-1.3b*": (512, 2048),  # 1 M tokens, and so on: Brown et al. 2020, table 2.1
+    "gpt3-2.7b*": (512, 2048),
+    "gpt3-6.7b*": (1024, 2048),
+    "gpt3-13b*": (1024, 2048),
+    "llama2*": (1024, 4096),  # 4 M tokens: arXiv 2307.09288, table 1
+    "llama3*": (512, 8192),  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
+    "qwen2.5*": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
+    "qwen3*": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
 # XLA multiplies each row of dropless experts by every expert of its device, and keeps the products:
 # with Mixtral's 8 experts that fits, with the next model's 128 it takes 16 times as much.
@@ -167,7 +168,7 @@ def default_batch(name: str, model: ModelConfig) -> Batch:
     """Return the batch of the recipe `name`, in microbatches that its example has memory for."""
     length = model.max_positions or 2048
     half_a_million = max(1, (1 << 19) // length), length  # tokens, as GPT-2
-    known = (batch for start, batch in BATCHES.items() if name.startswith(start))
+    known = (batch for pattern, batch in BATCHES.items() if fnmatchcase(name, pattern))
     sequences, length = next(known, half_a_million)
     place = example(name, model)
     local = max(1, sequences // place.mesh.batch_shards)

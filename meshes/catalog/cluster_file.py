@@ -44,6 +44,7 @@ from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import convert
 from scaling.meshes.torus import Torus
 
+MOST_PARTS = 1024  # of a kind in one host, far above any; links of all pairs are made one by one
 SMALLEST_RING = 3  # chips; between two a wraparound link would be the same link again
 
 
@@ -251,6 +252,11 @@ def _parts(data: Mapping[str, Any], where: str, problems: Problems) -> dict[str,
     if negative:
         problems.messages.append(
             f"{where}: parts: {negative[0]} = {counts[negative[0]]} is negative"
+        )
+    elif large := [kind for kind, count in counts.items() if (count or 0) > MOST_PARTS]:
+        problems.messages.append(
+            f"{where}: parts: {large[0]} = {counts[large[0]]:,} in one host; use at most "
+            f"{MOST_PARTS:,}, and --nodes for more hosts"
         )
     elif (counts.get("chip", 0) or 0) < 1:
         problems.messages.append(

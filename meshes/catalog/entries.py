@@ -40,7 +40,7 @@ def figure_from(data: Any, sources: Sources, where: str, unit: Unit = "") -> Sou
 
     Raises:
         InputError: the source is not listed, the text is no number of `unit`, or the value is
-            negative, or zero other than of seconds.
+            negative, or zero and no latency.
     """
     entry = read(
         ValueEntry, {"value": data} if isinstance(data, int | float | str) else data, where
@@ -49,7 +49,7 @@ def figure_from(data: Any, sources: Sources, where: str, unit: Unit = "") -> Sou
         value = parse_number(entry.value, unit) if isinstance(entry.value, str) else entry.value
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    if not (value > 0 or (unit == "s" and value == 0)):
+    if not (value > 0 or (value == 0 and "latency" in where)):
         raise InputError(f"{where} = {value:g} must be positive")
     if entry.source not in sources:
         raise InputError(

@@ -20,6 +20,7 @@ from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
 from scaling.simulate.resolve import loaded_already
+from scaling.train.launch.gpu import avoid_absent_gpus
 
 RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path
@@ -28,9 +29,10 @@ Overrides = Mapping[str, float | str] | Iterable[str]
 
 
 def keep_devices_free() -> None:
-    """Set JAX_PLATFORMS=cpu unless jax is imported: compiling for absent GPUs uses none."""
+    """Let jax make devices of CPUs only, where it can still be told: absent GPUs need none."""
     if "jax" not in sys.modules:
         os.environ["JAX_PLATFORMS"] = "cpu"
+    avoid_absent_gpus()
 
 
 @entrance

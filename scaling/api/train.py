@@ -14,6 +14,8 @@ from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_time
+from scaling.models.accounting import count_parameters
+from scaling.models.config import with_positions
 from scaling.parallelism.pipeline import pipeline_line
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.parallelism.sequence import sequence_cut
@@ -23,6 +25,8 @@ from scaling.run import Run
 from scaling.run import load_run as load_run_file
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    import jax
+
     from scaling.train.loop import RunResult
     from scaling.train.prepare import Plan, Programs
     from scaling.train.run_folder import Options
@@ -116,9 +120,27 @@ def _options(
     options = Options(folder, resume, profile, names, began=began(), initial=initial)
     check_sinks(names)
     check_folder(options)
+    if resume:
+        _check_same_model(run, folder)
     if initial is not None and not resume:
         open_weights(initial, run.model)
     return options
+
+
+def _check_same_model(run: Run, folder: Path) -> None:
+    """Refuse to resume a run whose model has other parameters, before anything is written."""
+    try:
+        before = load_run_file(folder / "run.json")
+    except InputError:  # missing, or only written in part; the checkpoint says what it holds
+        return
+    counts = [
+        count_parameters(with_positions(r.model, r.batch.seq_len)).total for r in (before, run)
+    ]
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{folder} belongs to another run: its model has {counts[0]:,} parameters, this one "
+            f"{counts[1]:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
+        )
 
 
 def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
@@ -143,6 +165,7 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
     with lock_run_folder(options.folder):
         with _quiet("compiling ..."):
             programs = compile_programs(planned)
+        _check_state_fits(programs.step)
         _print(_sharding(planned, programs))
         predicted = predict_first(planned, programs, options.folder)
         return train_loop(planned, programs, replace(options, predicted=predicted))
@@ -205,6 +228,23 @@ def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str
     now = resolved_mesh(run, devices)
     was = f"{before} before" if before else "its mesh before is not known"
     return run, [f"resumed on mesh {now}, all {devices} devices ({was}); --mesh names another"]
+
+
+def _check_state_fits(step: "jax.stages.Compiled") -> None:
+    """Refuse a step whose arguments alone, mostly parameters and their moments, exceed a device."""
+    import jax
+
+    plan, devices = step.memory_analysis(), jax.local_devices()
+    if plan is None:
+        return
+    size = plan.argument_size_in_bytes
+    of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // len(devices)
+    limit = (devices[0].memory_stats() or {}).get("bytes_limit", of_host)
+    if size > limit:
+        raise InputError(
+            f"parameters and optimizer state take {format_memory(size)} of each device, which has "
+            f"{format_memory(limit)}: use more devices, more fsdp in the mesh, or a smaller model"
+        )
 
 
 def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | None:

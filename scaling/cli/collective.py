@@ -63,14 +63,14 @@ class CollectiveCommand(Command):
         from scaling.meshes import catalog
         from scaling.report.collective import choice_lines, heading, table
 
-        if self.cluster.endswith(".toml"):
-            for finding in catalog.check(self.cluster):
-                print(finding, file=sys.stderr)
         prices, cluster, warnings = price_sizes(
             *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
             *(self.algorithm, self.device_order, self.override, self.calibration, self.ideal),
             *(self.software, self.skew),
         )
+        if self.cluster.endswith(".toml"):
+            for finding in catalog.check(self.cluster):
+                print(finding, file=sys.stderr)
         for text in warnings:
             print(f"warning: {text}", file=sys.stderr)
         title = heading(prices, cluster, self.dtype)

@@ -43,7 +43,10 @@ def write_state(testbed: TestbedConfig, folder: Path, complete: bool = False) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft.unlink(missing_ok=True)  # it may be another name of a record
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(document, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # whole, or not there, after a loss of power too
         try:
             # A link fails where the name is taken; a rename would replace the file.
             os.replace(draft, path) if complete else os.link(draft, path)
@@ -74,7 +77,10 @@ def read_state(name: str, folder: Path) -> Record:
         there_is = nearest(name, known) if known else "there is none at all"
         raise InputError(f"there is no testbed {name!r}; {there_is}; scaling testbed up makes one")
     try:
-        record = read(Record, read_json(path), "record")
+        data = read_json(path)
+        if isinstance(data, dict):
+            data.pop("version", None)  # of a record by an earlier release
+        record = read(Record, data, "record")
     except InputError as error:
         raise InputError(f"{path} is not the file of a testbed: {error}") from None
     if record.testbed.name != name:

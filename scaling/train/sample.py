@@ -5,6 +5,7 @@ each byte by itself. A window that is full begins again with its later half.
 """
 
 import functools
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,10 @@ def generate(
     """
     if not prompt:
         raise InputError("--prompt is empty; give at least one character")
-    if temperature < 0 or tokens < 0:
-        raise InputError(f"--temperature {temperature} and --tokens {tokens} must not be negative")
+    if not 0 <= temperature < math.inf or tokens < 0:
+        raise InputError(
+            f"--temperature {temperature} and --tokens {tokens} must be finite and not negative"
+        )
     text = encode(prompt).tolist()
     with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
         key, heat = jax.random.key(seed), jnp.float32(temperature)

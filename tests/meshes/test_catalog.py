@@ -171,6 +171,11 @@ def test_a_rack_is_as_many_nodes_as_divide_evenly(write):
     ("old", "new", "message"),
     [
         ('["nic", "nvswitch"]', '["chip", "nvswitch"]', "1 parts cannot be reached.*nic0"),
+        (
+            "nvswitch = 1",
+            "nvswitch = 4_000_000_000",
+            "4,000,000,000 in one host; use at",
+        ),
         ("nvswitch = 1", "nvswitch = 1\nsocket = 2", "2 parts cannot be reached.*socket0"),
         ('parts = ["nic", "leaf"]', 'parts = ["nic", "chip"]', r"a fabric needs \[\[links\]\]"),
         (

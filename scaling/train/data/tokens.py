@@ -146,7 +146,7 @@ def _nearest_source(path: Path, spec: str) -> str:
     """Suggestions for a misspelt source: "stdlib" or the best matches beside the missing path."""
     folder = path.parent if path.parent.is_dir() else Path()
     beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
-    return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5, cutoff=0.3)])
+    return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
 
 
 def _token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:

@@ -19,10 +19,12 @@ from scaling.meshes.errors import InputError, is_count
 HEARTBEAT = 20
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
 SIZES = {"Slurm": "SLURM_STEP_NUM_TASKS", "Open MPI": "OMPI_COMM_WORLD_SIZE"}  # processes of a job
-EXPLICIT = {  # and the launchers' names for them, read once the address is set
+# And the launchers' names for them, read once the address is set. Open MPI's first: mpirun inside a
+# Slurm allocation leaves its processes the variables of the step around it.
+EXPLICIT = {
     ADDRESS: (),
-    "JAX_NUM_PROCESSES": SIZES.values(),
-    "JAX_PROCESS_ID": ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK"),
+    "JAX_NUM_PROCESSES": (SIZES["Open MPI"], SIZES["Slurm"]),
+    "JAX_PROCESS_ID": ("OMPI_COMM_WORLD_RANK", "SLURM_PROCID"),
 }
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
@@ -91,7 +93,8 @@ def local_devices(env: Mapping[str, str]) -> list[int] | None:
     if env.get("JAX_LOCAL_DEVICE_IDS"):
         return None
     named = next((env[name] for name in VISIBLE if env.get(name)), "")
-    visible = list(range(len([device for device in named.split(",") if device])))
+    shown = [device for device in named.split(",") if device and device[0] != "-"]  # -1: none
+    visible = list(range(len(shown)))
     local_ranks = {
         "OMPI_COMM_WORLD_LOCAL_RANK": _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
         "SLURM_LOCALID": _count(env, SIZES["Slurm"]) > _count(env, "SLURM_STEP_NUM_NODES"),

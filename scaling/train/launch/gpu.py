@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import os
+import sys
 from collections.abc import MutableMapping
 
 from scaling.meshes.accelerator import MEMORY_FRACTION
@@ -14,7 +15,7 @@ OLD_MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # deprecated; jax refuse
 def avoid_absent_gpus() -> None:
     """Keep jax from looking for GPUs where only the CUDA compiler is installed, not a driver.
 
-    Call it before jax is imported. Without it each start prints a traceback.
+    Call it before jax makes its devices. Without it each start prints a traceback.
     """
     plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
     if os.environ.get("JAX_PLATFORMS") or not any(map(importlib.util.find_spec, plugins)):
@@ -23,6 +24,8 @@ def avoid_absent_gpus() -> None:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         os.environ["JAX_PLATFORMS"] = "cpu"
+        if "jax" in sys.modules:  # which has read its environment
+            sys.modules["jax"].config.update("jax_platforms", "cpu")
 
 
 def reserve_gpu_memory(env: MutableMapping[str, str] = os.environ) -> None:

@@ -82,6 +82,23 @@ def test_a_mesh_that_is_asked_for_and_a_new_run_are_left_alone(tmp_path, toy, un
     assert resumed(unnamed, tmp_path, 4, resume=False) == (unnamed, [])
 
 
+def test_a_run_of_another_model_is_not_resumed_and_its_folder_stays_as_it_is(tmp_path, toy):
+    (tmp_path / "checkpoints" / "4").mkdir(parents=True)
+    save_run(toy(), tmp_path / "run.json")
+    larger = replace(toy(), model=replace(toy().model, n_layers=3))
+    with pytest.raises(InputError, match="belongs to another run: its model has .* parameters"):
+        train._check_same_model(larger, tmp_path)
+    train._check_same_model(replace(toy(), remat="full"), tmp_path)
+
+
+def test_a_step_whose_state_alone_exceeds_the_device_is_refused():
+    plan = SimpleNamespace(argument_size_in_bytes=10**15)
+    with pytest.raises(InputError, match="state take 1 PB of each device, which has"):
+        train._check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
+    plan.argument_size_in_bytes = 10**6
+    train._check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
+
+
 @pytest.mark.parametrize(
     ("mesh", "devices", "words"),
     [(None, 100_000, "global_batch=8"), (None, 3, "fsdp=3"), ("fsdp=4", 100_000, "needs 4")],

@@ -75,6 +75,7 @@ def test_an_environment_that_makes_no_job_is_bad_input(environment, message):
     [
         ({}, None),
         (EXPLICIT, None),
+        (EXPLICIT | {"CUDA_VISIBLE_DEVICES": "-1"}, None),
         ({"SLURM_STEP_NUM_TASKS": "16", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0"}, [0]),
         ({**EXPLICIT, "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"}, None),  # by hand, in a batch
         ({"OMPI_COMM_WORLD_LOCAL_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "7"}, [7]),
@@ -95,7 +96,14 @@ def test_a_process_has_one_device_where_it_shares_its_host_and_else_all(environm
 
 
 @pytest.mark.parametrize(
-    ("environment", "name"), [(EXPLICIT, "3 of 4"), (SLURM, "3 of 4"), ({}, "? of ?")]
+    ("environment", "name"),
+    [
+        (EXPLICIT, "3 of 4"),
+        (SLURM, "3 of 4"),
+        ({}, "? of ?"),
+        # mpirun within a step of Slurm
+        (ADDRESS | {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0"} | OPEN_MPI, "3 of 4"),
+    ],
 )
 def test_a_process_knows_its_name_whatever_started_it(environment, name):
     assert process_name(environment).startswith(f"process {name} (")
