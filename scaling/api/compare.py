@@ -6,6 +6,7 @@ from pathlib import Path
 from scaling.api.entrance import entrance
 from scaling.compare.compare import Comparison, compare_run
 from scaling.compare.folder import RunFolder, read_folder
+from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 
 PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the run's files
@@ -65,4 +66,5 @@ def compare(run_dir: str | Path) -> ComparisonResult:
 
 def compare_folder(folder: Path, files: RunFolder) -> ComparisonResult:
     """As `compare`, for files that are read already."""
-    return ComparisonResult(**vars(compare_run(files)), folder=folder)
+    with quiet():  # jax reads the recorded profile
+        return ComparisonResult(**vars(compare_run(files)), folder=folder)

@@ -120,8 +120,10 @@ def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool
         return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
     defaults = _defaults("tiny" if path is not None else name)
     chosen = {key for key, value in _leaves(document) if value != defaults.get(key, "")}
+    if data:  # a Hugging Face config.json, which describes a model and nothing else
+        return str(path), {"model"}, False
     if path is not None:
-        return str(path) if data else name, chosen | {"model"}, False
+        return name, chosen | {"model"}, False
     return f"recipe {name}", chosen, True
 
 
