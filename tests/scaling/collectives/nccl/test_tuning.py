@@ -135,6 +135,9 @@ def apart(nodes, name="dgx-h100", gpus=1):
     return communicator(groups, cluster)
 
 
+SWITCH = replace(apart(1, gpus=8), nvls=Channels(8, 40, 60))
+
+
 def test_gathers_over_single_gpus_may_use_pat_and_its_latency_is_linear():
     sixteen = latency("all-gather", ("pat", "Simple"), apart(16))
     assert sixteen == pytest.approx(8 + 4 * 14 / 3.5 + 2.8 * 16)
@@ -182,4 +185,14 @@ def test_nvls_trees_are_corrected_behind_x86_only():
     assert seconds[0] - wait == pytest.approx(2 * (seconds[1] - wait))  # factor 0.5
 
 
-# --- constants -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("comm", "kind", "pair", "rate"),
+    [  # LL over nodes is capped by the CPU: 20.4 behind Intel's, 19 behind AMD's
+        (apart(4, gpus=8), "all-reduce", ("ring", "LL"), 20.4 * 32 / 31 / 2),
+        (apart(4, "p5", gpus=8), "all-reduce", ("ring", "LL"), 19 * 32 / 31 / 2),
+        (SWITCH, "all-reduce", ("nvls", "Simple"), 8 * 40 * 0.85 * 7 / 8 * 2 * 8 / 14),
+        (SWITCH, "all-gather", ("nvls", "Simple"), 8 * 40 * 0.85 * 7 / 8 * 7 / 8),
+    ],
+)
+def test_bandwidths_by_hand(comm, kind, pair, rate):
+    assert bandwidths(kind, comm)[pair] == pytest.approx(rate)
