@@ -49,6 +49,8 @@ def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
     assert peak(sized(5, 5), make, over, end) == 5
     assert peak(sized(5, 4), make, over, end) == 9
     assert peak(sized(5, 5), make, over, Kernel("z", reads=(0, 1))) == 10  # not dying
+    twice = Kernel("b", reads=(0,), writes=(1, 2), over=(0,))
+    assert peak(sized(5, 5, 5), make, twice, Kernel("z", reads=(1, 2))) == 10  # and only once
 
 
 # Random programs

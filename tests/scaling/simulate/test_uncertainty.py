@@ -112,7 +112,7 @@ def test_communication_that_nothing_waits_for_prices_nothing():
 @pytest.mark.parametrize(
     ("inside", "outside"),
     [
-        (matmul("m", 4096), matmul("m", 8192)),
+        (matmul("m", 4096, batch=64), matmul("m", 8192)),
         (move("k", 1e9), move("k", 2e9)),
         (gather("g", 2**28), gather("g", 2**29)),
     ],
@@ -123,6 +123,8 @@ def test_what_is_larger_than_all_that_was_measured_is_extrapolated(inside, outsi
     assert grade(priced(inside, profile=profile)) == "calibrated"
     assert grade(priced(outside, profile=profile)) == "extrapolated"
     assert grade(priced(outside, profile=replace(profile, samples=Samples()))) == "calibrated"
+    sheet = replace(PROFILE, samples=SAMPLES)  # its links stay a datasheet's, however large a call
+    assert grade(priced(gather("g", 2**40), profile=sheet)) == "datasheet"
 
 
 LINE = CollectiveFit("all-gather", 8, 1, 1e-5, 1e11, replace(LINK, grade="measured"))
