@@ -244,6 +244,7 @@ def test_overrides_may_be_texts_with_a_unit_as_the_option_takes_them():
         ("pipeline/virtual_stages", 0),
         ("batch/global_batch", 0),
         ("dropout", 1.5),
+        ("model/vocab_size", 2**31),  # beyond the ids that int32 holds
         ("cluster/nodes", 0),
     ],
 )

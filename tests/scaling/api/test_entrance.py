@@ -125,6 +125,7 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.load_cluster("p5", nodes=True), "nodes=True must be a whole number"),
         (lambda: sc.load_cluster("p5", overrides=["memory=1GB"] * 2), "'memory' is given twice"),
         (lambda: sc.price_collective("permute", 8, "p5", skew="2"), "skew='2' must be a number"),
+        (lambda: sc.price_collective("permute", 8, "p5", skew=True), "skew=True must be a number"),
         (lambda: sc.price_collective("permute", 8, "p5", axis=3), "axis=3 must be a text, a seq"),
         (lambda: sc.price_collective("permute", 0, "p5"), "bytes=0 must be .* at least 1"),
         (lambda: sc.price_collective("permute", float("nan"), "p5"), "bytes=nan must be a whole"),

@@ -26,7 +26,7 @@ def test_a_rate_is_in_bits_or_bytes_and_printed_in_bits(text, bandwidth, shown):
     assert format_bandwidth(bandwidth) == shown
 
 
-@pytest.mark.parametrize("text", ["", "-1Gbit", "1Gb", "1GB", "1bit"])
+@pytest.mark.parametrize("text", ["", "-1Gbit", "1Gb", "1GB", "1bit", "1000001bit"])
 def test_what_is_no_rate_is_refused_with_an_example(text):
     with pytest.raises(InputError, match="--bandwidth"):
         new_testbed("lab", 1, 1, text)
