@@ -122,15 +122,18 @@ def test_bad_input_ends_with_2_and_one_message(capsys, words, message):
     assert json.loads(out)["name"] == "all-reduce" and message in json.loads(out)["error"]
 
 
-def test_doubtful_figures_of_a_users_file_are_warned_of(capsys, tmp_path):
+def test_doubtful_figures_of_a_users_file_and_of_overrides_are_warned_of(capsys, tmp_path):
     shipped = files("scaling.meshes.catalog").joinpath("clusters", "dgx-h100.toml")
     text = shipped.read_text(encoding="utf-8")
     assert "value = 50e9" in text
     path = tmp_path / "mine.toml"
     path.write_text(text.replace("value = 50e9", "value = 400e9"), encoding="utf-8")
-    code, out, err = run(capsys, *COMMON[:2], "--cluster", str(path), "--json")
-    assert code == 0 and json.loads(out)["ranks"] == 8
+    override = ("--nodes", "2", "--override", "node_network_bandwidth=400", "--json")
+    code, out, err = run(capsys, *COMMON[:2], "--cluster", str(path), *override)
+    assert code == 0 and json.loads(out)["ranks"] == 16
     assert "400 GB/s per link looks like bits; write 5e+10" in err
+    assert "looks like GB/s; write 400e9" in err
+    assert all(line.startswith("warning: ") for line in err.splitlines())
 
 
 def test_the_choice_is_in_the_document(capsys):

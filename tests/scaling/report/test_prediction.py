@@ -35,6 +35,8 @@ def test_the_page_of_a_step(prediction):
     )
     assert second.startswith("step ") and " to " in second and "tokens/s, MFU " in second
     assert found.endswith(f"bottleneck: {prediction.bottleneck}")
+    doubtful = page(replace(prediction, warnings=("first", "second")), "")
+    assert doubtful.endswith(f"{prediction.bottleneck}\nwarning: first\nwarning: second")
 
 
 def test_shares_of_the_time_sum_to_one(prediction):
@@ -76,6 +78,9 @@ def test_collectives_have_a_row_each(prediction):
     assert rows[0].startswith("all-gather[fsdp] bf16") and "64 MiB" in rows[0]
     assert rows[1].startswith("all-reduce[fsdp+tensor] fp32")
     assert all(row.endswith("node") for row in rows)
+    hidden = replace(prediction.collectives[0], exposed=0.0)
+    _, row = lines_of(page(replace(prediction, collectives=(hidden,)), ""), "collectives")
+    assert row.split()[-2] == "-"
 
 
 def test_many_collectives_are_summed_up(prediction):
