@@ -47,6 +47,7 @@ from tests.harness import (
 
 FAST = [  # cases of one model beside one another: they share what one device computes
     Case("data=2,fsdp=2,stage=2", "odd", schedule="circular", microbatches=4, zero=1),
+    Case("data=2,fsdp=2,stage=2", microbatches=2, zero=1),
     Case("data=2,context=2,tensor=2", "odd", "selective", 2, sequence_parallel=False),
     Case("fsdp=2,context=2,tensor=2", "gpt", "full", 2, "all-gather", device_order="reversed"),
     Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2, schedule="gpipe"),
