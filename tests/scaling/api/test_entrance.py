@@ -2,11 +2,13 @@
 
 import doctest
 import importlib
+import importlib.util
 import json
 import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -247,12 +249,18 @@ def test_a_price_equals_that_of_a_loaded_cluster_and_of_numbers():
     assert joined[0] == joined[1] == joined[2]
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_devices_are_left_alone_unless_jax_is_there_already(there, monkeypatch):
+def test_a_process_without_jax_is_kept_off_gpus_and_one_with_it_off_absent_ones(monkeypatch):
+    jax = SimpleNamespace(config=SimpleNamespace(update=lambda *words: told.append(words)))
+    told = []
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(sys, "modules", {"jax": sys} if there else {})
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
     keep_devices_free()
-    assert os.environ.pop("JAX_PLATFORMS", None) == (None if there else "cpu")
+    assert os.environ.pop("JAX_PLATFORMS") == "cpu"
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    keep_devices_free()
+    without_driver = os.environ.pop("JAX_PLATFORMS", None) == "cpu"
+    assert told == ([("jax_platforms", "cpu")] if without_driver else [])
 
 
 def test_a_figure_that_no_machine_has_is_warned_of():
