@@ -146,8 +146,9 @@ def implausible(label: str, value: float, known: Range, count: int = 1) -> Itera
     meant = [(f"all {count} links together", 1 / count)] if count > 1 else []
     for name, factor in (*meant, *MISTAKES[known.unit]):
         if known.low <= value * factor <= known.high:
-            written = EXPONENTS.get(factor)
-            better = f"{value:g}{written}" if written else f"{value * factor:g}"
+            digits, exponent = f"{value:g}", EXPONENTS.get(factor)
+            is_short = exponent and "e" not in digits
+            better = f"{digits}{exponent}" if is_short else f"{value * factor:g}"
             looks = f"looks like {name}; write {better}"
             break
     else:
