@@ -2,6 +2,8 @@
 
     collectives.csv    what others measured; bytes as nccl-tests counts them; columns in README.md
     split.json         which of the rows may be fitted; the others only score
+    systems.csv        further machines; nothing is fitted on them yet
+    systems_split.json which of those machines may be fitted, whole; the others only score
 
 A *series* is the times of one collective on one machine in groups of one size, over message sizes.
 A machine that was measured in several group sizes (a table of XLA, say) is one machine.
@@ -21,6 +23,8 @@ from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 
 FOLDER = Path(__file__).parent
 TABLE, SPLIT = FOLDER / "collectives.csv", FOLDER / "split.json"
+SYSTEMS, SYSTEMS_SPLIT = FOLDER / "systems.csv", FOLDER / "systems_split.json"
+SYSTEMS_RULE = "sha256 of the machine: first byte < 128 is fitted"
 RULE = "sha256 of machine|kind|ranks|nodes|groups|algorithm|bytes: first byte < 128 is fitted"
 Part = Literal["fit", "left"]
 
@@ -61,6 +65,25 @@ def cases() -> tuple[Case, ...]:
         return tuple(map(_case, csv.DictReader(file)))
 
 
+@lru_cache(maxsize=1)
+def system_cases() -> tuple[Case, ...]:
+    """All rows of the further machines."""
+    with SYSTEMS.open(newline="", encoding="utf-8") as file:
+        return tuple(map(_case, csv.DictReader(file)))
+
+
+@lru_cache(maxsize=1)
+def system_split() -> dict[Part, frozenset[str]]:
+    """The further machines of both parts, as written down before anything was fitted."""
+    document = json.loads(SYSTEMS_SPLIT.read_text(encoding="utf-8"))
+    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
+
+
+def part_of_system(machine: str) -> Part:
+    """Part of a further machine by the rule."""
+    return "fit" if hashlib.sha256(machine.encode()).digest()[0] < 128 else "left"
+
+
 def part_of(case: Case) -> Part:
     """Part of a case by the rule."""
     first = hashlib.sha256(case.key.encode()).digest()[0]
@@ -85,6 +108,15 @@ def write_split(rows: Sequence[Case], path: Path = SPLIT) -> None:
     for case in rows:
         keys[part_of(case)].append(case.key)
     path.write_text(json.dumps({"rule": RULE, **keys}, indent=1) + "\n", encoding="utf-8")
+
+
+def write_system_split(path: Path = SYSTEMS_SPLIT) -> None:
+    """Draw the parts of the further machines by the rule and write them to `path`."""
+    machines: dict[str, list[str]] = {"fit": [], "left": []}
+    for machine in dict.fromkeys(case.machine for case in system_cases()):
+        machines[part_of_system(machine)].append(machine)
+    document = {"rule": SYSTEMS_RULE, **machines}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _case(row: dict[str, str]) -> Case:
@@ -112,3 +144,4 @@ def _kind(name: str) -> CollectiveKind:
 
 if __name__ == "__main__":
     write_split(cases())
+    write_system_split()

@@ -2,30 +2,34 @@
 
 import json
 
+import pytest
+
 from experiments.published.collectives import (
     RULE,
     SPLIT,
+    SYSTEMS_SPLIT,
     cases,
     cases_of,
     part_of,
     split,
+    system_cases,
     write_split,
+    write_system_split,
 )
+from scaling.meshes import catalog
 
 BUS_LIMIT = 2e12  # bytes/s: twice the fastest link of any machine in the table
 
 
-def test_every_row_is_a_measurement_with_a_source():
-    assert len(cases()) > 1500
-    for case in cases():
+@pytest.mark.parametrize("rows", [cases, system_cases])
+def test_every_row_is_a_measurement_with_a_source(rows):
+    assert len(rows()) > 1400 and len({case.key for case in rows()}) == len(rows())
+    assert {case.cluster for case in rows()} <= set(catalog.names())
+    for case in rows():
         assert case.time > 0 and case.bytes > 0 and case.source and case.cluster
         assert 2 <= case.ranks <= case.nodes * case.ranks_per_node
         assert case.bytes / case.time < BUS_LIMIT
         assert case.overrides == () or all(value > 0 for _, value in case.overrides)
-
-
-def test_no_measurement_stands_there_twice():
-    assert len({case.key for case in cases()}) == len(cases())
 
 
 def test_the_parts_are_those_of_the_rule_and_hold_every_case_once():
@@ -37,6 +41,8 @@ def test_the_parts_are_those_of_the_rule_and_hold_every_case_once():
     assert 0.4 < len(cases_of("fit")) / len(cases()) < 0.6
 
 
-def test_the_split_can_be_drawn_again(tmp_path):
+def test_the_splits_can_be_drawn_again(tmp_path):
     write_split(cases(), tmp_path / "split.json")
     assert (tmp_path / "split.json").read_bytes() == SPLIT.read_bytes()
+    write_system_split(tmp_path / "systems.json")
+    assert (tmp_path / "systems.json").read_bytes() == SYSTEMS_SPLIT.read_bytes()
