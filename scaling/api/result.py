@@ -101,6 +101,18 @@ class PredictionResult(Prediction):
         with writing(Path(path)):
             write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
 
+    def plot_memory(self, path: str | Path) -> None:
+        """Write a picture (PNG or SVG) of a device's memory over the step, by category.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        from scaling.report.plots import plot_memory
+
+        priced = price_program(self.pricing, record=True)
+        title = f"{self.name} on {self.mesh} of {self.cluster.name}"
+        plot_memory(priced, self.memory.capacity, title, Path(path))
+
     def explain(self) -> str:
         """Return the longest operations, XLA's estimates of them, and the evidence of all figures.
 

@@ -40,6 +40,8 @@ class PredictCommand(RunCommand):
     memory_bandwidth, memory, launch."""
     trace: File = None
     """Write the timeline for Perfetto."""
+    plot_memory: File = None
+    """Write a picture of the memory over the step, by owner (.png or .svg)."""
     dump_hlo: File = None
     """Write the compiled program's text."""
     causal_flops: Switch = False
@@ -59,6 +61,8 @@ class PredictCommand(RunCommand):
         if self.trace is not None:
             result.trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
+        if self.plot_memory is not None:
+            result.plot_memory(self.plot_memory)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
         if not self.json and result.pricing.compile_seconds < MOST_SECONDS:
             for text in result.advice():
@@ -88,16 +92,23 @@ class PredictCommand(RunCommand):
         """Refuse output files that cannot be written, or that are read."""
         from scaling.api.output_paths import check_outputs
         from scaling.recipes import file_of
+        from scaling.report.plots import check_picture
 
         stated = sc.load_run(self.run).cluster
         clusters = [name for name in (self.cluster, stated and stated.file) if name]
         inputs = [Path(name) for name in clusters if name.endswith(".toml")]
         inputs += [path for path in (file_of(self.run), self.calibration) if path is not None]
-        check_outputs({"--trace": self.trace, "--dump-hlo": self.dump_hlo}, inputs)
+        check_outputs(self._outputs(), inputs)
+        check_picture("--plot-memory", self.plot_memory)
+
+    def _outputs(self) -> dict[str, Path | None]:
+        """Return the files to write, by option."""
+        memory = {"--plot-memory": self.plot_memory}
+        return {"--trace": self.trace, **memory, "--dump-hlo": self.dump_hlo}
 
     def _print_lines(self) -> int:
         """Print one JSON document per line of a file of runs, also for those that fail."""
-        for option, path in (("--trace", self.trace), ("--dump-hlo", self.dump_hlo)):
+        for option, path in self._outputs().items():
             if path is not None:
                 raise InputError(f"{option} writes one file, but {self.run} holds many runs")
         for number, line in enumerate(read_text(Path(self.run)).split("\n"), 1):

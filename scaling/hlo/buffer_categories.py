@@ -1,14 +1,14 @@
 """The category of each buffer, from the operations that write and read it.
 
 argument                 parameters, optimiser state or input, by the argument's name
-backward -> optimizer    gradients
+backward -> optimizer    gradients, also by way of operations of no phase: sums over microbatches
 forward -> backward      activations
 gathered or exchanged    communication
 else                     temporary
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from scaling.program.ir import (
@@ -28,6 +28,7 @@ OPTIMIZER_WORDS = ("optimizer", "optimizer_state", "opt_state", "opt", "mu", "nu
 PARAMETER_WORDS = ("params", "parameters", "weights", "model")
 INPUT_WORDS = ("tokens", "batch", "inputs", "targets", "labels", "images", "data", "x", "y")
 MOVED = ("all-gather", "all-to-all", "permute", "broadcast")
+BACKWARD: tuple[Phase, ...] = ("backward", "remat")
 
 
 @dataclass
@@ -45,15 +46,24 @@ def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
     `arguments`: buffer -> path of the argument that it holds, such as state.params.head.
     """
     uses: dict[int, _Uses] = {i: _Uses() for i in range(len(program.buffers))}
-    for operation in _leaf_operations(program.schedule):
+    operations = list(_leaf_operations(program.schedule))
+    for operation in operations:
         for index in operation.reads:
             uses[index].read.add(operation.origin.phase)
         for index in operation.writes:
             uses[index].written.add(operation.origin.phase)
             uses[index].moved |= isinstance(operation, Collective) and operation.kind in MOVED
-    buffers = enumerate(program.buffers)
-    found = tuple(_with_category(buffer, uses[i], arguments.get(i)) for i, buffer in buffers)
-    return replace(program, buffers=found)
+    gradients = _gradients(operations)
+
+    def category(index: int, buffer: Buffer) -> Category:
+        if buffer.category == "pinned_host":
+            return buffer.category
+        if index in arguments:
+            return category_of_argument(arguments[index])
+        return "gradients" if index in gradients else _by_use(uses[index])
+
+    found = (replace(b, category=category(i, b)) for i, b in enumerate(program.buffers))
+    return replace(program, buffers=tuple(found))
 
 
 def category_of_argument(path: str) -> Category:
@@ -65,18 +75,29 @@ def category_of_argument(path: str) -> Category:
     return "activations" if is_input and not set(words) & set(PARAMETER_WORDS) else "parameters"
 
 
-def _with_category(buffer: Buffer, uses: _Uses, argument: str | None) -> Buffer:
-    if buffer.category == "pinned_host":
-        return buffer
-    category = category_of_argument(argument) if argument is not None else _by_use(uses)
-    return replace(buffer, category=category)
+def _gradients(operations: Sequence[Operation]) -> set[int]:
+    """Buffers on a way from the backward pass to the optimizer, through operations of no phase."""
+    made = {i for step in operations if step.origin.phase in BACKWARD for i in step.writes}
+    used = {i for step in operations if step.origin.phase == "optimizer" for i in step.reads}
+    between = [step for step in operations if not step.origin.phase]
+    return _reached(made, [(step.reads, step.writes) for step in between]) & _reached(
+        used, [(step.writes, step.reads) for step in between]
+    )
+
+
+def _reached(start: set[int], links: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> set[int]:
+    """The buffers of `start`, and those that links (from, to) lead to from them."""
+    found, before = set(start), -1
+    while len(found) > before:
+        before = len(found)
+        for sources, targets in links:
+            if not found.isdisjoint(sources):
+                found.update(targets)
+    return found
 
 
 def _by_use(uses: _Uses) -> Category:
-    backward: set[Phase] = {"backward", "remat"}
-    if "backward" in uses.written and "optimizer" in uses.read:
-        return "gradients"
-    if "forward" in uses.written and uses.read & backward:
+    if "forward" in uses.written and uses.read.intersection(BACKWARD):
         return "activations"
     return "communication" if uses.moved else "temporary"
 

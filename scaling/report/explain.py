@@ -1,5 +1,6 @@
-"""The explanation of a prediction: the longest operations beside the compiler's own estimate, the
-evidence of every figure, and the discrepancies from the expected program.
+"""The explanation of a prediction: the longest operations beside the compiler's own estimate, what
+fills the memory at its peak, the evidence of every figure, and the discrepancies from the expected
+program.
 
     operation            where               calls  a call   bound    rate         XLA's estimate
     matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s         1.41 ms
@@ -12,23 +13,26 @@ import numpy as np
 from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.units import format_rate, format_time
 from scaling.profiles.profile import Evidence
-from scaling.program.ir import Collective, Kernel, Number, unattributed
-from scaling.report.formatting import columns, percent
+from scaling.program.ir import Collective, Kernel, Number, Operation, operations, unattributed
+from scaling.report.formatting import columns, format_memory, percent
+from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Grade, axis_name
 from scaling.simulate.step import Priced, running
 from scaling.simulate.uncertainty import PricedShare, priced_shares
 
 MOST_LINES = 25
+SHOWN = 0.001  # share of the memory from which on a line is shown
 
 
 def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> str:
-    """The longest operations, both estimates in all, the evidence, and all discrepancies.
+    """The longest operations, both estimates in all, the memory, the evidence, all discrepancies.
 
     Args:
         priced: what is explained.
         discrepancies: of its audit (`scaling.compare.audit`), those below 1 % of the step too.
     """
-    parts = [_operations(priced), _agreement(priced), _origins(priced), _evidence(priced)]
+    parts = [_operations(priced), _agreement(priced), _origins(priced), _memory(priced)]
+    parts.append(_evidence(priced))
     if discrepancies:
         parts.append("\n".join(["unlike the expected program", *(f"  {d}" for d in discrepancies)]))
     return "\n\n".join(parts)
@@ -47,7 +51,6 @@ def _operations(priced: Priced) -> str:
 
 
 def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str, ...]:
-    where = f"{step.origin.phase} {step.origin.layer}".strip() or "-"
     estimate = "-" if step.estimate is None else format_time(float(np.max(step.estimate)))
     if isinstance(step, Collective):
         cost = priced.collectives[step.name]
@@ -59,7 +62,11 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
         name, amount = f"{step.kind} {step.name}", step.flops or step.bytes
         unit = "FLOP/s" if step.flops else "B/s"
     rate = format_rate(float(amount / seconds), unit) if seconds else "-"
-    return (name, where, f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)
+    return (name, _where(step), f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)
+
+
+def _where(step: Operation) -> str:
+    return f"{step.origin.phase} {step.origin.layer}".strip() or "-"
 
 
 def _agreement(priced: Priced) -> str:
@@ -82,6 +89,33 @@ def _origins(priced: Priced) -> str:
     """Fraction of kernel bytes that are attributed to no part of the model, in words."""
     share = float(unattributed(priced.program))
     return f"{percent(share)} of the bytes that kernels move belong to no known part of the model"
+
+
+def _memory(priced: Priced) -> str:
+    """The buffers alive at the peak, by category and by the part of the model that fills them."""
+    writers: dict[int, str] = {}
+    where: dict[str, str] = {}
+    for step, _ in operations(priced.program.schedule):
+        if step.origin:
+            where.setdefault(step.name, f" ({_where(step)})")
+        for index in step.writes:
+            writers.setdefault(index, _where(step))
+    found: dict[tuple[str, str], list[float]] = {}
+    for index in priced.memory.buffers:
+        buffer = priced.program.buffers[index]
+        size = float(np.max(buffer.bytes))
+        if size and buffer.category in ON_DEVICE:
+            made = "kept" if buffer.persistent else writers.get(index, "-")
+            found.setdefault((buffer.category, made), []).append(size)
+    peak, at = float(np.max(priced.memory.peak)), priced.memory.at
+    head = ("  category", "filled by", "buffers", "size")
+    rows = [
+        (f"  {category.replace('_', ' ')}", made, f"{len(sizes):,}", format_memory(sum(sizes)))
+        for (category, made), sizes in sorted(found.items(), key=lambda item: -sum(item[1]))
+        if sum(sizes) >= SHOWN * peak
+    ]
+    title = f"memory at its peak of {format_memory(peak)}, in {at}{where.get(at, '')}"
+    return "\n".join([title, *columns([head, *rows], left=(0, 1))])
 
 
 def _evidence(priced: Priced) -> str:

@@ -6,7 +6,8 @@ from html import escape
 from scaling.meshes.units import format_time
 from scaling.program.ir import Number
 from scaling.report.formatting import format_memory, percent, three_digits
-from scaling.report.prediction import MEMORY_PARTS, TIME_TERMS, verdict
+from scaling.report.prediction import TIME_TERMS, verdict
+from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Prediction
 
 WIDTH, HEIGHT = 480, 16  # pixels of a bar
@@ -18,7 +19,7 @@ def html(prediction: Prediction, where: str) -> str:
     """Return a table with the main figures, a bar of the step's time and one of the memory."""
     memory, step = prediction.memory, prediction.step_time
     terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
-    parts = [(name.replace("_", " "), getattr(memory, name)) for name in MEMORY_PARTS]
+    parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
     low, high = format_time(prediction.step_time_low), format_time(prediction.step_time_high)
     full = max(float(memory.peak), memory.capacity or 0.0)
     rows = [

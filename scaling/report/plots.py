@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scaling.meshes.errors import InputError
+from scaling.report.notebook import COLOURS
+from scaling.simulate.memory import ON_DEVICE, memory_over_time
+from scaling.simulate.step import Priced
 
 SIZE = (7.0, 4.0)  # inches
 DPI = 150
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def plot_bandwidth(answers: Sequence[Any], title: str, path: Path) -> None:
@@ -35,10 +41,45 @@ def plot_bandwidth(answers: Sequence[Any], title: str, path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
+    _save(figure, path, "--plot")
+
+
+def plot_memory(priced: Priced, capacity: float | None, title: str, path: Path) -> None:
+    """Bytes of one device over the time of a step, by category, and what it can allocate.
+
+    Args:
+        priced: with its timeline recorded.
+        capacity: bytes that a program can allocate; None: not known.
+        title, path: see `plot_bandwidth`.
+
+    Raises:
+        InputError: see `plot_bandwidth`.
+    """
+    figure, axes = figure_with_axes(*SIZE)
+    times, sizes = memory_over_time(priced.memory, priced.timeline.events)
+    ends = [*times.tolist(), float(priced.timeline.total)]
+    stacks = np.vstack([sizes, sizes[-1:]]).T / 1e9
+    names = [name.replace("_", " ") for name in ON_DEVICE]
+    axes.stackplot(ends, stacks, labels=names, colors=COLOURS, step="post", linewidth=0)
+    if capacity is not None:
+        axes.axhline(capacity / 1e9, color="black", linestyle="--", label="capacity")
+    axes.set(xlabel="seconds", ylabel="memory of one device (GB)", title=title)
+    axes.set_xlim(0, ends[-1])
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    _save(figure, path, "--plot-memory")
+
+
+def check_picture(option: str, path: Path | None) -> None:
+    """Raise InputError for a file that is no picture, before there is anything to draw."""
+    if path is not None and path.suffix.lower() not in PICTURES:
+        raise InputError(f"{option} {path}: end the name with {', '.join(PICTURES)}")
+
+
+def _save(figure: Any, path: Path, option: str) -> None:
     try:
         figure.savefig(path, dpi=DPI)
     except (OSError, ValueError) as error:
-        raise InputError(f"--plot {path}: cannot write the picture: {error}") from None
+        raise InputError(f"{option} {path}: cannot write the picture: {error}") from None
 
 
 def figure_with_axes(width: float, height: float) -> tuple[Any, Any]:

@@ -5,8 +5,8 @@ step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --c
 """
 
 from scaling.meshes.units import format_size, format_time
-from scaling.program.ir import CATEGORIES
 from scaling.report.formatting import columns, format_memory, percent, three_digits
+from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
 
 TIME_TERMS = {
@@ -16,7 +16,6 @@ TIME_TERMS = {
     "bubble": "pipeline bubble",
     "host": "waiting for the host",
 }
-MEMORY_PARTS = [category for category in CATEGORIES if category != "pinned_host"]
 MOST_LINES = 12  # collectives that the table shows
 FULL = "full attention; --causal-flops halves its part"
 CAUSAL = "causal attention"
@@ -77,7 +76,7 @@ def _time(prediction: Prediction) -> str:
 
 
 def _memory(memory: MemoryParts, capacity_source: str) -> str:
-    parts = [(name.replace("_", " "), getattr(memory, name)) for name in MEMORY_PARTS]
+    parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
     rows = [(f"  {name}", format_memory(size)) for name, size in parts if size > 0]
     lines = [f"memory {verdict(memory)}", *columns(rows)]
     if capacity_source:

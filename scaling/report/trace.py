@@ -1,4 +1,4 @@
-"""A timeline for Perfetto (Chrome's trace event format, JSON): one track per stream.
+"""A timeline for Perfetto (Chrome's trace event format, JSON): one track per stream, and memory.
 
 Open the file at https://ui.perfetto.dev. Names are like `all-gather[fsdp] layers/mlp 117 MB`; the
 arguments of an event hold its bytes, FLOPs, formula and where its figures come from.
@@ -16,10 +16,11 @@ from scaling.meshes.units import format_size
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Operation, Program, operations
 from scaling.program.serialization import plain
+from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
 
-STREAMS = {"compute": 1, "communication": 2, "copy": 3}
+STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4}
 MICROSECONDS = 1e6  # the unit of the format
 Record = dict[str, Any]  # one event of the format
 
@@ -27,12 +28,19 @@ Record = dict[str, Any]  # one event of the format
 def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> list[Record]:
     """Events of a program priced with `record=True`, as one process of a trace."""
     events = priced.timeline.events
+    times, sizes = memory_over_time(priced.memory, events)
+    memory = {"ph": "C", "name": "memory", "pid": process, "tid": 0}
+    counters = [
+        memory | {"ts": start * MICROSECONDS, "args": dict(zip(ON_DEVICE, parts, strict=True))}
+        for start, parts in zip(times.tolist(), sizes.tolist(), strict=True)
+    ]
     used = {event.stream for event in events}
     known = {event.operation.name: event.operation for event in events}
     records = {
         name: _record(step, process, arguments(step, priced)) for name, step in known.items()
     }
-    return _heads(process, title, {s: n for s, n in STREAMS.items() if s in used}) + [
+    heads = _heads(process, title, {s: n for s, n in STREAMS.items() if s in used})
+    return [*heads, *counters] + [
         records[event.operation.name]
         | {
             "tid": STREAMS[event.stream],

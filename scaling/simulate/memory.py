@@ -1,4 +1,4 @@
-"""Bytes by category at the peak of a step: a walk over the schedule with the buffers alive.
+"""Bytes by category in the course of a step: a walk over the schedule with the buffers alive.
 
     a buffer lives   from the first operation that writes it to the last one that touches it
     persistent ones  all the time: parameters, optimiser state, results
@@ -10,6 +10,7 @@ Exact for a program read from a compiler that follows its own schedule, apart fr
 packing the buffers leaves.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,9 @@ from scaling.program.ir import (
     as_float,
     bodies,
 )
+from scaling.simulate.timeline import Event
+
+ON_DEVICE = tuple(category for category in CATEGORIES if category != "pinned_host")
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,12 @@ class MemoryUse:
     """Bytes on one device at the peak, by category; the categories sum to `peak`."""
 
     peak: Number
-    by_category: dict[Category, Number]  # all of CATEGORIES but pinned_host
+    by_category: dict[Category, Number]  # of ON_DEVICE
     pinned_host: Number
     at: str  # name of the operation at the peak
+    buffers: tuple[int, ...]  # indices of those alive there; of the last peak over configurations
+    during: Mapping[str, tuple[Number, ...]]  # name of an operation -> bytes while it runs, by
+    # category in the order of CATEGORIES
 
 
 def memory_use(program: Program) -> MemoryUse:
@@ -45,8 +52,28 @@ def memory_use(program: Program) -> MemoryUse:
     walk.look("arguments")
     walk.block(program.schedule, frozenset(persistent))
     peaks = zip(CATEGORIES, walk.peaks, strict=True)
-    kept: dict[Category, Number] = {c: as_float(n) for c, n in peaks if c != "pinned_host"}
-    return MemoryUse(sum(kept.values(), 0.0), kept, as_float(walk.host_peak), walk.at)
+    kept: dict[Category, Number] = {c: as_float(n) for c, n in peaks if c in ON_DEVICE}
+    host = as_float(walk.host_peak)
+    there = tuple(sorted(walk.there))
+    return MemoryUse(sum(kept.values(), 0.0), kept, host, walk.at, there, walk.during)
+
+
+def memory_over_time(use: MemoryUse, events: Sequence[Event]) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds at which the memory of one configuration changes [n], and the bytes from there on, by
+    category of ON_DEVICE [n, 6].
+
+    `events` are those of a recorded timeline; memory changes as the compute stream moves on.
+    """
+    device = [CATEGORIES.index(category) for category in ON_DEVICE]
+    found: list[tuple[float, tuple[float, ...]]] = []
+    for event in events:
+        step = event.operation
+        if event.stream == "compute" or not getattr(step, "asynchronous", False):
+            sizes = tuple(float(use.during[step.name][i]) for i in device)
+            if not found or found[-1][1] != sizes:
+                found.append((event.start, sizes))
+    times, sizes = zip(*found, strict=True) if found else ((), ())
+    return np.array(times), np.array(sizes).reshape(-1, len(device))
 
 
 class _Walk:
@@ -59,8 +86,19 @@ class _Walk:
         self.most: Number = -1.0
         self.host_peak: Number = 0.0
         self.at = ""
+        self.alive: set[int] = set()
+        self.there: set[int] = set()  # alive at the peak
+        self.during: dict[str, tuple[Number, ...]] = {}
 
-    def allocate(self, index: int, sign: int = 1) -> None:
+    def allocate(self, index: int) -> None:
+        self.alive.add(index)
+        self._change(index, 1)
+
+    def free(self, index: int) -> None:
+        self.alive.remove(index)
+        self._change(index, -1)
+
+    def _change(self, index: int, sign: int) -> None:
         buffer = self.buffers[index]
         category = CATEGORIES.index(buffer.category)
         self.now[category] = self.now[category] + sign * buffer.bytes
@@ -71,11 +109,12 @@ class _Walk:
 
     def look(self, name: str) -> None:
         """Record this moment if it is the peak so far."""
+        self.during.setdefault(name, tuple(self.now))  # a wait has the name of what it ends
         host = self.now[CATEGORIES.index("pinned_host")]
         total = sum(self.now) - host
         fuller = total > self.most
         if np.any(fuller):
-            self.at = name
+            self.at, self.there = name, self.alive.copy()
             self.peaks = [_where(fuller, n, p) for n, p in zip(self.now, self.peaks, strict=True)]
             self.most = _where(fuller, total, self.most)
         self.host_peak = _where(host > self.host_peak, host, self.host_peak)
@@ -90,7 +129,7 @@ class _Walk:
                 dying = [old for old in step.over if old in alive and last.get(old) == position]
                 for old in [old for old in dying if self.are_equal(old, index)][:1]:
                     alive.remove(old)  # the new one is written over it
-                    self.allocate(old, -1)
+                    self.free(old)
                 self.allocate(index)
                 alive.add(index)
             self.look(step.name)
@@ -98,7 +137,7 @@ class _Walk:
                 self.block(inner, around | alive)
             for index in [i for i in alive if last.get(i, position) <= position]:
                 alive.remove(index)
-                self.allocate(index, -1)
+                self.free(index)
 
 
 def last_uses(block: Block) -> dict[int, int]:

@@ -1,14 +1,18 @@
-"""Start and end of every operation: the schedule run on a compute and a communication stream.
+"""Start and end of every operation: the schedule run on a compute and two communication streams.
 
     compute  |matmul|matmul|......wait|matmul|        ....: exposed communication
     comm          |all-gather[fsdp]---|                     |---|: hidden where compute is busy
+    permute            |permute[stage]|                     counts once where both communicate
 
 A kernel starts when the compute stream is free. An asynchronous collective is issued there too, but
-starts when the communication stream is free: one runs at a time, in the order of issue, as XLA's
-GPU runtime has it (openxla/xla, AsyncStreamKind). A Wait holds the compute stream until its
-collective is over; a synchronous collective holds both. The longest of several branches runs.
+starts when its own stream is free: permutes have one, all others another, and on each one runs at a
+time, in the order of issue, as XLA's GPU runtime has it (openxla/xla, AsyncStreamKind, P2P and
+COLLECTIVE). Links that both use at once are not shared out. A Wait holds the compute stream until
+its collective is over; a synchronous collective holds both. The longest of several branches runs.
 Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`, because
 they copy to and from the host.
+
+Hidden communication is the union of the intervals of both streams, less the exposed part.
 
 Compute in the bubble trips of a loop (`simulate.pipeline_bubble`) is the bubble of a pipeline.
 
@@ -41,9 +45,9 @@ from scaling.program.ir import (
 )  # fmt: skip
 from scaling.simulate.prediction import TimeParts
 
-Stream = Literal["compute", "communication", "copy"]
+Stream = Literal["compute", "communication", "permute", "copy"]
 Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
-Clock = Stream | tuple[Literal["end"], str]
+Clock = Stream | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
@@ -104,7 +108,8 @@ def run_schedule(
 class Streams:
     """Clocks, operations in flight, and the sums so far.
 
-    A clock says when a stream is free, or ("end", name) when an operation in flight is over.
+    A clock says when a stream is free, or ("start", name) and ("end", name) when an operation in
+    flight begins and is over.
     """
 
     def __init__(self, times: Mapping[str, Number], record: bool):
@@ -137,14 +142,22 @@ class Streams:
         self._add((part, ""), self._run(kernel, "compute", self.clocks["compute"]))
 
     def collective(self, collective: Collective) -> None:
-        """Issue a collective, and wait for a synchronous one at once."""
-        self._add(("communication", ""), self._issue(collective, "communication"))
+        """Issue a collective, and wait for a synchronous one at once.
+
+        Its time beside collectives of the other stream, which are still in flight then, is theirs.
+        """
+        others = [name for name, step in self.in_flight.items() if _beside(step, collective)]
+        seconds = self._issue(collective, _stream(collective))
+        for name in others:
+            seconds = seconds - self._together(name, collective.name)
+        self._add(("communication", ""), seconds)
         if not collective.asynchronous:
             self.wait(collective)
 
     def wait(self, named: Wait | Collective) -> None:
         """Hold the compute stream until the operation of that name is over."""
         name, now = named.name, self.clocks["compute"]
+        del self.clocks["start", name]
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
         is_collective = isinstance(self.in_flight.pop(name), Collective)
         part: Key = ("exposed", name) if is_collective else ("copy", "")
@@ -193,10 +206,17 @@ class Streams:
         self.sums = _selected([streams.sums for streams in after], index)
 
     def _issue(self, operation: Operation, stream: Stream) -> Number:
-        seconds = self._run(operation, stream, later(self.clocks["compute"], self.clocks[stream]))
+        start = later(self.clocks["compute"], self.clocks[stream])
+        seconds = self._run(operation, stream, start)
         self.in_flight[operation.name] = operation
+        self.clocks["start", operation.name] = start
         self.clocks["end", operation.name] = self.clocks[stream]
         return seconds
+
+    def _together(self, first: str, second: str) -> Number:
+        """Seconds during which two operations in flight both run."""
+        start = later(self.clocks["start", first], self.clocks["start", second])
+        return later(0.0, sooner(self.clocks["end", first], self.clocks["end", second]) - start)
 
     def _run(self, operation: Operation, stream: Stream, start: Number) -> Number:
         seconds = self.times[operation.name]
@@ -238,8 +258,22 @@ def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dic
     return {key: sum(pick(key), 0.0) for key in keys}
 
 
+def _beside(step: Operation, collective: Collective) -> bool:
+    """True for a collective that has the other stream."""
+    return isinstance(step, Collective) and _stream(step) != _stream(collective)
+
+
+def _stream(collective: Collective) -> Stream:
+    return "permute" if collective.kind == "permute" else "communication"
+
+
 def later(first: Number, second: Number) -> Number:
     """The larger one, in each configuration."""
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return np.maximum(first, second)
     return max(first, second)
+
+
+def sooner(first: Number, second: Number) -> Number:
+    """The smaller one, in each configuration."""
+    return -later(-first, -second)

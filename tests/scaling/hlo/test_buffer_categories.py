@@ -66,6 +66,24 @@ def test_buffers_are_known_by_the_phases_that_use_them(
     assert owner_of_first(step("a", written, (), (0,)), step("b", read, (0,))) == owner
 
 
+def test_sums_of_gradients_over_microbatches_are_gradients() -> None:
+    """Backward -> sum (of no phase) -> mean over replicas (of no phase) -> optimizer."""
+    body = (step("back", "backward", (), (0,)), step("add", "", (0, 1), (1,)))
+    steps = (
+        step("zeros", "", (), (1,)),
+        step("losses", "", (3,), (3,)),  # added up as well, for nobody but the user
+        Loop("microbatches", reads=(1, 3), writes=(1, 3), body=body, trips=4),
+        Collective("mean", Origin(), (1,), (2,), kind="all-reduce"),
+        step("adam", "optimizer", (2, 4), (4,)),
+        step("norm", "", (2,), (5,)),
+    )
+    buffers = tuple(Buffer(f"b{i}", 1, "temporary") for i in range(6))
+    found = with_categories(Program("p", "compiled", {}, steps, buffers), {4: "params.head"})
+    assert [b.category for b in found.buffers] == [
+        *("gradients", "gradients", "gradients", "temporary", "parameters", "temporary")
+    ]
+
+
 def test_what_a_collective_makes_whole_is_communication_unless_it_is_kept_for_later() -> None:
     gather = Collective("g", Origin("forward"), (), (0,), kind="all-gather")
     assert owner_of_first(gather, step("b", "forward", (0,))) == "communication"

@@ -54,6 +54,18 @@ def test_the_share_of_bytes_without_origin_is_printed(hand_priced, hand_step):
     assert "0.0% of the bytes" in explanation(price(known, H100, PROFILE))
 
 
+def test_the_memory_at_the_peak_is_listed_by_what_fills_it(hand_priced):
+    part = next(p for p in explanation(hand_priced).split("\n\n") if p.startswith("memory"))
+    title, _, *lines = part.split("\n")
+    assert title == "memory at its peak of 12 GB, in norm.1"
+    assert [line.split() for line in lines] == [
+        ["optimizer", "state", "kept", "1", "6", "GB"],
+        ["parameters", "kept", "1", "3", "GB"],
+        ["activations", "forward", "layers/mlp", "1", "2", "GB"],
+        ["temporary", "-", "1", "1", "GB"],
+    ]
+
+
 def test_the_evidence_of_every_second_is_listed_with_its_share(hand_priced):
     part = explanation(hand_priced).split("\n\n")[-1]
     head, *lines = part.split("\n")

@@ -19,13 +19,20 @@ def shown(events):
 
 def test_every_event_has_what_the_format_asks_for(hand_priced):
     events = trace_events(hand_priced)
-    assert {event["ph"] for event in events} == {"M", "X"}
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
     for event in events:
         assert {"ph", "name", "pid", "tid", "args"} <= set(event)
     for event in shown(events):
         assert event["ts"] >= 0 and event["dur"] >= 0
         assert event["args"]["source"].startswith("profile h100-sxm, ")
         assert event["args"]["formula"] and event["args"]["bytes"] is not None
+
+
+def test_the_memory_is_a_counter_that_reaches_the_peak(hand_priced):
+    counters = [event for event in trace_events(hand_priced) if event["ph"] == "C"]
+    assert max(sum(event["args"].values()) for event in counters) == hand_priced.memory.peak == 12e9
+    times = [event["ts"] for event in counters]
+    assert times == sorted(times) and times[0] == 0
 
 
 def test_each_stream_is_a_track_with_a_name(hand_priced):

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.program.ir import CATEGORIES, Block, Branch, Buffer, Kernel, Loop, Operation, Program
-from scaling.simulate.memory import memory_use
-
-DEVICE = [owner for owner in CATEGORIES if owner != "pinned_host"]
+from scaling.simulate.memory import ON_DEVICE, memory_over_time, memory_use
+from scaling.simulate.timeline import run_schedule
 
 
 def program(buffers: list[Buffer], *schedule: Operation) -> Program:
@@ -53,6 +52,17 @@ def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
     assert peak(sized(5, 5, 5), make, twice, Kernel("z", reads=(1, 2))) == 10  # and only once
 
 
+def test_memory_over_time_follows_the_iterations_of_a_loop() -> None:
+    buffers = [Buffer("w", 100, "parameters", True), Buffer("x", 7, "activations")]
+    body = (Kernel("a", writes=(1,)), Kernel("b", reads=(1,)), Kernel("c", reads=(0,)))
+    made = program(buffers, Loop("l", body=body, trips=2))
+    line = run_schedule(made, {"a": 1.0, "b": 2.0, "c": 4.0}, record=True)
+    times, sizes = memory_over_time(memory_use(made), line.events)
+    assert times.tolist() == [0.0, 3.0, 7.0, 10.0]
+    assert sizes[:, ON_DEVICE.index("activations")].tolist() == [7, 0, 7, 0]
+    assert sizes[:, ON_DEVICE.index("parameters")].tolist() == [100] * 4
+
+
 # Random programs
 
 SIZES = st.integers(0, 4) | st.integers(0, 10**9)
@@ -60,9 +70,14 @@ SIZES = st.integers(0, 4) | st.integers(0, 10**9)
 
 @dataclass
 class _Making:
-    """Buffers of one random program, as they are made."""
+    """Buffers of one random program, as they are made, and the number of its steps."""
 
     buffers: list[Buffer] = field(default_factory=list)
+    steps: int = 0
+
+    def name(self) -> str:
+        self.steps += 1
+        return f"s{self.steps}"
 
     def new(self, size: int, owner: str, lasting: bool = False) -> int:
         self.buffers.append(Buffer(f"b{len(self.buffers)}", size, owner, lasting))
@@ -80,7 +95,7 @@ def blocks(draw, making: _Making, around: tuple[int, ...], depth: int = 2) -> Bl
 
     for _ in range(draw(st.integers(0, 4))):
         kind = draw(st.sampled_from(["kernel"] * 3 + ["loop", "branch"] * (depth > 0)))
-        reads, name = some((*around, *here)), f"s{len(making.buffers)}"
+        reads, name = some((*around, *here)), making.name()
         if kind == "kernel":
             new = [making.new(draw(SIZES), draw(st.sampled_from(CATEGORIES)))]
             over = some([i for i in here if i in reads])[:1]
@@ -175,13 +190,17 @@ def test_the_walk_is_liveness_with_every_loop_written_out(made: Program) -> None
 @given(programs())
 def test_owners_sum_to_the_peak_which_holds_all_that_lasts(made: Program) -> None:
     use = memory_use(made)
-    assert list(use.by_category) == DEVICE
+    assert list(use.by_category) == list(ON_DEVICE)
     assert sum(use.by_category.values()) == use.peak
     assert all(n >= 0 for n in use.by_category.values())
-    for owner in DEVICE:
+    for owner in ON_DEVICE:
         kept = sum(b.bytes for b in made.buffers if b.persistent and b.category == owner)
         assert use.by_category[owner] >= kept
     assert use.peak <= sum(b.bytes for b in made.buffers if b.category != "pinned_host")
+    there = [made.buffers[i] for i in use.buffers]
+    assert use.peak == sum(b.bytes for b in there if b.category != "pinned_host")
+    moments = [sum(sizes) - sizes[CATEGORIES.index("pinned_host")] for sizes in use.during.values()]
+    assert max(moments) == use.peak
 
 
 @given(programs(), st.lists(st.integers(1, 5), min_size=2, max_size=2))

@@ -85,8 +85,12 @@ def test_parts_sum_and_the_document_is_json(schedule):
     assert found.step_time_low <= found.step_time <= found.step_time_high
     exposed = sum(line.exposed for line in found.collectives)
     assert exposed == pytest.approx(parts.exposed_communication)
-    total = sum(line.time for line in found.collectives)
-    assert total == pytest.approx(parts.exposed_communication + parts.hidden_communication)
+    permutes = sum(line.time for line in found.collectives if line.kind == "permute")
+    others = sum(line.time for line in found.collectives if line.kind != "permute")
+    union = parts.exposed_communication + parts.hidden_communication
+    assert max(permutes, others) * (1 - 1e-9) <= union <= (permutes + others) * (1 + 1e-9)
+    if not permutes or not others:  # they have two streams
+        assert union == pytest.approx(permutes + others)
     json.dumps(prediction_dict(found), allow_nan=False)
 
 

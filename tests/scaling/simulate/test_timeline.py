@@ -66,6 +66,18 @@ def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
     assert line.exposed_by_name == {"b": 4.0, "a": 0.0}
 
 
+def test_a_permute_runs_beside_another_collective_and_their_union_counts() -> None:
+    """Sent from 0 to 5 and from 2 to 6: six seconds, of which the first two are hidden."""
+    steps = (Collective("g"), kernel("k"), Collective("p", kind="permute"), Wait("p"), Wait("g"))
+    line = run({"g": 5.0, "k": 2.0, "p": 4.0}, *steps, record=True)
+    assert [(e.stream, e.start, e.end) for e in line.events] == [
+        ("communication", 0.0, 5.0),
+        ("compute", 0.0, 2.0),
+        ("permute", 2.0, 6.0),
+    ]
+    assert (line.total, line.exposed_communication, line.hidden_communication) == (6.0, 4.0, 2.0)
+
+
 def test_which_branch_takes_longest_depends_on_what_is_under_way() -> None:
     """Alone the kernel takes longer; behind a collective of ten seconds the other does."""
     branch = Branch("b", branches=((kernel("k"),), (sync("s"),)))
@@ -120,7 +132,7 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
     """Steps in a random order; every asynchronous one is waited for somewhere after its start."""
     block: list[Operation] = []
     for _ in range(draw(st.integers(0, 4))):
-        kinds = ["kernel", "optimizer", "gather", "gather", "sync", "copy"]
+        kinds = ["kernel", "optimizer", "gather", "gather", "permute", "sync", "copy"]
         kind = draw(st.sampled_from(kinds + ["loop", "branch"] * (depth > 0)))
         if kind == "loop":
             body = draw(blocks(names, depth - 1))
@@ -130,6 +142,8 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
             block.append(Branch(names.new("b"), branches=inner))
         elif kind == "gather":
             block.append(Collective(names.new("g")))
+        elif kind == "permute":
+            block.append(Collective(names.new("p"), kind="permute"))
         elif kind == "sync":
             block.append(sync(names.new("s")))
         elif kind == "copy":
@@ -184,7 +198,8 @@ def expansions(block: Block) -> Iterator[tuple[Operation, ...]]:
 
 
 def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> dict[str, float]:
-    """Parts of the time of a list of steps, from when each of them can be over at the earliest.
+    """Parts of the time of a list of steps, from when each of them can be over at the earliest, and
+    the union of the intervals in which something is sent.
 
     A step follows the one before it on its stream and, where it is issued, the one before it on the
     compute stream; a wait follows what it waits for.
@@ -192,7 +207,8 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
     over: list[float] = []  # by step
     last: dict[str, int] = {}  # stream -> number of its latest step
     started: dict[str, int] = {}
-    parts = dict.fromkeys((*PARTS, "communication"), 0.0)
+    parts = dict.fromkeys(PARTS, 0.0)
+    sent: list[tuple[float, float]] = []
 
     def finish(stream: str, seconds: float, *behind: int | None) -> float:
         before = [over[i] for i in (last.get("compute"), *behind) if i is not None]
@@ -204,8 +220,9 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
         now = over[last["compute"]] if "compute" in last else 0.0
         seconds = times.get(step.name, 0.0)
         if isinstance(step, Collective):
-            finish("communication", seconds, last.get("communication"))
-            parts["communication"] += seconds
+            stream = "permute" if step.kind == "permute" else "communication"
+            over_at = finish(stream, seconds, last.get(stream))
+            sent.append((over_at - seconds, over_at))
         elif isinstance(step, Kernel) and step.asynchronous:
             finish("copy", seconds, last.get("copy"))
         elif isinstance(step, Kernel):
@@ -216,7 +233,16 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
         if isinstance(step, Wait) or (isinstance(step, Collective) and not step.asynchronous):
             part = "host" if step.name.startswith("c") else "exposed_communication"
             parts[part] += finish("compute", 0.0, started[step.name]) - now
-    return parts
+    return parts | {"communication": union(sent)}
+
+
+def union(intervals: list[tuple[float, float]]) -> float:
+    """Length of what at least one interval covers."""
+    covered, reached = 0.0, 0.0
+    for start, end in sorted(intervals):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
 
 
 def total(parts: Mapping[str, float]) -> float:
@@ -262,7 +288,7 @@ def test_counting_iterations_is_as_good_as_replaying_all(case) -> None:
 @given(timed())
 def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case) -> None:
     line = run_schedule(*case, record=True)
-    for stream in ("compute", "communication", "copy"):
+    for stream in ("compute", "communication", "permute", "copy"):
         events = [e for e in line.events if e.stream == stream]
         for one, next_one in zip(events, events[1:], strict=False):
             assert one.end <= next_one.start

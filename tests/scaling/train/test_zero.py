@@ -39,6 +39,8 @@ def test_stage_3_needs_less_memory_at_the_peak() -> None:
     for owner in ("parameters", "optimizer_state"):
         assert first.by_category[owner] == third.by_category[owner]
     assert first.peak > third.peak
+    # The sums of the microbatches' gradients are float32, as the parameters are.
+    assert third.by_category["gradients"] >= third.by_category["parameters"]
 
 
 def in_bf16(case: Case) -> Run:
