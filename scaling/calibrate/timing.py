@@ -25,7 +25,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from scaling.profiles.machine import MUCH, OtherLoad, cores
-from scaling.profiles.samples import Sample
+from scaling.profiles.samples import Sample, StepSample
 
 PILOT = 4  # iterations of the first program, which says how many are needed
 BLOCK = 2**20  # random numbers that are drawn; larger inputs repeat them
@@ -62,10 +62,11 @@ class Effort:
     call: float  # least time of one call, against the cost of the call itself
     window: float  # least time of a window, against the clock
     repeats: int
+    steps: float  # least time of a window of training steps, which run back to back
 
 
-QUICK = Effort(call=0.005, window=0.02, repeats=5)
-FULL = Effort(call=0.01, window=0.03, repeats=7)
+QUICK = Effort(call=0.005, window=0.02, repeats=5, steps=0.3)
+FULL = Effort(call=0.01, window=0.03, repeats=7, steps=1.0)
 
 
 def measure(
@@ -132,7 +133,8 @@ def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled
 
 def lasting(bench: Bench, effort: Effort) -> Bench:
     """The bench with as many calls as a window needs."""
-    calls = max(1, math.ceil(effort.window / (window(bench) * bench.iterations)))
+    least = effort.steps if isinstance(bench.sample, StepSample) else effort.window
+    calls = max(1, math.ceil(least / (window(bench) * bench.iterations)))
     return replace(bench, calls=calls)
 
 

@@ -135,7 +135,7 @@ def test_measuring_a_few_operations_gives_a_profile_of_this_machine(monkeypatch)
     chosen = [c for c in all_cases(quick=True) if _small(c.sample)]
     monkeypatch.setattr(module, "all_cases", lambda quick: chosen)
     monkeypatch.setattr(module, "step_benches", lambda devices, quick: ())
-    monkeypatch.setattr(module, "QUICK", Effort(1e-4, 1e-4, repeats=2))
+    monkeypatch.setattr(module, "QUICK", Effort(1e-4, 1e-4, repeats=2, steps=0))
     monkeypatch.setattr(OtherLoad, "share", lambda self: 0.5)
     told: list[str] = []
     profile = calibrate(quick=True, progress=told.append)

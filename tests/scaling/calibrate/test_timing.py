@@ -167,7 +167,7 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 
     monkeypatch.setattr(timing, "compiled", lambda case, n: None)
     monkeypatch.setattr(timing, "_bench", fake)
-    samples, _ = measure(cases, Effort(1e-3, 1e-3, repeats=9), lambda text: None)
+    samples, _ = measure(cases, Effort(1e-3, 1e-3, repeats=9, steps=0), lambda text: None)
     assert [sample.m for sample in samples] == list(costs)
     for sample in samples:
         assert sample.seconds == approx((costs[sample.m],) * 9)
@@ -179,7 +179,7 @@ def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
 def test_a_real_measurement_is_positive_and_says_what_it_does(mesh):
     told = []
     cases = list(matmul_cases(mesh, SMALL))[:1]
-    (sample,), load = measure(cases, Effort(1e-4, 1e-4, repeats=2), told.append)
+    (sample,), load = measure(cases, Effort(1e-4, 1e-4, repeats=2, steps=0), told.append)
     assert len(sample.seconds) == 2 and min(sample.seconds) > 0 and 0 <= load <= 1
     assert "compiling 1 operations, most of them twice" in told and "repeat 2 of 2" in told[2]
 
@@ -202,7 +202,7 @@ def test_repeats_on_a_busy_machine_are_done_again_at_most_half_of_them(
     monkeypatch.setattr(timing, "lasting", lambda bench, effort: bench)
     monkeypatch.setattr(timing, "window", lambda bench: float(next(numbers)))
     monkeypatch.setattr(timing.OtherLoad, "share", lambda self: next(busy))
-    (sample,), load = measure([], Effort(1, 1, repeats=3), told.append)
+    (sample,), load = measure([], Effort(1, 1, repeats=3, steps=1), told.append)
     assert sorted(sample.seconds) == kept and load == most and next(busy, None) is None
     assert ("busy" in told[-1]) == (len(loads) > 3)
 
