@@ -7,9 +7,10 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
     low      step time if each operation takes 1 / (1 + h) of its time
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
-range. Seconds of the host (dispatching the program) have no evidence: they are taken to be as
-uncertain as the others are on average. A collective priced by a line that was measured with another
-number of devices is extrapolated, as a call with more bytes than any measured one is.
+range. Where whole steps were measured, it is never narrower than their errors. Seconds of the host
+(dispatching the program) have no evidence: they are taken to be as uncertain as the others are on
+average. A collective priced by a line that was measured with another number of devices is
+extrapolated, as a call with more bytes than any measured one is.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 
 from scaling.profiles.profile import Evidence
 from scaling.profiles.samples import Samples
-from scaling.program.ir import Collective, Kernel, Number
+from scaling.program.ir import Collective, Kernel, Number, as_float
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 from scaling.simulate.timeline import run_schedule
@@ -74,7 +75,10 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
     shorter = {name: time / factors.get(name, 1.0) for name, time in times.items()}
     longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
     low, high = (run_schedule(priced.program, bound).total / total for bound in (shorter, longer))
-    return step * low, step * high
+    if priced.profile.step is not None:
+        whole = 1 + half_range(priced.profile.step.evidence, priced.profile.step.evidence.grade)
+        low, high = np.minimum(low, 1 / whole), np.maximum(high, whole)
+    return as_float(step * low), as_float(step * high)
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:
@@ -113,16 +117,15 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
 
 
 def half_range(evidence: Evidence, found: Grade) -> float:
-    """Half range of a time with this evidence and grade, relative."""
+    """Half range of a time with this evidence and grade, relative; worse grades never narrow it."""
     half = evidence.error_p90
     error = evidence.held_out_error
     if error is None and evidence.samples >= FEWEST:
         error = evidence.mean_error
     if half is None and error is not None:
         half = FACTOR * error
-    if found == "datasheet" or half is None:
-        return UNMEASURED
-    return max(half, UNMEASURED if found == "extrapolated" else 0.0)
+    least = UNMEASURED if half is None or found in ("extrapolated", "datasheet") else 0.0
+    return max(half or 0.0, least)
 
 
 def _grade(evidence: Evidence, above: bool) -> Grade:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.profiles.profile import (
@@ -15,6 +17,7 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
+    StepFit,
     VectorFit,
 )
 from scaling.profiles.samples import (
@@ -25,6 +28,7 @@ from scaling.profiles.samples import (
     Samples,
 )
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
+from scaling.simulate.prediction import GRADES
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.simulate.uncertainty import (
@@ -181,6 +185,17 @@ def test_half_a_range_is_twice_the_mean_error_where_there_is_one():
     assert half_range(replace(MATMUL, held_out_error=0.5), "extrapolated") == FACTOR * 0.5
 
 
+ERRORS = st.none() | st.floats(0, 3)
+
+
+@given(ERRORS, ERRORS, ERRORS, st.integers(0, 9))
+def test_what_lies_further_from_the_data_never_has_the_narrower_range(p90, held_out, mean, samples):
+    known = Evidence("x", "", "calibrated", samples, None, mean, None, held_out, p90)
+    measured, *further = (half_range(known, name) for name in GRADES if name != "calibrated")
+    assert half_range(known, "calibrated") == measured
+    assert all(measured <= half and half >= UNMEASURED for half in further)
+
+
 def test_a_line_through_two_points_says_nothing_about_its_error():
     two = Evidence("two", "", "calibrated", samples=2, mean_error=0.0)
     assert half_range(two, "calibrated") == UNMEASURED
@@ -210,6 +225,16 @@ def test_communication_that_is_only_just_hidden_widens_the_range():
     step = priced(sent, *products, Wait("g"), profile=profile)
     assert step.timeline.exposed_communication == 0
     assert uncertainty(step) > 1.5 * uncertainty(priced(*products, profile=profile))
+
+
+@pytest.mark.parametrize("error", [0.01, 0.4])
+def test_a_range_is_never_narrower_than_the_errors_of_whole_steps(error):
+    kernels = priced(matmul("m"), move("k", 1e9))
+    whole = replace(PROFILE, step=StepFit(1.0, evidence("steps", error=error)))
+    low, high = step_range(priced(matmul("m"), move("k", 1e9), profile=whole))
+    least = 1 + FACTOR * error
+    assert high == pytest.approx(max(step_range(kernels)[1], least * kernels.timeline.total))
+    assert low == pytest.approx(min(step_range(kernels)[0], kernels.timeline.total / least))
 
 
 def test_shares_cover_the_whole_step():
