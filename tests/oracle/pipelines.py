@@ -1,0 +1,161 @@
+"""A pipeline event by event: every stage runs its passes in the order of its schedule, each as soon
+as its input is there.
+
+    pass (kind, microbatch, part)    forward F, backward B (input gradients), weight gradients W
+    F waits for the F of the part before, B for the B of the part after (of the last part: its F)
+    W waits for the B of its own part
+
+A stage has the parts v S + s of the layers, v its virtual stages.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scaling.models.pipeline.schedule import PipelineSchedule
+
+Pass = tuple[str, int, int]  # kind, microbatch, part of the layers
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Sizes of a pipeline, and seconds of one pass of a whole stage."""
+
+    stages: int
+    microbatches: int
+    virtual_stages: int = 1
+    forward: float = 1.0
+    backward: float = 1.0
+    weights: float = 0.0  # 0: part of the backward pass
+
+    @property
+    def parts(self) -> int:
+        return self.stages * self.virtual_stages
+
+    def seconds(self, kind: str) -> float:
+        whole = {"F": self.forward, "B": self.backward, "W": self.weights}[kind]
+        return whole / self.virtual_stages
+
+    def inputs(self, step: Pass) -> list[Pass]:
+        """Passes that must be over before."""
+        kind, microbatch, part = step
+        if kind == "W":
+            return [("B", microbatch, part)]
+        if kind == "F":
+            return [("F", microbatch, part - 1)] if part else []
+        last = part == self.parts - 1
+        return [("F", microbatch, part), *([] if last else [("B", microbatch, part + 1)])]
+
+
+def gpipe(p: Pipeline, stage: int) -> list[Pass]:
+    """All forward passes, then all backward passes in reverse."""
+    forward = [("F", m, stage) for m in range(p.microbatches)]
+    return forward + [("B", m, stage) for m in reversed(range(p.microbatches))]
+
+
+def one_forward_one_backward(p: Pipeline, stage: int) -> list[Pass]:
+    """As many forward passes as stages follow, then one of each in turn (arXiv 1806.03377)."""
+    return interleaved(p, stage)
+
+
+def interleaved(p: Pipeline, stage: int) -> list[Pass]:
+    """The same for virtual stages, microbatches in groups of S (arXiv 2104.04473, section 2.2)."""
+    S, V, M = p.stages, p.virtual_stages, p.microbatches
+    chunk = lambda n: n // S % V if V > 1 else 0
+    number = lambda n: n // (S * V) * S + n % S if V > 1 else n
+    total = M * V
+    warm = min(total, S - stage - 1 if V == 1 else 2 * (S - stage - 1) + (V - 1) * S)
+    forward = [("F", number(n), chunk(n) * S + stage) for n in range(total)]
+    backward = [("B", number(n), (V - 1 - chunk(n)) * S + stage) for n in range(total)]
+    found = forward[:warm]
+    for n in range(total - warm):
+        found += [forward[warm + n], backward[n]]
+    return found + backward[total - warm :]
+
+
+def run_in_order(p: Pipeline, order: Callable[[Pipeline, int], list[Pass]]) -> tuple[float, float]:
+    """Seconds until the last pass is over, and those that stage 0 stands still."""
+    orders = [order(p, stage) for stage in range(p.stages)]
+    over: dict[Pass, float] = {}
+    clocks, done = [0.0] * p.stages, [0] * p.stages
+    while any(n < len(steps) for n, steps in zip(done, orders, strict=True)):
+        moved = False
+        for stage, steps in enumerate(orders):
+            while done[stage] < len(steps):
+                step = steps[done[stage]]
+                if any(before not in over for before in p.inputs(step)):
+                    break
+                start = max([clocks[stage], *(over[before] for before in p.inputs(step))])
+                over[step] = clocks[stage] = start + p.seconds(step[0])
+                done[stage] += 1
+                moved = True
+        assert moved, "the orders wait for each other"
+    return _result(p, over, orders[0])
+
+
+def run_zero_bubble(p: Pipeline) -> tuple[float, float]:
+    """ZB-H1 (arXiv 2401.10241, section 2.2): 1F1B whose weight gradients fill what was idle.
+
+    A stage that is free takes a backward pass, else a forward pass if no more microbatches are in
+    flight than in 1F1B, else a weight gradient.
+    """
+    over: dict[Pass, float] = {}
+    todo = [
+        {(kind, m, stage) for kind in "BFW" for m in range(p.microbatches)}
+        for stage in range(p.stages)
+    ]
+    clocks, steps = [0.0] * p.stages, [[] for _ in range(p.stages)]
+    while any(todo):
+        now = min(clock for clock, left in zip(clocks, todo, strict=True) if left)
+        free = [s for s in range(p.stages) if todo[s] and clocks[s] == now]
+        chosen = [(s, step) for s in free if (step := _next(p, s, todo[s], steps[s], over, now))]
+        if not chosen:  # until another stage is done with something
+            soon = min(end for end in (*over.values(), *clocks) if end > now)
+            for stage in free:
+                clocks[stage] = soon
+        for stage, step in chosen[:1]:
+            todo[stage].remove(step)
+            steps[stage].append(step)
+            over[step] = clocks[stage] = now + p.seconds(step[0])
+    return _result(p, over, steps[0])
+
+
+def run_ticks(p: Pipeline, schedule: PipelineSchedule, hop: float) -> tuple[float, float]:
+    """Forward passes in which all stages compute, then all hand on: seconds until the last one is
+    over, and those in which stage 0 has no work; every input must have come in time."""
+    over: dict[Pass, int] = {}
+    idle = 0
+    for tick in range(schedule.iterations):
+        for stage in range(p.stages):
+            if not schedule.is_busy(tick, stage):
+                idle += stage == 0
+                continue
+            part = schedule.virtual_stage_at(tick, stage) * p.stages + stage
+            step = (
+                "F",
+                sum(over.get(("F", m, part), tick) < tick for m in range(p.microbatches)),
+                part,
+            )
+            assert all(over[before] < tick for before in p.inputs(step))
+            over[step] = tick
+    assert len(over) == p.microbatches * p.parts
+    return schedule.iterations * (p.seconds("F") + hop), idle * p.seconds("F")
+
+
+def _next(
+    p: Pipeline, stage: int, todo: set[Pass], done: list[Pass], over: dict[Pass, float], now: float
+) -> Pass | None:
+    """The pass that a free stage takes; None if it has to wait."""
+    for step in sorted(todo, key=lambda step: ("BFW".index(step[0]), step[1])):
+        is_ready = all(over.get(before, now + 1) <= now for before in p.inputs(step))
+        if is_ready and (step[0] != "F" or _in_flight(done) < p.stages - stage):
+            return step
+    return None
+
+
+def _in_flight(steps: list[Pass]) -> int:
+    return sum((kind == "F") - (kind == "B") for kind, _, _ in steps)
+
+
+def _result(p: Pipeline, over: dict[Pass, float], first: list[Pass]) -> tuple[float, float]:
+    busy = sum(p.seconds(kind) for kind, _, _ in first)
+    return max(over.values()), max(over.values()) - busy
