@@ -1,0 +1,87 @@
+"""Published training runs: what others measured, each row a `run.json` with its step time.
+
+    training_runs.jsonl  one run a line: what was measured, its source, and the run; keys of
+                         run.json that have their default value are left out
+    training_split.json  which rows a constant may be fitted on; the others only score
+    jax_gpu_runs.csv     programs that XLA compiled for NVIDIA GPUs; columns in README.md
+
+The split is by group, so that two rows that differ in batch or recomputation alone stay together:
+a group is a source, a model and a mesh. Whole sources are left out in turn besides.
+"""
+
+import csv
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+FOLDER = Path(__file__).parent
+RUNS, SPLIT = FOLDER / "training_runs.jsonl", FOLDER / "training_split.json"
+JAX_RUNS = FOLDER / "jax_gpu_runs.csv"
+RULE = "sha256 of source|model|mesh: first byte < 128 is fitted"
+Part = Literal["fit", "left"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One published training run."""
+
+    id: str
+    source: str
+    reference: str  # repository, path and commit, or paper
+    date: str  # of the source
+    gpu: str
+    model: str  # as the source calls it
+    step_time: float  # s
+    memory: float | None  # bytes on one device
+    memory_kind: str | None  # "allocated": the allocator's peak; "nvidia-smi": with all contexts
+    grade: str  # A: all that decides the step is stated; B: usable
+    notes: str  # what was assumed when the run was written down
+    run: dict[str, Any]  # run.json
+
+    @property
+    def group(self) -> str:
+        """What the split keeps together."""
+        mesh = self.run["mesh"].items()
+        return f"{self.source}|{self.model}|" + ",".join(f"{k}={v}" for k, v in mesh if v > 1)
+
+
+@lru_cache(maxsize=1)
+def measured_runs() -> tuple[Measured, ...]:
+    """All rows."""
+    lines = RUNS.read_text(encoding="utf-8").splitlines()
+    return tuple(Measured(**json.loads(line)) for line in lines)
+
+
+@lru_cache(maxsize=1)
+def jax_runs() -> tuple[dict[str, str], ...]:
+    """All rows of the programs that XLA compiled, as text."""
+    with JAX_RUNS.open(newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def part_of(row: Measured) -> Part:
+    """Part of a row by the rule."""
+    return "fit" if hashlib.sha256(row.group.encode()).digest()[0] < 128 else "left"
+
+
+@lru_cache(maxsize=1)
+def split() -> dict[Part, frozenset[str]]:
+    """Groups of both parts, as written down before anything was fitted."""
+    document = json.loads(SPLIT.read_text(encoding="utf-8"))
+    return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
+
+
+def write_split(path: Path = SPLIT) -> None:
+    """Draw both parts by the rule and write them to `path`."""
+    groups: dict[str, set[str]] = {"fit": set(), "left": set()}
+    for row in measured_runs():
+        groups[part_of(row)].add(row.group)
+    document = {"rule": RULE, **{part: sorted(names) for part, names in groups.items()}}
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_split()

@@ -1,0 +1,28 @@
+"""The published training runs and their split."""
+
+import json
+
+from experiments.published.training import RULE, SPLIT, jax_runs, measured_runs, split, write_split
+from scaling.run import read_run
+
+
+def test_every_row_is_a_run_with_a_measured_time_and_a_source():
+    rows = measured_runs()
+    assert len(rows) == len({row.id for row in rows}) == 1187
+    for row in rows:
+        run = read_run(row.run, row.id)
+        assert run.name == row.id and run.mesh and run.cluster and run.software != "jax"
+        assert 0.01 < row.step_time < 1000 and row.source and row.reference
+        assert (row.memory is None) == (row.memory_kind is None)
+
+
+def test_the_parts_are_those_of_the_rule_and_hold_every_group_once(tmp_path):
+    assert json.loads(SPLIT.read_text())["rule"] == RULE
+    assert not split()["fit"] & split()["left"]
+    write_split(tmp_path / "split.json")
+    assert (tmp_path / "split.json").read_bytes() == SPLIT.read_bytes()
+
+
+def test_rows_of_compiled_programs_have_an_address():
+    assert len(jax_runs()) == 150
+    assert all(row["source_url"].startswith("https://") for row in jax_runs())
