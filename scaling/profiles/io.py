@@ -1,7 +1,7 @@
 """Profiles on disk: JSON, read strictly; those of GPUs lie beside this module.
 
 profile_of(catalog.load("dgx-h100").accelerator)   # shipped: from published measurements
-profile_of(accelerator)                            # of your own: the efficiencies of an H100
+profile_of(accelerator)                 # of your own: the efficiencies of the nearest chip
 """
 
 import json
@@ -32,7 +32,7 @@ from scaling.profiles.samples import Samples
 from scaling.program.ir import CollectiveKind
 
 FOLDER, LINK_FOLDER = "data/chips", "data/links"
-STAND_IN = "h100-sxm"  # whose efficiencies are assumed where nothing is published
+STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
 # What "How to Scale Your Model" prices level by level (gpus.md, 2026-06), and no GPU library runs.
@@ -204,21 +204,32 @@ def _ideal_links() -> Iterator[LinkFit]:
 
 
 def _assumed(accelerator: Accelerator) -> Profile:
-    """The efficiencies of an H100, and vector rates in proportion to the fp32 peaks."""
-    stand_in = shipped(STAND_IN)
-    fp32 = _vector_peak(accelerator) / catalog.accelerator(STAND_IN).peak("fp32")
-    vector = _assumed_fit(stand_in.vector)
+    """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks."""
+    stand_in = shipped(_stand_in(accelerator))
+    fp32 = _vector_peak(accelerator) / catalog.accelerator(stand_in.name).peak("fp32")
+    vector = _assumed_fit(stand_in.vector, stand_in.name)
     return replace(
         stand_in,
         name=accelerator.name,
         machine=accelerator.name,
-        matmul=tuple(_assumed_fit(fit) for fit in stand_in.matmul),
-        memory=_assumed_fit(stand_in.memory),
+        matmul=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.matmul),
+        memory=_assumed_fit(stand_in.memory, stand_in.name),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
-        attention=tuple(_assumed_fit(fit) for fit in stand_in.attention),
-        links=_links_like(accelerator, tuple(_assumed_fit(fit) for fit in stand_in.links)),
+        attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),
+        links=_links_like(
+            accelerator, tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.links)
+        ),
         samples=Samples(),
     )
+
+
+def _stand_in(accelerator: Accelerator) -> str:
+    """The chip with a profile that is nearest by compute capability; `STAND_IN` for other makes."""
+    own = accelerator.compute_capability
+    if own is None:
+        return STAND_IN
+    away = lambda name: abs((catalog.accelerator(name).compute_capability or 0.0) - own)
+    return min((STAND_IN, *shipped_names()), key=away)
 
 
 def _vector_peak(accelerator: Accelerator) -> float:
@@ -235,8 +246,9 @@ def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[L
     return (*links, *(replace(fit, link="xgmi") for fit in links if fit.link == "nvlink"))
 
 
-def _assumed_fit(fit: Fit) -> Fit:
-    """The fit, graded as an assumption about another chip."""
+def _assumed_fit(fit: Fit, chip: str) -> Fit:
+    """The fit, graded as an assumption about another chip than `chip`."""
     evidence: Any = fit.evidence  # type: ignore[attr-defined]
-    assumed = Evidence(f"assumed as on {STAND_IN}: {evidence.source}", evidence.date, "datasheet")
+    source = evidence.source.removeprefix("assumed ")
+    assumed = Evidence(f"assumed as on {chip}: {source}", evidence.date, "datasheet")
     return replace(fit, evidence=assumed)  # type: ignore[type-var]

@@ -46,8 +46,10 @@ class MatmulFit:
     """efficiency(m, n, k) = efficiency x m/(m + h_m) x n/(n + h_n) x k/(k + h_k) x wave.
 
     A dimension is charged for `half_sizes` more than it has: edges, filling the pipeline. `tile` is
-    the block of the result that one core computes at a time: the last wave of tiles occupies all
-    cores though it may not fill them, and `wave` is the fraction that is filled.
+    the largest block of the result that one core computes at a time; libraries also have kernels of
+    a half and a quarter of its height, and some that split k among cores: the best one is taken.
+    The last wave of blocks occupies all cores though it may not fill them: `wave` is the fraction
+    that is filled. Power lets no product go on faster than `sustained` for long.
     """
 
     dtype: str
@@ -57,6 +59,7 @@ class MatmulFit:
     half_sizes: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of m, n, k
     tile: tuple[int, int] | None = None  # in m and n
     peak: float | None = None  # FLOP/s; None: the accelerator states it
+    sustained: float = 1.0  # fraction of the peak, under the chip's power limit
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ Figures may be numpy arrays over configurations; everything broadcasts.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -31,6 +32,11 @@ BOUNDS = np.array(["compute", "memory", "overhead"])
 # What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
 # bf16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 3), before Ada and Hopper no fp8.
 WIDER = {"tf32": "fp32", "bf16": "fp32", "fp8": "bf16"}
+
+# Kernels of a matrix library: heights of their tiles as parts of the largest, and cores that share
+# the products of one. They describe XLA's measured tables: experiments/published/fit_kernels.py.
+TILE_PARTS = (1, 2, 4)
+K_SPLITS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -101,19 +107,29 @@ def matmul_efficiency(fit: MatmulFit, dims: tuple[Number, ...], cores: int | Non
     """Fraction of the peak that a matmul of `dims` (batch, m, n, k) gets; () if they are unknown.
 
     The wave factor is that of NVIDIA's "Matrix Multiplication Background User's Guide" (February
-    2023), section 3: tiles are handed to cores in waves, and the last wave costs a whole one.
+    2023), section 3: tiles are handed to cores in waves, and the last wave costs a whole one. A
+    split of k makes more tiles, each of which fills its pipeline anew.
     """
     if not dims:
-        return fit.efficiency
+        return min(fit.efficiency, fit.sustained)
     batch, m, n, k = dims
-    share: Number = fit.efficiency
-    for size, half in zip((m, n, k), fit.half_sizes, strict=True):
-        share = share * size / (size + half)
+    half_m, half_n, half_k = fit.half_sizes
+    share = fit.efficiency * m / (m + half_m) * n / (n + half_n)
     if fit.tile is None or cores is None:
-        return share
-    tiles = batch * np.ceil(m / fit.tile[0]) * np.ceil(n / fit.tile[1])
-    waves = np.ceil(tiles / cores)
-    return share * batch * m * n / (waves * cores * fit.tile[0] * fit.tile[1])
+        return np.minimum(share * k / (k + half_k), fit.sustained)
+    executed = [
+        _waves(batch * split, m / (fit.tile[0] / part), n / fit.tile[1], cores)
+        * (fit.tile[0] / part * fit.tile[1] * cores)
+        * (k / split + half_k)
+        for part in TILE_PARTS
+        for split in K_SPLITS
+    ]
+    return np.minimum(share * batch * m * n * k / reduce(np.minimum, executed), fit.sustained)
+
+
+def _waves(batch: Number, rows: Number, columns: Number, cores: int) -> Number:
+    """Number of times that all cores together compute a tile each."""
+    return np.ceil(batch * np.ceil(rows) * np.ceil(columns) / cores)
 
 
 def attention_efficiency(fit: AttentionFit, dims: tuple[Number, ...]) -> Number:

