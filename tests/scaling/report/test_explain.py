@@ -73,7 +73,7 @@ def test_the_evidence_of_every_second_is_listed_with_its_share(hand_priced):
     shares = [float(line.split("%")[0]) for line in lines if "under" not in line]
     assert sum(shares) == pytest.approx(100, abs=0.3)
     assert shares == sorted(shares, reverse=True)
-    assert any("calibrated: jax-ml/scaling-book, gpus.md" in line for line in lines)
+    assert any("calibrated: large streams" in line for line in lines)
 
 
 def test_long_programs_are_summed_up(hand_step):
