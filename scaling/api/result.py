@@ -114,14 +114,17 @@ class PredictionResult(Prediction):
         plot_memory(priced, self.memory.capacity, title, Path(path))
 
     def explain(self) -> str:
-        """Return the longest operations, XLA's estimates of them, and the evidence of all figures.
+        """Return each term's formula with its numbers, the longest operations, what fills the
+        memory at its peak, and the evidence of all figures.
 
         XLA's estimates are there if the program was compiled with `estimates=True`.
         """
         from scaling.report.explain import explanation
+        from scaling.report.formulas import formulas
 
         priced = price_program(self.pricing)
-        return explanation(priced, _discrepancies(self.pricing, priced))
+        parts = formulas(priced, self), explanation(priced, _discrepancies(self.pricing, priced))
+        return "\n\n".join(parts)
 
     def advice(self) -> list[str]:
         """Return changes of the run that take less time or fit, each priced; compiles a few steps.

@@ -33,8 +33,8 @@ class PredictCommand(RunCommand):
     calibration: File = None
     """File of scaling calibrate to price with."""
     explain: Switch = False
-    """Also show the longest operations beside XLA's own estimates, and the evidence of every figure
-    (with --json on stderr)."""
+    """Also show each term's formula with its numbers, the longest operations beside XLA's own
+    estimates, what fills the memory, and the evidence of every figure (with --json on stderr)."""
     what_if: Changes = ()
     """Multiply a figure, such as "network x2": nvlink, pcie, network, latency, peak,
     memory_bandwidth, memory, launch."""

@@ -1,21 +1,25 @@
 """The category of each buffer, from the operations that write and read it.
 
-argument                 parameters, optimiser state or input, by the argument's name
-backward -> optimizer    gradients, also by way of operations of no phase: sums over microbatches
-forward -> backward      activations
-gathered or exchanged    communication
-else                     temporary
+argument                     parameters, optimiser state or input, by the argument's name
+backward -> optimizer        gradients, with what they are summed from, array by array: over
+                             microbatches, over devices, in another order or format
+forward, remat -> backward   activations
+gathered or exchanged        communication
+else                         temporary
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scaling.program.ir import (
     Block,
     Buffer,
     Category,
     Collective,
+    Kernel,
     Operation,
     Phase,
     Program,
@@ -53,7 +57,7 @@ def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
         for index in operation.writes:
             uses[index].written.add(operation.origin.phase)
             uses[index].moved |= isinstance(operation, Collective) and operation.kind in MOVED
-    gradients = _gradients(operations)
+    gradients = _gradients(program.buffers, operations)
 
     def category(index: int, buffer: Buffer) -> Category:
         if buffer.category == "pinned_host":
@@ -75,29 +79,51 @@ def category_of_argument(path: str) -> Category:
     return "activations" if is_input and not set(words) & set(PARAMETER_WORDS) else "parameters"
 
 
-def _gradients(operations: Sequence[Operation]) -> set[int]:
-    """Buffers on a way from the backward pass to the optimizer, through operations of no phase."""
+def _gradients(buffers: Sequence[Buffer], operations: Sequence[Operation]) -> set[int]:
+    """Buffers on a way from the backward pass to the optimizer.
+
+    The way goes through operations that keep the size of an array, or change it with its format,
+    and that multiply no matrices.
+    """
     made = {i for step in operations if step.origin.phase in BACKWARD for i in step.writes}
     used = {i for step in operations if step.origin.phase == "optimizer" for i in step.reads}
-    between = [step for step in operations if not step.origin.phase]
-    return _reached(made, [(step.reads, step.writes) for step in between]) & _reached(
-        used, [(step.writes, step.reads) for step in between]
-    )
+    links = [
+        (source, target)
+        for step in operations
+        if step.origin.phase in ("", *BACKWARD) and not _multiplies(step)
+        for target in step.writes
+        for source in step.reads
+        if _are_alike(buffers[source], buffers[target])
+    ]
+    return _reached(made, links) & _reached(used, [(b, a) for a, b in links])
 
 
-def _reached(start: set[int], links: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> set[int]:
+def _multiplies(step: Operation) -> bool:
+    return isinstance(step, Kernel) and bool(np.any(step.flops))
+
+
+def _are_alike(first: Buffer, second: Buffer) -> bool:
+    """True for as many numbers in one format, or in formats of 16 and 32 bits."""
+    small, large = sorted((float(np.max(first.bytes)), float(np.max(second.bytes))))
+    return small > 0 and large in (small, 2 * small)
+
+
+def _reached(start: set[int], links: Sequence[tuple[int, int]]) -> set[int]:
     """The buffers of `start`, and those that links (from, to) lead to from them."""
-    found, before = set(start), -1
-    while len(found) > before:
-        before = len(found)
-        for sources, targets in links:
-            if not found.isdisjoint(sources):
-                found.update(targets)
+    targets: dict[int, list[int]] = {}
+    for source, target in links:
+        targets.setdefault(source, []).append(target)
+    found, waiting = set(start), list(start)
+    for index in waiting:
+        fresh = [target for target in targets.get(index, ()) if target not in found]
+        found.update(fresh)
+        waiting += fresh
     return found
 
 
 def _by_use(uses: _Uses) -> Category:
-    if "forward" in uses.written and uses.read.intersection(BACKWARD):
+    again = "remat" in uses.written and "backward" in uses.read
+    if again or ("forward" in uses.written and uses.read.intersection(BACKWARD)):
         return "activations"
     return "communication" if uses.moved else "temporary"
 

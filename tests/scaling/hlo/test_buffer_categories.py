@@ -53,6 +53,8 @@ def owner_of_first(*schedule: Operation, arguments=None, owner: Category = "temp
     [
         ("forward", "backward", "activations"),
         ("forward", "remat", "activations"),
+        ("remat", "backward", "activations"),
+        ("remat", "remat", "temporary"),
         ("backward", "optimizer", "gradients"),
         ("forward", "forward", "temporary"),
         ("backward", "backward", "temporary"),
@@ -82,6 +84,23 @@ def test_sums_of_gradients_over_microbatches_are_gradients() -> None:
     assert [b.category for b in found.buffers] == [
         *("gradients", "gradients", "gradients", "temporary", "parameters", "temporary")
     ]
+
+
+def test_gradients_are_followed_through_what_keeps_their_size() -> None:
+    """A pipeline sums in its backward pass; a product and a norm's scale start there."""
+    product = Kernel("dot", Origin("backward"), (0,), (1,), kind="matmul", flops=1.0)
+    steps = (
+        step("stream", "backward", (), (0,)),
+        product,
+        step("add", "backward", (1, 2), (2,)),  # in float32, twice the bytes
+        Collective("sum", Origin("backward"), (2,), (3,), kind="all-reduce"),
+        step("scale", "backward", (0,), (4,)),
+        step("adam", "optimizer", (3, 4), ()),
+    )
+    sizes = (8, 8, 16, 16, 1)
+    buffers = tuple(Buffer(f"b{i}", size, "temporary") for i, size in enumerate(sizes))
+    found = with_categories(Program("p", "compiled", {}, steps, buffers), {})
+    assert [b.category for b in found.buffers] == ["temporary", *["gradients"] * 4]
 
 
 def test_what_a_collective_makes_whole_is_communication_unless_it_is_kept_for_later() -> None:

@@ -1,0 +1,207 @@
+"""How each figure of a prediction comes about: its formula with its numbers, the sources of the
+chip's constants, and the section of "How to Scale Your Model" that teaches it.
+
+    compute 5.52 s = calls x seconds, summed over 251 kernels; most for
+      256 x matmul gemm_fusion_dot.32: 1.21 ms = max(962 GFLOP / 794 TFLOP/s, 352 MB / ...) + 0 s
+      794 TFLOP/s: 80.3% of 989 TFLOP/s, the peak of bf16 (NVIDIA H100 ... whitepaper)
+      taught in: All About Rooflines, https://jax-ml.github.io/scaling-book/roofline/#...
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from scaling.meshes.accelerator import Accelerator, peak_name
+from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.program.ir import Collective, Kernel, Loop, Number, Operation, bodies
+from scaling.report.formatting import format_memory, percent
+from scaling.simulate.kernels import WIDER
+from scaling.simulate.prediction import Prediction, axis_name
+from scaling.simulate.step import (
+    Priced,
+    buffers_of,
+    running_collectives,
+    running_kernels,
+    temporaries,
+)
+
+BOOK = "https://jax-ml.github.io/scaling-book"
+GUIDE = {  # term -> section of "How to Scale Your Model" (Austin et al., 2025)
+    "compute": ("All About Rooflines", "roofline/#where-does-the-time-go"),
+    "optimizer": ("All About Rooflines", "roofline/#where-does-the-time-go"),
+    "communication": ("How to Think About GPUs", "gpus/#how-do-collectives-work-on-gpus"),
+    "torus": ("Sharded Matrices and How to Multiply Them", "sharding/"),
+    "bubble": ("How to Parallelize a Transformer for Training", "training/#pipelining"),
+    "memory": ("All the Transformer Math You Need to Know", "transformers/#gradient-checkpointing"),
+    "mfu": ("All the Transformer Math You Need to Know", "transformers/#transformer-accounting"),
+}
+
+
+def formulas(priced: Priced, prediction: Prediction) -> str:
+    """One paragraph for each term that is not zero, of one configuration."""
+    parts = [
+        _kernels(priced, "compute", optimizer=False),
+        _kernels(priced, "optimizer", optimizer=True),
+        _waiting(priced),
+        _bubble(priced),
+        _host(priced),
+        _memory(prediction),
+        _mfu(priced, prediction),
+    ]
+    return "\n".join(["how each figure comes about", *(f"  {p}" for part in parts for p in part)])
+
+
+def _guide(term: str) -> str:
+    title, place = GUIDE[term]
+    return f"  taught in: {title}, {BOOK}/{place}"
+
+
+def _kernels(priced: Priced, term: str, optimizer: bool) -> Iterator[str]:
+    """Compute, or the optimizer: a sum over kernels, and the formula of the longest."""
+    found = [
+        (kernel, calls)
+        for kernel, calls in running_kernels(priced)
+        if not kernel.asynchronous and (kernel.origin.phase == "optimizer") == optimizer
+    ]
+    seconds = getattr(priced.timeline, term)
+    if not found or not seconds:
+        return
+    by_name = priced.timeline.by_name
+    kernel, calls = max(found, key=lambda item: float(np.max(by_name[item[0].name])))
+    count = f"{len(found)} kernel{'s' * (len(found) > 1)}"
+    yield f"{term} {format_time(seconds)} = calls x seconds, summed over {count}; most for"
+    yield f"  {float(calls):,.0f} x {kernel.kind} {kernel.name}: {_roofline(kernel, priced)}"
+    yield from (f"  {text}" for text in _rates(kernel, priced))
+    yield _guide(term)
+
+
+def _roofline(kernel: Kernel, priced: Priced) -> str:
+    """`1.21 ms = max(962 GFLOP / 794 TFLOP/s, 352 MB / 3.14 TB/s) + 0 s`."""
+    cost = priced.kernels[kernel.name]
+    parts = []
+    if np.any(cost.compute):
+        parts.append(f"{_amount(kernel)} / {_rate(kernel, cost.compute)}")
+    if np.any(cost.memory):
+        rate = format_rate(float(kernel.bytes / cost.memory))
+        parts.append(f"{format_memory(kernel.bytes)} / {rate}")
+    both = ", ".join(parts)
+    work = f"max({both})" if priced.profile.overlap or len(parts) < 2 else f"{both}, overlapping"
+    return f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
+
+
+def _amount(kernel: Kernel) -> str:
+    return format_rate(float(kernel.flops or kernel.vector_flops), "FLOP")
+
+
+def _rate(kernel: Kernel, seconds: Number) -> str:
+    return format_rate(float((kernel.flops or kernel.vector_flops) / seconds), "FLOP/s")
+
+
+def _rates(kernel: Kernel, priced: Priced) -> Iterator[str]:
+    """The rates in a roofline as shares of the chip's, with the sources of those."""
+    chip, cost = priced.cluster.accelerator, priced.kernels[kernel.name]
+    dtype = kernel.dtype if kernel.dtype in chip.peaks else WIDER.get(kernel.dtype, kernel.dtype)
+    if kernel.flops and np.any(cost.compute) and (peak := chip.peaks.get(dtype)):
+        share = percent(float(kernel.flops / cost.compute) / peak)
+        whole = f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}"
+        yield f"{_rate(kernel, cost.compute)}: {share} of {whole}{_source(chip, peak_name(dtype))}"
+    if np.any(cost.memory) and chip.memory_bandwidth:
+        rate = float(kernel.bytes / cost.memory)
+        whole = f"{format_rate(chip.memory_bandwidth)} of the memory"
+        share = percent(rate / chip.memory_bandwidth)
+        yield f"{format_rate(rate)}: {share} of {whole}{_source(chip, 'memory_bandwidth')}"
+    yield f"shares: {cost.evidence.grade}, {cost.evidence.source}"
+
+
+def _source(chip: Accelerator, name: str) -> str:
+    figure = chip.figures.get(name)
+    return f" ({figure.source})" if figure else ""
+
+
+def _waiting(priced: Priced) -> Iterator[str]:
+    """Exposed communication, and the formula of the collective that is waited for longest."""
+    line, exposed = priced.timeline, priced.timeline.exposed_by_name
+    found = [(step, n) for step, n in running_collectives(priced) if exposed.get(step.name)]
+    if not found:
+        return
+    step, calls = max(found, key=lambda item: float(np.max(exposed[item[0].name])))
+    yield (
+        f"waiting for communication {format_time(line.exposed_communication)} = union of all "
+        f"communication less the {format_time(line.hidden_communication)} beside compute; most for"
+    )
+    yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {_collective(step, priced)}"
+    yield _guide("torus" if priced.cluster.torus is not None else "communication")
+
+
+def _collective(step: Collective, priced: Priced) -> str:
+    """`112 MiB: 347 us = 20 us of latency + 327 us at 357 GB/s (...); 1.1 x the least`."""
+    cost = priced.collectives[step.name]
+    time, least = float(cost.time), float(cost.lower_bound)
+    way = f"{cost.algorithm} {cost.protocol}".strip()
+    chosen = [
+        c for c in cost.candidates if (c.algorithm, c.protocol) == (cost.algorithm, cost.protocol)
+    ]
+    latency = float(chosen[0].seconds(0.0)) if chosen else 0.0
+    sum_ = f"{format_time(latency)} of latency + " if latency else ""
+    rest = f"{format_time(max(time - latency, 0.0))} for {format_size(step.bytes)} by {way}"
+    bound = f"; {time / least:.2f} x its bytes over the full links" if least else ""
+    evidence = f"; {cost.evidence.grade}" if cost.evidence else ""
+    return f"{format_time(time)} = {sum_}{rest}: {cost.bottleneck}{bound}{evidence}"
+
+
+def _bubble(priced: Priced) -> Iterator[str]:
+    """The bubble of a pipeline: trips of its loops without work."""
+    seconds = priced.timeline.bubble
+    if not np.any(seconds):
+        return
+    loops = list(_pipelined(priced.program.schedule))
+    trips = ", ".join(f"{float(n.bubble_trips):g} of {float(n.trips):g} ticks" for n in loops)
+    yield f"pipeline bubble {format_time(seconds)} = (stages - 1) ticks without work: {trips}"
+    yield _guide("bubble")
+
+
+def _pipelined(block: tuple[Operation, ...]) -> Iterator[Loop]:
+    for step in block:
+        if isinstance(step, Loop) and np.any(step.bubble_trips):
+            yield step
+        else:
+            for body in bodies(step):
+                yield from _pipelined(body)
+
+
+def _host(priced: Priced) -> Iterator[str]:
+    """Seconds in which the device waits for its host."""
+    fit, seconds = priced.profile.dispatch, priced.timeline.host
+    if fit is None or not np.any(seconds):
+        return
+    count, fresh = buffers_of(priced.program), float(np.max(temporaries(priced.program)))
+    fresh = fresh if fresh > fit.kept else 0.0
+    yield (
+        f"waiting for the host {format_time(seconds)} = {format_time(fit.overhead)} a call + "
+        f"{count:,} buffers x {format_time(fit.per_buffer)} + {format_memory(fresh)} of fresh "
+        f"pages / {format_rate(fit.fresh_bandwidth)}; {fit.evidence.grade}, {fit.evidence.source}"
+    )
+
+
+def _memory(prediction: Prediction) -> Iterator[str]:
+    """The peak as its parts."""
+    memory = prediction.memory
+    names = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
+    parts = [(name, getattr(memory, name)) for name in (*names, "communication")]
+    sum_ = " + ".join(f"{format_memory(n)} {name.replace('_', ' ')}" for name, n in parts if n)
+    if sum_:
+        yield f"memory {format_memory(memory.peak)} = {sum_}"
+        yield _guide("memory")
+
+
+def _mfu(priced: Priced, prediction: Prediction) -> Iterator[str]:
+    """Model FLOPs over what the devices could do."""
+    if prediction.mfu is None or prediction.model_flops is None:
+        return
+    flops, step = float(prediction.model_flops), float(prediction.step_time)
+    peak = flops / (float(prediction.mfu) * step * prediction.devices)
+    yield (
+        f"MFU {percent(prediction.mfu)} = {format_rate(flops, 'FLOP')} / ({format_time(step)} x "
+        f"{prediction.devices:,} devices x {format_rate(peak, 'FLOP/s')})"
+    )
+    yield _guide("mfu")

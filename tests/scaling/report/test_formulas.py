@@ -1,0 +1,64 @@
+"""Formulas: the numbers in them give the figure that they explain."""
+
+from dataclasses import replace
+
+import pytest
+
+from scaling.meshes import catalog
+from scaling.meshes.units import parse_quantity
+from scaling.models.pipeline.schedule import PipelineSchedule
+from scaling.profiles.io import ideal
+from scaling.program.ir import Collective, Kernel, Loop, Program
+from scaling.report.formulas import BOOK, formulas
+from scaling.simulate.pipeline_bubble import mark_bubbles
+from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
+
+
+@pytest.fixture
+def lines(hand_priced, toy):
+    run = replace(toy(mesh={"fsdp": 4, "tensor": 2}), name="hand")
+    return formulas(hand_priced, summarize(hand_priced, run)).split("\n")
+
+
+def line_of(lines, start):
+    return next(line.strip() for line in lines if line.strip().startswith(start))
+
+
+def test_the_longest_kernel_is_a_roofline_with_its_numbers(lines, hand_priced):
+    found = line_of(lines, "3 x matmul dot.1")
+    work, bytes_ = 2.0 * 4096**3, 6.0 * 4096**2
+    assert "= max(137 GFLOP / " in found and ", 101 MB / " in found
+    cost = hand_priced.kernels["dot.1"]
+    rate = parse_quantity(found.split("GFLOP / ")[1].split(",")[0].replace("FLOP/s", "B"), "B")
+    assert rate == pytest.approx(work / cost.compute, rel=0.01)
+    rate = parse_quantity(found.split("MB / ")[1].split(")")[0].replace("/s", ""), "B")
+    assert rate == pytest.approx(bytes_ / cost.memory, rel=0.01)
+
+
+def test_constants_name_their_sources(lines):
+    assert "of 989 TFLOP/s, the peak of bf16 (NVIDIA H100" in line_of(lines, "794 TFLOP/s")
+    assert "of 3.35 TB/s of the memory (" in line_of(lines, "3.14 TB/s")
+
+
+def test_memory_and_mfu_are_their_parts(lines):
+    sums = "3 GB parameters + 6 GB optimizer state + 2 GB activations + 1 GB temporary"
+    assert line_of(lines, "memory") == f"memory 12 GB = {sums}"
+    assert " x 8 devices x 66.9 TFLOP/s)" in line_of(lines, "MFU")
+
+
+def test_every_term_names_its_section_of_the_guide(lines):
+    terms = [line for line in lines if line[:2] == "  " != line[2:4]]
+    assert len([line for line in lines if BOOK in line]) == len(terms) == 5
+
+
+def test_a_collective_and_the_bubble_are_explained():
+    hop = Collective("hop", kind="permute", axes=("stage",), bytes=2**20, asynchronous=False)
+    ticks = Loop("ticks", body=(hop, Kernel("k", bytes=1e9)), trips=11)
+    program = mark_bubbles(
+        Program("p", "compiled", {"stage": 4}, (ticks,)), PipelineSchedule(4, 1, 8)
+    )
+    priced = price(program, catalog.load("dgx-h100"), ideal())
+    found = formulas(priced, summarize(priced)).split("\n")
+    assert "of latency + " in line_of(found, "11 x permute[stage]")
+    assert line_of(found, "pipeline bubble").endswith("ticks without work: 3 of 11 ticks")
