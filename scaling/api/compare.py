@@ -1,10 +1,13 @@
-"""A finished run against its prediction."""
+"""A finished run against its prediction, and one prediction against another."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, overload
 
 from scaling.api.entrance import entrance
+from scaling.api.result import PredictionResult
 from scaling.compare.compare import Comparison, compare_run
+from scaling.compare.difference import Difference, difference, prediction_document
 from scaling.compare.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
@@ -45,23 +48,58 @@ class ComparisonResult(Comparison):
         return table(self)
 
 
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class DifferenceResult(Difference):
+    """What changed between two predictions; prints as the table of `scaling compare A B`."""
+
+    def __str__(self) -> str:
+        from scaling.report.difference import difference_table
+
+        return difference_table(self)
+
+
+@overload
+def compare(run_dir: str | Path) -> ComparisonResult: ...
+@overload
+def compare(
+    run_dir: str | Path | PredictionResult, other: str | Path | PredictionResult
+) -> DifferenceResult: ...
 @entrance
-def compare(run_dir: str | Path) -> ComparisonResult:
-    """Compare a run's measured steps with its prediction: total, terms, collectives, memory.
+def compare(
+    run_dir: str | Path | PredictionResult, other: str | Path | PredictionResult | None = None
+) -> ComparisonResult | DifferenceResult:
+    """Compare a run's measured steps with its prediction, or a prediction with another one.
 
     >>> import scaling as sc
     >>> comparison = sc.compare("runs/demo")             # doctest: +SKIP
     >>> comparison.step_time.error                       # doctest: +SKIP
     -0.04
+    >>> p = sc.predict("tiny", cluster="dgx-h100", mesh="fsdp=8")
+    >>> sc.compare(p, p.what_if("nvlink x2")).step_time.difference <= 0
+    True
 
     Args:
-        run_dir: folder of a run; with a recorded profile, also per term and collective.
+        run_dir: folder of a run; with a recorded profile, also per term and collective. With
+            `other`: a prediction, a file of `scaling predict --json`, or a run folder.
+        other: the same, to compare with.
 
     Raises:
-        InputError: no run folder, one that lacks a file, files of another run or version.
+        InputError: no run folder, one that lacks a file, files of another run or version; no
+            prediction.
     """
+    if other is not None:
+        found = difference(_document(run_dir), _document(other))
+        return DifferenceResult(**vars(found))
+    if isinstance(run_dir, PredictionResult):
+        raise InputError("compare: give two predictions, or the folder of a run")
     folder = Path(run_dir)
     return compare_folder(folder, read_folder(folder))
+
+
+def _document(prediction: str | Path | PredictionResult) -> dict[str, Any]:
+    if isinstance(prediction, PredictionResult):
+        return prediction.to_dict()
+    return prediction_document(Path(prediction))
 
 
 def compare_folder(folder: Path, files: RunFolder) -> ComparisonResult:

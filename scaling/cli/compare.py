@@ -1,10 +1,12 @@
-"""`scaling compare`: a finished run against its prediction."""
+"""`scaling compare`: a finished run against its prediction, or one prediction against another."""
 
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-from scaling.cli.options import Command, File, RunFolder, Switch
+import scaling as sc
+from scaling.cli.options import Command, File, OtherPrediction, RunFolder, Switch
 from scaling.meshes.errors import InputError
 
 
@@ -12,11 +14,13 @@ from scaling.meshes.errors import InputError
 class CompareCommand(Command):
     """Compare a finished run with its prediction: step time, terms, collectives, memory.
 
-    Example: scaling compare runs/demo
+    Example: scaling compare runs/demo. Or two predictions: scaling compare before.json after.json
     """
 
     run_dir: RunFolder
     """Folder of a run; with a recorded profile, also per term and collective."""
+    other: OtherPrediction = None
+    """Compare two predictions instead: each a file of scaling predict --json, or a run folder."""
     trace: File = None
     """Write predicted and measured timelines as two processes of one Perfetto file."""
     json: Switch = False
@@ -27,6 +31,8 @@ class CompareCommand(Command):
         from scaling.api.compare import compare_folder
         from scaling.compare.folder import read_folder
 
+        if self.other is not None:
+            return self._print_difference(self.other)
         self._check_outputs()
         files = read_folder(self.run_dir)
         lacking = f"{self.run_dir} has no {files.missing}; train the run again"
@@ -46,6 +52,14 @@ class CompareCommand(Command):
                 print("next: train with --record-profile 10:12 for terms and collectives too")
         if incomplete:
             print(f"warning: terms and collectives are left out: {lacking}", file=sys.stderr)
+        return 0
+
+    def _print_difference(self, other: Path) -> int:
+        """Print what changed from one prediction to the other."""
+        if self.trace is not None:
+            raise InputError("--trace is for a finished run: give one run folder, or leave it out")
+        found = sc.compare(self.run_dir, other)
+        print(json.dumps(found.to_dict(), allow_nan=False) if self.json else found)
         return 0
 
     def _check_outputs(self) -> None:

@@ -21,6 +21,7 @@ Changes = Annotated[
 ]
 RunName = Annotated[Positional[str], arg(metavar="RUN")]
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN_DIR")]
+OtherPrediction = Annotated[Positional[Path | None], arg(metavar="[OTHER]", help_behavior_hint="")]
 
 
 class Command(Protocol):

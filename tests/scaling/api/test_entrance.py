@@ -120,7 +120,10 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.compare("nowhere"), "nowhere"),
         # values of other types
         (lambda: sc.train("tiny", devices="8"), "train: devices='8' must be a whole number or N"),
-        (lambda: sc.compare(None), "compare: run_dir=None must be a text or a path"),
+        (
+            lambda: sc.compare(None),
+            "compare: run_dir=None must be a text, a path or a PredictionResult",
+        ),
         (lambda: sc.predict_hlo(None, "p5"), "text=None must be a path or a text"),
         (lambda: sc.load_run("tiny", mesh=8), "mesh=8 must be a MeshShape, a text, a mapping or N"),
         (lambda: sc.load_cluster("p5", nodes=1.5), "nodes=1.5 must be a whole number"),
