@@ -69,7 +69,7 @@ def test_without_nvidia_gpus_there_is_no_communicator(name):
 
 def test_ll128_needs_nvlink_and_a_gpu_that_has_it():
     assert comm_of("dgx-h100").ll128 and not comm_of("h100-pcie-8").ll128
-    bridged = comm_of("rtx3090-10-nvlink", chips=[1, 2])
+    bridged = comm_of("rtx3090-10-nvlink", chips=[0, 1])
     assert bridged.nvlink and bridged.ll128
 
 
