@@ -25,7 +25,7 @@ from scaling.program.ir import (
     as_float,
     bodies,
 )
-from scaling.simulate.timeline import Event
+from scaling.simulate.timeline import Event, where
 
 ON_DEVICE = tuple(category for category in CATEGORIES if category != "pinned_host")
 
@@ -115,9 +115,9 @@ class _Walk:
         fuller = total > self.most
         if np.any(fuller):
             self.at, self.there = name, self.alive.copy()
-            self.peaks = [_where(fuller, n, p) for n, p in zip(self.now, self.peaks, strict=True)]
-            self.most = _where(fuller, total, self.most)
-        self.host_peak = _where(host > self.host_peak, host, self.host_peak)
+            self.peaks = [where(fuller, n, p) for n, p in zip(self.now, self.peaks, strict=True)]
+            self.most = where(fuller, total, self.most)
+        self.host_peak = where(host > self.host_peak, host, self.host_peak)
 
     def block(self, block: Block, around: frozenset[int]) -> None:
         """Walk operations while the buffers of `around` stay alive."""
@@ -143,9 +143,3 @@ class _Walk:
 def last_uses(block: Block) -> dict[int, int]:
     """Position of the last operation that touches each buffer."""
     return {i: k for k, step in enumerate(block) for i in (*step.reads, *step.writes)}
-
-
-def _where(condition: Number, first: Number, second: Number) -> Number:
-    if isinstance(condition, np.ndarray):
-        return np.where(condition, first, second)
-    return first if condition else second

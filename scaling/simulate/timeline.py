@@ -17,7 +17,7 @@ Hidden communication is the union of the intervals of both streams, less the exp
 Compute in the bubble trips of a loop (`simulate.pipeline_bubble`) is the bubble of a pipeline.
 
 Every instant of the step is compute, bubble, optimizer, exposed communication or host, so these sum
-to the step time. Times may be numpy arrays over configurations; the trip counts of loops may not.
+to the step time. Times and the trip counts of loops may be numpy arrays over configurations.
 
 Only differences between the streams' clocks decide what happens next. So iterations of a loop that
 follow one which moved all clocks alike are counted, not run.
@@ -166,24 +166,28 @@ class Streams:
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.
 
-        Compute in the loop's bubble trips is bubble.
+        A configuration with fewer trips than others stands still in theirs. Compute in the loop's
+        bubble trips is bubble.
         """
-        left, compute = int(loop.trips), self.sum("compute")
-        while left > 0:
+        left, compute = np.trunc(loop.trips)[()], self.sum("compute")
+        while np.any(left > 0):
             before, outer = self.clocks.copy(), self.sums
             self.sums = {}
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
-            period = None if self.record else self._period(before)
+            active = left > 0
+            period = None if self.record else self._period(before, active)
             times = 1 if period is None else left
             for key, seconds in iteration.items():
-                self._add(key, times * seconds)
-            if period is not None and left > 1:
-                shift = (left - 1) * period  # of the clocks that an iteration moves
-                self.clocks = {c: n + (n != before[c]) * shift for c, n in self.clocks.items()}
-            left -= times
+                self._add(key, where(active, times * seconds, 0.0))
+            shift = 0.0 if period is None else (left - 1) * period  # of clocks that have moved
+            for clock, now in self.clocks.items():
+                old = before.get(clock, now)
+                self.clocks[clock] = where(active, now + (now != old) * shift, old)
+            left = left - times
         if np.any(loop.bubble_trips):
-            bubble = (self.sum("compute") - compute) * loop.bubble_trips / loop.trips
+            share = loop.bubble_trips / later(1, loop.trips)
+            bubble = (self.sum("compute") - compute) * share
             self._add(("compute", ""), -bubble)
             self._add(("bubble", ""), bubble)
 
@@ -235,8 +239,9 @@ class Streams:
             setattr(other, name, getattr(self, name).copy())
         return other
 
-    def _period(self, before: Mapping[Clock, Number]) -> Number | None:
-        """Seconds by which all clocks that moved have moved; None if they differ.
+    def _period(self, before: Mapping[Clock, Number], active: Number) -> Number | None:
+        """Seconds by which all clocks that moved have moved; None if they differ, in any of the
+        active configurations.
 
         A clock that stood still is left alone if it lies in the past: nothing waits for it.
         """
@@ -248,7 +253,9 @@ class Streams:
         for clock, n in after.items():
             moved, ahead = n - before[clock], later(0.0, n - start)
             off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
-        return period if np.all(off <= ROUNDING * after["compute"]) else None
+        return (
+            period if np.all((off <= ROUNDING * after["compute"]) | ~np.asarray(active)) else None
+        )
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:
@@ -265,6 +272,13 @@ def _beside(step: Operation, collective: Collective) -> bool:
 
 def _stream(collective: Collective) -> Stream:
     return "permute" if collective.kind == "permute" else "communication"
+
+
+def where(condition: Number, first: Number, second: Number) -> Number:
+    """One of two numbers, in each configuration."""
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, first, second)
+    return first if condition else second
 
 
 def later(first: Number, second: Number) -> Number:

@@ -4,7 +4,7 @@ Random programs have kernels, collectives (asynchronous ones with waits), copies
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -319,6 +319,35 @@ def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
     together = run_schedule(made, times)
     for i in range(3):
         alone = run_schedule(made, {name: at(seconds, i) for name, seconds in times.items()})
+        for name in (*PARTS, "hidden_communication", "total"):
+            assert at(getattr(together, name), i) == near(getattr(alone, name))
+        for name, seconds in together.by_name.items():
+            assert at(seconds, i) == near(alone.by_name.get(name, 0.0))
+
+
+@given(programs(), st.data())
+def test_configurations_may_differ_in_their_trips(made, data) -> None:
+    """Each loop runs as often in a configuration as it does there alone."""
+    times = {name: data.draw(SECONDS) for name in timed_names(made.schedule)}
+    trips: dict[str, list[int]] = {}
+
+    def varied(block: Block, i: int | None) -> Block:
+        """The block with three numbers of trips in each loop, or with number `i` of them."""
+        found: list[Operation] = []
+        for step in block:
+            if isinstance(step, Loop):
+                three = st.lists(st.integers(0, 6), min_size=3, max_size=3)
+                counts = trips.get(step.name) or trips.setdefault(step.name, data.draw(three))
+                n = np.array(counts, float) if i is None else counts[i]
+                step = replace(step, trips=n, body=varied(step.body, i))
+            elif isinstance(step, Branch):
+                step = replace(step, branches=tuple(varied(b, i) for b in step.branches))
+            found.append(step)
+        return tuple(found)
+
+    together = run_schedule(program(*varied(made.schedule, None)), times)
+    for i in range(3):
+        alone = run_schedule(program(*varied(made.schedule, i)), times)
         for name in (*PARTS, "hidden_communication", "total"):
             assert at(getattr(together, name), i) == near(getattr(alone, name))
         for name, seconds in together.by_name.items():
