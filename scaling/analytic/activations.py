@@ -4,48 +4,100 @@ statistics of the loss, and gradients of vectors. Transfers of `scaling.analytic
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.models.config import ModelConfig
-from scaling.program.ir import CollectiveKind
+from scaling.program.ir import CollectiveKind, Number
 
 KEYS = "keys and values"  # `what` of their lines
+STREAM, LATENTS = "residual stream", "latents"
 
 
 def residual_stream(step: StepSizes) -> Iterator[Transfer]:
     """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
-    passes, M = step.passes(step.config.n_layers), step.microbatches
-    again = 1 if step.run.remat != "none" else 0
-    ends = M if step.vocab_is_sharded else 0  # embedding and head
+    for moe, layers in step.layer_kinds:
+        yield from _in_layers(step, step.passes(layers), moe)
+    ends = step.microbatches if step.vocab_is_sharded else 0
     size = step.tokens * step.config.d_model * step.itemsize
-    taken = gathered_width(step.config)
-    own = 1 if taken == step.config.d_model else 0  # the attention takes the stream itself
-    # Sums in a layer: of a tick that is computed again those of attention and MLP.
-    summed = 3 + own + again + step.recompute * (2 - step.one_layer)
-    gathered = 3 + own + (1 + own) * (again + step.recompute)
-    latents = (1 - own) * step.tokens * taken * step.itemsize
-    lines: tuple[tuple[str, float, float, float], ...] = (
-        ("residual stream", size, passes * summed, passes * gathered),
-        ("latents", latents, passes, passes * (1 + step.recompute)),
-        ("latents again", latents * (1 - _kept(step) / taken), 0, passes * again),
-        ("stream of the embedding", size, ends, ends),
-        ("stream of the head", size / step.shape.stage, ends, ends),
+    of_head = size / (step.shape.stage if step.ticks else 1)
+    for what, bytes_, gather, sum_ in (
+        ("stream of the embedding", size, "backward embed", "forward embed"),
+        ("stream of the head", of_head, "forward head", "backward head"),
+    ):
+        yield from _moved(step, bytes_, ends, what, gather, gathers=True)
+        yield from _moved(step, bytes_, ends, what, sum_)
+
+
+def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]:
+    """Inputs of attention and MLP are gathered, their outputs summed, and the reverse backward.
+
+    Other software computes a layer again with all that it moves; and, sequence-parallel, keeps its
+    own tokens of the inputs of products and gathers them again for the gradients of weights
+    (arXiv 2205.05198, section 4.2.2).
+    """
+    size = step.tokens * step.config.d_model * step.itemsize
+    taken, ours = gathered_width(step.config), step.habits.is_ours
+    is_stream = taken == step.config.d_model  # what the attention takes
+    first = STREAM if is_stream else LATENTS
+    latents = step.tokens * taken * step.itemsize
+    kept = latents * (1 - _kept(step) / taken)  # of which the rest is saved for remat
+    tick, again = step.recompute, step.again if ours else step.full
+    gather_again = again if ours else np.maximum(again, int(step.sequence_parallel))
+    # place, bytes, share of passes, what, whether it is gathered (else summed)
+    lines: tuple[tuple[str, Number, Number, str, bool], ...] = (
+        ("forward attention in", latents, 1, first, True),
+        ("forward attention out", size, 1, STREAM, False),
+        ("forward mlp in", size, 1, STREAM, True),
+        ("forward mlp out", size, 1, STREAM, False),
+        ("again attention in", latents, tick, first, True),
+        ("again attention out", size, tick, STREAM, False),
+        ("again mlp in", size, tick, STREAM, True),
+        ("again mlp out", size, tick * (1 - step.one_layer), STREAM, False),
+        (
+            "remat attention in",
+            kept,
+            gather_again,
+            "latents again" * (not is_stream) or STREAM,
+            True,
+        ),
+        ("remat attention out", size, again, STREAM, False),
+        ("remat mlp in", size, gather_again, STREAM, True),
+        ("remat mlp out", size, 0 if ours else again, STREAM, False),
+        ("backward mlp out", size, 1, STREAM, True),
+        ("backward mlp in", size, 1, STREAM, False),
+        ("backward attention out", size, 1, STREAM, True),
+        ("backward attention in", latents, 1, first, False),
     )
-    for what, bytes_, sums, gathers in lines:
-        kinds: dict[CollectiveKind, float] = {"all-reduce": sums}
-        if step.sequence_parallel:
-            kinds = {"reduce-scatter": sums, "all-gather": gathers}
-        for kind, calls in kinds.items() if bytes_ else ():
-            yield Transfer(step.over("tensor"), kind, bytes_, calls, what)
+    for place, bytes_, share, what, gathers in lines:
+        yield from _moved(step, bytes_, passes * share, what, place, gathers, moe)
 
 
-def _kept(step: StepSizes) -> int:
+def _moved(
+    step: StepSizes,
+    size: Number,
+    calls: Number,
+    what: str,
+    place: str,
+    gathers: bool = False,
+    moe: bool = False,
+) -> Iterator[Transfer]:
+    """A gather or a sum over tensor; without sequence parallelism gathers move nothing."""
+    kind: CollectiveKind = "all-gather" if gathers else "reduce-scatter"
+    if not step.sequence_parallel:
+        kind = "all-reduce"
+        calls = 0 if gathers else calls
+    yield Transfer(step.over("tensor"), kind, size, calls, what, place, moe)
+
+
+def _kept(step: StepSizes) -> Number:
     """Latents of a token that are not gathered to recompute a layer: the saved, rotated part of its
     keys."""
     mla = step.config.mla
-    return mla.qk_rope_head_dim if mla and step.run.remat == "selective" else 0
+    return step.selective * mla.qk_rope_head_dim if mla else 0
 
 
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
@@ -53,40 +105,59 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     run, config, C = step.run, step.config, step.shape.context
     if C == 1:
         return
-    chunk = run.batch.seq_len // (2 * C)
+    chunk = -(-run.batch.seq_len // (2 * C))
     paths = ring_hops(C, window_reach(config.sliding_window, chunk))
     hops = sum(map(len, paths))
     rows = step.tokens * visible_rows(config.sliding_window, chunk) / chunk
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    calls, axes = step.passes(config.n_layers), step.over("context")
-    if run.context.method == "ring":
-        again = hops - sum(map(bool, paths)) if run.remat == "full" else 0
-        yield Transfer(axes, "permute", kv, calls * ((3 + step.recompute) * hops + again), KEYS)
-    elif hops:
-        yield Transfer(axes, "all-gather", C * kv, calls * (2 + step.recompute), KEYS)
-        yield Transfer(axes, "reduce-scatter", C * kv, calls, KEYS)
+    axes, again = step.over("context"), hops - sum(map(bool, paths))
+    attends = step.full if step.habits.is_ours else step.again  # remat runs the attention again
+    for moe, layers in step.layer_kinds:
+        passes = step.passes(layers)
+        if run.context.method == "ring":
+            for place, calls in (
+                ("forward attention", hops),
+                ("again attention", step.recompute * hops),
+                ("remat attention", attends * again),
+                ("backward attention", 2 * hops),
+            ):
+                yield Transfer(axes, "permute", kv, passes * calls, KEYS, place, moe)
+        elif hops:
+            for place, calls in (("forward", 1), ("again", step.recompute), ("backward", 1)):
+                where = f"{place} attention"
+                yield Transfer(axes, "all-gather", C * kv, passes * calls, KEYS, where, moe)
+            where = "backward attention"
+            yield Transfer(axes, "reduce-scatter", C * kv, passes, KEYS, where, moe)
 
 
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Transfers of the pipeline; without stages they move nothing."""
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
-    stream /= step.shape.tensor if step.sequence_parallel else 1
-    yield Transfer(over, "permute", stream, 2 * step.pipeline.iterations, "stream between stages")
-    all_ = step.microbatches * stream
-    yield Transfer(over, "reduce-scatter", all_, 1, "stream of the last stage")
-    yield Transfer(over, "all-gather", all_, 1, "stream of the last stage")
+    stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
+    for place in ("forward tick", "backward tick"):
+        yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
+    calls = 1 if step.ticks else 0
+    all_, what = step.microbatches * stream, "stream of the last stage"
+    yield Transfer(over, "reduce-scatter", all_, calls, what, "forward outputs")
+    yield Transfer(over, "all-gather", all_, calls, what, "backward outputs")
 
 
 def loss_statistics(step: StepSizes) -> Iterator[Transfer]:
     """Statistics of the loss, each one float32 per token: maximum, normaliser, target."""
     calls = 3 * step.microbatches if step.vocab_is_sharded else 0
-    size = step.tokens / step.shape.stage * FLOAT32
-    yield Transfer(step.over("tensor"), "all-reduce", size, calls, "statistics of the loss")
+    size = step.tokens / (step.shape.stage if step.ticks else 1) * FLOAT32
+    what = "statistics of the loss"
+    yield Transfer(step.over("tensor"), "all-reduce", size, calls, what, "forward loss")
 
 
 def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
-    """Gradients of norms and biases, float32, in each microbatch; those of a layer together."""
+    """Gradients of norms and biases, float32, in each microbatch; those of a layer together.
+
+    Other software sums them with those of matrices (`scaling.analytic.weights`).
+    """
+    if not step.habits.is_ours:
+        return
     config, M = step.config, step.microbatches
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
@@ -100,12 +171,14 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     sizes = ((norms, 2 * norm + written + latents), (everywhere, heads), (tokens, sharded))
     for axes, elements in sizes:
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
-    for axes, size in layer.items():
-        passes = step.passes(config.n_layers)
-        yield Transfer(axes, "all-reduce", size, passes, "vectors of a layer")
+    for moe, layers in step.layer_kinds:
+        for axes, size in layer.items():
+            calls = step.passes(layers)
+            what, place = "vectors of a layer", "backward vectors"
+            yield Transfer(axes, "all-reduce", size, calls, what, place, moe)
     tensor = ("tensor",) if step.sequence_parallel else ()
     axes = step.over(*batch_axes, "stage", *tensor)
-    yield Transfer(axes, "all-reduce", norm * FLOAT32, M, "final norm")
+    yield Transfer(axes, "all-reduce", norm * FLOAT32, M, "final norm", "backward head vectors")
 
 
 def _inner_outputs(config: ModelConfig) -> int:

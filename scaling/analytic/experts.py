@@ -24,56 +24,83 @@ not needed), with their weights, and gathers the choices again. The router meets
 sequence-parallel stream, so its gradient is summed over tensor too (and so are those of matrices
 that make latents: not in A). Without sequence parallelism choices are not gathered, and the
 gradients of weights are summed over tensor instead.
+
+Other software sends the rows that there are, `moe.skew` times the mean to the busiest device, in
+one call each way, and no choices: a device knows those of its own tokens.
 """
 
 from collections.abc import Iterator
+
+import numpy as np
 
 from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import exchange_rows
 from scaling.models.accounting.matrices import n_moe_layers
+from scaling.program.ir import CollectiveKind, Number
 
 
 def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the layers with experts but those of weights; none for a dense model."""
     if n_moe_layers(step.config):
         yield from _exchange(step)
-        yield from _choices(step)
+        if step.habits.is_ours:
+            yield from _choices(step)
+
+
+def exchanged_rows(step: StepSizes) -> Number:
+    """Rows of d_model elements that a device sends to experts, and receives, in one layer."""
+    moe = step.config.moe
+    assert moe is not None
+    if moe.capacity_factor is None and not step.habits.is_ours:
+        parts = step.shape.tensor if step.sequence_parallel else 1
+        return step.tokens * moe.experts_per_token * moe.skew / parts
+    rows = lambda tokens: float(exchange_rows(moe, int(tokens), step.shape.expert))
+    return np.vectorize(rows)(step.tokens)[()]
 
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
-    moe, D = step.config.moe, step.config.d_model
+    moe, over, ours = step.config.moe, step.over("expert"), step.habits.is_ours
     assert moe is not None
-    rows = exchange_rows(moe, int(step.tokens), step.shape.expert)
-    calls, again = step.passes(n_moe_layers(step.config)), step.recompute + _remat_passes(step)
-    over = step.over("expert")
-    sent = 4 + _remat_passes(step) + 2 * step.recompute  # out and back again, in a tick
-    yield Transfer(over, "all-to-all", rows * D * step.itemsize, calls * sent, "tokens of experts")
-    yield Transfer(over, "all-to-all", rows * FLOAT32, calls * (2 + again), "weights of rows")
-    if moe.capacity_factor is None:
-        size = moe.n_experts * INT32
-        yield Transfer(over, "all-to-all", size, calls * (1 + again), "rows of experts")
+    rows = exchanged_rows(step)
+    passes = step.passes(n_moe_layers(step.config))
+    tick, again = step.recompute, step.again if ours else step.full
+    out, back = "experts out", "experts back"
+    # Results are only added up: remat does not need them, a tick of a pipeline does.
+    stream = (
+        *((f"forward {out}", 1), (f"forward {back}", 1), (f"again {out}", tick)),
+        *((f"again {back}", tick), (f"remat {out}", again), (f"remat {back}", again * (not ours))),
+        *((f"backward {back}", 1), (f"backward {out}", 1)),
+    )
+    size, what = rows * step.config.d_model * step.itemsize, "tokens of experts"
+    for place, share in stream:
+        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
+    if not ours:
+        return
+    weights = (f"forward {out}", 1), (f"again {out}", tick), (f"remat {out}", again)
+    for place, share in (*weights, (f"backward {out}", 1)):
+        size, what = rows * FLOAT32, "weights of rows"
+        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
+    for place, share in weights if moe.capacity_factor is None else ():
+        size, what = moe.n_experts * INT32, "rows of experts"
+        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:
     """Choices and weights of the router, and its statistics."""
-    moe = step.config.moe
+    moe, over = step.config.moe, step.over("tensor")
     assert moe is not None
-    calls = step.passes(n_moe_layers(step.config))
-    gathers = calls * (1 + step.recompute + _remat_passes(step))
-    over, choices = step.over("tensor"), step.tokens * moe.experts_per_token
-    if step.sequence_parallel:
-        yield Transfer(over, "all-gather", choices * FLOAT32, gathers, "weights of tokens")
-        yield Transfer(over, "all-gather", choices * INT32, gathers, "experts of tokens")
-        yield Transfer(over, "reduce-scatter", choices * FLOAT32, calls, "weights of tokens")
-    else:
-        yield Transfer(over, "all-reduce", choices * FLOAT32, calls, "weights of tokens")
+    passes = step.passes(n_moe_layers(step.config))
+    choices = step.tokens * moe.experts_per_token
     axes = step.over(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    yield Transfer(axes, "all-reduce", sums, gathers, "load and balancing losses")
-
-
-def _remat_passes(step: StepSizes) -> int:
-    """Number of times that remat computes a layer's exchange again: 0 or 1."""
-    return int(step.run.remat != "none")
+    for place, share in (("forward", 1), ("again", step.recompute), ("remat", step.again)):
+        calls, where = passes * share, f"{place} router"
+        for what in ("weights of tokens", "experts of tokens") if step.sequence_parallel else ():
+            yield Transfer(over, "all-gather", choices * FLOAT32, calls, what, where, moe=True)
+        what = "load and balancing losses"
+        yield Transfer(axes, "all-reduce", sums, calls, what, where, moe=True)
+    kind: CollectiveKind = "reduce-scatter" if step.sequence_parallel else "all-reduce"
+    what, where = "weights of tokens", "backward router"
+    yield Transfer(over, kind, choices * FLOAT32, passes, what, where, moe=True)

@@ -1,17 +1,23 @@
-"""A transfer, and the sizes of a step that all transfers of the table follow from."""
+"""A transfer, and the sizes of a step that all transfers and kernels follow from."""
 
 from dataclasses import dataclass
+from math import ceil
 
+import numpy as np
+
+from scaling.analytic.software import Habits, habits_of
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.matrices import BYTES
+from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.parallelism.pipeline import computes_again, pipeline_schedule
-from scaling.parallelism.rules import is_sequence_parallel, rules_for
-from scaling.program.ir import CollectiveKind
+from scaling.parallelism.pipeline import pipeline_schedule, recomputes
+from scaling.parallelism.rules import is_sequence_parallel
+from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import Run
 
 FLOAT32 = INT32 = BYTES["fp32"]
+REMATS = ("none", "selective", "full")
+OF_HEADS = ("q", "k", "v", "o", "q_b", "kv_b")  # matrices that tensor cuts head by head
 
 
 @dataclass(frozen=True)
@@ -20,20 +26,43 @@ class Transfer:
 
     axes: str  # of more than one device, joined by + in mesh order; "": moves nothing
     kind: CollectiveKind
-    bytes: float  # of one call; what is due at the same place travels together
-    calls: float  # per step
+    bytes: Number  # of one call; what is due at the same place travels together
+    calls: Number  # per step
     what: str
+    place: str = "end"  # where it is due: a phase and a place of `scaling.analytic.schedule`
+    moe: bool = False  # in layers with experts
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What may differ between configurations of one mesh: numbers, or arrays [configurations]."""
+
+    microbatches: Number
+    global_batch: Number  # sequences
+    zero_stage: Number
+    remat: Number  # index into REMATS
+
+
+def grid_of(run: Run) -> Grid:
+    """The grid of one configuration, the run's own."""
+    batch, remat = run.batch, REMATS.index(run.remat)
+    return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
 
 
 @dataclass(frozen=True)
 class StepSizes:
-    """A run on a mesh, with the sizes that its transfers follow from."""
+    """A run on a mesh, with the sizes that its transfers and kernels follow from.
+
+    Figures that follow from the grid are numbers, or arrays over configurations.
+    """
 
     run: Run
     shape: MeshShape
     config: ModelConfig
     sequence_parallel: bool
     vocab_is_sharded: bool  # over tensor
+    habits: Habits
+    grid: Grid
 
     @property
     def itemsize(self) -> int:
@@ -41,48 +70,127 @@ class StepSizes:
         return BYTES[self.run.precision.between]
 
     @property
-    def microbatches(self) -> int:
+    def microbatches(self) -> Number:
         """M of the table."""
-        return self.run.batch.microbatches
+        return self.grid.microbatches
+
+    @property
+    def selective(self) -> Number:
+        """1 where remat is "selective", else 0."""
+        return 1 * np.equal(self.grid.remat, REMATS.index("selective"))
+
+    @property
+    def full(self) -> Number:
+        """1 where remat is "full", else 0."""
+        return 1 * np.equal(self.grid.remat, REMATS.index("full"))
+
+    @property
+    def again(self) -> Number:
+        """1 where remat computes parts of a layer again, else 0."""
+        return 1 * np.not_equal(self.grid.remat, REMATS.index("none"))
+
+    def zero(self, *stages: int) -> Number:
+        """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
+        stage = self.grid.zero_stage if self.shape.fsdp > 1 else 3
+        return 1 * np.isin(stage, stages)
+
+    @property
+    def is_sum(self) -> Number:
+        """1 where gradients are sums over microbatches or ticks, else 0."""
+        return 1 if self.shape.stage > 1 else 1 * np.greater(self.microbatches, 1)
+
+    @property
+    def gradient_bytes(self) -> Number:
+        """Bytes of an element of a gradient as it is summed over devices after the last
+        microbatch."""
+        if not self.habits.is_ours:
+            return BYTES[self.run.precision.gradients]
+        return np.where(self.is_sum, FLOAT32, self.itemsize)[()]
 
     @property
     def pipeline(self) -> PipelineSchedule:
-        """The pipeline; without stages one iteration per microbatch."""
+        """The pipeline of the run itself; without stages one iteration per microbatch."""
         return pipeline_schedule(self.run, self.shape)
 
     @property
-    def recompute(self) -> int:
+    def virtual_stages(self) -> int:
+        """Parts of the layers on each stage."""
+        return self.run.pipeline.virtual_stages if self.shape.stage > 1 else 1
+
+    @property
+    def ticks(self) -> bool:
+        """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
+        return self.shape.stage > 1 and self.habits.is_ours
+
+    @property
+    def iterations(self) -> Number:
+        """Iterations of a pass of the pipeline, idle ones of our trainer's included."""
+        busy = self.microbatches * self.virtual_stages
+        return busy + self.shape.stage - 1 if self.ticks else busy
+
+    @property
+    def recompute(self) -> Number:
         """Number of times that the backward pass computes a tick of a pipeline again, beside remat:
         0 or 1."""
-        return int(computes_again(self.run, self.shape))
+        if not self.ticks or not recomputes(self.run):
+            return 0
+        return 1 - self.full if self.one_layer else 1
 
     @property
     def one_layer(self) -> bool:
         """True if a part of a pipeline is a single layer."""
-        return self.config.n_layers == self.pipeline.stages * self.pipeline.virtual_stages
+        return self.config.n_layers == self.shape.stage * self.virtual_stages
 
-    def passes(self, layers: int) -> float:
+    def stored(self, layers: int) -> int:
+        """Layers of a device, out of `layers`: the fullest stage's."""
+        return ceil(layers / self.shape.stage)
+
+    def passes(self, layers: int) -> Number:
         """Number of passes of a device through `layers` layers, M L of the table."""
-        pipeline = self.pipeline
-        return pipeline.iterations * layers / (pipeline.stages * pipeline.virtual_stages)
+        return self.iterations * self.stored(layers) / self.virtual_stages
 
     @property
-    def tokens(self) -> float:
+    def sequences(self) -> Number:
+        """b: of one microbatch on one device, the fullest one's."""
+        local = np.ceil(self.grid.global_batch / self.shape.batch_shards)
+        return as_float(np.ceil(local / self.microbatches))
+
+    @property
+    def tokens(self) -> Number:
         """b seq_len / context: of one microbatch on one device, not cut over tensor."""
-        parts = self.shape.batch_shards * self.shape.context
-        return self.run.batch.tokens / self.microbatches / parts
+        return self.sequences * self.run.batch.seq_len / self.shape.context
+
+    @property
+    def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
+        """(with experts, number of layers) for each kind of layer that there is."""
+        kinds = (False, n_dense_layers(self.config)), (True, n_moe_layers(self.config))
+        return tuple((moe, layers) for moe, layers in kinds if layers)
 
     def over(self, *axes: str) -> str:
         """The axes of more than one device among `axes`, joined by + in mesh order."""
         return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)
 
+    def columns(self, stack: Stack) -> float:
+        """Share of a matrix that one device of tensor has: whole heads and hidden units."""
+        config, parts = self.config, self.shape.tensor
+        if not stack.over_tensor:
+            return 1.0
+        heads = config.n_kv_heads if stack.name in ("k", "v") else config.n_heads
+        units = heads if stack.name in OF_HEADS else stack.columns
+        return ceil(units / parts) / units
 
-def step_sizes(run: Run, shape: MeshShape) -> StepSizes:
-    """The sizes of a run's step on the mesh `shape`."""
+
+def step_sizes(run: Run, shape: MeshShape, grid: Grid | None = None) -> StepSizes:
+    """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
+    habits = habits_of(run.software)
+    parallel = is_sequence_parallel(run, shape) and shape.tensor > 1
+    divides = run.model.vocab_size % shape.tensor == 0 or not habits.is_ours
     return StepSizes(
         run,
         shape,
         with_positions(run.model, run.batch.seq_len),
-        is_sequence_parallel(run, shape) and shape.tensor > 1,
-        bool(rules_for(run, shape).axes("vocab")),
+        parallel,
+        divides and shape.tensor > 1,
+        habits,
+        grid or grid_of(run),
     )

@@ -99,10 +99,11 @@ from scaling.analytic.activations import (
 )
 from scaling.analytic.experts import expert_transfers
 from scaling.analytic.optimizer import optimizer_transfers
-from scaling.analytic.step import Transfer, step_sizes
+from scaling.analytic.step import StepSizes, Transfer, step_sizes
 from scaling.analytic.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
 from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.rules import rules_for
 from scaling.run import Run
 
 SMALLEST = 64 * 1024  # bytes of one call
@@ -126,12 +127,17 @@ def expected_bytes(run: Run, shape: MeshShape, smallest: float = SMALLEST) -> Ta
     for line in expected_transfers(run, shape):
         if line.axes and line.bytes >= smallest and line.bytes * line.calls:
             key = line.axes, line.kind
-            table[key] = table.get(key, 0.0) + line.bytes * line.calls
+            table[key] = table.get(key, 0.0) + float(line.bytes * line.calls)
     return table
 
 
 def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
     """Every transfer of the table, those that move nothing included; see `expected_bytes`."""
     check_trainable(run, shape)
-    step = step_sizes(run, shape)
+    rules_for(run, shape)
+    return transfers(step_sizes(run, shape))
+
+
+def transfers(step: StepSizes) -> tuple[Transfer, ...]:
+    """The same of any software, and of several configurations of a mesh."""
     return tuple(line for part in PARTS for line in part(step))

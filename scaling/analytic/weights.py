@@ -1,98 +1,141 @@
 """Communication of matrices and tables: the weights of `scaling.analytic.table`, and those of
 `scaling.analytic.experts`.
 
-ZeRO stage 1 gathers and scatters them over fsdp once per step, not for each product:
+Over fsdp, by ZeRO stage (arXiv 1910.02054, section 5):
 
     W L + E + P: matrices of all layers, tables (a tied one once), position table
 
-    kind             elements       why
-    all-gather       W L + E + P    once per step, in compute format
-    reduce-scatter   W L + E + P    after the last microbatch; float32 if it is a sum
+    stage  kind             elements       why
+    3      as in the table
+    2      all-gather       W L + E + P    once per step, in compute format
+    2      reduce-scatter   as in stage 3  a device has room for shards of gradients only
+    1      all-gather       W L + E + P    once per step, in compute format
+    1      reduce-scatter   W L + E + P    after the last microbatch; float32 if it is a sum
+    0      all-reduce       W L + E + P    likewise: fsdp is one more axis of replicas
 
 In a pipeline a device has the layers of its stage, L / S, and gradients are sums over ticks, so
 float32 always. Gradients of weights that meet each tensor device's own tokens (a table, positions,
 routers, matrices of latents) are all-reduced over tensor before they are scattered: unsharded, in
 each microbatch, for each use. Routers are float32. The shards of gradients are summed over the
 other replicas as in stage 3.
+
+Other software sums gradients in `precision.gradients`, and over tensor once per step; it gathers
+tables once per microbatch. Its first stage has the token table, its last the head; a tied table's
+gradients are summed over both.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.matrices import Stack, block_stacks, n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import Stack, block_stacks
+from scaling.program.ir import Number
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
 MATRICES = "matrices of a layer"
 TABLES = "token table and head"  # `what` of their lines
+POSITIONS = "position table"
 LATENTS = "matrices of a layer that make latents"
 EXPERTS = "routed experts of a layer"
 ROUTER = "router of a layer"
+ATTENTION, MLP = "attention", "mlp"  # parts of a layer whose weights are due together
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Equal weights of which each is gathered in one call: a layer's matrices, a table."""
+    """Equal weights of which each is gathered in one call: some of a layer's matrices, a table."""
 
     what: str
-    elements: float  # of one, unsharded over fsdp
+    part: str  # of a layer, or "embed", "head"
+    elements: float  # of one on a device, unsharded over fsdp
     itemsize: int
-    stored: float  # how many a device has
-    gathers: float  # per step, for products
-    scatters: float  # per step, of the gradients of products
-    over_tensor: float = 0  # sums of gradients over tensor in a step; 0: it cuts them
+    stored: Number  # how many a device has
+    runs: Number  # per step, of the layer or the table, forward and backward
+    gathers: Number  # per step, for products forward
+    gathers_back: Number = 0  # and backward
+    over_tensor: bool = False  # each tensor device's tokens make a part of the gradient
     replicas: tuple[str, ...] = REPLICAS
+    moe: bool = False
+
+
+def weights_of(step: StepSizes) -> Iterator[Weights]:
+    """All matrices and tables of a device."""
+    yield from _of_layers(step)
+    yield from _of_tables(step)
 
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    once = step.shape.fsdp > 1 and step.run.sharding.zero_stage == 1
-    is_sum = step.shape.stage > 1 or step.microbatches > 1
     fsdp, tensor = step.over("fsdp"), step.over("tensor")
-    if not once:
-        yield _gathered_again(step)
-    for w in (*_of_layers(step), *_of_tables(step)):
-        size, what = w.elements * w.itemsize, w.what
-        summed = w.elements * FLOAT32 if is_sum else size
-        if once:
-            yield Transfer(fsdp, "all-gather", size, w.stored, what)
-            yield Transfer(tensor, "all-reduce", size, w.over_tensor and w.scatters, what)
-            yield Transfer(fsdp, "reduce-scatter", summed, w.stored, what)
-        else:
-            yield Transfer(fsdp, "all-gather", size, w.gathers, what)
-            yield Transfer(fsdp, "reduce-scatter", size, w.scatters, what)
-        shards_over_tensor = 0 if once else w.over_tensor
-        together = ("tensor",) if shards_over_tensor and not is_sum else ()
-        axes, shard = step.over(*w.replicas, *together), 1 / step.shape.fsdp
-        yield Transfer(axes, "all-reduce", summed * shard, w.stored, what)
-        if is_sum:
-            yield Transfer(tensor, "all-reduce", size * shard, shards_over_tensor, what)
+    each, ours, is_sum = step.zero(3), step.habits.is_ours, step.is_sum
+    yield from _gathered_again(step, each)
+    for w in weights_of(step):
+        size, what, moe = w.elements * w.itemsize, w.what, w.moe
+        summed = w.elements * _summed_bytes(step, w)
+        scattered = size if ours else summed
+        in_layer, end = w.part in (ATTENTION, MLP), f"end {w.part}"
+        ahead, back = f"forward {w.part} weights", f"backward {w.part} weights"
+        yield Transfer(fsdp, "all-gather", size, w.gathers * each, what, ahead, moe)
+        yield Transfer(fsdp, "all-gather", size, w.gathers_back * each, what, back, moe)
+        yield Transfer(
+            fsdp, "all-gather", size, w.stored * step.zero(1, 2), what, f"start {w.part}", moe
+        )
+        gradients = f"backward {w.part} gradients"
+        own = w.over_tensor and step.sequence_parallel
+        at_once = 1 * own if ours else 0  # sums over tensor that each microbatch makes
+        once = step.zero(1) * at_once
+        yield Transfer(tensor, "all-reduce", size, w.runs * once, what, gradients, moe)
+        yield Transfer(fsdp, "reduce-scatter", summed, w.stored * step.zero(1), what, end, moe)
+        each_time = w.runs * step.zero(2, 3)
+        yield Transfer(fsdp, "reduce-scatter", scattered, each_time, what, gradients, moe)
+        shard = np.where(step.zero(0), 1, 1 / step.shape.fsdp)[()]
+        others = at_once * (1 - step.zero(1))
+        # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
+        in_loop = (1 - is_sum) * in_layer * (1 - step.zero(1)) if ours else 0 * is_sum
+        for mask, place in ((in_loop, gradients), (1 - in_loop, end)):
+            for together in (0, 1):  # with the sum over tensor
+                joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
+                axes = (*w.replicas, *("tensor",) * together)
+                for zero, over in ((step.zero(0), (*axes, "fsdp")), (step.zero(1, 2, 3), axes)):
+                    calls = w.stored * mask * joined * zero
+                    name = step.over(*over)
+                    yield Transfer(name, "all-reduce", summed * shard, calls, what, place, moe)
+        after = w.runs * others * is_sum * (w.stored > 0)
+        yield Transfer(tensor, "all-reduce", size * shard, after, what, gradients, moe)
+        later = w.stored * (own and not ours)
+        yield Transfer(tensor, "all-reduce", summed * shard, later, what, end, moe)
+        if not ours and w.part == "head" and step.config.tied_embeddings:
+            yield Transfer(step.over("stage"), "all-reduce", summed, 1, what, end)
+
+
+def _summed_bytes(step: StepSizes, w: Weights) -> Number:
+    """Bytes of an element of a gradient's sum over microbatches."""
+    if not step.habits.is_ours:
+        return step.gradient_bytes
+    return np.where(step.is_sum, FLOAT32, w.itemsize)[()]
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
     """Matrices of layers, with the dense MLP and with experts."""
-    config, shape = step.config, step.shape
-    for moe, layers in ((False, n_dense_layers(config)), (True, n_moe_layers(config))):
-        if not layers:
-            continue
-        passes, elements = step.passes(layers), dict[str, float]()
-        for stack in block_stacks(config, moe):
-            parts = shape.tensor if stack.over_tensor else 1
-            parts *= shape.expert if stack.experts else 1
-            what = _what(stack)
-            elements[what] = elements.get(what, 0) + stack.matrices * stack.size / parts
-        gathers = (2 + step.recompute) * passes if moe else 2 * passes
-        for what, number in elements.items():
+    for moe, layers in step.layer_kinds:
+        passes, elements = step.passes(layers), dict[tuple[str, str], float]()
+        for stack in block_stacks(step.config, moe):
+            parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
+            key = _what(stack), part_of(stack)
+            elements[key] = elements.get(key, 0) + parts * stack.size * step.columns(stack)
+        forward = 1 + step.recompute if moe else 1
+        for (what, part), number in elements.items():
+            ours = step.habits.is_ours
             yield Weights(
-                what,
-                number,
-                FLOAT32 if what == ROUTER else step.itemsize,
-                layers / shape.stage,
-                gathers,
-                passes,
-                passes if what in (LATENTS, ROUTER) and step.sequence_parallel else 0,
-                OF_EXPERTS if what == EXPERTS else REPLICAS,
+                *(what, part, number),
+                FLOAT32 if what == ROUTER and ours else step.itemsize,
+                *(step.stored(layers), passes, forward * passes, passes),
+                over_tensor=what in (LATENTS, ROUTER),
+                replicas=OF_EXPERTS if what == EXPERTS else REPLICAS,
+                moe=moe,
             )
 
 
@@ -102,32 +145,40 @@ def _what(stack: Stack) -> str:
     return ROUTER if stack.name == "router" else LATENTS
 
 
-def _gathered_again(step: StepSizes) -> Transfer:
+def part_of(stack: Stack) -> str:
+    """The part of a layer whose weights are due together."""
+    is_mlp = stack.name.endswith(("gate", "up", "down", "router"))
+    return MLP if is_mlp else ATTENTION
+
+
+def _gathered_again(step: StepSizes, each: Number) -> Iterator[Transfer]:
     """Dense layers in ticks that run again; of a part of one layer not the last product."""
-    elements = sum(
-        stack.size / (step.shape.tensor if stack.over_tensor else 1)
-        for stack in block_stacks(step.config, moe=False)
-        if not (step.one_layer and stack.name == "down")
-    )
-    calls = step.recompute * step.passes(n_dense_layers(step.config))
-    return Transfer(step.over("fsdp"), "all-gather", elements * step.itemsize, calls, MATRICES)
+    for moe, layers in step.layer_kinds:
+        for part in (ATTENTION, MLP) if not moe else ():
+            elements = sum(
+                stack.size * step.columns(stack)
+                for stack in block_stacks(step.config, moe=False)
+                if part_of(stack) == part and not (step.one_layer and stack.name == "down")
+            )
+            calls, size = step.recompute * step.passes(layers) * each, elements * step.itemsize
+            place = f"again {part} weights"
+            yield Transfer(step.over("fsdp"), "all-gather", size, calls, MATRICES, place)
 
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, shape, M = step.config, step.shape, step.microbatches
-    copies = 1 if config.tied_embeddings else 2
-    vocabulary = config.vocab_size * config.d_model
-    vocabulary_parts = shape.tensor if step.vocab_is_sharded else 1
+    config, shape, M, ours = step.config, step.shape, step.microbatches, step.habits.is_ours
+    vocabulary = -(-config.vocab_size // (shape.tensor if step.vocab_is_sharded else 1))
+    table = vocabulary * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
-    own_tokens = step.sequence_parallel and not step.vocab_is_sharded
-    replicas, looked_up = (*REPLICAS, "stage"), 1 if shape.stage > 1 else M
-    size = step.itemsize
-    yield Weights(
-        *(TABLES, vocabulary / vocabulary_parts, size, copies, M + looked_up, 2 * M),
-        *(M * copies if own_tokens else 0, replicas),
+    own_tokens = not step.vocab_is_sharded
+    replicas = (*REPLICAS, "stage") if ours else REPLICAS
+    looked_up = 1 if step.ticks else M
+    tied, apart = config.tied_embeddings, shape.stage > 1 and not ours
+    use = lambda what, part, elements, stored, runs, gathers, own: Weights(
+        what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
     )
-    yield Weights(
-        *("position table", positions, size, 1, looked_up, M),
-        *(M if step.sequence_parallel else 0, replicas),
-    )
+    if ours or not (tied or apart):
+        yield use(TABLES, "embed", table, 1, M, looked_up, own_tokens)
+    yield use(TABLES, "head", table, 0 if tied and ours else 1, M, M, own_tokens)
+    yield use(POSITIONS, "embed", positions, 1, M, looked_up, True)

@@ -20,7 +20,7 @@ from scaling.api.inputs import (
     load_cluster,
     load_run,
 )
-from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.api.result import PredictionResult, Pricing, closed_form, priced_result
 from scaling.api.settings import Settings, as_texts
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
@@ -28,8 +28,8 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.profile import Profile
-from scaling.simulate.resolve import check_compilable, target, target_warnings
+from scaling.profiles.profile import ANY, Profile
+from scaling.simulate.resolve import DEFAULT_SOFTWARE, chosen_source, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def predict(
 ) -> PredictionResult:
     """Predict step time, memory and collectives of a run on a cluster that need not exist.
 
-    The trainer's own step is compiled for the cluster, without its devices, and kept on disk. If
-    JAX is not imported yet, it is set to the CPU (JAX_PLATFORMS=cpu), so that devices stay free.
+    The trainer's own step is compiled for the cluster, without its devices, and kept on disk; what
+    the trainer does not run is priced from a closed form (`scaling.analytic.program`). If JAX is
+    not imported yet, it is set to the CPU (JAX_PLATFORMS=cpu), so that devices stay free.
 
     >>> import scaling as sc
     >>> p = sc.predict("tiny", cluster="dgx-h100", mesh="fsdp=8")
@@ -76,7 +77,8 @@ def predict(
         device_order: axes, outermost first; see `load_run`.
         set: values of the run by dotted key; see `load_run`.
         overrides: figures of the cluster by key, such as {"memory": "40GB"}.
-        source: "auto" and "compiled" compile the trainer's step.
+        source: "compiled" is the trainer's own step, "analytic" a closed form, of other software
+            too; "auto" compiles where that can be.
         calibration: a Profile, or a file of `scaling calibrate`, to price with.
         what_if: figures to multiply, such as "network x2".
         causal_flops: count half of attention in the model FLOPs.
@@ -84,30 +86,30 @@ def predict(
         dump_hlo: file to which the compiled program's text is written.
 
     Raises:
-        InputError: unknown names, a mesh that does not fit, a run that the trainer cannot run, or
-            a chip that cannot be compiled for.
+        InputError: unknown names, a mesh that does not fit; with source "compiled" a run that the
+            trainer cannot run, or a chip that cannot be compiled for.
     """
     check_keys([source], SOURCES, "--source", "source")
-    if source == "analytic":
-        raise InputError(
-            "--source analytic: there is no closed-form program yet; use --source compiled, which "
-            "compiles the trainer's own step (for NVIDIA GPUs of compute capability 7.0 or newer, "
-            "and for host)"
-        )
     changes = _changes(what_if)
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
-    check_compilable(place)
-    profile, warnings = load_profile(place.cluster, calibration)
+    source, notes_of_source = chosen_source(place, source)
+    library = DEFAULT_SOFTWARE if resolved.software == DEFAULT_SOFTWARE else ANY
+    profile, warnings = load_profile(place.cluster, calibration, software=library)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
-    from scaling.train.program import program_of_run
-
     start = time.monotonic()
-    program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
+    if source == "analytic":
+        if dump_hlo is not None:
+            raise InputError("--dump-hlo: a closed form has no HLO; use --source compiled")
+        program = closed_form(place.run, place.mesh, place.cluster)
+    else:
+        from scaling.train.program import program_of_run
+
+        program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
+        _write_text(dump_hlo, text)
     seconds = time.monotonic() - start
-    _write_text(dump_hlo, text)
-    notes = (*target_warnings(place), *warnings)
+    notes = (*target_warnings(place), *notes_of_source, *warnings)
     where = (place.cluster, profile, place.run)
     return priced_result(Pricing(program, *where, changes, causal_flops, notes, seconds))
 

@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scaling.analytic.program import FLASH_CAPABILITY, analytic_program
 from scaling.api.settings import as_texts
 from scaling.compare.audit import audit, noticeable
 from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing
+from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -141,7 +143,10 @@ class PredictionResult(Prediction):
 
         if run.mesh is None:
             return None
-        program, _ = program_of_run(run, run.mesh, self.cluster)
+        if self.source == "analytic":
+            program = closed_form(run, run.mesh, self.cluster)
+        else:
+            program, _ = program_of_run(run, run.mesh, self.cluster)
         return priced_result(replace(self.pricing, program=program, run=run))
 
     def __str__(self) -> str:
@@ -168,6 +173,13 @@ class PredictionResult(Prediction):
         return hash((self.name, self.mesh, self.cluster.name, float(self.step_time)))
 
 
+def closed_form(run: Run, mesh: MeshShape, cluster: Cluster) -> Program:
+    """Return the analytic program of a run on a mesh of the cluster's devices."""
+    capability = cluster.accelerator.compute_capability
+    flash = not cluster.virtual_devices and (capability is None or capability >= FLASH_CAPABILITY)
+    return analytic_program(run, mesh, flash=flash)
+
+
 def price_program(pricing: Pricing, record: bool = False) -> Priced:
     """Return the program with its costs; `record` keeps every event of the timeline."""
     cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
@@ -189,7 +201,9 @@ def priced_result(pricing: Pricing) -> PredictionResult:
 def _discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
     """Return what the program does otherwise than the analytic count expects."""
     run = pricing.run
-    return audit(priced, run, run.mesh) if run is not None and run.mesh is not None else []
+    if run is None or run.mesh is None or pricing.program.source == "analytic":
+        return []
+    return audit(priced, run, run.mesh)
 
 
 def _implausible_changes(pricing: Pricing) -> Iterator[str]:

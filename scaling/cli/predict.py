@@ -29,7 +29,8 @@ class PredictCommand(RunCommand):
     override: KeyValues = ()
     """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     source: Literal["auto", "analytic", "compiled"] = "auto"
-    """Where the program comes from; analytic is not there yet."""
+    """compiled: the trainer's own step; analytic: a closed form, also of other software; auto:
+    compiled where the trainer can run it and the target can be compiled for."""
     calibration: File = None
     """File of scaling calibrate to price with."""
     explain: Switch = False

@@ -33,12 +33,17 @@ from scaling.compare.discrepancy import (
     Discrepancy,
     cause_of,
 )
-from scaling.hlo.custom_calls import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import padding, scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
-from scaling.program.ir import COLLECTIVE_KINDS, Collective, CollectiveKind
+from scaling.program.ir import (
+    BACKWARD_PRODUCTS,
+    COLLECTIVE_KINDS,
+    FORWARD_PRODUCTS,
+    Collective,
+    CollectiveKind,
+)
 from scaling.run import Run
 from scaling.simulate.step import Priced, running_collectives, running_kernels
 

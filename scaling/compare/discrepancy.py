@@ -88,7 +88,7 @@ def _is_tied_table(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
     lines = expected_transfers(run, shape) if run.model.tied_embeddings else ()
     here = [t for t in lines if (t.what, t.axes, t.kind) == (TABLES, found.axes, found.kind)]
     wider = FLOAT32 / BYTES[run.precision.between] - 1
-    return found.is_extra(wider * sum(line.bytes * line.calls for line in here))
+    return found.is_extra(wider * float(sum(line.bytes * line.calls for line in here)))
 
 
 def _is_fetched_once(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
@@ -98,7 +98,7 @@ def _is_fetched_once(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
     if not single or cut is None or found.axes != "context" or found.extra >= 0:
         return False
     lines = expected_transfers(run, shape)
-    calls = [line.bytes for line in lines if line.what == KEYS and line.kind == found.kind]
+    calls = [float(line.bytes) for line in lines if line.what == KEYS and line.kind == found.kind]
     hops = cut.others if found.kind == "permute" else 1
     return found.is_extra(-sum(calls[:1]) * hops * run.batch.microbatches * single)
 

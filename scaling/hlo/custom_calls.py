@@ -18,14 +18,13 @@ from typing import Any, Literal
 
 from scaling.hlo.parse import Computation, Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
+from scaling.program.ir import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
 SIDES = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")  # of a dot's dimensions
 # A product may say what it computes in: dot_tf32_tf32_f32 (xla_data.proto, PrecisionConfig).
 ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
-FORWARD_PRODUCTS = (1, 1)  # along H of queries and keys: scores; along H of values: their average
-BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
 # Library calls by name (those of NVIDIA: openxla/xla, xla/service/gpu/cublas_cudnn.cc).
 CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8")
 CONVOLUTIONS = (

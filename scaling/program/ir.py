@@ -31,6 +31,9 @@ CollectiveKind = Literal[
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
+# Products of a fused attention (arXiv 2205.14135, algorithm 4) along keys and along values:
+FORWARD_PRODUCTS = (1, 1)  # scores; their average of values
+BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Kernel(Operation):
     asynchronous: bool = False  # on a stream of its own, until the Wait that names it
     estimate: Number | None = None  # s, by the compiler's own cost model
     host_bytes: Number = 0.0  # of the host's memory, read and written: their time is not priced
+    issue: Number = 0.0  # s that the host takes to start it: it takes no less
 
 
 @dataclass(frozen=True)

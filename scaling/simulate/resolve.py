@@ -84,12 +84,34 @@ def check_compilable(where: Target) -> None:
 
     Cheap, and before anything is measured or compiled.
     """
-    check_settings(where.run.train)
     check_trainable(where.run, where.mesh, "predict")
-    rules_for(where.run, where.mesh)
     if not where.cluster.virtual_devices:
         xla_target_text(where.cluster.accelerator)
         _check_format(where.run.precision.compute, where.cluster.accelerator)
+
+
+def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
+    """Return "compiled" or "analytic", and a warning where the run of our trainer is not compiled.
+
+    "auto" compiles what the trainer can run for a chip that can be compiled for. Sizes that its
+    mesh does not divide are a mistake there, and padded in a closed form that is asked for.
+
+    Raises:
+        InputError: "compiled", and it cannot be; settings that mean nothing.
+    """
+    check_settings(where.run.train)
+    try:
+        if source != "analytic":
+            check_compilable(where)
+    except InputError as error:
+        if source == "compiled":
+            raise
+        ours = where.run.software == DEFAULT_SOFTWARE
+        return "analytic", [f"closed form, not the compiled step: {error}"] if ours else []
+    if source == "analytic":
+        return source, []
+    rules_for(where.run, where.mesh)
+    return "compiled", []
 
 
 def _check_format(dtype: str, chip: Accelerator) -> None:

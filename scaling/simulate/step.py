@@ -7,7 +7,7 @@ Calling a program once costs, before and besides its kernels,
 A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,8 +57,20 @@ def price(
         for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
+    times |= {op.name: times[op.name] * share for op, share in _shares_that_run(program)}
     timeline = run_schedule(program, times, dispatch_time(program, profile.dispatch), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def _shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:
+    """Operations that not every configuration runs, with 0 where they do nothing, else 1."""
+    for op, _ in operations(program.schedule):
+        if not isinstance(op, Kernel | Collective):
+            continue
+        done = op.bytes if isinstance(op, Collective) else op.flops + op.bytes + op.issue
+        runs = np.not_equal(done, 0.0)
+        if np.ndim(runs) and not np.all(runs):
+            yield op, runs
 
 
 def running(priced: Priced) -> list[Operation]:

@@ -299,7 +299,7 @@ def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
         (["small.json", "--cluster", "dgx-h10"], ["'dgx-h10'", "'dgx-h100'"]),
         (["small.json", "--mesh", "stage=4"], ["model.n_layers=2", "stage=4", "stage of 1, 2"]),
         (["small.json", "--cluster", "dgx-h100", "--mesh", "fsdp=16"], ["needs 16", "--nodes 2"]),
-        (["small.json", "--source", "analytic"], ["--source analytic", "use --source compiled"]),
+        (["small.json", "--source", "analytic", "--dump-hlo", "x.txt"], ["closed form has no HLO"]),
         (["small.json", "--what-if", "nvlink"], ["'nvlink'", "such as 'network x2'"]),
         (["small.json", "--what-if", "nvlink x2"], ["host has no such links"]),
         (["small.py:"], ["no function is named; write small.py:FUNCTION"]),
@@ -309,7 +309,7 @@ def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
         (["small.json", "--dump-hlo", "."], ["--dump-hlo . is a folder"]),
         (["two.jsonl", "--trace", "t.json"], ["--trace writes one file", "many runs"]),
         (
-            ["deepseek-v3", "--cluster", "dgx-h100", "--mesh", "stage=2"],
+            [*"deepseek-v3 --source compiled --cluster dgx-h100 --mesh stage=2".split()],
             ["first_dense_layers 3 on mesh axis stage=2 is not yet trained"],
         ),
     ],
@@ -340,7 +340,9 @@ def test_chips_without_device_less_compile_are_refused(cli, folder):
     (folder / "box.toml").write_text(cluster.replace('"a100-sxm-80g"', '"chip.toml"', 1))
     (folder / "chip.toml").write_text(chip.replace('vendor = "NVIDIA"', 'vendor = "AMD"'))
     said = ["cannot be compiled for without the device", "compute capability 7.0 or newer"]
-    check_refused(cli("small.json", "--cluster", "box.toml"), *said)
+    check_refused(cli("small.json", "--cluster", "box.toml", "--source", "compiled"), *said)
+    code, out, _ = cli("small.json", "--cluster", "box.toml")
+    assert code == 0 and "analytic program" in out.splitlines()[0]
 
 
 # --- whole processes ----------------------------------------------------------------------------

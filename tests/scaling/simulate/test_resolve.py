@@ -15,6 +15,7 @@ from scaling.profiles.profile import CollectiveFit
 from scaling.run import ClusterChoice, Precision
 from scaling.simulate.resolve import (
     check_compilable,
+    chosen_source,
     cluster_from_record,
     cluster_record,
     machine_of,
@@ -148,9 +149,21 @@ def test_what_the_trainer_cannot_run_is_named(run):
 def test_settings_and_meshes_that_cannot_be_are_refused(run):
     without = replace(run, train=replace(run.train, steps=0))
     with pytest.raises(InputError, match="train.steps=0 must be at least 1"):
-        check_compilable(target(without, "dgx-h100"))
+        chosen_source(target(without, "dgx-h100"), "analytic")
     with pytest.raises(InputError, match="not divisible by fsdp=3"):
-        check_compilable(target(run, "dgx-h100", mesh="fsdp=3"))
+        chosen_source(target(run, "dgx-h100", mesh="fsdp=3"), "auto")
+
+
+def test_auto_compiles_what_the_trainer_runs_and_says_why_it_does_not(run):
+    where = target(run, "dgx-h100")
+    assert chosen_source(where, "auto") == ("compiled", [])
+    assert chosen_source(where, "analytic") == ("analytic", [])
+    source, (why,) = chosen_source(replace(where, run=replace(run, dropout=0.5)), "auto")
+    assert source == "analytic" and "dropout 0.5 is not yet trained" in why
+    others = replace(where, run=replace(run, software="megatron"))
+    assert chosen_source(others, "auto") == ("analytic", [])
+    with pytest.raises(InputError, match="megatron"):
+        chosen_source(others, "compiled")
 
 
 def with_chip(found, **changes):

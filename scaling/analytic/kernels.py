@@ -1,0 +1,208 @@
+"""Kernels of a step on one device but the products of weights: attention, fusions, the optimiser.
+
+Bytes of a fusion are those of its operands and results, once each, X the residual stream, H hidden
+units, in compute format; those of the trainer are of XLA's fusions for H100 (jax 0.10.2):
+
+    norm                       2 X forward, 10 X backward (with the gradient of its scale)
+    sum with the stream        3 X
+    rotation of q and k        twice their size
+    activation                 3 H forward with a gate, else 2; 5 and 3 backward
+    loss                       logits in float32: read twice forward; read, and written in compute
+                               format, backward
+    optimiser (AdamW, fp32)    28 bytes an element, and 4 for the norm of gradients
+"""
+
+from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.memory import STATES, elements, shards
+from scaling.analytic.products import matmul
+from scaling.analytic.step import FLOAT32, StepSizes
+from scaling.models.accounting import padding, scores_share
+from scaling.models.accounting.matrices import BYTES, expert_width, query_key_dim, value_dim
+from scaling.program.ir import (
+    BACKWARD_PRODUCTS,
+    FORWARD_PRODUCTS,
+    Kernel,
+    Number,
+    Origin,
+    Phase,
+)
+
+LAUNCHES = 3  # kernels that a fusion is elsewhere: PyTorch runs an operator at a time (assumed)
+MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
+NORM_BACKWARD, NORM = 10, 2
+SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2, 3  # passes over the scores: read, write; read both, write
+
+
+def fusion(
+    step: StepSizes,
+    name: str,
+    origin: Origin,
+    moved: Number,
+    times: Number = 1,
+    operations: int = 1,
+) -> Kernel:
+    """An elementwise operation or a reduction that moves `moved` bytes."""
+    habits = step.habits
+    launches = 1 if habits.is_ours else LAUNCHES
+    return Kernel(
+        name,
+        origin,
+        vector_flops=operations * moved / step.itemsize * times,
+        bytes=moved * (1 if habits.is_ours else habits.traffic) * times,
+        issue=launches * habits.launch * times,
+    )
+
+
+def stream_bytes(step: StepSizes) -> Number:
+    """Bytes of the residual stream of one microbatch on one device, as norms meet it."""
+    parts = step.shape.tensor if step.sequence_parallel else 1
+    return step.tokens * step.config.d_model * step.itemsize / parts
+
+
+def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
+    """The norm before a half of the layer, with the sum before it."""
+    passes = NORM_BACKWARD if phase == "backward" else NORM + (part == "mlp")
+    dropped = 1 + MASK * bool(step.run.dropout)
+    moved = passes * dropped * stream_bytes(step)
+    return fusion(step, f"{phase} {name}", Origin(phase, f"layers/{part}"), moved, times)
+
+
+def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
+    """Rotating (or adding biases to, or norming) queries and keys."""
+    config = step.config
+    heads = config.n_heads + (config.n_heads if config.mla else config.n_kv_heads)
+    size = step.tokens * heads * query_key_dim(config) * step.itemsize / step.shape.tensor
+    moved = 2 * size * (1 + config.qk_norm)
+    return fusion(step, f"{phase} rotation", Origin(phase, "layers/attention"), moved, times)
+
+
+def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
+    """The MLP's activation, of all experts of a device."""
+    config, gated = step.config, step.config.mlp == "swiglu"
+    width = step.tokens * config.d_ff
+    if moe and config.moe:
+        rows = exchanged_rows(step)
+        if step.habits.is_ours and config.moe.capacity_factor is None:
+            rows = rows * -(-config.moe.n_experts // step.shape.expert)
+        shared = config.moe.n_shared_experts * step.tokens
+        width = (rows + shared) * expert_width(config)
+    passes = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
+    moved = passes * width * step.itemsize / step.shape.tensor
+    return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
+
+
+def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Kernel:
+    """Rows sorted by expert, or put back: read and written."""
+    moved = 2 * exchanged_rows(step) * step.config.d_model * step.itemsize
+    return fusion(step, f"{phase} {name}", Origin(phase, "layers/mlp"), moved, times)
+
+
+def attention(step: StepSizes, phase: Phase, flash: bool, times: Number = 1) -> list[Kernel]:
+    """The attention's core: one fused kernel, or products and a softmax.
+
+    FLOPs are those of all scores, or of the chunks that meet over `context`.
+    """
+    run, config, shape = step.run, step.config, step.shape
+    heads, length = -(-config.n_heads // shape.tensor), run.batch.seq_len
+    keys, values = query_key_dim(config), value_dim(config)
+    share = scores_share(config, length, shape.context) / shape.context
+    share *= padding(config, shape.context)
+    origin = Origin(phase, "layers/attention")
+    pairs = step.sequences * heads * float(length) ** 2 * share
+    back = phase == "backward"
+    if flash or shape.context > 1:
+        along_keys, along_values = BACKWARD_PRODUCTS if back else FORWARD_PRODUCTS
+        read = step.tokens * step.itemsize / shape.tensor
+        groups = config.n_heads if config.mla else config.n_kv_heads
+        moved = read * (config.n_heads + groups) * (keys + values) * (2 if back else 1)
+        dims = step.sequences, heads, length / shape.context, float(length), float(keys)
+        core = Kernel(
+            f"{phase} attention",
+            origin,
+            kind="attention",
+            flops=2 * pairs * (along_keys * keys + along_values * values) * times,
+            transcendentals=pairs * times,
+            bytes=moved * times,
+            dtype=run.precision.between,
+            dims=dims,
+            issue=step.habits.launch * times,
+        )
+        return [core]
+    batch = step.sequences * heads
+    window = float(length)
+    score = lambda name, k: matmul(
+        step, f"{phase} {name}", origin, (batch, window, window, k), times
+    )
+    value = lambda name, n: matmul(
+        step, f"{phase} {name}", origin, (batch, window, n, window), times
+    )
+    passes = SOFTMAX_BACKWARD if back else SOFTMAX_FORWARD
+    passes += 2 * bool(run.dropout)
+    softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
+    if not back:
+        return [score("scores", keys), softmax, value("values", values)]
+    return [
+        *(value("d values", values), score("d probabilities", values), softmax),
+        *(value("d queries", keys), value("d keys", keys)),
+    ]
+
+
+def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
+    """Saved activations into, or out of, the stacks of all layers: read and written."""
+    kernel = fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
+    return kernel
+
+
+def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
+    """Look-up forward, and backward the sum of the gradients of each row."""
+    size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
+    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
+    table = rows * step.config.d_model
+    look_up = fusion(step, "forward embed", ahead, 2 * size)
+    gradient = 2 * size + table * (step.itemsize + FLOAT32)
+    return [look_up], [fusion(step, "backward embed", back, gradient)]
+
+
+def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
+    """Final norm, logits and loss, forward and backward."""
+    ahead, back = Origin("forward", "head"), Origin("backward", "head")
+    vocab = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
+    own = step.shape.tensor if step.sequence_parallel and not step.vocab_is_sharded else 1
+    tokens = step.tokens / (step.shape.stage if step.ticks else 1) / own
+    width, part = float(step.config.d_model), step.shape.stage if step.ticks else 1
+    stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
+    forward = [
+        fusion(step, "forward final norm", ahead, NORM * stream),
+        matmul(step, "forward head", ahead, (1, tokens, vocab, width), 1, FLOAT32),
+        fusion(step, "forward loss", Origin("forward", "loss"), 2 * logits, operations=3),
+    ]
+    gradient = logits * (1 + step.itemsize / FLOAT32)
+    backward = [
+        fusion(step, "backward loss", Origin("backward", "loss"), gradient, operations=3),
+        matmul(step, "backward d head", back, (1, tokens, width, vocab)),
+        matmul(step, "backward w head", back, (1, vocab, width, tokens)),
+        fusion(step, "backward final norm", back, NORM_BACKWARD * stream),
+    ]
+    return forward, backward
+
+
+def update(step: StepSizes) -> list[Kernel]:
+    """The optimiser's update of what a device stores, and the norm of gradients before it."""
+    precision, ours = step.run.precision, step.habits.is_ours
+    own = elements(step) / shards(step, 1)
+    master = 0 if precision.parameters == "fp32" else FLOAT32
+    states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
+    gradient = FLOAT32 if ours else BYTES[precision.gradients]
+    moved = own * (2 * states + 2 * BYTES[precision.parameters] + gradient)
+    origin = Origin("optimizer")
+    return [
+        fusion(step, "gradient norm", origin, own * gradient),
+        fusion(step, f"{step.run.optimizer} update", origin, moved, operations=4),
+    ]
+
+
+def accumulation(step: StepSizes) -> Kernel:
+    """Gradients of a microbatch added to their sums, by the trainer, where there are several."""
+    moved = 3 * FLOAT32 * elements(step) / shards(step, 2)
+    several = step.is_sum * (step.shape.stage == 1) * step.habits.is_ours
+    return fusion(step, "accumulation", Origin("backward", ""), moved, several)

@@ -1,0 +1,166 @@
+"""Matrix products of a layer on one device, forward and backward.
+
+forward            tokens x inputs      times inputs x outputs
+inputs' gradient   tokens x outputs     times outputs x inputs
+weights' gradient  inputs x tokens      times tokens x outputs
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.step import StepSizes
+from scaling.analytic.weights import part_of
+from scaling.models.accounting.flops import RECOMPUTED, RECOMPUTED_FOR_QK_NORM
+from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
+from scaling.program.ir import Kernel, Number, Origin, Phase
+
+ENTERING = ("q", "k", "v", "gate", "up")  # products that other software merges: same input
+LEAVING = ("o", "down")
+
+
+@dataclass(frozen=True)
+class Product:
+    """One matrix product (or `batch` equal ones) of the forward pass."""
+
+    name: str
+    part: str  # of the layer: attention or mlp
+    rows: Number  # tokens
+    inputs: float
+    outputs: float
+    batch: int = 1
+    again: Number = 0  # 1 where remat computes it again
+
+    @property
+    def is_last(self) -> bool:
+        """True for a product that writes into the residual stream."""
+        return self.name.rpartition("_")[2] in LEAVING
+
+
+def layer_products(step: StepSizes, moe: bool) -> list[Product]:
+    """The products of a layer in order, without those of the attention's core."""
+    found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
+    return list(_merged(found)) if step.habits.merges else found
+
+
+def _product(step: StepSizes, stack: Stack) -> Product:
+    share, own = step.columns(stack), step.shape.tensor if step.sequence_parallel else 1
+    inputs, outputs = float(stack.inputs), float(stack.outputs)
+    if stack.rows == stack.inputs and not _is_leaving(stack.name):
+        outputs *= share
+    else:
+        inputs *= share
+    rows = step.tokens if stack.over_tensor else step.tokens / own
+    again = _again(step, stack.name)
+    product = Product(stack.name, part_of(stack), rows, inputs, outputs, again=again)
+    if not stack.experts:
+        return product
+    batch, rows = _expert_rows(step)
+    return replace(product, batch=batch, rows=rows)
+
+
+def _is_leaving(name: str) -> bool:
+    return name.rpartition("_")[2] in LEAVING
+
+
+def _expert_rows(step: StepSizes) -> tuple[int, Number]:
+    """Experts of a device, and the rows that each multiplies.
+
+    The trainer's dropless buffers pass every expert of a device whole (`scaling.analytic.flops`).
+    """
+    moe = step.config.moe
+    assert moe is not None
+    local = -(-moe.n_experts // step.shape.expert)
+    if step.habits.is_ours:
+        rows = exchanged_rows(step)
+        return local, rows if moe.capacity_factor is None else rows / local
+    if moe.capacity_factor is None:
+        return local, step.tokens * moe.experts_per_token * moe.skew / local
+    return local, exchanged_rows(step) / local
+
+
+def _again(step: StepSizes, name: str) -> Number:
+    """1 where remat computes a product again. Other software's full remat repeats the layer, its
+    selective one the attention's core (arXiv 2205.05198, section 5)."""
+    if not step.habits.is_ours:
+        return step.full
+    named = lambda remat: int(name in RECOMPUTED[remat])
+    normed = int(step.config.qk_norm and name in RECOMPUTED_FOR_QK_NORM)
+    return step.full * named("full") + step.selective * max(named("selective"), normed)
+
+
+def _merged(products: list[Product]) -> Iterator[Product]:
+    """The products with those of one input as one."""
+    last: Product | None = None
+    for product in products:
+        base = product.name.rpartition("_")[2]
+        joins = (
+            last is not None
+            and base in ENTERING
+            and last.name.rpartition("_")[2].split("+")[-1] in ENTERING
+            and (last.inputs, last.batch) == (product.inputs, product.batch)
+            and last.name.rpartition("_")[0] == product.name.rpartition("_")[0]
+        )
+        if last is not None and joins:
+            outputs, name = last.outputs + product.outputs, f"{last.name}+{base}"
+            last = replace(last, name=name, outputs=outputs)
+            continue
+        if last is not None:
+            yield last
+        last = product
+    if last is not None:
+        yield last
+
+
+def forward(step: StepSizes, product: Product, phase: Phase, times: Number = 1) -> Kernel:
+    """The product itself; `times` is 0 where it does not run."""
+    return _matmul(step, product.name, phase, product, product.outputs, product.inputs, times)
+
+
+def of_inputs(step: StepSizes, product: Product) -> Kernel:
+    """The gradient of its input."""
+    return _matmul(step, f"d {product.name}", "backward", product, product.inputs, product.outputs)
+
+
+def of_weights(step: StepSizes, product: Product) -> Kernel:
+    """The gradient of its weights."""
+    turned = replace(product, rows=product.inputs)
+    name = f"w {product.name}"
+    return _matmul(step, name, "backward", turned, product.outputs, product.rows)
+
+
+def _matmul(
+    step: StepSizes,
+    name: str,
+    phase: Phase,
+    product: Product,
+    n: Number,
+    k: Number,
+    times: Number = 1,
+) -> Kernel:
+    dims = product.batch, product.rows, n, k
+    return matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
+
+
+def matmul(
+    step: StepSizes,
+    name: str,
+    origin: Origin,
+    dims: tuple[Number, Number, Number, Number],
+    times: Number = 1,
+    itemsize_of_result: int | None = None,
+) -> Kernel:
+    """A kernel of `dims` (batch, m, n, k): `times` is 0 where it does not run."""
+    batch, m, n, k = dims
+    compute = step.run.precision.compute
+    item, out = BYTES[compute], itemsize_of_result or step.itemsize
+    return Kernel(
+        name,
+        origin,
+        kind="matmul",
+        flops=2 * batch * m * n * k * times,
+        bytes=batch * (item * (m * k + k * n) + out * m * n) * times,
+        dtype=compute,
+        dims=dims,
+        issue=step.habits.launch * times,
+    )

@@ -1,0 +1,295 @@
+"""The Program of a run from closed forms: any software, one configuration or many of one mesh.
+
+    program = analytic_program(run, shape)                    figures are numbers
+    program = analytic_program(run, shape, grid=Grid(...))    arrays over configurations
+
+A grid varies microbatches, batch, ZeRO stage and remat; the structure stays the same. What a
+configuration does not do has no FLOPs and no bytes there, and costs nothing
+(`scaling.simulate.step`). The trips of the loop over microbatches are then an array as well.
+
+    our trainer      microbatches (forward, backward), sums of gradients, optimiser; with stages
+                     every stage computes in every tick (`scaling.models.pipeline.schedule`)
+    other software   a stage's microbatches one after the other, and before them the bubble: what
+                     the other stages do with one microbatch while this one waits
+
+The bubble of S stages that take t each, with V virtual stages, is (S - 1) t / V (arXiv 2104.04473,
+section 2.2). zero_bubble computes gradients of weights in it (ZB-H1, arXiv 2401.10241, section
+3.1): what is left is a forward and a backward pass less twice the gradients of weights, whose
+products are those of a forward pass, so a forward pass and the backward pass of attention's core.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from scaling.analytic import kernels
+from scaling.analytic.layer import Layer
+from scaling.analytic.memory import buffers
+from scaling.analytic.schedule import Traffic, traffic_of
+from scaling.analytic.step import Grid, StepSizes, step_sizes
+from scaling.analytic.table import transfers
+from scaling.analytic.weights import ATTENTION, MLP
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.program.ir import (
+    Block,
+    Buffer,
+    Kernel,
+    Loop,
+    Number,
+    Operation,
+    Origin,
+    Program,
+)
+from scaling.run import Run
+
+FLASH_CAPABILITY = (
+    8.0  # NVIDIA Ampere, the oldest with flash attention (arXiv 2307.08691, section 4)
+)
+
+
+def analytic_program(
+    run: Run, shape: MeshShape, grid: Grid | None = None, flash: bool = True
+) -> Program:
+    """The Program of a step of `run` on the mesh `shape`.
+
+    Args:
+        grid: settings that replace the run's own, numbers or arrays over configurations.
+        flash: whether the target has a fused attention kernel.
+
+    Raises:
+        InputError: a software that is not described, fewer sequences than shards.
+    """
+    step = step_sizes(run, shape, grid)
+    _check(step)
+    return Step(step, flash and is_flash(run)).program()
+
+
+def is_flash(run: Run) -> bool:
+    """True if the attention is one fused kernel; the trainer's has limits (`train.execution`)."""
+    if run.attention != "flash" or run.software != "jax":
+        return run.attention == "flash"
+    head = run.model.head_dim
+    plain = run.precision.between == "bf16" and not run.model.mla
+    return plain and head % 8 == 0 and head <= 128
+
+
+def _check(step: StepSizes) -> None:
+    """Raise InputError for a batch that leaves devices without a sequence."""
+    least = step.shape.batch_shards * step.microbatches
+    short = np.ravel(step.grid.global_batch < least)
+    if np.any(short):
+        shards, count = step.shape.batch_shards, int(np.max(step.microbatches))
+        raise InputError(
+            f"batch.global_batch={int(np.min(step.grid.global_batch))} is less than a sequence in "
+            f"each of {count} microbatch(es) on each of {shards} batch shards (data x fsdp x "
+            f"expert); use at least {int(np.max(least))}, fewer microbatches, or fewer shards"
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """The blocks of a step."""
+
+    step: StepSizes
+    flash: bool
+
+    def program(self) -> Program:
+        """The whole step."""
+        step, host = self.step, self.step.habits.host
+        waiting = (Kernel("host", issue=host),) if host else ()
+        schedule = self.in_ticks() if step.ticks else self.in_microbatches()
+        return Program(
+            *(step.run.name, "analytic", step.shape.sizes),
+            schedule=_tidy((*waiting, *schedule, *kernels.update(step))),
+            buffers=tuple(self.buffers.values()),
+        )
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """The transfers of the table, as collectives by place."""
+        return traffic_of(self.step, transfers(self.step))
+
+    @cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        """The memory of the step."""
+        return buffers(self.step)
+
+    def layers(self, edge: bool = False) -> list[Layer]:
+        """One of each kind."""
+        step = self.step
+        return [Layer(step, self.traffic, self.flash, moe, n, edge) for moe, n in step.layer_kinds]
+
+    def in_microbatches(self) -> list[Operation]:
+        """Microbatches one after the other; beside the last, what others communicate once."""
+        M, habits = self.step.microbatches, self.step.habits
+        first = self._once("start", habits.hidden_weights)
+        last = self._once("end", habits.hidden_gradients)
+        if habits.is_ours:
+            every = [self._loop("microbatches", M, self.microbatch())]
+        else:
+            every = [
+                self._loop("microbatches", M - 1, self.microbatch()),
+                *self.microbatch(edge=True),
+            ]
+        return [*first, *(self.bubble() if self.step.shape.stage > 1 else []), *every, *last]
+
+    def microbatch(self, edge: bool = False) -> list[Operation]:
+        """Forward and backward of one microbatch on the fullest stage."""
+        step = self.step
+        hidden = float(step.habits.hides_pipeline and step.virtual_stages > 1)
+        send = lambda place: self.traffic.at(place, step.microbatches, hidden)
+        embed, embed_back = self.embed(step.microbatches)
+        head, head_back = self.head() if has_head(step) else ([], [])
+        every = self.layers(edge)
+        ahead = [self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in every]
+        back = [self._loop(f"backward {_kind(x)}", self.count(x), x.backward()) for x in every]
+        return [
+            *embed,
+            *send("forward tick").around(ahead),
+            self._loop("loss", 1, [*head, *head_back]),
+            *send("backward tick").around(back[::-1]),
+            *embed_back,
+            kernels.accumulation(step),
+        ]
+
+    def count(self, layer: Layer) -> int:
+        """Layers of such a kind on the device."""
+        return self.step.stored(layer.layers)
+
+    def bubble(self) -> list[Operation]:
+        """What the other stages do with one microbatch while this one has no work."""
+        step, layer = self.step, self.layers()[-1]
+        others = step.config.n_layers - step.stored(step.config.n_layers)
+        trips = round(others / step.virtual_stages)
+        core = kernels.attention(step, "backward", self.flash)
+        back = core if step.run.pipeline.schedule == "zero_bubble" else layer.backward()
+        found = [self._loop("bubble", trips, [*layer.forward(), *back], trips)]
+        hops = [self.traffic.at(f"{way} tick", step.iterations) for way in ("forward", "backward")]
+        found.append(
+            self._loop("pipeline fill", step.shape.stage - 1, [*hops[0].exposed, *hops[1].exposed])
+        )
+        if not has_head(step):
+            ahead, behind = self.head()
+            found.append(self._loop("bubble of the head", 1, [*ahead, *behind], 1))
+        return found
+
+    def in_ticks(self) -> list[Operation]:
+        """Our trainer's pipeline: all ticks forward, the head of each microbatch, all backward."""
+        step = self.step
+        M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
+        part = lambda layer: self.count(layer) // step.virtual_stages
+        tick = lambda place: self.traffic.at(place, T, 0.0).exposed
+        once = lambda place: self.traffic.at(place, 1).exposed
+        ahead = [self._loop(f"forward {_kind(x)}", part(x), x.forward()) for x in self.layers()]
+        twice = [
+            self._loop(f"again {_kind(x)}", part(x), x.forward("remat", "again"))
+            for x in self.layers()
+            if np.any(step.recompute)
+        ]
+        back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
+        embed, embed_back = self.embed(1)
+        look_up = [op for op in embed if op.name != "forward embed weights"]
+        head, head_back = self.head()
+        return [
+            *self._once("start", 0.0),
+            self._loop("embedding", M, look_up),
+            self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
+            *once("forward outputs"),
+            self._loop("loss", M, [*head, *head_back]),
+            *once("backward outputs"),
+            self._loop("backward ticks", T, [*twice, *back, *tick("backward tick")], idle),
+            self._loop("embedding backward", M, embed_back),
+            *self._once("end", 0.0),
+        ]
+
+    def embed(self, looked_up: Number) -> tuple[list[Operation], list[Operation]]:
+        """Looking tokens up, and the table's gradient; its weights come `looked_up` times."""
+        step, M, habits = self.step, self.step.microbatches, self.step.habits
+        ahead, back = kernels.embedding(step)
+        alone = lambda place, runs: self.traffic.at(place, runs).exposed
+        gradients = self.traffic.at("backward embed gradients", M, habits.hidden_gradients)
+        forward = [*alone("forward embed weights", looked_up), *ahead, *alone("forward embed", M)]
+        return forward, [*alone("backward embed", M), *gradients.around(back, first=False)]
+
+    def head(self) -> tuple[list[Operation], list[Operation]]:
+        """Final norm, logits and loss of one microbatch, and their gradients."""
+        step, M, habits = self.step, self.step.microbatches, self.step.habits
+        (norm, logits, loss), (of_loss, inputs, of_weights, norm_back) = kernels.head(step)
+        weights = self.traffic.at("forward head weights", M, habits.hidden_weights)
+        gradients = self.traffic.at("backward head gradients", M, habits.hidden_gradients)
+        alone = lambda place: self.traffic.at(place, M).exposed
+        forward = [
+            *weights.around([norm]),
+            *alone("forward head"),
+            *(logits, loss),
+            *alone("forward loss"),
+        ]
+        backward = [
+            *(of_loss, inputs, *alone("backward head"), of_weights),
+            *gradients.around([norm_back], first=False),
+            *alone("backward head vectors"),
+        ]
+        return forward, backward
+
+    def _once(self, place: str, hidden: float) -> list[Operation]:
+        """Transfers of a whole step: the trainer's of equal layers in one call, as it stacks them.
+
+        Those that run beside a microbatch are left to its layers.
+        """
+        ours, found = self.step.habits.is_ours, list[Operation]()
+        for part in ("", " embed", " head", *((f" {ATTENTION}", f" {MLP}") if ours else ())):
+            for moe in (False, True):
+                found += self.traffic.at(f"{place}{part}", None if ours else 1, 0.0, moe).exposed
+        return found
+
+    def _loop(
+        self, name: str, trips: Number, body: Sequence[Operation], bubble: Number = 0
+    ) -> Operation:
+        """A loop that uses the buffers which its name says."""
+        uses = [words for words in USES if name.startswith(words)]
+        at = self.buffers_at
+        find = lambda which: tuple(at[buffer] for words in uses for buffer in USES[words][which])
+        return Loop(name, Origin(), find(0), find(1), (), tuple(body), trips, bubble)
+
+    @cached_property
+    def buffers_at(self) -> dict[str, int]:
+        """Index of each buffer by its name."""
+        return {name: i for i, name in enumerate(self.buffers)}
+
+
+# Buffers that loops read and write, by the beginning of their names.
+USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "forward": ((), ("activations", "gathered weights")),
+    "loss": (("activations",), ("logits",)),
+    "backward": (
+        ("activations",),
+        ("gradients", "gathered weights", "backward of a layer"),
+    ),
+}
+
+
+def _kind(layer: Layer) -> str:
+    return "layers with experts" if layer.moe else "layers"
+
+
+def has_head(step: StepSizes) -> bool:
+    """True if the fullest stage has the output head: stages are equal, so it is the last one."""
+    return step.config.n_layers % step.shape.stage == 0
+
+
+def _tidy(block: Block) -> Block:
+    """The block without operations that no configuration runs."""
+    found: list[Operation] = []
+    for op in block:
+        if isinstance(op, Loop):
+            op = replace(op, body=_tidy(op.body))
+            if not op.body or not np.any(op.trips):
+                continue
+        elif isinstance(op, Kernel):
+            if not (np.any(op.flops) or np.any(op.bytes) or np.any(op.issue)):
+                continue
+        found.append(op)
+    return tuple(found)

@@ -1,0 +1,114 @@
+"""Transfers as collectives of the schedule, with what runs beside them.
+
+A transfer that is hidden is issued at a place and waited for at another; its share that is not
+(`scaling.analytic.software`) runs alone.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.weights import ATTENTION, MLP
+from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
+
+ROUNDING = 1e-9  # of counts of calls
+PHASES: Mapping[str, Phase] = {
+    "forward": "forward",
+    "again": "remat",
+    "remat": "remat",
+    "backward": "backward",
+}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The transfers of a step by place, as collectives."""
+
+    step: StepSizes
+    of_place: Mapping[tuple[str, bool], tuple[Transfer, ...]]
+
+    def at(self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False) -> "Sent":
+        """The collectives of a place that is passed `runs` times per step; None: all in one call.
+
+        A share `hidden` of their bytes can run beside something else.
+        """
+        found = [self._collectives(t, runs) for t in self.of_place.get((place, moe), ())]
+        every = [c for calls in found for c in calls]
+        if hidden in (0, 1):
+            return Sent(tuple(every), ()) if hidden else Sent((), tuple(every))
+        beside = tuple(replace(c, bytes=c.bytes * hidden) for c in every)
+        alone = (replace(c, name=f"{c.name} alone", bytes=c.bytes * (1 - hidden)) for c in every)
+        return Sent(beside, tuple(alone))
+
+    def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
+        """The calls of one transfer in one pass; no bytes where a configuration has none."""
+        calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
+        count = 1 if runs is None else int(np.ceil(np.max(calls) - ROUNDING))
+        first, _, rest = transfer.place.partition(" ")
+        phase: Phase = PHASES.get(first, "")
+        layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest
+        words = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
+        name = words + " of experts" * transfer.moe
+        axes = tuple(transfer.axes.split("+"))
+        shared = transfer.bytes * calls / max(count, 1)
+        one = Collective(
+            name,
+            Origin(phase, layer),
+            kind=transfer.kind,
+            axes=axes,
+            bytes=shared,
+            dtype=self._dtype(transfer),
+        )
+        return [replace(one, name=f"{name} {i}" if i else name) for i in range(count)]
+
+    def _dtype(self, transfer: Transfer) -> str:
+        """The format of gradients where they are summed after the last microbatch, else that of
+        what products take."""
+        step = self.step
+        if transfer.place.startswith("end"):
+            return "fp32" if np.all(step.gradient_bytes == FLOAT32) else step.run.precision.between
+        return step.run.precision.between
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Collectives at one place: those that run beside something, and those that run alone."""
+
+    beside: tuple[Collective, ...]
+    alone: tuple[Collective, ...]
+
+    def also(self, other: "Sent") -> "Sent":
+        """The collectives of both."""
+        return Sent(self.beside + other.beside, self.alone + other.alone)
+
+    @property
+    def issued(self) -> list[Operation]:
+        """All of them, begun."""
+        return [*self.beside]
+
+    @property
+    def waits(self) -> list[Operation]:
+        """The ends of those that were begun."""
+        return [Wait(c.name, c.origin) for c in self.beside]
+
+    @property
+    def exposed(self) -> list[Operation]:
+        """Those that nothing runs beside."""
+        return [replace(c, asynchronous=False) for c in self.alone]
+
+    def around(self, block: Sequence[Operation], first: bool = True) -> list[Operation]:
+        """The block with what runs beside it, and the rest before it (or after)."""
+        inside = [*self.issued, *block, *self.waits]
+        return [*self.exposed, *inside] if first else [*inside, *self.exposed]
+
+
+def traffic_of(step: StepSizes, transfers: Iterable[Transfer]) -> Traffic:
+    """The transfers that move something, by place."""
+    found: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
+    for t in transfers:
+        if t.axes and np.any(t.bytes * t.calls):
+            found[t.place, t.moe].append(t)
+    return Traffic(step, {key: tuple(lines) for key, lines in found.items()})

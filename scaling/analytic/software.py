@@ -1,0 +1,66 @@
+"""How a software runs a step: what it communicates beside compute, and what its host costs.
+
+six constants, to be fitted on measured runs of that software      data/software.toml
+  launch             s that the host takes to issue one kernel
+  host               s per step in which devices wait for the host
+  traffic            bytes moved by unmatched operations over those of fused ones
+  hidden_tensor      share of the traffic over tensor that is issued ahead, likewise
+  hidden_weights     of the gathers of weights, and
+  hidden_gradients   of the sums of gradients
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import read
+
+OURS = "jax"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """The habits of one software; see the module."""
+
+    name: str
+    title: str
+    source: str  # of what it does
+    evidence: str  # what the six constants were fitted on
+    launch: float
+    host: float
+    traffic: float
+    hidden_tensor: float
+    hidden_weights: float
+    hidden_gradients: float
+    hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
+    merges: bool  # one product for q, k and v, one for gate and up
+
+    @property
+    def is_ours(self) -> bool:
+        """True for this project's trainer, whose compiled program is known."""
+        return self.name == OURS
+
+
+@cache
+def software_habits() -> dict[str, Habits]:
+    """The habits by the name that run.json has under `software`."""
+    text = files("scaling.analytic").joinpath("data/software.toml").read_text("utf-8")
+    tables = tomllib.loads(text)
+    return {name: read(Habits, {"name": name, **table}, name) for name, table in tables.items()}
+
+
+def habits_of(software: str) -> Habits:
+    """The habits of a software.
+
+    Raises:
+        InputError: a software that is not described; the nearest one is named.
+    """
+    known = software_habits()
+    if software not in known:
+        raise InputError(
+            f"software {software!r} is not described in scaling/analytic/data/software.toml; "
+            + nearest(software, known)
+        )
+    return known[software]

@@ -1,0 +1,153 @@
+"""The analytic Program against the model's own counts, the table, and closed forms of pipelines."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.analytic.program import analytic_program
+from scaling.analytic.software import software_habits
+from scaling.analytic.step import step_sizes
+from scaling.analytic.table import transfers
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import train_flops
+from scaling.models.config import ModelConfig, Moe
+from scaling.profiles.io import ideal
+from scaling.program.ir import Loop, collectives, kernels
+from scaling.run import Batch, Pipeline, Precision, Run, Sharding
+from scaling.simulate.step import price, running_kernels
+
+DENSE = ModelConfig(1024, d_model=64, n_layers=8, n_heads=8, n_kv_heads=4, head_dim=8, d_ff=128)
+EXPERTS = replace(DENSE, moe=Moe(8, 2, 64, capacity_factor=1.0))
+SOFTWARE = sorted(software_habits())
+SIZES = st.sampled_from([1, 2, 4])
+MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, tensor=SIZES, expert=SIZES, context=SIZES)
+RUNS = st.builds(
+    lambda software, model, sequences, microbatches, remat, zero, parallel: Run(
+        "toy",
+        model,
+        Batch(64 * sequences * microbatches, 64, microbatches),
+        sharding=Sharding(zero, parallel),
+        remat=remat,
+        software=software,
+    ),
+    st.sampled_from(SOFTWARE),
+    st.sampled_from([DENSE, EXPERTS]),
+    st.integers(1, 2),
+    st.integers(1, 4),
+    st.sampled_from(["none", "selective", "full"]),
+    st.integers(0, 3),
+    st.booleans(),
+)
+
+
+def flops_of(run: Run, shape: MeshShape) -> float:
+    program = analytic_program(run, shape)
+    return float(sum(kernel.flops * calls for kernel, calls in kernels(program)))
+
+
+def moved(run: Run, shape: MeshShape) -> dict[tuple[str, str], float]:
+    """Bytes per step by axes and kind, of the Program."""
+    found: dict[tuple[str, str], float] = {}
+    for call, calls in collectives(analytic_program(run, shape)):
+        key = "+".join(call.axes), call.kind
+        found[key] = found.get(key, 0.0) + float(call.bytes * calls)
+    return found
+
+
+@given(RUNS, MESHES)
+def test_a_program_moves_what_the_table_says(run: Run, shape: MeshShape) -> None:
+    expected: dict[tuple[str, str], float] = {}
+    for line in transfers(step_sizes(run, shape)):
+        if line.axes and line.bytes * line.calls:
+            key = line.axes, line.kind
+            expected[key] = expected.get(key, 0.0) + float(line.bytes * line.calls)
+    assert moved(run, shape) == pytest.approx(expected)
+
+
+@given(RUNS)
+def test_without_remat_all_devices_compute_the_models_flops(run: Run) -> None:
+    """Flash attention has five products backward for its two forward, others two for each."""
+    run = replace(run, remat="none", attention="unfused")
+    shape = MeshShape(data=2, fsdp=2, tensor=4)
+    expected = train_flops(run.model, run.batch.global_batch, run.batch.seq_len)
+    found = flops_of(run, shape) * shape.devices
+    parallel = run.sharding.sequence_parallel or run.software != "jax" or not run.model.moe
+    router = 0 if parallel else 3 * expected.groups["router"]
+    if run.model.moe and not run.sharding.sequence_parallel:
+        router = (shape.tensor - 1) * expected.groups["router"]  # on each device of tensor
+    assert found == pytest.approx(expected.total + router)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero_bubble"])
+@pytest.mark.parametrize("microbatches", [4, 16])
+def test_the_bubble_is_the_work_of_the_other_stages(schedule: str, microbatches: int) -> None:
+    """(S - 1) / V of the time of one microbatch (arXiv 2104.04473, section 2.2)."""
+    virtual = 2 if schedule == "interleaved" else 1
+    model = replace(DENSE, vocab_size=1, n_layers=16)
+    run = Run(
+        *("toy", model, Batch(8 * microbatches, 512, microbatches), MeshShape(stage=4)),
+        pipeline=Pipeline(schedule, virtual),
+        attention="unfused",
+        software="megatron",
+    )
+    priced = price(analytic_program(run, run.mesh), catalog.load("dgx-h100"), ideal())
+    loops = {op.name: op for op in priced.program.schedule if isinstance(op, Loop)}
+    assert loops["bubble"].trips == 12 / virtual
+    of_layers = (k for k, _ in running_kernels(priced) if k.origin.layer.startswith("layers"))
+    work = sum(float(priced.timeline.by_name[kernel.name]) for kernel in of_layers)
+    share, whole = float(priced.timeline.bubble) / work, 3 / virtual
+    if schedule == "zero_bubble":
+        assert share < 0.8 * whole / (whole + microbatches)
+    else:
+        assert share == pytest.approx(whole / (whole + microbatches), rel=1e-6)
+
+
+@given(RUNS, MESHES)
+def test_remat_costs_flops_and_saves_memory(run: Run, shape: MeshShape) -> None:
+    found = []
+    for remat in ("none", "selective", "full"):
+        program = analytic_program(replace(run, remat=remat), shape)
+        kept = {b.name: float(b.bytes) for b in program.buffers}["activations"]
+        found.append((sum(float(k.flops * n) for k, n in kernels(program)), kept))
+    flops, kept = zip(*found, strict=True)
+    assert flops[0] <= flops[1] <= flops[2] and flops[0] < flops[2]
+    assert kept[0] >= kept[1] >= kept[2]
+
+
+def test_zero_shards_one_thing_more_at_each_stage() -> None:
+    """Parameters, gradients and state of 16 bytes a parameter (arXiv 1910.02054, figure 1)."""
+    precision = Precision(parameters="bf16", gradients="bf16")
+    run = Run("toy", DENSE, Batch(8, 64), precision=precision, software="deepspeed")
+    model_state = []
+    for stage in range(4):
+        program = analytic_program(replace(run, sharding=Sharding(stage, False)), MeshShape(fsdp=8))
+        of_state = ("parameters", "gradients", "optimizer_state")
+        model_state.append(sum(float(b.bytes) for b in program.buffers if b.category in of_state))
+    count = model_state[0] / 16
+    assert model_state == pytest.approx(
+        [16 * count, (4 + 12 / 8) * count, (2 + 14 / 8) * count, 16 / 8 * count]
+    )
+
+
+def test_uneven_shards_are_padded() -> None:
+    """Thirty layers over four stages, seven heads over two devices: the fullest counts."""
+    even = Run("toy", replace(DENSE, n_layers=32), Batch(8, 64, 4), software="megatron")
+    uneven = replace(even, model=replace(even.model, n_layers=30))
+    stages = MeshShape(stage=4)
+    assert flops_of(uneven, stages) <= flops_of(even, stages)
+    heads = replace(even, model=replace(DENSE, n_heads=7, n_kv_heads=7))
+    padded = replace(even, model=replace(DENSE, n_heads=8, n_kv_heads=8, head_dim=8))
+    tensor = MeshShape(tensor=2)
+    assert flops_of(heads, tensor) == pytest.approx(flops_of(padded, tensor))
+
+
+def test_what_cannot_be_is_one_message() -> None:
+    run = Run("toy", DENSE, Batch(4, 64), software="megatorn")
+    with pytest.raises(InputError, match="'megatorn' is not described.*did you mean 'megatron'"):
+        analytic_program(run, MeshShape())
+    with pytest.raises(InputError, match="global_batch=4 is less than a sequence.*at least 8"):
+        analytic_program(replace(run, software="jax"), MeshShape(fsdp=8))
