@@ -8,7 +8,7 @@ gradients are scattered beside the products after them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scaling.analytic import kernels
@@ -17,7 +17,7 @@ from scaling.analytic.products import Product, forward, layer_products, of_input
 from scaling.analytic.schedule import Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
-from scaling.program.ir import Number, Operation, Origin, Phase
+from scaling.program.ir import Kernel, Number, Operation, Origin, Phase
 
 RING = "ring"
 
@@ -56,8 +56,25 @@ class Layer:
         runs = self.step.stored(self.layers)
         return self.traffic.at(place, runs, share, self.moe) if self.edge else Sent((), ())
 
-    def forward(self, phase: Phase = "forward", place: str = "forward") -> list[Operation]:
-        """The forward pass; `place` "again": of a pipeline's tick that runs again."""
+    def forward(self) -> list[Operation]:
+        """The forward pass."""
+        return self._named(self._forward("forward", "forward"))
+
+    def again(self) -> list[Operation]:
+        """The forward pass of a pipeline's tick that runs again."""
+        return self._named(self._forward("remat", "again"), "again ")
+
+    def backward(self) -> list[Operation]:
+        """What remat computes again, and the backward pass."""
+        return self._named(self._backward())
+
+    def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
+        """The block with kernels that no other block has the names of."""
+        after = " of experts" * self.moe
+        new = lambda op: replace(op, name=f"{before}{op.name}{after}")
+        return [new(op) if isinstance(op, Kernel) else op for op in block]
+
+    def _forward(self, phase: Phase, place: str) -> list[Operation]:
         step, habits = self.step, self.step.habits
         run = lambda products: [forward(step, p, phase) for p in products]
         share = habits.hidden_weights
@@ -101,8 +118,7 @@ class Layer:
             *self._experts_back(place, phase),
         ]
 
-    def backward(self) -> list[Operation]:
-        """What remat computes again, and the backward pass."""
+    def _backward(self) -> list[Operation]:
         step, habits = self.step, self.step.habits
         mlp = self.sent(f"backward {MLP} weights", habits.hidden_weights)
         attention = self.sent(f"backward {ATTENTION} weights", habits.hidden_weights)

@@ -185,9 +185,8 @@ class Step:
         once = lambda place: self.traffic.at(place, 1).exposed
         ahead = [self._loop(f"forward {_kind(x)}", part(x), x.forward()) for x in self.layers()]
         twice = [
-            self._loop(f"again {_kind(x)}", part(x), x.forward("remat", "again"))
+            self._loop(f"again {_kind(x)}", part(x) * step.recompute, x.again())
             for x in self.layers()
-            if np.any(step.recompute)
         ]
         back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
         embed, embed_back = self.embed(1)

@@ -2,21 +2,22 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
 from scaling.analytic.software import software_habits
-from scaling.analytic.step import step_sizes
+from scaling.analytic.step import REMATS, Grid, step_sizes
 from scaling.analytic.table import transfers
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig, Moe
 from scaling.profiles.io import ideal
-from scaling.program.ir import Loop, collectives, kernels
+from scaling.program.ir import Loop, Wait, collectives, kernels, operations
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price, running_kernels
 
@@ -151,3 +152,41 @@ def test_what_cannot_be_is_one_message() -> None:
         analytic_program(run, MeshShape())
     with pytest.raises(InputError, match="global_batch=4 is less than a sequence.*at least 8"):
         analytic_program(replace(run, software="jax"), MeshShape(fsdp=8))
+
+
+GRID = [
+    (microbatches, sequences, zero, remat)
+    for microbatches in (1, 2, 4)
+    for sequences in (128, 256)
+    for zero in range(4)
+    for remat in range(3)
+]
+
+
+@pytest.mark.parametrize("software", ["jax", "megatron"])
+@pytest.mark.parametrize("mesh", ["data=2,fsdp=2,tensor=2", "fsdp=2,stage=4", "fsdp=2,expert=4"])
+def test_configurations_at_once_are_each_by_itself(mesh: str, software: str) -> None:
+    model = replace(EXPERTS if "expert" in mesh else DENSE, n_layers=4)
+    run = Run("toy", model, Batch(128, 64), software=software)
+    shape, place = parse_mesh(mesh), catalog.load("dgx-h100")
+    grid = Grid(*(np.array(column, float) for column in zip(*GRID, strict=True)))
+    profile = ideal()
+    every = price(analytic_program(run, shape, grid), place, profile)
+    for i, (microbatches, sequences, zero, remat) in enumerate(GRID):
+        one = replace(
+            run,
+            batch=Batch(sequences, 64, microbatches),
+            sharding=Sharding(zero),
+            remat=REMATS[remat],
+        )
+        alone = price(analytic_program(one, shape), place, profile)
+        assert every.timeline.total[i] == pytest.approx(float(alone.timeline.total), rel=1e-6)
+        assert every.memory.peak[i] == pytest.approx(float(alone.memory.peak))
+
+
+@given(RUNS, MESHES)
+def test_operations_of_one_name_are_one(run: Run, shape: MeshShape) -> None:
+    found: dict[str, object] = {}
+    for op, _ in operations(analytic_program(run, shape).schedule):
+        if not isinstance(op, Wait):
+            assert found.setdefault(op.name, op) == op
