@@ -40,6 +40,7 @@ class Accelerator:
     shared_memory_per_core: int | None = None  # bytes
     shared_memory_per_block: int | None = None  # bytes, most that a kernel can opt in to
     launch_time: float | None = None  # s, one kernel; from calibration
+    power: float | None = None  # W, the most that the board draws
     figures: Mapping[str, SourcedValue] = field(default_factory=dict, hash=False)  # name -> source
 
     def peak(self, dtype: str) -> float:

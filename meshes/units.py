@@ -9,7 +9,7 @@ from typing import Literal, SupportsFloat
 
 from scaling.meshes.errors import InputError
 
-Unit = Literal["B", "B/s", "FLOP/s", "Hz", "s", ""]
+Unit = Literal["B", "B/s", "FLOP/s", "Hz", "s", "W", ""]
 DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling.api.compare import compare as compare
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
+    from scaling.api.plan import plan as plan
     from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
     from scaling.api.predict import predict_hlo as predict_hlo
@@ -44,6 +45,7 @@ _MODULES = {  # module that defines each public name
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",
+    "plan": "scaling.api.plan",
     "predict": "scaling.api.predict",
     "predict_hlo": "scaling.api.predict",
     "predict_step": "scaling.api.predict",
@@ -77,7 +79,7 @@ class _CallableModule(ModuleType):
 
 
 class _Package(ModuleType):
-    """Makes the sub-packages `train`, `compare` and `calibrate` callable when Python binds them."""
+    """Makes `train`, `compare`, `plan` and `calibrate` callable when Python binds them."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _MODULES and isinstance(value, ModuleType):

@@ -33,12 +33,13 @@ ROOMS: dict[str, set[str]] = {
     "collectives": {"meshes", "program", "profiles"},
     "simulate": {*DESCRIPTION, "parallelism", *PRICING},
     "analytic": {*DESCRIPTION, "parallelism", "program"},
+    "plan": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
     "compile": {"meshes", "program", "hlo"},
     "weights": {*DESCRIPTION},
     "train": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "weights"},
     "calibrate": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "train"},
     "compare": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "analytic"},
-    "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "weights"},
+    "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "plan", "weights"},
     "testbed": {"meshes"},
 }
 ABOVE_ALL = {"__init__", "__main__", "api", "cli"}  # the entrances
@@ -46,7 +47,7 @@ JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {
     *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
-    *("collectives", "simulate", "analytic", "compare", "report", "testbed"),
+    *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed"),
 }
 NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {

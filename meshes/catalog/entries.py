@@ -22,6 +22,7 @@ UNITS: dict[str, Unit] = {  # by name of a figure; the others are counts and rat
     **dict.fromkeys(("shared_memory_per_core", "shared_memory_per_block"), "B"),
     **dict.fromkeys(("bandwidth", "memory_bandwidth", "node_network_bandwidth"), "B/s"),
     **dict.fromkeys(("latency", "hop_latency", "launch_time"), "s"),
+    "power": "W",
     "clock": "Hz",
 }
 

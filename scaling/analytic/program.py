@@ -31,6 +31,7 @@ from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.program.ir import (
@@ -65,6 +66,13 @@ def analytic_program(
     step = step_sizes(run, shape, grid)
     _check(step)
     return Step(step, flash and is_flash(run)).program()
+
+
+def closed_form(run: Run, shape: MeshShape, cluster: Cluster, grid: Grid | None = None) -> Program:
+    """The Program of a step on a cluster's devices; see `analytic_program`."""
+    capability = cluster.accelerator.compute_capability
+    flash = not cluster.virtual_devices and (capability is None or capability >= FLASH_CAPABILITY)
+    return analytic_program(run, shape, grid, flash)
 
 
 def is_flash(run: Run) -> bool:

@@ -4,7 +4,7 @@ A transfer that is hidden is issued at a place and waited for at another; its sh
 (`scaling.analytic.software`) runs alone.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -108,7 +108,11 @@ class Sent:
 def traffic_of(step: StepSizes, transfers: Iterable[Transfer]) -> Traffic:
     """The transfers that move something, by place."""
     found: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
+    alike: Counter = Counter()  # each has a name of its own
     for t in transfers:
         if t.axes and np.any(t.bytes * t.calls):
-            found[t.place, t.moe].append(t)
+            key = t.place, t.moe, t.axes, t.kind, t.what
+            alike[key] += 1
+            number = f" {alike[key]}" if alike[key] > 1 else ""
+            found[t.place, t.moe].append(replace(t, what=f"{t.what}{number}"))
     return Traffic(step, {key: tuple(lines) for key, lines in found.items()})

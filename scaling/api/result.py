@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.analytic.program import FLASH_CAPABILITY, analytic_program
+from scaling.analytic.program import closed_form
 from scaling.api.settings import as_texts
 from scaling.compare.audit import audit, noticeable
 from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing
-from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -171,13 +170,6 @@ class PredictionResult(Prediction):
 
     def __hash__(self) -> int:
         return hash((self.name, self.mesh, self.cluster.name, float(self.step_time)))
-
-
-def closed_form(run: Run, mesh: MeshShape, cluster: Cluster) -> Program:
-    """Return the analytic program of a run on a mesh of the cluster's devices."""
-    capability = cluster.accelerator.compute_capability
-    flash = not cluster.virtual_devices and (capability is None or capability >= FLASH_CAPABILITY)
-    return analytic_program(run, mesh, flash=flash)
 
 
 def price_program(pricing: Pricing, record: bool = False) -> Priced:

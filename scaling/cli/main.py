@@ -34,6 +34,7 @@ DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and pri
 COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "train": "TrainCommand",
     "predict": "PredictCommand",
+    "plan": "PlanCommand",
     "collective": "CollectiveCommand",
     "compare": "CompareCommand",
     "calibrate": "CalibrateCommand",

@@ -5,8 +5,7 @@
 Each algorithm puts its own bytes and hops on the levels (`collectives.algorithms`); all groups
 that run at once share the links (`collectives.contention`). The fastest of the candidates is taken
 (`collectives.candidates`). Inside a node whose collectives were measured (`scaling calibrate`),
-the measured line is taken instead (`collectives.measured`); between hosts that share this machine's
-cores, on top of the network: the same cores copy and send.
+the measured line is taken instead (`collectives.measured`).
 """
 
 from dataclasses import dataclass
@@ -75,15 +74,12 @@ def collective_time(
     level = placement.crossed_level
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
-    has_lines = profile.collectives and algorithm == "auto"
-    if level == "node" and has_lines:
+    if level == "node" and profile.collectives and algorithm == "auto":
         return _measured(kind, bytes, placement, profile, skew)
     usable = candidates(kind, placement, profile, algorithm)
     largest = float(np.max(bytes))
     time = np.min(np.array([each.seconds(skew * bytes) for each in usable]), axis=0)
     best = min(usable, key=lambda each: float(each.seconds(skew * largest)))
-    if has_lines and cluster.virtual_devices:
-        time = time + measured_line(kind, groups, profile).seconds(skew * bytes)
     return CollectiveCost(
         time if np.ndim(time) else float(time),
         bytes * _least_per_byte(kind, placement),

@@ -174,8 +174,8 @@ def test_families_of_links_name_chips_of_the_catalogue_once():
         for fit in links_of(chip):
             assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.hop_overhead, fit.fill_drain) >= 0
             fitted = fit.evidence.grade == "calibrated"
-            assert fitted or fit.algorithm == "pairwise" or fit.kind == "broadcast"
-            limit = 0.35 if chip in ("rtx4090", "cpu") else 0.2  # two machines; sums wait for cores
+            assert fitted or fit.algorithm == "pairwise"
+            limit = 0.35 if chip == "rtx4090" else 0.2  # two machines, 1.6 times apart
             assert not fitted or (fit.evidence.samples > 0 and fit.evidence.mean_error < limit)
 
 

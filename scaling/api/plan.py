@@ -1,0 +1,189 @@
+"""The best meshes of a run on a cluster, with the split of its batch, remat and ZeRO stage."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    RunLike,
+    as_overrides,
+    keep_devices_free,
+    load_run,
+)
+from scaling.api.predict import predict
+from scaling.api.result import PredictionResult
+from scaling.api.settings import Settings
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.rules import divisors
+from scaling.plan.reasons import losers, reason, shortfall
+from scaling.plan.result import Plan, Plans
+from scaling.plan.search import Found, Target, search
+from scaling.plan.space import all_choices
+from scaling.profiles.profile import Profile
+from scaling.run import Run, run_dict
+from scaling.simulate.resolve import target
+
+OBJECTIVES = ("time", "cost", "energy")
+
+
+@dataclass(frozen=True, repr=False)
+class PlanResult(Plans):
+    """Plans that print as the page of `scaling plan`; see `Plans` for the figures."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling plan --json` prints."""
+        document = {name: value for name, value in vars(self).items() if value is not None}
+        document["plans"] = [_plan_dict(plan) for plan in self.plans]
+        document["losers"] = [vars(loser) for loser in self.losers]
+        return document
+
+    def __str__(self) -> str:
+        from scaling.report.plan import plan_page
+
+        return plan_page(self)
+
+    def __repr__(self) -> str:
+        best = (
+            f"{float(self.plans[0].prediction.step_time):.4g} s" if self.plans else "nothing fits"
+        )
+        return f"<{len(self.plans)} plans of {self.space} configurations: {best}>"
+
+
+@entrance
+def plan(
+    run: RunLike,
+    cluster: ClusterLike | None = None,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    set: Settings | None = None,
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    top: int = 10,
+    objective: str = "time",
+    tokens: float | None = None,
+    verify: int = 0,
+) -> PlanResult:
+    """Find the best meshes for a run, with microbatches, remat and ZeRO stage, that fit in memory.
+
+    Every configuration is priced from its closed form, or left out because a bound says that it
+    cannot be among the best.
+
+    >>> import scaling as sc
+    >>> found = sc.plan("gpt2-124m", cluster="dgx-h100", top=3)
+    >>> [plan.rank for plan in found.plans], found.plans[0].prediction.memory.fits
+    ([1, 2, 3], True)
+    >>> found.space == found.priced + found.pruned + found.infeasible
+    True
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run. Its mesh,
+            microbatches, remat and ZeRO stage are replaced.
+        cluster, nodes, set, device_order, overrides, calibration: as for `predict`.
+        mesh: plan the settings of this mesh only.
+        top: most plans to return, each of another mesh.
+        objective: "time" of a step; "cost", devices x time, or "energy" at the chips' power limit:
+            these two also try fewer nodes.
+        tokens: of a whole training, whose time, cost and energy each plan then says.
+        verify: number of best plans that are priced again from their compiled programs.
+
+    Raises:
+        InputError: unknown names, a chip without the figures that are needed.
+    """
+    check_keys([objective], OBJECTIVES, "--objective", "objective")
+    top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
+    keep_devices_free()
+    start = time.monotonic()
+    resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    resolved = resolved if mesh is not None else replace(resolved, mesh=None)
+    place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
+    profile, _ = load_profile(place, calibration)
+    power = place.accelerator.power
+    if objective == "energy" and power is None:
+        raise InputError(
+            f"--objective energy: {place.accelerator.name} has no figure 'power' (W); state it in "
+            "an accelerator file of your own, or use --objective cost"
+        )
+    targets = _targets(resolved, place, profile, objective)
+    state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
+    pairs = [(each, _predicted(each, resolved, profile)) for each in state.best[:top]]
+    if verify and pairs:
+        pairs = _verified(pairs, resolved, profile, verify, objective)
+    plans = tuple(_plan(i, *pair, pairs[0], tokens) for i, pair in enumerate(pairs, 1))
+    return PlanResult(
+        *(plans, state.space, state.priced, state.pruned, state.infeasible),
+        optimal=True,
+        seconds=time.monotonic() - start,
+        objective=objective,
+        losers=tuple(losers(state)),
+        verified=min(verify, len(plans)),
+        error=None if plans else shortfall(state, place),
+    )
+
+
+def _plan_dict(plan: Plan) -> dict[str, Any]:
+    """Return one plan as JSON has it; without totals where no tokens were given."""
+    figures = {k: v for k, v in vars(plan).items() if k != "cluster" and v is not None}
+    assert isinstance(plan.prediction, PredictionResult)
+    return figures | {"run": run_dict(plan.run), "prediction": plan.prediction.to_dict()}
+
+
+def _targets(run: Run, place: Cluster, profile: Profile, objective: str) -> list[Target]:
+    """The clusters to search: for cost and energy also with fewer nodes."""
+    if objective == "time":
+        return [Target(run, place, profile, lambda seconds, devices: seconds)]
+    value = lambda seconds, devices: seconds * devices  # energy is this times one power limit
+    sizes = [place.nodes] if run.mesh or place.virtual_devices else divisors(place.nodes)
+    return [Target(run, replace(place, nodes=nodes), profile, value) for nodes in sizes]
+
+
+def _predicted(
+    found: Found, run: Run, profile: Profile, source: str = "analytic"
+) -> PredictionResult:
+    """The prediction of what was found, from its closed form or its compiled program."""
+    chosen = found.choices.run(run, found.index)
+    return predict(chosen, found.cluster, source=source, calibration=profile)
+
+
+def _verified(
+    pairs: list[tuple[Found, PredictionResult]],
+    run: Run,
+    profile: Profile,
+    count: int,
+    objective: str,
+) -> list[tuple[Found, PredictionResult]]:
+    """The first `count` priced from their compiled programs, best first; those that do not fit are
+    left out."""
+    again = [(found, _predicted(found, run, profile, "compiled")) for found, _ in pairs[:count]]
+    fit = [(found, p) for found, p in again if p.memory.fits is not False]
+    by_devices = objective != "time"
+    fit.sort(key=lambda pair: float(pair[1].step_time) * (pair[1].devices if by_devices else 1))
+    return [*fit, *pairs[count:]]
+
+
+def _plan(
+    rank: int,
+    found: Found,
+    prediction: PredictionResult,
+    best: tuple[Found, PredictionResult],
+    tokens: float | None,
+) -> Plan:
+    assert prediction.pricing.run is not None
+    why = prediction.bottleneck if rank == 1 else reason(prediction, best[1])
+    plan = Plan(rank, prediction.pricing.run, found.cluster, prediction, why)
+    if tokens is None or not prediction.tokens_per_second:
+        return plan
+    seconds = tokens / float(prediction.tokens_per_second)
+    power = found.cluster.accelerator.power
+    energy = None if power is None else power * prediction.devices * seconds
+    hours = prediction.devices * seconds / 3600
+    return replace(plan, total_time=seconds, device_hours=hours, energy=energy)

@@ -1,0 +1,116 @@
+"""The configurations of a run on so many devices: every mesh, with every split of its batch.
+
+    mesh             each way to write the number of devices as a product over the axes
+    microbatches     each divisor of the sequences of one batch shard
+    zero stage       over fsdp: 1 and 3 for our trainer, 1 to 3 for other software
+    remat            none, selective, full
+
+What is left as the run says: the model, the global batch, formats, the pipeline's schedule. Axes
+that can do nothing for a model have size 1: `expert` without experts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from scaling.analytic.step import REMATS, Grid
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.models.accounting.matrices import Remat
+from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.pipeline import pipeline_schedule
+from scaling.parallelism.rules import rules_for
+from scaling.run import Run
+
+OURS = "jax"  # the software whose trainer runs what is planned
+TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
+AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One mesh with all splits of the batch, ZeRO stages and remats; why it cannot run at all."""
+
+    mesh: MeshShape
+    grid: Grid  # arrays [configurations]
+    refusal: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of configurations."""
+        return len(np.asarray(self.grid.microbatches))
+
+    def run(self, run: Run, index: int) -> Run:
+        """The run of one configuration."""
+        pick = lambda figures: int(np.asarray(figures)[index])
+        return replace(
+            run,
+            mesh=self.mesh,
+            device_order=self.mesh.device_order,
+            batch=replace(run.batch, microbatches=pick(self.grid.microbatches)),
+            sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
+            remat=cast(Remat, REMATS[pick(self.grid.remat)]),
+        )
+
+
+def all_choices(run: Run, devices: int) -> Iterator[Choices]:
+    """Every mesh of so many devices with its settings; with the run's mesh, that one alone."""
+    for mesh in [run.mesh] if run.mesh else meshes(run, devices):
+        yield choices(run, mesh)
+
+
+def meshes(run: Run, devices: int) -> Iterator[MeshShape]:
+    """Every way to share the devices out over the axes, tensor innermost growing last."""
+    axes = AXES if run.model.moe else AXES_OF_DENSE
+    for sizes in _products(devices, len(axes)):
+        yield MeshShape(**dict(zip(axes, sizes, strict=True)), device_order=run.device_order)
+
+
+def _products(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every tuple of so many positive integers whose product is `number`."""
+    if parts == 1:
+        yield (number,)
+        return
+    for first in reversed(divisors(number)):
+        for rest in _products(number // first, parts - 1):
+            yield (first, *rest)
+
+
+def choices(run: Run, mesh: MeshShape) -> Choices:
+    """The settings of one mesh; a mesh that cannot run has them for the count only."""
+    local = -(-run.batch.global_batch // mesh.batch_shards)
+    stages = (TRAINED_ZERO if run.software == OURS else ZERO) if mesh.fsdp > 1 else (3,)
+    counts = divisors(local)
+    if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
+        counts = [n for n in counts if n % mesh.stage == 0] or counts
+    every = np.array(
+        [(n, stage, remat) for n in counts for stage in stages for remat in range(len(REMATS))]
+    )
+    batch = np.full(len(every), float(run.batch.global_batch))
+    grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])
+    return Choices(mesh, grid, _refusal(run, mesh, counts[0]))
+
+
+def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
+    """Why a run cannot run on a mesh; "" if it can."""
+    batch = replace(run.batch, microbatches=microbatches)
+    tried = replace(run, mesh=mesh, batch=batch, sharding=replace(run.sharding, zero_stage=3))
+    try:
+        if run.software == OURS:
+            check_trainable(tried, mesh, "plan")
+        rules_for(tried, mesh)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def busy_share(run: Run, mesh: MeshShape, microbatches: np.ndarray) -> np.ndarray:
+    """Share of the passes of a stage that are no bubble, for each number of microbatches."""
+    if mesh.stage == 1:
+        return np.ones_like(microbatches)
+    virtual = pipeline_schedule(replace(run, batch=run.batch), mesh).virtual_stages
+    busy = microbatches * virtual
+    return busy / (busy + mesh.stage - 1)

@@ -1,0 +1,82 @@
+"""The plans of a run as a page: the best configurations, and why the others lose.
+
+plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
+   mesh              microbatches  remat      zero    step   MFU   memory   why
+1  data=8,fsdp=8                8  selective     3  5.89 s  65.1%  52.2 GB  compute: ...
+"""
+
+from scaling.meshes.units import format_time
+from scaling.plan.result import Plan, Plans
+from scaling.plan.search import words_of
+from scaling.report.formatting import columns, format_memory, percent, three_digits
+
+DAY, KWH = 86400.0, 3.6e6  # s; J
+HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "why")
+
+
+def plan_page(result: Plans) -> str:
+    """The page of `scaling plan`."""
+    lines = [_title(result)]
+    if result.error:
+        lines.append(result.error)
+    if result.plans:
+        lines += columns([HEAD, *map(_row, result.plans)], left=(1, 3, 8))
+        lines += [text for plan in result.plans[:1] for text in _totals(plan)]
+    if result.losers:
+        lines.append("why others lose")
+        rows = [(f"  {x.what}", _count(x.configurations), x.why) for x in result.losers]
+        lines += columns(rows, left=(0, 2))
+    if result.plans:
+        lines.append(f"next: scaling predict {_flags(result.plans[0])} --explain")
+    return "\n".join(lines)
+
+
+def _title(result: Plans) -> str:
+    counts = (
+        f"{result.space:,} configurations in {format_time(result.seconds)}: {result.priced:,} "
+        f"priced, {result.pruned:,} left out by a bound, {result.infeasible:,} cannot run"
+    )
+    if not result.plans:
+        return counts
+    first = result.plans[0].prediction
+    where = f"{first.name} on {result.plans[0].cluster.name}, {first.devices:,} devices"
+    source = "closed form"
+    if result.verified:
+        source = f"compiled programs of the first {result.verified}, closed form of the others"
+    return f"plans for {where}, by {result.objective}, {source}\n{counts}"
+
+
+def _row(plan: Plan) -> tuple[str, ...]:
+    p, run = plan.prediction, plan.run
+    return (
+        str(plan.rank),
+        str(run.mesh),
+        str(run.batch.microbatches),
+        run.remat,
+        str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
+        format_time(p.step_time),
+        "-" if p.mfu is None else percent(p.mfu),
+        format_memory(p.memory.peak),
+        plan.why,
+    )
+
+
+def _totals(plan: Plan) -> list[str]:
+    if plan.total_time is None or plan.device_hours is None:
+        return []
+    figures = [
+        f"{plan.total_time / DAY:,.3g} days",
+        f"{three_digits(plan.device_hours)} device-hours",
+    ]
+    if plan.energy is not None:
+        figures.append(f"{three_digits(plan.energy / KWH)} kWh at the power limit")
+    return [f"the whole training: {', '.join(figures)}"]
+
+
+def _count(configurations: int | None) -> str:
+    return "" if configurations is None else f"{configurations:,}"
+
+
+def _flags(plan: Plan) -> str:
+    cluster = plan.cluster
+    return f"{plan.run.name} --cluster {cluster.name} --nodes {cluster.nodes} {words_of(plan.run)}"

@@ -1,0 +1,127 @@
+"""The search: as good as pricing every configuration by itself, and it says what it left out."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import scaling as sc
+from scaling.analytic.program import closed_form
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.plan import search as module
+from scaling.plan.search import Target, search
+from scaling.plan.space import all_choices
+from scaling.profiles.io import profile_of
+from scaling.recipes import recipe
+from scaling.simulate.step import price
+from tests.scaling.cli.running import run as run_command
+
+H100 = catalog.load("dgx-h100")
+PROFILE = profile_of(H100.accelerator)
+RUN = replace(recipe("gpt2-124m"), mesh=None)
+RUN = replace(RUN, batch=replace(RUN.batch, global_batch=8))
+
+
+def target(run=RUN, cluster=H100) -> Target:
+    return Target(run, cluster, PROFILE, lambda seconds, devices: seconds)
+
+
+@cache
+def everything():
+    """Step time and peak memory of every configuration that can run, each priced alone."""
+    found = {}
+    for choice in all_choices(RUN, 4):
+        for i in range(0 if choice.refusal else choice.count):
+            one = choice.run(RUN, i)
+            priced = price(closed_form(one, one.mesh, H100), H100, PROFILE)
+            found[one] = float(priced.timeline.total), float(priced.memory.peak)
+    return found
+
+
+def test_the_best_is_that_of_pricing_every_configuration_alone():
+    state = search([(target(), all_choices(RUN, 4))], top=5)
+    times: dict[str, float] = {}
+    for one, (seconds, peak) in everything().items():
+        if peak <= 78e9:
+            times[str(one.mesh)] = min(seconds, times.get(str(one.mesh), seconds))
+    assert [f.step_time for f in state.best[:5]] == pytest.approx(sorted(times.values())[:5])
+    best = state.best[0]
+    seconds, peak = everything()[best.choices.run(RUN, best.index)]
+    assert (best.step_time, best.peak) == pytest.approx((seconds, peak))
+    assert sum(best.time.values()) - best.time["hidden_communication"] == pytest.approx(seconds)
+    assert state.space == state.priced + state.pruned + state.infeasible
+
+
+def test_no_price_is_below_the_bound():
+    times: dict[str, float] = {}
+    for one, (seconds, _) in everything().items():
+        times[str(one.mesh)] = min(seconds, times.get(str(one.mesh), seconds))
+    for choice in all_choices(RUN, 4):
+        if not choice.refusal:
+            assert module._bound(target(), choice) <= times[str(choice.mesh)]
+
+
+def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):
+    whole = search([(target(), all_choices(RUN, 4))], top=1)
+    exact = {str(f.choices.mesh): f.value for f in whole.best}
+    monkeypatch.setattr(module, "_bound", lambda _, choice: exact.get(str(choice.mesh), 0.0))
+    found = search([(target(), all_choices(RUN, 4))], top=1)
+    assert found.pruned > 0 and found.best[0].value == whole.best[0].value
+    assert found.space == found.priced + found.pruned + found.infeasible
+
+
+def test_plans_are_predictions_in_order_that_fit():
+    found = sc.plan(RUN, cluster="dgx-h100", top=3, tokens=1e9)
+    times = [float(plan.prediction.step_time) for plan in found.plans]
+    assert times == sorted(times) and len(times) == 3 and found.optimal
+    first = found.plans[0]
+    assert first.prediction.memory.fits and first.prediction.source == "analytic"
+    assert first.prediction == sc.predict(first.run, "dgx-h100", source="analytic")
+    assert first.total_time == pytest.approx(1e9 / first.prediction.tokens_per_second)
+    assert first.device_hours == pytest.approx(8 * first.total_time / 3600)
+    assert first.energy == pytest.approx(8 * 700 * first.total_time)
+    assert [plan.why for plan in found.plans][1].startswith("+")
+    assert "why others lose" in str(found) and "next: scaling predict gpt2-124m" in str(found)
+
+
+def test_cost_may_take_fewer_nodes():
+    found = sc.plan(RUN, cluster="dgx-h100", nodes=2, objective="cost", top=1)
+    assert found.plans[0].prediction.devices == 8
+
+
+def test_the_document_of_the_command(capsys):
+    options = ["tiny", "--cluster", "dgx-h100", "--top", "2", "--mesh", "fsdp=8", "--json"]
+    code, out, _ = run_command(capsys, "plan", *options)
+    found = json.loads(out)
+    assert code == 0 and {"plans", "space", "priced", "pruned", "infeasible"} <= set(found)
+    assert found["optimal"] is True and found["seconds"] > 0
+    (only,) = found["plans"]
+    assert only["rank"] == 1 and only["run"]["mesh"]["fsdp"] == 8 and only["why"]
+    assert only["prediction"]["memory"]["fits"] and only["prediction"]["step_time"] > 0
+
+
+def test_that_nothing_fits_is_an_answer(capsys):
+    options = ["llama3-405b", "--cluster", "dgx-h100", "--mesh", "fsdp=8", "--json"]
+    code, out, _ = run_command(capsys, "plan", *options)
+    found = json.loads(out)
+    assert code == 0 and found["plans"] == []
+    assert "nothing fits: --mesh fsdp=8" in found["error"] and "lacks" in found["error"]
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(InputError, match="--objective"):
+        sc.plan(RUN, cluster="dgx-h100", objective="speed")
+    with pytest.raises(InputError, match="has no figure 'power'"):
+        sc.plan(RUN, cluster="tpu-v4", objective="energy")
+    with pytest.raises(InputError, match="--top=0 must be a whole number"):
+        sc.plan(RUN, cluster="dgx-h100", top=0)
+
+
+@pytest.mark.slow
+def test_verified_plans_are_priced_from_their_compiled_programs():
+    found = sc.plan("tiny", cluster="dgx-h100", top=3, verify=2)
+    assert [plan.prediction.source for plan in found.plans] == ["compiled", "compiled", "analytic"]
+    times = [float(plan.prediction.step_time) for plan in found.plans[:2]]
+    assert times == sorted(times) and found.verified == 2
