@@ -13,11 +13,11 @@ units, in compute format; those of the trainer are of XLA's fusions for H100 (ja
 """
 
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.memory import STATES, elements, shards
+from scaling.analytic.memory import STATES, elements, hidden_units, shards
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.models.accounting import padding, scores_share
-from scaling.models.accounting.matrices import BYTES, expert_width, query_key_dim, value_dim
+from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
     FORWARD_PRODUCTS,
@@ -78,16 +78,9 @@ def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
 
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
     """The MLP's activation, of all experts of a device."""
-    config, gated = step.config, step.config.mlp == "swiglu"
-    width = step.tokens * config.d_ff
-    if moe and config.moe:
-        rows = exchanged_rows(step)
-        if step.habits.is_ours and config.moe.capacity_factor is None:
-            rows = rows * -(-config.moe.n_experts // step.shape.expert)
-        shared = config.moe.n_shared_experts * step.tokens
-        width = (rows + shared) * expert_width(config)
+    gated = step.config.mlp == "swiglu"
     passes = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
-    moved = passes * width * step.itemsize / step.shape.tensor
+    moved = passes * hidden_units(step, moe) * step.itemsize
     return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
 
 

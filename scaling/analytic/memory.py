@@ -11,10 +11,13 @@ The trainer stores parameters and optimiser state sharded in every stage but 0, 
 are float32 shards where a layer's are scattered (stage 3).
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.analytic.weights import weights_of
 from scaling.models.accounting.activations import activation_tensors
 from scaling.models.accounting.matrices import BYTES, expert_width
 from scaling.program.ir import Buffer, Number
@@ -24,7 +27,11 @@ STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
 PREFETCHED = 2  # layers whose weights are gathered at a time: one in use, one ahead
-WORKING = 4  # hidden activations of one layer that its backward pass has at a time
+# Tensors that the backward pass of one layer has at a time, of hidden units and of the stream as
+# products take it: counted in the program of Llama 3 70B for H100 (jax 0.10.2).
+WORKING_HIDDEN, WORKING_STREAM = 6, 8
+STREAMS = 3  # stacks of the stream of all ticks: inputs, outputs, gradients
+TURNED = 0.25  # of a layer's matrices: one, the largest, of those of llama3-8b and -70b
 
 
 def elements(step: StepSizes) -> float:
@@ -49,6 +56,8 @@ def saved_bytes(step: StepSizes, moe: bool) -> Number:
         policies = {"none": none, "selective": step.selective, "full": step.full}
         if step.habits.is_ours:
             kept = sum(policies[name] for name in tensor.policies)
+            if tensor.name == "attention_output":  # as the kernel's result, and as the block's
+                kept = kept + step.selective * (run.attention == "flash")
         else:  # only the core's are computed again
             kept = none + step.selective * (tensor.name != "probabilities")
             kept = kept + step.full * ("full" in tensor.policies)
@@ -82,47 +91,113 @@ def activations(step: StepSizes) -> Number:
     stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
     part = of_layers / step.virtual_stages
     if step.run.pipeline.schedule == "gpipe":
-        return part * step.iterations + stream * step.iterations
-    return part + 2 * stream * step.iterations
+        return (part + stream) * step.iterations
+    return part + STREAMS * stream * step.iterations
 
 
-def buffers(step: StepSizes) -> dict[str, Buffer]:
+def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     """The buffers of a step by name, at the stage that has most."""
-    precision, ours, count = step.run.precision, step.habits.is_ours, elements(step)
-    own = lambda first: count / shards(step, 1 if ours else first)
+    made = (*_stored(step), *(_ours(step) if step.habits.is_ours else _others(step)))
+    scores = 0.0 if flash else _scores(step)
+    return {
+        buffer.name: buffer
+        for buffer in (
+            *made,
+            Buffer("activations", activations(step), "activations"),
+            Buffer("backward of a layer", _working(step) + scores, "temporary"),
+        )
+    }
+
+
+def _stored(step: StepSizes) -> Iterator[Buffer]:
+    """What is there between steps."""
+    precision, count = step.run.precision, elements(step)
+    first = 1 if step.habits.is_ours else 3
+    size = count / shards(step, first) * BYTES[precision.parameters]
+    yield Buffer("parameters", size, "parameters", True)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
-    summed = FLOAT32 if ours else BYTES[precision.gradients]
-    gathered_layer = max(
-        sum(
-            w.elements * w.itemsize
-            for w in weights_of(step)
-            if w.part in (ATTENTION, MLP) and w.moe == moe
-        )
+    yield Buffer("optimizer state", count / shards(step, 1) * states, "optimizer_state", True)
+
+
+def _ours(step: StepSizes) -> Iterator[Buffer]:
+    """Of the trainer's program, as XLA compiles it for H100 (jax 0.10.2).
+
+    The gradients of all layers are allocated before the first one's; sums of microbatches are
+    others. Gradients of logits live until the head's, which are the last. A matrix of each layer is
+    stored in the order in which its product does not take it: its stack is turned around.
+    """
+    count, of_layers = elements(step), _of_layers(step)
+    parts, vocab, item = shards(step, 2), _logits(step), step.itemsize
+    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
+    table, tied = rows * step.config.d_model, step.config.tied_embeddings
+    sums = of_layers + 2 * table if step.ticks else count * step.is_sum
+    once = 1 - step.zero(3)  # each microbatch's gradients are sums in compute format
+    each = item * once * step.is_sum + FLOAT32 * (1 - once * step.is_sum)
+    yield Buffer("sums of gradients", FLOAT32 * sums / parts, "gradients")
+    yield Buffer("gradients", each * of_layers / parts, "gradients")
+    yield Buffer("logits", FLOAT32 * vocab, "temporary")
+    yield Buffer("gradients of logits", item * vocab, "temporary")
+    yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
+    looked_up = not step.ticks and not (tied and (step.vocab_is_sharded or step.shape.tensor == 1))
+    yield Buffer("gradients of the token table", FLOAT32 * table * looked_up, "gradients")
+    yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
+    moe = step.config.moe
+    share = 1.0 if moe and moe.capacity_factor is not None else TURNED  # batched products: all
+    turned = of_layers * share * FLOAT32 / step.shape.fsdp
+    yield Buffer("turned weights", turned * step.zero(3), "temporary")
+
+
+def _others(step: StepSizes) -> Iterator[Buffer]:
+    """Of other software: gradients are kept, two layers' weights gathered at a time."""
+    size = elements(step) / shards(step, 2) * BYTES[step.run.precision.gradients]
+    yield Buffer("gradients", size, "gradients", True)
+    of_layer = max(
+        sum(w.elements * w.itemsize for w in weights_of(step) if w.in_layer and w.moe == moe)
         for moe, _ in step.layer_kinds
     )
-    held = gathered_layer * PREFETCHED * step.zero(3) * (step.shape.fsdp > 1)
-    if ours:
-        held = held + count * step.itemsize * step.zero(1, 2)
-    width = step.config.d_ff
-    if step.config.moe:
-        width = max(width, step.config.moe.experts_per_token * expert_width(step.config))
-    hidden = step.tokens * width * step.itemsize / step.shape.tensor
-    vocab = step.config.vocab_size / (step.shape.tensor if step.vocab_is_sharded else 1)
-    tokens = step.tokens / (step.shape.stage if step.ticks else 1)
-    logits = tokens * vocab * (FLOAT32 + step.itemsize)
-    made = (
-        Buffer(
-            "parameters",
-            count / shards(step, 1 if ours else 3) * BYTES[precision.parameters],
-            "parameters",
-            True,
-        ),
-        Buffer("optimizer state", own(1) * states, "optimizer_state", True),
-        Buffer("gradients", count / shards(step, 2) * summed, "gradients", not ours),
-        Buffer("activations", activations(step), "activations"),
-        Buffer("gathered weights", held, "communication"),
-        Buffer("logits", logits, "temporary"),
-        Buffer("backward of a layer", WORKING * hidden, "temporary"),
-    )
-    return {buffer.name: buffer for buffer in made}
+    held = of_layer * PREFETCHED * step.zero(3) * (step.shape.fsdp > 1)
+    yield Buffer("gathered weights", held, "communication")
+    yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
+
+
+def _of_layers(step: StepSizes) -> float:
+    """Elements of the matrices of a device's layers, whole over fsdp."""
+    return float(sum(w.elements * w.stored for w in weights_of(step) if w.in_layer))
+
+
+def _logits(step: StepSizes) -> Number:
+    """Logits of one microbatch on a device."""
+    vocab = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
+    own = step.shape.tensor if step.sequence_parallel and not step.vocab_is_sharded else 1
+    return step.tokens / (step.shape.stage if step.ticks else 1) / own * vocab
+
+
+def hidden_units(step: StepSizes, moe: bool) -> Number:
+    """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts.
+
+    The trainer's dropless buffers pass every expert of a device (`scaling.analytic.flops`).
+    """
+    experts, width = step.config.moe, step.tokens * step.config.d_ff
+    if moe and experts is not None:
+        rows = exchanged_rows(step)
+        if step.habits.is_ours and experts.capacity_factor is None:
+            rows = rows * -(-experts.n_experts // step.shape.expert)
+        shared = experts.n_shared_experts * step.tokens
+        width = (rows + shared) * expert_width(step.config)
+    return width / step.shape.tensor
+
+
+def _working(step: StepSizes) -> Number:
+    """Bytes that the backward pass of one layer has at a time."""
+    hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
+    stream = WORKING_STREAM * step.tokens * step.config.d_model if step.habits.is_ours else 0
+    return step.itemsize * (WORKING_HIDDEN * hidden + stream)
+
+
+def _scores(step: StepSizes) -> Number:
+    """Bytes of an attention that stores its scores: they, probabilities, and gradients of both."""
+    run, shape = step.run, step.shape
+    heads = -(-step.config.n_heads // shape.tensor)
+    pairs = step.sequences * heads * float(run.batch.seq_len) ** 2 / shape.context
+    return pairs * (4 * FLOAT32 if step.habits.is_ours else 2 * step.itemsize)

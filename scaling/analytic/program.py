@@ -123,7 +123,7 @@ class Step:
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
         """The memory of the step."""
-        return buffers(self.step)
+        return buffers(self.step, self.flash)
 
     def layers(self, edge: bool = False) -> list[Layer]:
         """One of each kind."""
@@ -258,7 +258,7 @@ class Step:
         """A loop that uses the buffers which its name says."""
         uses = [words for words in USES if name.startswith(words)]
         at = self.buffers_at
-        find = lambda which: tuple(at[buffer] for words in uses for buffer in USES[words][which])
+        find = lambda which: tuple(at[b] for words in uses for b in USES[words][which] if b in at)
         return Loop(name, Origin(), find(0), find(1), (), tuple(body), trips, bubble)
 
     @cached_property
@@ -269,11 +269,17 @@ class Step:
 
 # Buffers that loops read and write, by the beginning of their names.
 USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "forward": ((), ("activations", "gathered weights")),
-    "loss": (("activations",), ("logits",)),
+    "forward": ((), ("activations", "gathered weights", "sums of gradients", "turned weights")),
+    "loss": (
+        ("activations", "turned weights", "sums of gradients"),
+        (
+            *("logits", "gradients of logits", "gathered head", "gathered weights"),
+            *("gradients", "gradients of the token table"),
+        ),
+    ),
     "backward": (
-        ("activations",),
-        ("gradients", "gathered weights", "backward of a layer"),
+        ("activations", "gradients of logits"),
+        ("gradients", "gathered weights", "backward of a layer", "turned weights"),
     ),
 }
 

@@ -60,6 +60,11 @@ class Weights:
     replicas: tuple[str, ...] = REPLICAS
     moe: bool = False
 
+    @property
+    def in_layer(self) -> bool:
+        """True for matrices of layers."""
+        return self.part in (ATTENTION, MLP)
+
 
 def weights_of(step: StepSizes) -> Iterator[Weights]:
     """All matrices and tables of a device."""
@@ -76,7 +81,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
         size, what, moe = w.elements * w.itemsize, w.what, w.moe
         summed = w.elements * _summed_bytes(step, w)
         scattered = size if ours else summed
-        in_layer, end = w.part in (ATTENTION, MLP), f"end {w.part}"
+        end = f"end {w.part}"
         ahead, back = f"forward {w.part} weights", f"backward {w.part} weights"
         yield Transfer(fsdp, "all-gather", size, w.gathers * each, what, ahead, moe)
         yield Transfer(fsdp, "all-gather", size, w.gathers_back * each, what, back, moe)
@@ -94,7 +99,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
         shard = np.where(step.zero(0), 1, 1 / step.shape.fsdp)[()]
         others = at_once * (1 - step.zero(1))
         # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
-        in_loop = (1 - is_sum) * in_layer * (1 - step.zero(1)) if ours else 0 * is_sum
+        in_loop = (1 - is_sum) * w.in_layer * (1 - step.zero(1)) if ours else 0 * is_sum
         for mask, place in ((in_loop, gradients), (1 - in_loop, end)):
             for together in (0, 1):  # with the sum over tensor
                 joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
