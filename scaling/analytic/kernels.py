@@ -90,7 +90,7 @@ def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Ker
     return fusion(step, f"{phase} {name}", Origin(phase, "layers/mlp"), moved, times)
 
 
-def attention(step: StepSizes, phase: Phase, flash: bool, times: Number = 1) -> list[Kernel]:
+def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) -> list[Kernel]:
     """The attention's core: one fused kernel, or products and a softmax.
 
     FLOPs are those of all scores, or of the chunks that meet over `context`.
@@ -119,6 +119,7 @@ def attention(step: StepSizes, phase: Phase, flash: bool, times: Number = 1) -> 
             dtype=run.precision.between,
             dims=dims,
             issue=step.habits.launch * times,
+            share=step.habits.attention * (flash or 1.0),
         )
         return [core]
     batch = step.sequences * heads

@@ -17,6 +17,7 @@ from scaling.analytic.products import Product, forward, layer_products, of_input
 from scaling.analytic.schedule import Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.models.accounting.matrices import BYTES
 from scaling.program.ir import Kernel, Number, Operation, Origin, Phase
 
 RING = "ring"
@@ -28,7 +29,7 @@ class Layer:
 
     step: StepSizes
     traffic: Traffic
-    flash: bool
+    flash: float  # see `analytic_program`
     moe: bool
     layers: int
     edge: bool = False  # in the microbatch beside which weights are gathered and gradients summed
@@ -122,7 +123,7 @@ class Layer:
         step, habits = self.step, self.step.habits
         mlp = self.sent(f"backward {MLP} weights", habits.hidden_weights)
         attention = self.sent(f"backward {ATTENTION} weights", habits.hidden_weights)
-        share = habits.hidden_gradients
+        share = habits.hidden_weights
         mlp_sums, sums = (
             self.sent(f"backward {part} gradients", share).also(self._once(f"end {part}", share))
             for part in (MLP, ATTENTION)
@@ -230,7 +231,7 @@ class Layer:
     def _casts(self, part: str, phase: Phase) -> list[Operation]:
         """Stored weights in compute format, before they are gathered."""
         step = self.step
-        if step.run.precision.parameters == step.run.precision.between:
+        if BYTES[step.run.precision.parameters] == step.itemsize:  # fp16 is written as bf16
             return []
         size = self._elements(part) * (FLOAT32 + step.itemsize)
         shards = step.zero(3) / step.shape.fsdp + (1 - step.zero(3))
@@ -242,7 +243,8 @@ class Layer:
         step = self.step
         shards = step.zero(2, 3) / step.shape.fsdp + step.zero(0, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * shards
-        moved = moved * (step.itemsize + FLOAT32 * (1 if step.habits.is_ours else 2))
+        sums = FLOAT32 if step.habits.is_ours else 2 * BYTES[step.run.precision.gradients]
+        moved = moved * (step.itemsize + sums)
         return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
 
     def _elements(self, part: str) -> float:

@@ -163,4 +163,5 @@ def matmul(
         dtype=compute,
         dims=dims,
         issue=step.habits.launch * times,
+        share=step.habits.products,
     )

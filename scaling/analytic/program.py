@@ -28,9 +28,11 @@ from scaling.analytic import kernels
 from scaling.analytic.layer import Layer
 from scaling.analytic.memory import buffers
 from scaling.analytic.schedule import Traffic, traffic_of
+from scaling.analytic.software import Habits, habits_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP
+from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -46,32 +48,45 @@ from scaling.program.ir import (
 )
 from scaling.run import Run
 
-FLASH_CAPABILITY = (
-    8.0  # NVIDIA Ampere, the oldest with flash attention (arXiv 2307.08691, section 4)
-)
+AMPERE, HOPPER = 8.0, 9.0  # the oldest with flash attention: arXiv 2307.08691, section 4
+# FlashAttention-2 gets 35 % of an H100's peak, FlashAttention-3 75 % (arXiv 2407.08608, abstract).
+FLASH_2_ON_HOPPER = 0.35 / 0.75
 
 
 def analytic_program(
-    run: Run, shape: MeshShape, grid: Grid | None = None, flash: bool = True
+    run: Run,
+    shape: MeshShape,
+    grid: Grid | None = None,
+    flash: float = 1.0,
+    habits: Habits | None = None,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
     Args:
         grid: settings that replace the run's own, numbers or arrays over configurations.
-        flash: whether the target has a fused attention kernel.
+        flash: rate of the fused attention kernel over the best of the chip; 0: there is none
+            (`flash_rate`).
+        habits: of the software, where they are not those that are shipped.
 
     Raises:
         InputError: a software that is not described, fewer sequences than shards.
     """
-    step = step_sizes(run, shape, grid)
+    step = step_sizes(run, shape, grid, habits)
     _check(step)
-    return Step(step, flash and is_flash(run)).program()
+    return Step(step, flash * is_flash(run)).program()
+
+
+def flash_rate(run: Run, chip: Accelerator) -> float:
+    """Rate of the software's fused attention over the chip's best; 0 where it has none."""
+    capability = AMPERE if chip.compute_capability is None else chip.compute_capability
+    if capability < AMPERE:
+        return 0.0
+    return FLASH_2_ON_HOPPER if habits_of(run.software).flash_2 and capability >= HOPPER else 1.0
 
 
 def closed_form(run: Run, shape: MeshShape, cluster: Cluster, grid: Grid | None = None) -> Program:
     """The Program of a step on a cluster's devices; see `analytic_program`."""
-    capability = cluster.accelerator.compute_capability
-    flash = not cluster.virtual_devices and (capability is None or capability >= FLASH_CAPABILITY)
+    flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
     return analytic_program(run, shape, grid, flash)
 
 
@@ -102,16 +117,15 @@ class Step:
     """The blocks of a step."""
 
     step: StepSizes
-    flash: bool
+    flash: float
 
     def program(self) -> Program:
         """The whole step."""
-        step, host = self.step, self.step.habits.host
-        waiting = (Kernel("host", issue=host),) if host else ()
+        step = self.step
         schedule = self.in_ticks() if step.ticks else self.in_microbatches()
         return Program(
             *(step.run.name, "analytic", step.shape.sizes),
-            schedule=_tidy((*waiting, *schedule, *kernels.update(step))),
+            schedule=_tidy((*schedule, *kernels.update(step))),
             buffers=tuple(self.buffers.values()),
         )
 
@@ -134,7 +148,7 @@ class Step:
         """Microbatches one after the other; beside the last, what others communicate once."""
         M, habits = self.step.microbatches, self.step.habits
         first = self._once("start", habits.hidden_weights)
-        last = self._once("end", habits.hidden_gradients)
+        last = self._once("end", habits.hidden_weights)
         if habits.is_ours:
             every = [self._loop("microbatches", M, self.microbatch())]
         else:
@@ -217,7 +231,7 @@ class Step:
         step, M, habits = self.step, self.step.microbatches, self.step.habits
         ahead, back = kernels.embedding(step)
         alone = lambda place, runs: self.traffic.at(place, runs).exposed
-        gradients = self.traffic.at("backward embed gradients", M, habits.hidden_gradients)
+        gradients = self.traffic.at("backward embed gradients", M, habits.hidden_weights)
         forward = [*alone("forward embed weights", looked_up), *ahead, *alone("forward embed", M)]
         return forward, [*alone("backward embed", M), *gradients.around(back, first=False)]
 
@@ -226,7 +240,7 @@ class Step:
         step, M, habits = self.step, self.step.microbatches, self.step.habits
         (norm, logits, loss), (of_loss, inputs, of_weights, norm_back) = kernels.head(step)
         weights = self.traffic.at("forward head weights", M, habits.hidden_weights)
-        gradients = self.traffic.at("backward head gradients", M, habits.hidden_gradients)
+        gradients = self.traffic.at("backward head gradients", M, habits.hidden_weights)
         alone = lambda place: self.traffic.at(place, M).exposed
         forward = [
             *weights.around([norm]),

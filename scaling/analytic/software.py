@@ -1,12 +1,12 @@
 """How a software runs a step: what it communicates beside compute, and what its host costs.
 
 six constants, to be fitted on measured runs of that software      data/software.toml
-  launch             s that the host takes to issue one kernel
-  host               s per step in which devices wait for the host
-  traffic            bytes moved by unmatched operations over those of fused ones
-  hidden_tensor      share of the traffic over tensor that is issued ahead, likewise
-  hidden_weights     of the gathers of weights, and
-  hidden_gradients   of the sums of gradients
+  launch           s that the host takes to issue one kernel
+  traffic          bytes moved by unmatched operations over those of fused ones
+  products         rate of matrix products over that of the chip's best kernel, and
+  attention        of fused attention
+  hidden_tensor    share of the traffic over tensor that runs beside compute, and
+  hidden_weights   of the gathers of weights and sums of gradients
 """
 
 import tomllib
@@ -29,12 +29,14 @@ class Habits:
     source: str  # of what it does
     evidence: str  # what the six constants were fitted on
     launch: float
-    host: float
     traffic: float
+    products: float
+    attention: float
     hidden_tensor: float
     hidden_weights: float
-    hidden_gradients: float
+    error: float  # 90 % of the step times lie within this factor less one, of sources left out
     hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
+    flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
     merges: bool  # one product for q, k and v, one for gate and up
 
     @property

@@ -180,9 +180,11 @@ class StepSizes:
         return ceil(units / parts) / units
 
 
-def step_sizes(run: Run, shape: MeshShape, grid: Grid | None = None) -> StepSizes:
+def step_sizes(
+    run: Run, shape: MeshShape, grid: Grid | None = None, habits: Habits | None = None
+) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
-    habits = habits_of(run.software)
+    habits = habits or habits_of(run.software)
     parallel = is_sequence_parallel(run, shape) and shape.tensor > 1
     divides = run.model.vocab_size % shape.tensor == 0 or not habits.is_ours
     return StepSizes(

@@ -20,7 +20,13 @@ from scaling.api.inputs import (
     load_cluster,
     load_run,
 )
-from scaling.api.result import PredictionResult, Pricing, closed_form, priced_result
+from scaling.api.result import (
+    PredictionResult,
+    Pricing,
+    closed_form,
+    priced_result,
+    with_step_error,
+)
 from scaling.api.settings import Settings, as_texts
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
@@ -97,6 +103,8 @@ def predict(
     source, notes_of_source = chosen_source(place, source)
     library = DEFAULT_SOFTWARE if resolved.software == DEFAULT_SOFTWARE else ANY
     profile, warnings = load_profile(place.cluster, calibration, software=library)
+    if not place.cluster.virtual_devices:
+        profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
     start = time.monotonic()
     if source == "analytic":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.analytic.program import closed_form
+from scaling.analytic.software import habits_of
 from scaling.api.settings import as_texts
 from scaling.compare.audit import audit, noticeable
 from scaling.compare.discrepancy import Discrepancy
@@ -19,7 +20,7 @@ from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing
 from scaling.profiles.io import LINKS
-from scaling.profiles.profile import Profile
+from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
@@ -170,6 +171,13 @@ class PredictionResult(Prediction):
 
     def __hash__(self) -> int:
         return hash((self.name, self.mesh, self.cluster.name, float(self.step_time)))
+
+
+def with_step_error(profile: Profile, software: str) -> Profile:
+    """The profile with the errors of whole steps of a software, unless it has measured ones."""
+    habits = habits_of(software)
+    evidence = Evidence(habits.evidence, "2026-11", "calibrated", error_p90=habits.error)
+    return replace(profile, step=profile.step or StepFit(1.0, evidence))
 
 
 def price_program(pricing: Pricing, record: bool = False) -> Priced:

@@ -65,6 +65,7 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> K
             has no rate; or the memory bandwidth is not known.
     """
     matrix, fit = _matrix(kernel, accelerator, profile)
+    matrix = matrix / kernel.share
     vector = _vector(kernel, profile)
     slower = 1.0
     if profile.overlap:

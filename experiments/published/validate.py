@@ -1,0 +1,98 @@
+"""Everything that is predicted against what others measured, offline (`make validate`).
+
+    python -m experiments.published.validate [--out FOLDER]
+
+Tables: training steps on rows that no constant was fitted on; the same with the constants of
+`software_fits.json` that were fitted without the source that is scored; memory; steps that XLA
+compiled for GPUs; and collectives (`score_systems`). The naive baseline stands beside.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from experiments.published import jax_programs, score_systems
+from experiments.published.fit_software import FITS, priced, software_of
+from experiments.published.score_training import Scored, memory_table, scored, table, worst
+from experiments.published.training import FOLDER, Measured, measured_runs, part_of
+from scaling.api.result import with_step_error
+from scaling.report.formatting import columns
+from scaling.run import Run
+from scaling.simulate.prediction import Prediction
+from scaling.simulate.summary import summarize
+
+RESULTS = FOLDER.parent / "results"
+
+
+def held_out() -> list[Scored]:
+    """Rows that no constant was fitted on, with the shipped constants."""
+    rows = [row for row in measured_runs() if part_of(row) == "left"]
+    return [scored(row, _predictor(row)) for row in rows]
+
+
+def sources_left_out() -> list[Scored]:
+    """Every row, with constants that were fitted without its source."""
+    fits = json.loads(FITS.read_text(encoding="utf-8"))
+    constants = lambda row: fits[software_of(row)]["without"][row.source]
+    return [scored(row, _predictor(row, constants(row))) for row in measured_runs()]
+
+
+def _predictor(row: Measured, constants: Any = None) -> Callable[[Run], Prediction]:
+    def predict(run: Run) -> Prediction:
+        step = priced(row, constants)
+        return summarize(replace(step, profile=with_step_error(step.profile, run.software)), run)
+
+    return predict
+
+
+def report() -> Iterator[str]:
+    """All tables as lines."""
+    left, without = held_out(), sources_left_out()
+    left_cells = (0,)
+    yield "## Training steps that no constant was fitted on"
+    yield from _block(table(left), left_cells)
+    yield "## The same and all other rows, with constants fitted without their source"
+    yield from _block(table(without), left_cells)
+    yield "## Memory of these rows"
+    yield from _block(memory_table(without), (0, 1))
+    yield "## The worst rows of the first table"
+    yield from _block(worst(left), (0, 1, 2, 3))
+    yield "## Steps that XLA compiled for GPUs"
+    yield from jax_programs.table()
+    yield "## Collectives of machines that nothing was fitted on"
+    yield from ["", "```", *score_systems.table(), "```", ""]
+
+
+def _block(cells: list[list[str]], left: tuple[int, ...]) -> Iterator[str]:
+    yield from ["", "```", *columns(cells, left), "```", ""]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the tables and write them to a README.md."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.published.validate")
+    default = RESULTS / f"{date.today().isoformat()}-validate"
+    parser.add_argument("--out", type=Path, default=default, help="folder of the README.md")
+    out = parser.parse_args(arguments).out
+    lines = []
+    for line in report():
+        print(line, flush=True)
+        lines.append(line)
+    out.mkdir(parents=True, exist_ok=True)
+    head = HEAD.format(date=date.today().isoformat())
+    (out / "README.md").write_text("\n".join([head, *lines]), encoding="utf-8")
+
+
+HEAD = """\
+# Predicted against published measurements
+
+{date}. Made by `make validate`. Errors are predicted / measured - 1; `bias` is their median;
+`naive` is that of model FLOPs over the peak at one typical MFU. The line of medians gives every
+source the same weight.
+"""
+
+if __name__ == "__main__":
+    main()

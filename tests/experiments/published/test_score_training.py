@@ -1,0 +1,90 @@
+"""The tables of training runs: errors are as defined, and no row is lost."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.published.fit_software import CHIP, FITS, SEARCHED, priced, software_of
+from experiments.published.jax_programs import reason, run_of
+from experiments.published.score_training import (
+    Scored,
+    memory_table,
+    mfu_of,
+    naive_error,
+    scored,
+    table,
+    typical_mfu,
+    worst,
+)
+from experiments.published.training import jax_runs, measured_runs
+from scaling.analytic.software import habits_of
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import shipped
+from scaling.run import read_run
+
+ROW = measured_runs()[0]
+
+
+def test_errors_refusals_and_ranges_are_counted_by_source():
+    right = Scored(ROW, ROW.step_time, 0.9 * ROW.step_time, 1.1 * ROW.step_time)
+    late = replace(right, time=1.5 * ROW.step_time, low=1.2 * ROW.step_time)
+    refused = Scored(ROW, None, refusal="no such model")
+    assert (right.error, late.error) == (pytest.approx(0), pytest.approx(0.5))
+    assert right.in_range and not late.in_range
+    head, line, medians = table([right, late, refused])
+    assert line[1:8] == ["2", "25.0%", "25.0%", "+25.0%", "+50%", "50%", "1"]
+    assert len(head) == len(line) == len(medians)
+    assert worst([right, late, refused], 1)[1][-1] == "+50%"
+
+
+def test_a_refusal_is_kept_with_its_words():
+    def refuse(run):
+        raise InputError("cannot")
+
+    assert scored(ROW, refuse).refusal == "cannot"
+
+
+def test_memory_is_scored_where_it_was_measured():
+    row = replace(ROW, memory=2e9, memory_kind="allocated")
+    lines = memory_table([Scored(row, 1.0, memory=1e9), Scored(ROW, 1.0, memory=1e9)])
+    assert lines[1][2:4] == ["1", "50.0%"]
+
+
+def test_the_naive_time_is_that_of_the_typical_mfu():
+    assert 0.2 < typical_mfu() < 0.6
+    assert 1 + naive_error(ROW) == pytest.approx(mfu_of(ROW) / typical_mfu())
+
+
+def test_every_source_has_constants_that_were_fitted_without_it():
+    fits = json.loads(FITS.read_text())
+    for row in measured_runs():
+        assert row.source in fits[software_of(row)]["without"]
+    assert set(fits) == set(SEARCHED)
+
+
+def test_the_shipped_constants_are_the_fitted_ones():
+    for software, found in json.loads(FITS.read_text()).items():
+        habits = habits_of(software)
+        for name, value in found["constants"].items():
+            if name != CHIP:
+                assert getattr(habits, name) == value
+        assert habits.error == found["error"]
+    blackwell = json.loads(FITS.read_text())["megatron"]["constants"][CHIP]
+    assert shipped("b200-sxm").matmul[0].sustained == pytest.approx(blackwell, rel=1e-3)
+
+
+def test_a_slower_software_takes_longer():
+    fast = priced(ROW, {"launch": 0.0, "traffic": 1.0, "products": 1.0})
+    slow = priced(ROW, {"launch": 0.0, "traffic": 2.0, "products": 0.5})
+    assert slow.timeline.total > 1.3 * fast.timeline.total
+
+
+def test_compiled_steps_are_priced_or_have_a_reason():
+    rows = [row for row in jax_runs() if not reason(row)]
+    assert len(rows) > 20
+    for row in rows:
+        run = read_run(run_of(row), row["id"])
+        assert run.mesh is not None and run.mesh.devices == int(row["n_gpus"])
+        assert np.isfinite(run.batch.tokens)
