@@ -18,7 +18,7 @@ LONG_TIER := not gpu
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all smoke lint format host-check bench parity gpu clean
+.PHONY: help demo test test-all smoke lint format host-check validate bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ format: $(READY)  ## rewrite the sources in the project's format
 
 host-check: $(READY)  ## predicted against measured steps on 8 devices of this machine, 10 minutes
 	$(BIN)/python -m experiments.host_check $(HOST_CHECK_ARGS)
+
+validate: $(READY_ALL)  ## predicted against published training steps, memory and collectives, 5 minutes
+	$(BIN)/python -m experiments.published.validate $(VALIDATE_ARGS)
 
 bench: $(READY)  ## time this project's own speed promises
 	$(BIN)/python -m experiments.bench $(BENCH_ARGS)

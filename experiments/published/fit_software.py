@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -137,24 +138,24 @@ def fitted(
     return {name: float(f"{x:.3g}") for name, x in zip(names, found.x, strict=True)}
 
 
-def fits_of(software: str) -> dict[str, dict]:
+def fits_of(software: str) -> dict[str, Any]:
     """The constants on all rows that may be fitted, and those with each source left out."""
     own = [row for row in measured_runs() if software_of(row) == software]
     may = [row for row in own if part_of(row) == "fit"]
-    every = {"constants": fitted(software, may), "without": {}, "rows": len(sample(may))}
+    constants = fitted(software, may)
+    without: dict[str, dict[str, float]] = {}
     for source in sorted({row.source for row in own}):
         rest = [row for row in may if row.source != source]
-        constants = every["constants"]
-        if len(rest) < len(may):
-            constants = fitted(software, rest, near=constants)
-        every["without"][source] = constants
-        print(f"{software} without {source}: {constants}", flush=True)
+        found = fitted(software, rest, near=constants) if len(rest) < len(may) else constants
+        without[source] = found
+        print(f"{software} without {source}: {found}", flush=True)
     errors = [
-        log_errors(sample([row for row in own if row.source == source]), constants)
-        for source, constants in every["without"].items()
+        log_errors(sample([row for row in own if row.source == source]), found)
+        for source, found in without.items()
     ]
-    every["error"] = float(f"{np.expm1(np.quantile(np.abs(np.concatenate(errors)), 0.9)):.3g}")
-    return every
+    error = float(f"{np.expm1(np.quantile(np.abs(np.concatenate(errors)), 0.9)):.3g}")
+    rows = len(sample(may))
+    return {"constants": constants, "without": without, "rows": rows, "error": error}
 
 
 def software_of(row: Measured) -> str:
@@ -162,7 +163,7 @@ def software_of(row: Measured) -> str:
     return str(row.run["software"])
 
 
-def ship(fits: Mapping[str, dict]) -> None:
+def ship(fits: Mapping[str, dict[str, Any]]) -> None:
     """Write the constants into software.toml and the profile of the B200."""
     text = HABITS.read_text(encoding="utf-8")
     for name, found in fits.items():
@@ -177,7 +178,7 @@ def ship(fits: Mapping[str, dict]) -> None:
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def _with_constants(text: str, software: str, found: dict) -> str:
+def _with_constants(text: str, software: str, found: dict[str, Any]) -> str:
     head, table = text.split(f"[{software}]\n")
     table, bracket, rest = table.partition("\n[")
     sources = ", ".join(found["without"])
@@ -191,7 +192,7 @@ def _with_constants(text: str, software: str, found: dict) -> str:
     return f"{head}[{software}]\n{table}{bracket}{rest}"
 
 
-def known_fits() -> dict[str, dict]:
+def known_fits() -> dict[str, dict[str, Any]]:
     """The fits that were written, by software."""
     return json.loads(FITS.read_text(encoding="utf-8")) if FITS.exists() else {}
 

@@ -55,8 +55,8 @@ def reason(row: Row) -> str:
         return "shape not stated"
     if not _axes(row["mesh"]):
         return "mesh not stated, or experts exchanged by kernels of their own"
-    if "latent" in row["model"] or "local" in row["kv_heads"] or "hero" in row["model"]:
-        return "alternating windows or latent experts"
+    if "latent" in row["model"] or "hero" in row["model"] or not row["kv_heads"][:1].isdigit():
+        return "latent attention, latent experts or alternating windows"
     return ""
 
 

@@ -62,8 +62,8 @@ def scored(row: Measured, predict: Predictor) -> Scored:
         p = predict(read_run(row.run, row.id))
     except InputError as error:
         return Scored(row, None, refusal=str(error))
-    values = (p.step_time, p.step_time_low, p.step_time_high, p.memory.peak)
-    return Scored(row, *(float(value) for value in values))
+    low, high = float(p.step_time_low), float(p.step_time_high)
+    return Scored(row, float(p.step_time), low, high, float(p.memory.peak))
 
 
 def mfu_of(row: Measured) -> float:

@@ -64,7 +64,7 @@ def report() -> Iterator[str]:
     yield "## Steps that XLA compiled for GPUs"
     yield from jax_programs.table()
     yield "## Collectives of machines that nothing was fitted on"
-    yield from ["", "```", *score_systems.table(), "```", ""]
+    yield from ["", "```", *score_systems.report(), "```", ""]
 
 
 def _block(cells: list[list[str]], left: tuple[int, ...]) -> Iterator[str]:
