@@ -76,7 +76,7 @@ def checkout(tmp_path) -> Checkout:
 
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
-    targets = "help demo test test-all smoke lint format host-check bench parity gpu clean"
+    targets = "help demo test test-all smoke lint format host-check validate bench parity gpu clean"
     assert listed == set(targets.split())
 
 

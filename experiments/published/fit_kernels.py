@@ -10,7 +10,8 @@ its pipeline costs, and the time of a call. Half of the shapes, by hash, give th
 
 Chips and formats without a table take the fill time and the call of the nearest one, and the rate
 of the fastest products that others published. `sustained` is what products reach that go on for
-long, under the power limit; the table's are over before it counts.
+long, under the power limit; the table's are over before it counts. That of a B200 is fitted on
+training runs (`fit_software`).
 """
 
 import argparse
@@ -46,6 +47,7 @@ BOOK = "jax-ml/scaling-book, gpus.md, commit e5de31b: fp32 vector add on one H10
 STREAMS = {BOOK: 12.0 * 2**30 / 4.1e-3, MARIN: 2.85e12}
 # Long products of equal sides, TFLOP/s, from MARIN.
 LONG = {"bf16": {8192: 753.3, 16384: 700.6}, "fp8": {8192: 1300.3, 16384: 1452.7}}
+FROM_RUNS = "; sustained: fitted on training steps, experiments/published/fit_software.py"
 # Best products, from MAMF (mean of 100 calls): shape m, n, k and TFLOP/s.
 BEST = {
     ("a100-sxm-80g", "bf16"): ((1024, 10240, 5120), 271.2),
@@ -158,6 +160,13 @@ def sustained(fit: MatmulFit, chip: str) -> MatmulFit:
     return replace(fit, sustained=float(f"{share:.4g}"), evidence=evidence)
 
 
+def sustaining(fit: MatmulFit, share: float) -> MatmulFit:
+    """The fit of a chip whose sustained rate was fitted on training runs."""
+    source = fit.evidence.source.removesuffix(FROM_RUNS) + FROM_RUNS
+    evidence = replace(fit.evidence, source=source)
+    return replace(fit, sustained=float(f"{share:.4g}"), evidence=evidence)
+
+
 def memory_fit() -> MemoryFit:
     """The mean share of an H100's bandwidth that two sources measured; a small kernel's time."""
     share = np.array(list(STREAMS.values())) / catalog.accelerator("h100-sxm").required(
@@ -191,7 +200,10 @@ def profiles() -> dict[str, Profile]:
         "a100-sxm-80g": (like(h100, "a100-sxm-80g", "h100-sxm", "bf16"),),
         "h100-sxm": hopper,
         "h200-sxm": h200,
-        "b200-sxm": tuple(fits["b200-sxm", dtype] for dtype in ("bf16", "fp8", "tf32")),
+        "b200-sxm": tuple(
+            sustaining(fits["b200-sxm", dtype], shipped("b200-sxm").matmul[0].sustained)
+            for dtype in ("bf16", "fp8", "tf32")
+        ),
     }
     memory = memory_fit()
     assumed = replace(memory, evidence=_as_on("h100-sxm", memory.evidence))

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 import scaling.analytic
-from experiments.published.fit_kernels import CHIPS
+from experiments.published.fit_kernels import CHIPS, sustaining
 from experiments.published.training import FOLDER, Measured, measured_runs, part_of
 from scaling.analytic.program import AMPERE, analytic_program, flash_rate
 from scaling.analytic.software import habits_of
@@ -84,16 +84,15 @@ def priced(row: Measured, constants: Constants | None = None) -> Priced:
         known = {k: v for k, v in constants.items() if k != CHIP}
         habits = replace(habits, **known)  # type: ignore[arg-type]
         if (chip.compute_capability or AMPERE) >= BLACKWELL:
-            profile = sustaining(profile, constants.get(CHIP, 1.0))
+            profile = with_sustained(profile, constants.get(CHIP, 1.0))
     flash = flash_rate(run, chip)
     program = analytic_program(run, where.mesh, flash=flash, habits=habits)
     return price(program, where.cluster, profile)
 
 
-def sustaining(profile: Profile, share: float) -> Profile:
+def with_sustained(profile: Profile, share: float) -> Profile:
     """The profile whose matrix products sustain that share of the peak."""
-    matmul = tuple(replace(fit, sustained=float(f"{share:.4g}")) for fit in profile.matmul)
-    return replace(profile, matmul=matmul)
+    return replace(profile, matmul=tuple(sustaining(fit, share) for fit in profile.matmul))
 
 
 def log_errors(rows: Sequence[Measured], constants: Constants) -> np.ndarray:
@@ -173,7 +172,7 @@ def ship(fits: Mapping[str, dict[str, Any]]) -> None:
     if "megatron" in fits:
         path = CHIPS / "b200-sxm.json"
         document = json.loads(path.read_text(encoding="utf-8"))
-        profile = sustaining(shipped("b200-sxm"), fits["megatron"]["constants"][CHIP])
+        profile = with_sustained(shipped("b200-sxm"), fits["megatron"]["constants"][CHIP])
         document["matmul"] = [asdict(fit) for fit in profile.matmul]
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

@@ -1,5 +1,7 @@
 """The shipped matrix products are those that the script fits to the measured table."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,5 +23,8 @@ def test_the_shipped_products_can_be_fitted_again():
 def test_measured_products_are_priced_within_their_evidence():
     for (chip, dtype), shapes in tables().items():
         fit = next(fit for fit in shipped(chip).matmul if fit.dtype == dtype)
-        priced = kernel_time(shapes.kernel, catalog.accelerator(chip), shipped(chip)).time
+        short = replace(
+            shipped(chip), matmul=(replace(fit, sustained=1.0),)
+        )  # over before it counts
+        priced = kernel_time(shapes.kernel, catalog.accelerator(chip), short).time
         assert np.median(np.abs(priced / shapes.seconds - 1)) < fit.evidence.mean_error
