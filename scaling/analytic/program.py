@@ -137,7 +137,7 @@ class Step:
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
         """The memory of the step."""
-        return buffers(self.step, self.flash)
+        return buffers(self.step, self.flash > 0)
 
     def layers(self, edge: bool = False) -> list[Layer]:
         """One of each kind."""

@@ -1,6 +1,7 @@
 """A transfer, and the sizes of a step that all transfers and kernels follow from."""
 
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil
 
 import numpy as np
@@ -92,7 +93,7 @@ class StepSizes:
     def zero(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
         stage = self.grid.zero_stage if self.shape.fsdp > 1 else 3
-        return 1 * np.isin(stage, stages)
+        return 1 * reduce(np.logical_or, [np.equal(stage, one) for one in stages])
 
     @property
     def is_sum(self) -> Number:

@@ -1,14 +1,12 @@
 """The best configurations of a space: closed forms price all settings of a mesh at once.
 
     infeasible   sizes do not divide, the trainer does not run it, or it does not fit in memory
-    pruned       a bound on its step time is above the slowest of the best meshes so far
+    pruned       a bound on its time is above the slowest of the best meshes so far
     priced       all others: step time of the closed-form program (`scaling.analytic.program`)
 
     space = priced + pruned + infeasible
 
-The bound is the model's FLOPs, masked attention scores left out, at the best rate that the profile
-has for any product, with the bubble of the pipeline around its layers. So nothing better is left
-out.
+Both bounds are true (`scaling.plan.bounds`), so nothing better is left out.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,16 +18,17 @@ from scaling.analytic.program import closed_form
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
-from scaling.models.accounting import model_flops
-from scaling.plan.space import Choices, busy_share
-from scaling.profiles.profile import ANY, Profile
+from scaling.plan.bounds import least_memory, least_time
+from scaling.plan.space import Choices
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Program
 from scaling.run import Run
+from scaling.simulate.batch import timeline_of
 from scaling.simulate.capacity import capacity_of
-from scaling.simulate.kernels import peak_rate
 from scaling.simulate.memory import memory_use
 from scaling.simulate.prediction import TERMS
-from scaling.simulate.step import price
 
+TOO_LARGE = "does not fit in memory"
 Value = Callable[[np.ndarray, int], np.ndarray]  # (seconds of a step, devices) -> what is least
 
 
@@ -42,7 +41,6 @@ class Found:
     index: int  # of the setting in the choices
     value: float  # of the objective
     step_time: float  # s
-    peak: float  # bytes of one device
     time: dict[str, float]  # s, by TERMS
 
 
@@ -64,11 +62,6 @@ class Search:
         """The value from which on a mesh is of no use."""
         return self.best[self.top - 1].value if len(self.best) >= self.top else np.inf
 
-    def add(self, found: Found) -> None:
-        """Keep the best setting of another mesh; of the others for each axis the best one."""
-        self.best.append(found)
-        self.best.sort(key=lambda each: each.value)
-
 
 @dataclass(frozen=True)
 class Target:
@@ -84,25 +77,37 @@ def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Sea
     """Price every mesh that may be among the `top` best; the same result as pricing all."""
     state = Search(top)
     waiting: list[tuple[float, Target, Choices]] = []
+    closest: tuple[float, Target, Choices] | None = None  # of those that surely do not fit
     for target, every in targets:
+        capacity = _most(target.cluster)
         for choices in every:
             state.space += choices.count
-            reason = choices.refusal or _misfit(target, choices)
-            if reason:
+            if reason := choices.refusal or _misfit(target, choices):
                 _refuse(state, reason, choices.count)
-            else:
-                waiting.append((_bound(target, choices), target, choices))
+                continue
+            least = least_memory(target.run, choices)
+            _refuse(state, TOO_LARGE, int((least > capacity).sum()))
+            if not (least <= capacity).any():
+                if closest is None or least.min() - capacity < closest[0]:
+                    closest = float(least.min()) - capacity, target, choices
+                continue
+            choices = choices.only(least <= capacity)
+            waiting.append((_bound(target, choices), target, choices))
     for bound, target, choices in sorted(waiting, key=lambda item: item[0]):
         if bound > state.limit:
             state.pruned += choices.count
         else:
             _price(target, choices, state)
+    if closest is not None and not state.best:
+        _, target, choices = closest
+        _lacking(target, choices, closed_form_of(target, choices), state)
     return state
 
 
 def _refuse(state: Search, reason: str, count: int) -> None:
     state.infeasible += count
-    state.refusals[reason] = state.refusals.get(reason, 0) + count
+    if count:
+        state.refusals[reason] = state.refusals.get(reason, 0) + count
 
 
 def _misfit(target: Target, choices: Choices) -> str:
@@ -113,54 +118,55 @@ def _misfit(target: Target, choices: Choices) -> str:
     return ""
 
 
+def _most(cluster: Cluster) -> float:
+    """Bytes of one device that no program exceeds."""
+    capacity = capacity_of(cluster, Program("", "analytic", {}, ())).bytes
+    return np.inf if capacity is None else capacity
+
+
 def _bound(target: Target, choices: Choices) -> float:
     """The least value of all settings of a mesh, at least."""
-    run, devices = target.run, choices.mesh.devices
-    batch, length, dtype = run.batch.global_batch, run.batch.seq_len, run.precision.compute
-    head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
-    layers = model_flops(run.model, batch, length, causal=True) - head
-    share = busy_share(run, choices.mesh, np.asarray(choices.grid.microbatches))
-    rate = devices * _fastest(target, dtype)
-    return float(np.min(target.value((layers / share + head) / rate, devices)))
+    seconds = least_time(target.run, target.cluster, target.profile, choices)
+    return float(np.min(target.value(seconds, choices.mesh.devices)))
 
 
-def _fastest(target: Target, dtype: str) -> float:
-    """FLOP/s that no product exceeds, causal attention's counted without masked scores."""
-    chip, profile = target.cluster.accelerator, target.profile
-    peaks = {fit.dtype: fit.peak for fit in profile.matmul if fit.peak}
-    peak = peaks.get(dtype) or peak_rate(chip, dtype)
-    fits = [fit for fit in profile.matmul if fit.dtype in (dtype, ANY)]
-    rates = [peak * min(fit.efficiency, fit.sustained) for fit in fits]
-    return max([*rates, *((fit.peak or peak) * fit.efficiency for fit in profile.attention)])
+def closed_form_of(target: Target, choices: Choices) -> Program:
+    """The Program of all settings of a mesh."""
+    run = choices.run(target.run, 0)
+    return closed_form(run, choices.mesh, target.cluster, choices.grid)
+
+
+def _lacking(target: Target, choices: Choices, program: Program, state: Search) -> np.ndarray:
+    """Bytes that each setting needs at its peak, less what there is; the least is kept."""
+    capacity = capacity_of(target.cluster, program).bytes
+    peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
+    missing = peak - (np.inf if capacity is None else capacity)
+    least = int(np.argmin(missing))
+    if 0 < missing[least] < state.shortfall[0]:
+        state.shortfall = float(missing[least]), words_of(choices.run(target.run, least))
+    return missing
 
 
 def _price(target: Target, choices: Choices, state: Search) -> None:
     """Price the settings of a mesh that fit, and keep the best one."""
-    run, cluster = choices.run(target.run, 0), target.cluster
-    full = lambda figures: np.broadcast_to(np.asarray(figures, float), (choices.count,))
     try:
-        program = closed_form(run, choices.mesh, cluster, choices.grid)
+        program = closed_form_of(target, choices)
     except InputError as error:
         _refuse(state, str(error), choices.count)
         return
-    capacity, peak = capacity_of(cluster, program).bytes, full(memory_use(program).peak)
-    fits = peak <= (np.inf if capacity is None else capacity)
+    fits = _lacking(target, choices, program, state) <= 0
+    _refuse(state, TOO_LARGE, int((~fits).sum()))
     state.priced += int(fits.sum())
-    if capacity is not None and not fits.all():
-        _refuse(state, "does not fit in memory", int((~fits).sum()))
-        least = int(np.argmin(peak))
-        missing = float(peak[least]) - capacity
-        if not fits.any() and missing < state.shortfall[0]:
-            state.shortfall = missing, words_of(choices.run(target.run, least))
     if not fits.any():
         return
-    priced = price(program, cluster, target.profile)
-    seconds = full(priced.timeline.total)
+    line = timeline_of(program, target.cluster, target.profile)
+    full = lambda figures: np.broadcast_to(np.asarray(figures, float), (choices.count,))
+    seconds = full(line.total)
     value = np.where(fits, target.value(seconds, choices.mesh.devices), np.inf)
     index = int(np.argmin(value))
-    terms = {name: float(full(getattr(priced.timeline, name))[index]) for name in TERMS}
-    best = choices, cluster, index, float(value[index]), float(seconds[index]), float(peak[index])
-    state.add(Found(*best, terms))
+    terms = {name: float(full(getattr(line, name))[index]) for name in TERMS}
+    found = Found(choices, target.cluster, index, float(value[index]), float(seconds[index]), terms)
+    state.best = sorted([*state.best, found], key=lambda each: each.value)
 
 
 def words_of(run: Run) -> str:

@@ -10,7 +10,7 @@ that can do nothing for a model have size 1: `expert` without experts.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import cast
 
 import numpy as np
@@ -21,7 +21,6 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.matrices import Remat
 from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.parallelism.rules import rules_for
 from scaling.run import Run
 
@@ -42,6 +41,11 @@ class Choices:
     def count(self) -> int:
         """Number of configurations."""
         return len(np.asarray(self.grid.microbatches))
+
+    def only(self, chosen: np.ndarray) -> "Choices":
+        """The configurations that are True in bool [configurations]."""
+        grid = (np.asarray(getattr(self.grid, f.name))[chosen] for f in fields(Grid))
+        return replace(self, grid=Grid(*grid))
 
     def run(self, run: Run, index: int) -> Run:
         """The run of one configuration."""
@@ -105,12 +109,3 @@ def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-def busy_share(run: Run, mesh: MeshShape, microbatches: np.ndarray) -> np.ndarray:
-    """Share of the passes of a stage that are no bubble, for each number of microbatches."""
-    if mesh.stage == 1:
-        return np.ones_like(microbatches)
-    virtual = pipeline_schedule(replace(run, batch=run.batch), mesh).virtual_stages
-    busy = microbatches * virtual
-    return busy / (busy + mesh.stage - 1)

@@ -57,12 +57,12 @@ def price(
         for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
-    times |= {op.name: times[op.name] * share for op, share in _shares_that_run(program)}
+    times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
     timeline = run_schedule(program, times, dispatch_time(program, profile.dispatch), record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 
-def _shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:
+def shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:
     """Operations that not every configuration runs, with 0 where they do nothing, else 1."""
     for op, _ in operations(program.schedule):
         if not isinstance(op, Kernel | Collective):

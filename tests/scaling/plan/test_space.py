@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.shape import parse_mesh
-from scaling.plan.space import all_choices, busy_share, choices, meshes
+from scaling.plan.space import all_choices, choices, meshes
 from scaling.recipes import recipe
 from scaling.run import Pipeline
 
@@ -51,9 +50,3 @@ def test_what_cannot_run_says_why():
 def test_a_mesh_that_is_given_is_the_only_one():
     run = replace(DENSE, mesh=parse_mesh("fsdp=4,tensor=2"))
     assert [str(c.mesh) for c in all_choices(run, 8)] == ["fsdp=4,tensor=2"]
-
-
-def test_the_busy_share_of_a_pipeline():
-    assert busy_share(DENSE, parse_mesh("fsdp=8"), np.array([1.0, 4.0])) == pytest.approx(1.0)
-    found = busy_share(DENSE, parse_mesh("stage=2"), np.array([1.0, 4.0]))
-    assert found == pytest.approx([1 / 2, 4 / 5])
