@@ -6,10 +6,13 @@ time    matrix FLOPs at the best rate that the profile has for any product, what
         `tensor` at the full bandwidth of its links, for which our trainer waits
 """
 
+from functools import reduce
+
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.memory import activations, buffers
+from scaling.analytic.memory import buffers
+from scaling.analytic.program import USES
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
@@ -22,15 +25,18 @@ from scaling.run import Run
 from scaling.simulate.kernels import memory_time, peak_rate
 
 FORWARD, BACKWARD = 1 / 3, 2 / 3  # of the FLOPs of a step
+ALWAYS = "forward", "backward"  # loops that each program has, in `USES`
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
 
 def least_memory(run: Run, choices: Choices) -> np.ndarray:
     """Bytes of one device that no setting gets below: [configurations]."""
     step = step_sizes(choices.run(run, 0), choices.mesh, choices.grid)
-    stored = buffers(step, flash=True).values()  # without a fused attention there are scores, too
-    kept: Number = sum((b.bytes for b in stored if b.persistent), 0.0)
-    return np.broadcast_to(kept + activations(step), (choices.count,))
+    made = buffers(step, flash=True)  # without a fused attention there are scores, too
+    stored = sum((b.bytes for b in made.values() if b.persistent), 0.0)
+    used = [made.keys() & {*reads, *writes} for reads, writes in (USES[loop] for loop in ALWAYS)]
+    loops = [sum(made[n].bytes for n in names if not made[n].persistent) for names in used]
+    return np.broadcast_to(stored + reduce(np.maximum, loops), (choices.count,))
 
 
 def least_time(run: Run, cluster: Cluster, profile: Profile, choices: Choices) -> np.ndarray:

@@ -25,14 +25,14 @@ AXES = {
 
 
 def reason(prediction: Prediction, best: Prediction) -> str:
-    """`+3.1%: +120 ms waiting for communication, most for all-gather over fsdp`."""
+    """`+3.1%: +120 ms waiting for communication (all-gather over fsdp), +12 ms compute`."""
     terms = {name: float(getattr(prediction.time, name)) for name in TERMS}
     first = {name: float(getattr(best.time, name)) for name in TERMS}
     text = _longer(terms, first, float(prediction.step_time), float(best.step_time))
     waits = sorted(prediction.collectives, key=lambda line: -float(line.exposed))
-    if "waiting for communication" in text and waits:
-        text += f", most for {waits[0].kind} over {waits[0].axis}"
-    return text
+    wait = WORDS["exposed_communication"]
+    most = f"{wait} ({waits[0].kind} over {waits[0].axis})" if waits else wait
+    return text.replace(wait, most)
 
 
 def _longer(
@@ -53,7 +53,7 @@ def losers(state: Search) -> Iterator[Loser]:
             what = f"{AXES[axis]}, at best {found.choices.mesh}"
             yield Loser(what, _longer(found.time, best.time, found.step_time, best.step_time))
     if state.pruned:
-        why = "even at the chip's peak, with their bubble, slower than all that is listed"
+        why = "slower than all that is listed, even at the best rates of the chip"
         yield Loser("left out by a bound", why, state.pruned)
     for text, count in Counter(state.refusals).most_common(MOST_REFUSALS):
         yield Loser("cannot run", text, count)

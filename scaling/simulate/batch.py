@@ -23,7 +23,7 @@ FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "issue"  # of a k
 
 
 def timeline_of(program: Program, cluster: Cluster, profile: Profile) -> Timeline:
-    """The timeline of a program that is priced on a cluster.
+    """The timeline of a program that is priced on a cluster, without sums by name.
 
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
@@ -31,7 +31,8 @@ def timeline_of(program: Program, cluster: Cluster, profile: Profile) -> Timelin
     times = dict(_kernel_times(program, cluster, profile))
     times |= dict(_collective_times(program, cluster, profile))
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    return run_schedule(program, times, dispatch_time(program, profile.dispatch))
+    host = dispatch_time(program, profile.dispatch)
+    return run_schedule(program, times, host, named=False)
 
 
 def _kernel_times(

@@ -78,7 +78,11 @@ class Timeline(TimeParts):
 
 
 def run_schedule(
-    program: Program, times: Mapping[str, Number], host: Number = 0.0, record: bool = False
+    program: Program,
+    times: Mapping[str, Number],
+    host: Number = 0.0,
+    record: bool = False,
+    named: bool = True,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -87,8 +91,9 @@ def run_schedule(
         host: seconds per step during which the device waits for the host.
         record: keep every event, of every iteration of every loop (for a trace); the times are
             then numbers.
+        named: also sum by the name of the operation, which takes longer.
     """
-    streams = Streams({name: as_float(seconds) for name, seconds in times.items()}, record)
+    streams = Streams({name: as_float(seconds) for name, seconds in times.items()}, record, named)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -112,9 +117,10 @@ class Streams:
     flight begins and is over.
     """
 
-    def __init__(self, times: Mapping[str, Number], record: bool):
+    def __init__(self, times: Mapping[str, Number], record: bool, by_name: bool):
         self.times = times
         self.record = record
+        self.by_name = by_name
         self.clocks: dict[Clock, Number] = dict.fromkeys(get_args(Stream), 0.0)
         self.in_flight: dict[str, Operation] = {}
         self.sums: dict[Key, Number] = {}
@@ -160,7 +166,7 @@ class Streams:
         del self.clocks["start", name]
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
         is_collective = isinstance(self.in_flight.pop(name), Collective)
-        part: Key = ("exposed", name) if is_collective else ("copy", "")
+        part: Key = ("exposed", name * self.by_name) if is_collective else ("copy", "")
         self._add(part, self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
@@ -225,7 +231,8 @@ class Streams:
     def _run(self, operation: Operation, stream: Stream, start: Number) -> Number:
         seconds = self.times[operation.name]
         self.clocks[stream] = start + seconds
-        self._add(("time", operation.name), seconds)
+        if self.by_name:
+            self._add(("time", operation.name), seconds)
         if self.record:
             self.events.append(Event(operation, stream, float(start), float(start + seconds)))
         return seconds

@@ -19,6 +19,7 @@ from scaling.profiles.io import profile_of
 from scaling.recipes import recipe
 from scaling.simulate.batch import timeline_of
 from scaling.simulate.memory import memory_use
+from scaling.simulate.prediction import TERMS
 from scaling.simulate.step import price
 from tests.scaling.cli.running import run as run_command
 
@@ -147,6 +148,6 @@ def test_priced_at_once_is_priced_one_by_one():
         if not choice.refusal:
             program = closed_form(choice.run(RUN, 0), choice.mesh, H100, choice.grid)
             single, batch = price(program, H100, PROFILE), timeline_of(program, H100, PROFILE)
-            assert np.allclose(batch.total, single.timeline.total, rtol=1e-12)
-            for name, seconds in single.timeline.by_name.items():
-                assert np.allclose(batch.by_name[name], seconds, rtol=1e-12)
+            for part in ("total", *TERMS):
+                expected = getattr(single.timeline, part)
+                assert np.allclose(getattr(batch, part), expected, rtol=1e-12, atol=1e-15)
