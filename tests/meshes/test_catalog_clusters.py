@@ -31,6 +31,7 @@ HEADLINES = {
     "rtx3090-10": (10, 64e9 / 2, 2 * 10 * GBIT),  # PCIe 4.0 x16
     "rtx3090-10-nvlink": (10, 112.5e9 / 2, 2 * 10 * GBIT),  # GA102 whitepaper, a bridged card
     "rtx4090-8": (8, 64e9 / 2, 100 * GBIT),
+    "l40s-8": (8, 64e9 / 2, 100 * GBIT),
     "rtx-pro-6000-4": (4, 128e9 / 2, 2 * 10 * GBIT),  # PCIe 5.0 x16
     "rtx-pro-6000-8": (8, 128e9 / 2, 4 * 200 * GBIT),
     "p4d": (8, 600e9 / 2, 400 * GBIT),  # EC2 documentation
