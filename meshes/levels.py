@@ -77,6 +77,7 @@ class NetworkLevel:
     own_hops: bool = True  # False: its hops are counted with those of another level
     transport: str = ""  # of a network: as scaling.meshes.cluster.Transport
     staged: bool = False  # every byte is written to host memory and read from there
+    most_peers: int = 0  # units of a group that read one another directly; 0: all, if not staged
     innermost: bool = False  # that of one chip to a switch, or to the other chips
     peers: int = 0  # chips with a link to each of them; 0: a switch reaches all
     pair_links: Links = ()  # links between pairs of chips, whose rings share the bytes
@@ -172,7 +173,9 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     """The link of each chip, of the PCIe switch above it, and those between sockets.
 
     Without peer access every byte is written to host memory and read from there: it loads the
-    links of the switch even between two chips below it, upwards and downwards once each.
+    links of the switch even between two chips below it, upwards and downwards once each. Where the
+    driver allows peer access, NCCL uses it below one PCIe switch, and between two chips on AMD
+    (NVIDIA/nccl 2.30.7, src/graph/paths.cc, the default level of P2P).
     """
     links = link_of(cluster, "chip", "pcie")
     devices = np.arange(cluster.devices)
@@ -181,9 +184,10 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     hop = 2 * path_latency(cluster, "chip", "socket")
     labels = LinkLabels(devices, devices, everywhere, node)
     bandwidth = bandwidth_of(cluster, links)
+    most = 0 if staged else 2 if cluster.cpu == "amd" else 1
     chip = NetworkLevel("PCIe of a chip", "pcie", bandwidth, hop, labels, staged=staged)
     if links.parts[1] != "pcie_switch":
-        return [chip, *_socket_levels(cluster)]
+        return [replace(chip, most_peers=most), *_socket_levels(cluster)]
     switches = cluster.parts["pcie_switch"]
     switch = node * switches + _below(cluster, switches)
     # a switch with NICs of its own does not carry what leaves the node
@@ -197,6 +201,7 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
         LinkLabels(unit, switch, region, node),
         own_hops=False,
         staged=staged,
+        most_peers=most,
     )
     return [chip, shared, *_socket_levels(cluster)]
 

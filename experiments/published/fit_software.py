@@ -33,7 +33,7 @@ from experiments.published.training import FOLDER, Measured, measured_runs, part
 from scaling.analytic.program import AMPERE, analytic_program, flash_rate
 from scaling.analytic.software import habits_of
 from scaling.profiles.io import shipped
-from scaling.profiles.profile import ANY, Profile
+from scaling.profiles.profile import Profile
 from scaling.run import read_run
 from scaling.simulate.resolve import Target, profile_for, target
 from scaling.simulate.step import Priced, price
@@ -72,7 +72,7 @@ ROUNDS = 6  # evaluations of the gradient; half as many from constants that fit 
 def _where(id: str) -> tuple[Target, Profile]:
     row = next(row for row in measured_runs() if row.id == id)
     where = target(read_run(row.run, id))
-    return where, profile_for(where.cluster, None, ANY)[0]
+    return where, profile_for(where.cluster)[0]
 
 
 def priced(row: Measured, constants: Constants | None = None) -> Priced:

@@ -15,7 +15,7 @@ from scaling.profiles.calibrations import calibration_folder, calibration_path, 
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.io import write_profile
 from scaling.profiles.profile import Profile
-from scaling.simulate.resolve import DEFAULT_SOFTWARE, profile_for
+from scaling.simulate.resolve import profile_for
 
 HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
 STDERR = 2  # file descriptor
@@ -62,7 +62,6 @@ def load_profile(
     cluster: Cluster,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
-    software: str = DEFAULT_SOFTWARE,
 ) -> tuple[Profile, list[str]]:
     """Return the efficiencies to price with, and warnings about them.
 
@@ -72,7 +71,6 @@ def load_profile(
         cluster: where something is priced.
         calibration: a Profile, or a file of `scaling calibrate`; used as it is.
         ideal: no latency, every link at its full bandwidth.
-        software: whose collectives; see `profile_for`.
     """
     if ideal:
         return ideal_profile(), []
@@ -83,7 +81,7 @@ def load_profile(
         count = f"{devices} device{'s' * (devices > 1)}"
         print(f"this machine is measured first, quickly, with {count}", file=sys.stderr)
         calibrate_in_subprocess(devices)
-    return profile_for(cluster, None if calibration is None else Path(calibration), software)
+    return profile_for(cluster, None if calibration is None else Path(calibration))
 
 
 def calibrate_in_subprocess(devices: int) -> None:

@@ -17,7 +17,6 @@ from scaling.meshes.units import parse_size
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
 from scaling.simulate.collective import CollectivePrice, collective_groups, collective_prices
-from scaling.simulate.resolve import DEFAULT_SOFTWARE
 
 
 @entrance
@@ -34,7 +33,6 @@ def price_collective(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
-    software: str = DEFAULT_SOFTWARE,
     skew: float | None = None,
 ) -> CollectivePrice:
     """Price one collective: seconds, bandwidths, algorithm, lower bound.
@@ -59,8 +57,6 @@ def price_collective(
         overrides: figures of the cluster by key.
         calibration: a Profile, or a file of `scaling calibrate`.
         ideal: no latency, every link at its full bandwidth.
-        software: "jax", as `predict` has it: XLA's own tables where there are any; or "any": NCCL's
-            collectives as nccl-tests measures them.
         skew: of an all-to-all, what the busiest member of each group receives over the mean.
 
     Warns:
@@ -71,7 +67,7 @@ def price_collective(
     """
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
     where = (cluster, nodes, mesh, axis, algorithm, device_order, overrides)
-    how = (calibration, ideal, software, skew)
+    how = (calibration, ideal, skew)
     prices, _, doubts = price_sizes(kind, [size], *where, *how)
     for text in doubts:
         warnings.warn(text, stacklevel=3)  # past `entrance`
@@ -90,7 +86,6 @@ def price_sizes(
     overrides: Overrides | None,
     calibration: Path | str | Profile | None,
     ideal: bool,
-    software: str,
     skew: float | None,
 ) -> tuple[list[CollectivePrice], Cluster, list[str]]:
     """As `price_collective`, at several sizes in bytes: prices, the cluster, warnings about it."""
@@ -105,6 +100,6 @@ def price_sizes(
     doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
     shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
     groups = collective_groups(place, shape, as_axes(axis))
-    profile, more = load_profile(place, calibration, ideal, software)
+    profile, more = load_profile(place, calibration, ideal)
     prices = collective_prices(kind, sizes, groups, place, profile, algorithm, skew)  # type: ignore[arg-type]
     return prices, place, doubts + more

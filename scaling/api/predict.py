@@ -34,8 +34,8 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
-from scaling.profiles.profile import ANY, Profile
-from scaling.simulate.resolve import DEFAULT_SOFTWARE, chosen_source, target, target_warnings
+from scaling.profiles.profile import Profile
+from scaling.simulate.resolve import chosen_source, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def predict(
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
     source, notes_of_source = chosen_source(place, source)
-    library = DEFAULT_SOFTWARE if resolved.software == DEFAULT_SOFTWARE else ANY
-    profile, warnings = load_profile(place.cluster, calibration, software=library)
+    profile, warnings = load_profile(place.cluster, calibration)
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled

@@ -160,7 +160,7 @@ def shipped_links(device_kind: str) -> tuple[LinkFit, ...]:
     """Shipped link fits of a GPU: the links of other machines cannot be measured here."""
     for chip in map(catalog.accelerator, catalog.accelerator_names()):
         if chip.title == device_kind and chip.peaks:
-            return profile_of(chip, "jax").links
+            return profile_of(chip).links
     return ()
 
 

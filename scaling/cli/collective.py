@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
@@ -46,9 +46,6 @@ class CollectiveCommand(Command):
     """File of scaling calibrate to price with."""
     ideal: Switch = False
     """No latency, every link at its full bandwidth: the textbook's rule."""
-    software: Literal["jax", "any"] = "jax"
-    """Whose collectives: jax, as predict has them (XLA's own tables where there are any), or any:
-    NCCL's as nccl-tests measures them."""
     plot: File = None
     """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
     json: Switch = False
@@ -66,7 +63,7 @@ class CollectiveCommand(Command):
         prices, cluster, warnings = price_sizes(
             *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
             *(self.algorithm, self.device_order, self.override, self.calibration, self.ideal),
-            *(self.software, self.skew),
+            self.skew,
         )
         if self.cluster.endswith(".toml"):
             for finding in catalog.check(self.cluster):

@@ -1,74 +1,96 @@
-"""The candidates for a collective: algorithms under their protocols, with their costs.
+"""The candidates for a collective: the algorithms that can run, with their costs.
 
-seconds = latency + max(torus latency, per_byte x bytes)
+seconds = latency + max(torus latency, wire) + knee x latency x p / (1 + knee_end x p)
+wire    = per_byte x bytes,  p = sqrt(wire / latency)
 
-latency        alpha + hops that wait for one another x what a hop takes, over all levels
+latency        alphas + hops that wait for one another x what a hop takes, over all levels
 per_byte       of the busiest level: share of its links' load over the bandwidth that a fit says
                they achieve, x (1 + fill_drain / serial steps)
+knee           medium sizes, where neither the hops nor the bytes alone decide
 torus latency  of the links of a torus, which overlaps with the bytes
+
+A message that is cut into k pieces to overlap its h hops takes (h + k) x (hop + wire / k); the best
+k, proportional to p, makes that  latency + wire + 2 latency p / sqrt(h).  Libraries have a few
+protocols, and pieces of at most some size, so that the term ends; both constants are fitted.
 """
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS, CollectiveAlgorithm, algorithms_of
 from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, link_loads
-from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_size
-from scaling.profiles.link_fits import algorithms, has_figures, link_fit, protocols
-from scaling.profiles.profile import Evidence, LinkFit, Profile
+from scaling.profiles.link_fits import algorithms, link_fit
+from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
 
 CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
-INSIDE_A_NODE = ("chip", "node", "domain")  # levels below the network
-BETWEEN_NODES = ("tree", "pat")  # of NCCL and RCCL, beside their rings
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm under one protocol: seconds = latency + max(torus latency, per_byte x bytes)."""
+    """An algorithm with its cost, a function of the bytes of a call."""
 
     algorithm: str
-    protocol: str
     latency: float  # s
     per_byte: float  # s per byte of the call
     level: NetworkLevel  # the busiest
     load: LinkLoad  # of that level
-    evidence: Evidence  # of that level's fit
+    fits: tuple[LinkFit, ...]  # of the levels that it loads, from the chip outwards
+    decides: LinkFit  # of the busiest level
+    knee: float = 0.0
+    knee_end: float = 0.0
     torus_latency: float = 0.0  # s, overlapped with the bytes
 
     def seconds(self, bytes: Number) -> Number:
         """Seconds of one call of so many bytes."""
-        return self.latency + np.maximum(self.torus_latency, self.per_byte * bytes)
+        wire = self.per_byte * bytes
+        time = self.latency + np.maximum(self.torus_latency, wire)
+        if not self.knee or not self.latency:
+            return time
+        pieces = np.sqrt(wire / self.latency)
+        return time + self.knee * self.latency * pieces / (1 + self.knee_end * pieces)
 
 
 def candidates(
     kind: CollectiveKind, placement: PlacedGroups, profile: Profile, algorithm: str
-) -> list[Candidate]:
-    """Every candidate that can run: of one algorithm, or with "auto" of all that are considered."""
+) -> tuple[Candidate, ...]:
+    """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
+
+    Each profile keeps them for as long as it lives: a search of meshes asks again and again.
+    """
+    key = ("candidates", kind, placement, algorithm)
+    if key not in profile.look_ups:
+        profile.look_ups[key] = _candidates(kind, placement, profile, algorithm)
+    return profile.look_ups[key]
+
+
+def _candidates(
+    kind: CollectiveKind, placement: PlacedGroups, profile: Profile, algorithm: str
+) -> tuple[Candidate, ...]:
     runnable: list[Candidate] = []
-    for name in _names(kind, profile, algorithm, placement):
-        reason = _cluster_refusal(name, kind, placement.cluster)
-        loads = () if reason else link_loads(kind, placement, name)
-        units = _units(loads)
-        reason = reason or ALGORITHMS[name].refusal(units)
+    for name in _names(kind, profile, algorithm):
+        reason = refusal(name, kind, placement)
         if reason and algorithm != "auto":
             raise InputError(f"{placement.cluster.name}: {reason}")
-        if not reason and (algorithm != "auto" or ALGORITHMS[name].is_considered(units)):
-            every = (_candidate(kind, name, loads, profile, p) for p in protocols(profile, name))
-            runnable += [candidate for candidate in every if candidate is not None]
+        if reason or (algorithm == "auto" and not is_considered(name, kind, placement)):
+            continue
+        uses = uses_of(kind, name, link_loads(kind, placement, name))
+        if known := _with_fits(uses, name, kind, profile):
+            runnable.append(candidate(kind, name, known))
     if not runnable:
         links = ", ".join(level.link for level in placement.levels)
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
-    return runnable
+    return tuple(runnable)
 
 
-def _cluster_refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:
-    """Reason why an algorithm cannot run a kind of collective on a cluster; "" if it can."""
-    algorithm = ALGORITHMS[name]
+def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
+    """Reason why an algorithm cannot run a kind of collective there; "" if it can."""
+    algorithm, cluster = ALGORITHMS[name], placement.cluster
     if kind not in algorithm.kinds:
         return f"{name} does not do {kind}; what does: {', '.join(algorithms_of(kind))}"
     if cluster.torus is not None and not algorithm.on_torus:
@@ -76,16 +98,18 @@ def _cluster_refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:
         return f"{name} does not run on a torus; what does: {able}"
     if algorithm.in_switch and not cluster.has_nvls:
         return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
-    return ""
+    return algorithm.refusal(_units(link_loads(kind, placement, name)))
 
 
-def _names(
-    kind: CollectiveKind, profile: Profile, algorithm: str, placement: PlacedGroups
-) -> list[str]:
-    """Names of the algorithms to try.
+def is_considered(name: str, kind: CollectiveKind, placement: PlacedGroups) -> bool:
+    """True if `auto` considers an algorithm that can run there."""
+    return ALGORITHMS[name].is_considered(_units(link_loads(kind, placement, name)))
 
-    "auto" tries those with figures of their own in the profile, and between nodes, where none has
-    any, also NCCL's trees and PAT; without any figures only what every library has.
+
+def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
+    """Names of the algorithms to try: "auto" tries those with figures of their own in the profile.
+
+    Without any figures only what every library has.
     """
     if algorithm != "auto":
         check_keys([algorithm], ALGORITHMS, "algorithm")
@@ -93,67 +117,87 @@ def _names(
     own = algorithms(profile, kind)
     check_keys(own, ALGORITHMS, f"profile {profile.name}: algorithm")
     names = [name for name in ALGORITHMS if name in own and kind in ALGORITHMS[name].kinds]
-    if names and placement.crossed_level not in INSIDE_A_NODE:
-        if not has_figures(profile, kind, "network"):
-            names += [n for n in BETWEEN_NODES if kind in ALGORITHMS[n].kinds and n not in names]
     return names or ["pairwise" if kind == "all-to-all" else "ring"]
 
 
 @dataclass(frozen=True)
-class _Use:
+class Use:
     """A level that an algorithm loads, with the fit of its links."""
 
     level: NetworkLevel
     load: LinkLoad
     hops: float  # that wait for one another
-    fit: LinkFit
-
-    @property
-    def per_byte(self) -> float:
-        """Seconds per byte of the call."""
-        steps = self.load.serial_steps
-        fill_drain = 1 + self.fit.fill_drain / steps if steps else 1.0
-        return self.load.share / (self.level.bandwidth * self.fit.efficiency) * fill_drain
-
-    @property
-    def latency(self) -> float:
-        """Seconds of all hops, without those that overlap with bytes."""
-        if self.load.torus_hops is not None:
-            return self.load.torus_hops * self.fit.hop_overhead
-        hop = self.fit.latency_factor * self.level.hop_latency + self.fit.hop_overhead
-        return self.hops * self.load.hops_per_message * hop
-
-    @property
-    def torus_latency(self) -> float:
-        """Seconds of the links of a torus, while bytes flow already."""
-        return (self.load.torus_hops or 0.0) * self.fit.latency_factor * self.level.hop_latency
+    fit: LinkFit | None = None  # None: not looked up yet
 
 
-def _candidate(
-    kind: CollectiveKind, name: str, loads: Loads, profile: Profile, protocol: str
-) -> Candidate | None:
-    """The cost under one protocol, or None if the profile has no fit of one of the links."""
-    uses, own = [], name in algorithms(profile, kind)
-    figures = "ring" if name == "tree" and not own else name  # a ring's chain inside a node
-    for (level, load), hops in zip(loads, _hops(kind, ALGORITHMS[name], loads), strict=True):
-        if load.share > 0:
-            fit = link_fit(profile, figures, kind, level.link, protocol, level.transport)
-            if fit is None:
-                return None
-            uses.append(_Use(level, load, hops, fit))
-    per_byte = [use.per_byte for use in uses]
-    close = max(per_byte) * (1 - CLOSE)
-    busiest = next(use for use, one in zip(uses, per_byte, strict=True) if one >= close)
-    total = max if kind == "permute" else sum  # of a permute the one longest hop counts
+def uses_of(kind: CollectiveKind, name: str, loads: Loads) -> list[Use]:
+    """The levels that an algorithm loads, from the chip outwards."""
+    hops = _hops(kind, ALGORITHMS[name], loads)
+    return [
+        Use(level, load, count)
+        for (level, load), count in zip(loads, hops, strict=True)
+        if load.share > 0
+    ]
+
+
+def transports_of(uses: list[Use]) -> list[str]:
+    """The transport of each level: of the network, or "host" for PCIe through host memory."""
+    staged = any(
+        use.level.staged or 0 < use.level.most_peers < use.load.units
+        for use in uses
+        if use.level.link == "pcie"
+    )
+    return ["host" if staged and u.level.link == "pcie" else u.level.transport for u in uses]
+
+
+def _with_fits(
+    uses: list[Use], name: str, kind: CollectiveKind, profile: Profile
+) -> list[Use] | None:
+    """The uses with the fits of their links, or None: the profile lacks one.
+
+    What no library runs (`hierarchical`) has the figures of a ring.
+    """
+    own = name if name in algorithms(profile, kind) else "ring"
+    found = []
+    for use, transport in zip(uses, transports_of(uses), strict=True):
+        fit = link_fit(profile, own, kind, use.level.link, transport)
+        if fit is None:
+            return None
+        found.append(replace(use, fit=fit))
+    return found
+
+
+def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
+    """The cost of an algorithm from the levels that it loads, each with the fit of its links."""
+    total = max if kind == "permute" else sum  # of a permute the one longest way counts
+    hops: dict[str, list[float]] = defaultdict(list)  # s, by kind of link
+    alphas: dict[str, float] = defaultdict(float)
+    fits, per_bytes, torus = [], [], []
+    for use in uses:
+        fit, load, level = use.fit, use.load, use.level
+        assert fit is not None
+        fits.append(fit)
+        serial = 1 + fit.fill_drain / load.serial_steps if load.serial_steps else 1.0
+        per_bytes.append(load.share / (level.bandwidth * fit.efficiency) * serial)
+        wire, count = fit.latency_factor * level.hop_latency, use.hops * load.hops_per_message
+        if load.torus_hops is not None:
+            torus.append(load.torus_hops * wire)
+            wire, count = 0.0, load.torus_hops
+        members = fit.member_overhead * (load.units - 1) if fit.member_overhead else 0.0
+        hops[level.link].append(count * (wire + fit.hop_overhead) + members)
+        alphas[level.link] = max(alphas[level.link], fit.alpha)
+    most = max(per_bytes)
+    busiest = next(i for i, one in enumerate(per_bytes) if one >= most * (1 - CLOSE))
     return Candidate(
         name,
-        protocol,
-        max(use.fit.alpha for use in uses) + total(use.latency for use in uses),
-        max(per_byte),
-        busiest.level,
-        busiest.load,
-        busiest.fit.evidence,
-        total(use.torus_latency for use in uses),
+        total(alphas[link] + total(hops[link]) for link in hops),
+        most,
+        uses[busiest].level,
+        uses[busiest].load,
+        tuple(fits),
+        fits[busiest],
+        *max((fit.knee, fit.knee_end) for fit in fits),
+        total(torus) if torus else 0.0,
     )
 
 
@@ -174,7 +218,7 @@ def bottleneck_words(candidate: Candidate, bytes: float) -> str:
     each = format_size(bytes * load.share / load.groups)
     groups = f"{load.groups} groups x " if load.groups > 1 else ""
     text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
-    if level.staged:
+    if level.staged or candidate.decides.transport == "host":
         text += ", through host memory"
     latency = max(candidate.latency, candidate.torus_latency)
     return f"latency, then {text}" if latency > candidate.per_byte * bytes else text

@@ -46,6 +46,13 @@ class PlacedGroups:
         return crossed_level(self.groups, self.cluster)
 
     @cached_property
+    def nodes(self) -> int:
+        """The most nodes, or NVLink domains, that one group crosses."""
+        domain = self.cluster.devices_per_node * self.cluster.domain_nodes
+        domains = in_order(self.groups) // domain
+        return 1 + int((domains[:, 1:] != domains[:, :-1]).sum(axis=1).max(initial=0))
+
+    @cached_property
     def levels(self) -> tuple[NetworkLevel, ...]:
         """The network levels that the groups can use, from the chip outwards."""
         return levels_for(self.groups, self.cluster)

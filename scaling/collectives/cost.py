@@ -15,6 +15,7 @@ import numpy as np
 from scaling.collectives.algorithms.base import REDUCTIONS
 from scaling.collectives.candidates import Candidate, bottleneck_words, candidates
 from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
+from scaling.collectives.evidence import call_evidence
 from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
@@ -32,10 +33,11 @@ class CollectiveCost:
     level: Level  # the highest that the groups cross; "chip": every group has one member
     bottleneck: str  # a phrase, at the largest of the sizes
     algorithm: str  # one of ALGORITHMS, "measured", or "none" for a group of one
-    protocol: str = ""
-    evidence: Evidence | None = None  # of the figure that most of the time comes from
+    evidence: Evidence | None = None  # of the figure that most of the time comes from, with the
+    # range of this very call at the largest of the sizes
     candidates: tuple[Candidate, ...] = ()  # all that could run, with the one taken
-    extrapolated: bool = False  # by a line that was measured of other ranks, or of another kind
+    extrapolated: bool = False  # beyond the ranks, nodes or bytes that were measured, or by a line
+    # of other ranks or of another kind
 
 
 def collective_time(
@@ -80,15 +82,16 @@ def collective_time(
     largest = float(np.max(bytes))
     time = np.min(np.array([each.seconds(skew * bytes) for each in usable]), axis=0)
     best = min(usable, key=lambda each: float(each.seconds(skew * largest)))
+    evidence, extrapolated = call_evidence(best, skew * largest, groups.shape[1], placement.nodes)
     return CollectiveCost(
         time if np.ndim(time) else float(time),
         bytes * _least_per_byte(kind, placement),
         level,
         bottleneck_words(best, skew * largest),
         best.algorithm,
-        best.protocol,
-        best.evidence,
-        tuple(usable),
+        evidence,
+        usable,
+        extrapolated,
     )
 
 

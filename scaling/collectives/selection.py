@@ -1,4 +1,4 @@
-"""Reasons for the algorithm and protocol of a collective, and what else could run.
+"""Reasons for the algorithm of a collective, and what else could run.
 
 The candidate with the least time by the fitted figures is taken. Where the machine has NCCL, its
 own table says what NCCL would take by itself.
@@ -10,7 +10,7 @@ from typing import Literal
 from scaling.collectives.cost import CollectiveCost
 from scaling.collectives.nccl.ranking import NcclChoice
 
-FITTED = {"calibrated": "fitted"}  # what times by figures of a grade are called; else the grade
+FITTED = {"calibrated": "fitted", "extrapolated": "fitted"}  # times by figures of a grade
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,12 @@ class Alternative:
     """A candidate that was not taken."""
 
     algorithm: str
-    protocol: str
     time: float  # s
 
 
 @dataclass(frozen=True)
 class AlgorithmChoice:
-    """The selection of the algorithm and protocol of one call, with its reason."""
+    """The selection of the algorithm of one call, with its reason."""
 
     by: Literal["fastest", "measured", "none"]  # none: a group of one
     why: str  # a phrase
@@ -40,9 +39,9 @@ def algorithm_choice(
         by: Literal["measured", "none"] = "measured" if cost.algorithm == "measured" else "none"
         return AlgorithmChoice(by, cost.bottleneck, (), nccl)
     others = [
-        Alternative(other.algorithm, other.protocol, float(other.seconds(float(size))))
+        Alternative(other.algorithm, float(other.seconds(float(size))))
         for other in cost.candidates
-        if (other.algorithm, other.protocol) != (cost.algorithm, cost.protocol)
+        if other.algorithm != cost.algorithm
     ]
     why = f"fastest of {len(others) + 1} by {FITTED.get(grade, grade)} time"
     if not others:

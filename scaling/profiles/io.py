@@ -31,7 +31,7 @@ from scaling.profiles.profile import (
 from scaling.profiles.samples import Samples
 from scaling.program.ir import CollectiveKind
 
-FOLDER, LINK_FOLDER = "data/chips", "data/links"
+FOLDER, LINK_FILE = "data/chips", "data/links.json"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
@@ -133,12 +133,8 @@ def shipped(name: str) -> Profile:
     return profile_from(file.read_text(encoding="utf-8"), f"{name}.json")
 
 
-def profile_of(accelerator: Accelerator, software: str = ANY) -> Profile:
+def profile_of(accelerator: Accelerator) -> Profile:
     """The shipped profile of a chip, or what is assumed of one that nobody measured.
-
-    Args:
-        accelerator: the chip.
-        software: whose collectives; "jax": as XLA's own tables have them, where there are any.
 
     Raises:
         InputError: the chip has no stated peaks; a calibration has to measure them.
@@ -151,33 +147,44 @@ def profile_of(accelerator: Accelerator, software: str = ANY) -> Profile:
         raise InputError(
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
-    names = dict.fromkeys((software, ANY))  # the first that knows decides
-    fitted = [fit for name in names for fit in links_of(accelerator.name, name)]
-    return replace(profile, links=(*fitted, *profile.links))
+    return replace(profile, links=links_of(accelerator))
+
+
+@dataclass(frozen=True)
+class ChipLinks:
+    """Fits of the links inside a node."""
+
+    chips: tuple[str, ...]  # (): all others
+    links: tuple[LinkFit, ...]
 
 
 @dataclass(frozen=True)
 class LinkFile:
-    """One links/*.json: how collectives use the links of chips of one family."""
+    """data/links.json: how collectives use links, fitted on published measurements."""
 
-    chips: tuple[str, ...]
-    software: str  # "any", or whose collectives alone were measured
     made_by: str
     figures: Mapping[str, float]  # that were searched for; the links follow from them
-    links: tuple[LinkFit, ...]
+    inside: tuple[ChipLinks, ...]
+    between: tuple[LinkFit, ...]  # nodes
 
 
 @cache
-def links_of(chip: str, software: str = ANY) -> tuple[LinkFit, ...]:
-    """The fits on published collectives for a chip's family; () where nothing was."""
-    for file in sorted(
-        files("scaling.profiles").joinpath(LINK_FOLDER).iterdir(), key=lambda f: f.name
-    ):
-        if file.name.endswith(".json"):
-            data = read(LinkFile, json.loads(file.read_text(encoding="utf-8")), file.name)
-            if chip in data.chips and data.software == software:
-                return data.links
-    return ()
+def link_file() -> LinkFile:
+    """The shipped fits of links."""
+    file = files("scaling.profiles").joinpath(LINK_FILE)
+    return read(LinkFile, json.loads(file.read_text(encoding="utf-8")), LINK_FILE)
+
+
+def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[LinkFit, ...]:
+    """The fits of a chip's own links, those of all chips for its others, and those between nodes.
+
+    `file` None: those that are shipped.
+    """
+    file = file or link_file()
+    known = {chip: group.links for group in file.inside for chip in group.chips or ("",)}
+    own = (ICI,) if accelerator.vendor == "Google" else known.get(accelerator.name, ())
+    rest = (fit for fit in known[""] if fit.link not in {one.link for one in own})
+    return (*own, *rest, *file.between)
 
 
 def ideal() -> Profile:
@@ -216,9 +223,6 @@ def _assumed(accelerator: Accelerator) -> Profile:
         memory=_assumed_fit(stand_in.memory, stand_in.name),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
         attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),
-        links=_links_like(
-            accelerator, tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.links)
-        ),
         samples=Samples(),
     )
 
@@ -236,14 +240,6 @@ def _vector_peak(accelerator: Accelerator) -> float:
     """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
     tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
     return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
-
-
-def _links_like(accelerator: Accelerator, links: tuple[LinkFit, ...]) -> tuple[LinkFit, ...]:
-    """AMD's links from chip to chip as if they were NVIDIA's; TPUs have one protocol, and ICI."""
-    if accelerator.vendor == "Google":
-        outside = (f for f in links if f.link != "nvlink" and f.protocol == "Simple")
-        return (ICI, *(replace(fit, protocol="") for fit in outside))
-    return (*links, *(replace(fit, link="xgmi") for fit in links if fit.link == "nvlink"))
 
 
 def _assumed_fit(fit: Fit, chip: str) -> Fit:

@@ -1,4 +1,4 @@
-"""Look-ups of link fits in a profile: known algorithms and protocols, and the fit of each use.
+"""Look-ups of link fits in a profile: known algorithms, and the fit of each use.
 
 Among the fits that apply, the most specific one is taken, in this order:
 
@@ -42,27 +42,11 @@ def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
 
 
 @_cached
-def has_figures(profile: Profile, kind: CollectiveKind, link: str) -> bool:
-    """True if any algorithm has fits of its own for this kind over such links."""
-    return any(
-        f.link == link and f.algorithm != "any" and f.kind in (kind, "any") for f in profile.links
-    )
-
-
-@_cached
-def protocols(profile: Profile, algorithm: str) -> tuple[str, ...]:
-    """Protocols that an algorithm can run under, in the order of the profile."""
-    own = [fit for fit in profile.links if fit.algorithm == algorithm] or profile.links
-    return tuple(dict.fromkeys(fit.protocol for fit in own))
-
-
-@_cached
 def link_fit(
     profile: Profile,
     algorithm: str,
     kind: CollectiveKind,
     link: str,
-    protocol: str,
     transport: str = "",
 ) -> LinkFit | None:
     """The most specific fit of an algorithm over a kind of link; None if there is none."""
@@ -70,7 +54,6 @@ def link_fit(
         fit
         for fit in profile.links
         if fit.link == link
-        and fit.protocol == protocol
         and fit.kind in (kind, "any")
         and fit.algorithm in (algorithm, "any")
         and fit.transport in (transport, "any")

@@ -39,6 +39,17 @@ class Evidence:
     max_error: float | None = None
     held_out_error: float | None = None  # mean, of a fit to half of the samples, on the others
     error_p90: float | None = None  # 90 % quantile of the relative error, symmetric in log space
+    latency_p90: float | None = None  # the same where latency decides; None: `error_p90`
+    measured: "Span | None" = None  # what the samples cover
+
+
+@dataclass(frozen=True)
+class Span:
+    """Least and most of what measurements cover; a prediction beyond them has a wider range."""
+
+    ranks: tuple[float, float]  # of a group
+    nodes: tuple[float, float]  # that a group crosses
+    bytes: tuple[float, float]  # of a call
 
 
 @dataclass(frozen=True)
@@ -102,10 +113,12 @@ class AttentionFit:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """How a collective uses links of one kind under one protocol; the fastest protocol is taken.
+    """How an algorithm of a collective uses links of one kind, whatever protocols the library has.
 
-    seconds = alpha + hops x (latency_factor x latency of the links + hop_overhead)
-            + bytes / (bandwidth x efficiency) x (1 + fill_drain / transfers)
+    latency = alpha + hops x (latency_factor x latency of the links + hop_overhead)
+            + other members x member_overhead
+    wire    = bytes / (bandwidth x efficiency) x (1 + fill_drain / transfers)
+    seconds = latency + wire + knee x latency x p / (1 + knee_end x p),  p = sqrt(wire / latency)
 
     A ring passes each piece on `transfers` times; filling and draining it takes the fraction
     `fill_drain` of one transfer: groups of two lose more by it than groups of eight.
@@ -115,12 +128,14 @@ class LinkFit:
     link: LinkKind
     efficiency: float  # fraction of the link's bandwidth
     evidence: Evidence
-    protocol: str = ""
     alpha: float = 0.0  # s, one call
     hop_overhead: float = 0.0  # s, one hop, beyond the latency of its links
+    member_overhead: float = 0.0  # s, every other member of a group in a node
     latency_factor: float = 1.0  # latency of a hop over that of its links; 0: ideal
     algorithm: str = "any"  # a name in scaling.collectives.algorithms.ALGORITHMS
     fill_drain: float = 0.0  # transfers
+    knee: float = 0.0  # of medium sizes, where neither latency nor bytes alone decide
+    knee_end: float = 0.0  # how soon the pieces of a message stop to grow with it
     transport: str = "any"  # of a network: as scaling.meshes.cluster.Transport
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from scaling.collectives.nccl.ranking import NcclChoice
-from scaling.collectives.selection import Alternative
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
 from scaling.report.formatting import columns
@@ -45,7 +44,7 @@ def _row(price: CollectivePrice) -> tuple[str, ...]:
         format_size(price.bytes),
         *map(format_time, times),
         *(f"{rate:.4g}" for rate in rates),
-        _way(price),
+        price.algorithm,
         format_time(price.lower_bound),
     )
 
@@ -72,9 +71,9 @@ def _runs(
 
 
 def _selected(price: CollectivePrice) -> tuple[str, str]:
-    """The way that was selected; "" where there was no choice."""
-    choice, name = price.choice, _way(price)
-    others = [f"{_way(other)} {format_time(other.time)}" for other in choice.alternatives]
+    """The algorithm that was selected; "" where there was no choice."""
+    choice, name = price.choice, price.algorithm
+    others = [f"{other.algorithm} {format_time(other.time)}" for other in choice.alternatives]
     more = ", .." if len(others) > SHOWN else ""
     rest = f" ({', '.join(others[:SHOWN])}{more})" if others else ""
     return name if choice.by == "fastest" else "", f"selected: {name}, {choice.why}{rest}"
@@ -89,5 +88,5 @@ def _nccl(price: CollectivePrice) -> tuple[str, str]:
     return _way(choice), f"NCCL {choice.version} itself would take {_way(choice)} {by}"
 
 
-def _way(chosen: CollectivePrice | Alternative | NcclChoice) -> str:
+def _way(chosen: NcclChoice) -> str:
     return f"{chosen.algorithm} {chosen.protocol}".strip()

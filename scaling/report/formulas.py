@@ -137,13 +137,11 @@ def _collective(step: Collective, priced: Priced) -> str:
     """`112 MiB: 347 us = 20 us of latency + 327 us at 357 GB/s (...); 1.1 x the least`."""
     cost = priced.collectives[step.name]
     time, least = float(cost.time), float(cost.lower_bound)
-    way = f"{cost.algorithm} {cost.protocol}".strip()
-    chosen = [
-        c for c in cost.candidates if (c.algorithm, c.protocol) == (cost.algorithm, cost.protocol)
-    ]
+    chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
     latency = float(chosen[0].seconds(0.0)) if chosen else 0.0
     sum_ = f"{format_time(latency)} of latency + " if latency else ""
-    rest = f"{format_time(max(time - latency, 0.0))} for {format_size(step.bytes)} by {way}"
+    size = f"{format_size(step.bytes)} by {cost.algorithm}"
+    rest = f"{format_time(max(time - latency, 0.0))} for {size}"
     bound = f"; {time / least:.2f} x its bytes over the full links" if least else ""
     evidence = f"; {cost.evidence.grade}" if cost.evidence else ""
     return f"{format_time(time)} = {sum_}{rest}: {cost.bottleneck}{bound}{evidence}"

@@ -40,11 +40,11 @@ class CollectivePrice:
     algorithm_bandwidth: float
     bus_bandwidth: float
     algorithm: str
-    protocol: str
+    protocol: str  # that NCCL's own table takes with this algorithm; "" where it takes another
     bottleneck: str
     lower_bound: float
     grade: str
-    choice: AlgorithmChoice  # of the algorithm and the protocol
+    choice: AlgorithmChoice  # of the algorithm
     skew: float | None = None  # of an all-to-all that is skewed
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _price(
         algorithm_bandwidth=bandwidth,
         bus_bandwidth=bandwidth * bus_factor(kind, ranks),
         algorithm=cost.algorithm,
-        protocol=cost.protocol,
+        protocol=nccl.protocol if nccl and nccl.algorithm == cost.algorithm else "",
         bottleneck=cost.bottleneck,
         lower_bound=bound,
         grade=grade,

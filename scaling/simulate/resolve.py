@@ -27,7 +27,7 @@ from scaling.recipes import with_dividing_microbatches
 from scaling.run import ClusterChoice, Run
 
 HOST = "host"
-DEFAULT_SOFTWARE = "jax"  # whose collectives `predict` and `collective` price
+OURS = "jax"  # the software whose trainer is ours
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
     except InputError as error:
         if source == "compiled":
             raise
-        ours = where.run.software == DEFAULT_SOFTWARE
+        ours = where.run.software == OURS
         return "analytic", [f"closed form, not the compiled step: {error}"] if ours else []
     if source == "analytic":
         return source, []
@@ -125,14 +125,11 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
         )
 
 
-def profile_for(
-    cluster: Cluster, calibration: Path | None = None, software: str = DEFAULT_SOFTWARE
-) -> tuple[Profile, list[str]]:
+def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Profile, list[str]]:
     """Return the efficiencies to price with, and warnings where they may not hold.
 
     Args:
         cluster: where the run is priced.
-        software: "jax" or "any": whose measured collectives to take, where published data differ.
         calibration: a file of `scaling calibrate`; None: the nearest calibration of this machine's
             CPU, a calibration of the same node of GPUs, else the profile shipped for the chip.
 
@@ -143,7 +140,7 @@ def profile_for(
         profile = read_profile(calibration)
     elif not cluster.virtual_devices:
         kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
-        profile = kept or profile_of(cluster.accelerator, software)
+        profile = kept or profile_of(cluster.accelerator)
         return profile, differences(profile, profile.machine, versions())
     else:
         calibrated = host_calibration(cluster.devices)

@@ -104,6 +104,7 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
         if known is not None:
             above = _is_above({("collective", collective.kind): collective.bytes}, largest)
             above = above or is_of_another_shape(collective, priced)
+            above = above or priced.collectives[collective.name].extrapolated
             yield collective, known, _grade(known, above)
 
 

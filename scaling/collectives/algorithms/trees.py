@@ -18,10 +18,6 @@ from scaling.collectives.algorithms.base import (
 )
 from scaling.program.ir import CollectiveKind
 
-# NCCL's choice on H200 takes as long as its ring with 4 GPUs of a node, and less from 5 on
-# (stas00/ml-engineering, network/benchmarks, NVLS sweep); on GB200 the same shows in XLA's table.
-MIN_GPUS = 5
-
 
 def tree_bytes(at: Boundary) -> np.ndarray:
     """All bytes once between two units, else twice: each unit is inner node of one of two trees."""
@@ -85,10 +81,6 @@ class Nvls(CollectiveAlgorithm):
             return ""
         return "nvls stays inside one NVLink domain; nvls-tree or sharp go further"
 
-    def is_considered(self, units: Sequence[int]) -> bool:
-        """From `MIN_GPUS` GPUs in a domain on."""
-        return units[0] >= MIN_GPUS
-
 
 class NvlsTree(Nvls):
     """NVLS inside each NVLink domain, double binary trees between them."""
@@ -117,3 +109,7 @@ class Sharp(NvlsTree):
         if kind == "all-reduce":
             return 1 / at.inside
         return CollectiveAlgorithm.reduction_bytes(self, kind, at)
+
+    def is_considered(self, units: Sequence[int]) -> bool:
+        """Only where a job asks for it: NCCL leaves the network's switches alone by default."""
+        return False

@@ -93,7 +93,7 @@ def test_parts_of_a_kernel_add_up_or_not_as_the_machine_has_it():
 
 def test_a_gpu_has_the_links_that_are_known_of_it():
     h100 = catalog.accelerator("h100-sxm")
-    assert shipped_links(h100.title) == profile_of(h100, "jax").links
+    assert shipped_links(h100.title) == profile_of(h100).links
     assert shipped_links("cpu") == shipped_links("a chip from nowhere") == ()
 
 

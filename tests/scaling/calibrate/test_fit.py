@@ -182,11 +182,3 @@ def test_the_attention_of_the_h100_is_the_fit_of_its_points(direction, executed)
     stated = next(fit for fit in profile.attention if fit.direction == direction)
     for name in ("efficiency", "half_keys", "half_head"):
         assert getattr(found, name) == pytest.approx(getattr(stated, name), rel=1e-3)
-
-
-def test_the_links_of_the_h100_are_the_fit_of_its_points():
-    profile = shipped("h100-sxm")
-    for found in fits.fit_collectives(profile.samples.collective, HERE):
-        bus = 7 / 8 * (2 if found.kind == "all-reduce" else 1)
-        stated = next(f for f in profile.links if f.kind == found.kind)
-        assert found.bandwidth * bus / 450e9 == pytest.approx(stated.efficiency, rel=1e-3)

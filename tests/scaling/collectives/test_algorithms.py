@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary, rounds
-from scaling.collectives.algorithms.trees import MIN_GPUS
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
@@ -114,7 +113,7 @@ def test_a_cluster_that_cannot_run_an_algorithm_says_why(cluster, kind, algorith
         collective_time(kind, 1.0, np.arange(place.devices)[None], place, ideal(), algorithm)
 
 
-def test_sums_in_the_switch_are_for_many_chips_and_trees_for_several_nodes():
-    nvls, tree = ALGORITHMS["nvls"], ALGORITHMS["tree"]
-    assert not nvls.is_considered([MIN_GPUS - 1]) and nvls.is_considered([MIN_GPUS])
+def test_trees_are_for_several_nodes_and_sums_in_the_network_for_those_who_ask():
+    tree, sharp = ALGORITHMS["tree"], ALGORITHMS["sharp"]
     assert tree.is_considered([8, 2]) and not tree.is_considered([8])
+    assert not sharp.is_considered([8, 2])

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.profiles.io import LINKS, shipped, shipped_names
-from scaling.profiles.link_fits import algorithms, link_fit, protocols
+from scaling.meshes import catalog
+from scaling.profiles.io import LINKS, profile_of, shipped, shipped_names
+from scaling.profiles.link_fits import algorithms, link_fit
 from scaling.profiles.profile import Evidence, LinkFit
 from scaling.program.ir import COLLECTIVE_KINDS
 
@@ -16,32 +17,29 @@ HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
 
 def test_a_collective_without_a_fit_takes_that_of_any():
     links = (
-        LinkFit("any", "nvlink", 0.1, HERE, "Simple"),
-        LinkFit("any", "nvlink", 0.2, HERE, "LL"),
-        LinkFit("all-reduce", "nvlink", 0.3, HERE, "Simple"),
-        LinkFit("any", "nvlink", 0.4, HERE, "Simple", algorithm="ring"),
-        LinkFit("all-reduce", "nvlink", 0.5, HERE, "Simple", algorithm="ring"),
+        LinkFit("any", "nvlink", 0.1, HERE),
+        LinkFit("all-reduce", "nvlink", 0.3, HERE),
+        LinkFit("any", "nvlink", 0.4, HERE, algorithm="ring"),
+        LinkFit("all-reduce", "nvlink", 0.5, HERE, algorithm="ring"),
     )
     profile = replace(shipped("h100-sxm"), links=links)
-    assert protocols(profile, "tree") == ("Simple", "LL")
-    assert protocols(profile, "ring") == ("Simple",)
     assert algorithms(profile, "all-reduce") == ("ring",)
     chosen = lambda *words: link_fit(profile, *words).efficiency
-    assert chosen("ring", "all-reduce", "nvlink", "Simple") == 0.5
-    assert chosen("ring", "all-gather", "nvlink", "Simple") == 0.4
-    assert chosen("tree", "all-reduce", "nvlink", "Simple") == 0.3
-    assert chosen("tree", "all-gather", "nvlink", "Simple") == 0.1
+    assert chosen("ring", "all-reduce", "nvlink") == 0.5
+    assert chosen("ring", "all-gather", "nvlink") == 0.4
+    assert chosen("tree", "all-reduce", "nvlink") == 0.3
+    assert chosen("tree", "all-gather", "nvlink") == 0.1
     only = replace(profile, links=(LinkFit("all-gather", "pcie", 1.0, HERE),))
-    assert link_fit(only, "ring", "all-reduce", "pcie", "") is None
+    assert link_fit(only, "ring", "all-reduce", "pcie") is None
 
 
 def test_a_fit_about_a_transport_counts_before_those_of_any():
     links = (
-        LinkFit("all-reduce", "network", 0.9, HERE, "Simple", algorithm="ring"),
-        LinkFit("any", "network", 0.5, HERE, "Simple", algorithm="ring", transport="efa"),
+        LinkFit("all-reduce", "network", 0.9, HERE, algorithm="ring"),
+        LinkFit("any", "network", 0.5, HERE, algorithm="ring", transport="efa"),
     )
     profile = replace(shipped("h100-sxm"), links=links)
-    use = "ring", "all-reduce", "network", "Simple"
+    use = "ring", "all-reduce", "network"
     assert link_fit(profile, *use, "efa").efficiency == 0.5
     assert link_fit(profile, *use, "verbs").efficiency == 0.9
     assert link_fit(replace(profile, links=links[1:]), *use, "verbs") is None
@@ -54,9 +52,8 @@ def test_a_fit_about_a_transport_counts_before_those_of_any():
     st.sampled_from(LINKS),
 )
 def test_what_is_asked_twice_is_what_a_new_profile_says(name, algorithm, kind, link):
-    profile = shipped(name)
-    for protocol in protocols(profile, algorithm):
-        use = algorithm, kind, link, protocol
-        first, again = link_fit(profile, *use), link_fit(profile, *use)
-        assert first is again == link_fit(replace(profile), *use)
+    profile = profile_of(catalog.accelerator(name))
+    use = algorithm, kind, link
+    first, again = link_fit(profile, *use), link_fit(profile, *use)
+    assert first is again == link_fit(replace(profile), *use)
     assert algorithms(profile, kind) == algorithms(replace(profile), kind)

@@ -10,7 +10,7 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.io import (
     differences,
     ideal,
-    links_of,
+    link_file,
     profile_from,
     profile_of,
     read_profile,
@@ -34,7 +34,7 @@ HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
 def calibrated():
     """An H100's profile with raw samples and a measured collective added."""
     return replace(
-        shipped("h100-sxm"),
+        profile_of(catalog.accelerator("h100-sxm")),
         collectives=(CollectiveFit("all-reduce", 8, 1, 1e-5, 2e11, HERE),),
         samples=Samples(
             matmul=(MatmulSample("bf16", 1, 64, 64, 64, (1e-6, 1.1e-6)),),
@@ -139,7 +139,7 @@ def test_every_shipped_figure_has_a_source_and_a_date(name):
 
 def test_fitted_figures_state_their_errors():
     profile = shipped("h100-sxm")
-    for fit in (*profile.attention, *(f for f in profile.links if f.kind == "all-reduce")):
+    for fit in profile.attention:
         assert fit.evidence.grade == "calibrated"
         assert 0 < fit.evidence.mean_error < 0.04
         assert fit.evidence.held_out_error < 0.06
@@ -148,10 +148,9 @@ def test_fitted_figures_state_their_errors():
 def test_the_grade_is_that_of_the_weakest_figure():
     profile = shipped("h100-sxm")
     assert profile.grade == "datasheet"
-    links = tuple(f for f in profile.links if f.evidence.grade == "calibrated")
     matmul = tuple(f for f in profile.matmul if f.evidence.grade == "calibrated")
     vector = replace(profile.vector, evidence=HERE)
-    assert replace(profile, links=links, matmul=matmul, vector=vector).grade == "calibrated"
+    assert replace(profile, matmul=matmul, vector=vector).grade == "calibrated"
 
 
 def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
@@ -160,29 +159,40 @@ def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
     assert profile.grade == "datasheet"
     assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
     assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
-    fitted = {fit.evidence for fit in links_of("rtx3090")}
+    fitted = {fit.evidence for fit in profile.links}
     assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
     others = set(evidences(profile)) - fitted
     assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
     assert profile.samples == Samples()
 
 
-def test_families_of_links_name_chips_of_the_catalogue_once():
-    known = [chip for chip in catalog.accelerator_names() if links_of(chip)]
-    assert {"h100-sxm", "h200-sxm", "a100-sxm-80g", "b200-sxm", "mi300x"} <= set(known)
-    for chip in known:
-        for fit in links_of(chip):
-            assert 0 < fit.efficiency <= 1 and min(fit.alpha, fit.hop_overhead, fit.fill_drain) >= 0
-            fitted = fit.evidence.grade == "calibrated"
-            assert fitted or fit.algorithm == "pairwise"
-            limit = 0.35 if chip == "rtx4090" else 0.2  # two machines, 1.6 times apart
-            assert not fitted or (fit.evidence.samples > 0 and fit.evidence.mean_error < limit)
+def test_every_chip_has_links_whose_evidence_is_of_their_own_collectives():
+    groups = link_file().inside
+    named = [chip for group in groups for chip in group.chips]
+    assert len(named) == len(set(named)) and set(named) <= set(catalog.accelerator_names())
+    assert [group.chips for group in groups].count(()) == 1
+    for fit in (*(fit for group in groups for fit in group.links), *link_file().between):
+        known = fit.evidence
+        assert 0 < fit.efficiency <= 1 and known.error_p90 > 0 and known.latency_p90 > 0
+        if known.grade == "calibrated":
+            assert known.samples > 0 and known.measured and "fitted on" in known.source
+        else:
+            assert known.samples == 0 and known.measured is None and "assumed" in known.source
+
+
+def test_what_was_never_measured_is_not_called_calibrated():
+    """No all-gather was published over EFA, no PAT anywhere, and no other network but these."""
+    for fit in link_file().between:
+        unknown = fit.algorithm == "pat" or fit.transport == "any"
+        unknown |= fit.transport == "efa" and fit.kind == "all-gather"
+        # Slingshot has the figures of any transport, and two collectives of one machine
+        machine = fit.transport == "any" and fit.algorithm in ("ring", "tree")
+        assert not unknown or machine or fit.evidence.grade == "datasheet", fit
 
 
 def test_a_tpu_has_links_and_a_vector_rate_of_its_own():
     profile = profile_of(catalog.accelerator("tpu-v5p"))
-    assert {fit.link for fit in profile.links} == {"ici", "pcie", "network"}
-    assert {fit.protocol for fit in profile.links} == {""}
+    assert {fit.link for fit in profile.links} == {"ici", "nvlink", "xgmi", "pcie", "network"}
     assert profile.vector.flops == pytest.approx(2 * 4 * 8 * 128 * 1.75e9, rel=0.01)
     assert profile.grade == "datasheet"
 

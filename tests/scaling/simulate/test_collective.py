@@ -91,14 +91,14 @@ def test_what_cannot_be_is_refused_with_the_reason(options, words):
 
 def test_the_choice_says_what_else_could_run_and_what_nccl_would_take():
     answer = one("all-reduce")
-    others = [(a.algorithm, a.protocol) for a in answer.choice.alternatives]
-    assert answer.choice.by == "fastest" and (answer.algorithm, answer.protocol) not in others
+    others = [a.algorithm for a in answer.choice.alternatives]
+    assert answer.choice.by == "fastest" and answer.algorithm not in others
     assert len(others) == len(set(others)) > 0
     times = [a.time for a in answer.choice.alternatives]
     assert times == sorted(times) and times[0] >= answer.time
     document = answer.to_dict()["choice"]
     assert set(document) == {"by", "why", "alternatives", "nccl"}
-    assert set(document["alternatives"][0]) == {"algorithm", "protocol", "time"}
+    assert set(document["alternatives"][0]) == {"algorithm", "time"}
     assert set(document["nccl"]) == {"version", "algorithm", "protocol", "estimate"}
 
 

@@ -191,7 +191,7 @@ def test_a_format_that_the_chip_lacks_is_refused_but_tf32_falls_back(run):
 
 def test_gpus_have_the_profile_that_is_shipped(run, kept):
     cluster = target(run, "dgx-h100").cluster
-    assert profile_for(cluster) == (profile_of(cluster.accelerator, "jax"), [])
+    assert profile_for(cluster) == (profile_of(cluster.accelerator), [])
 
 
 def test_this_machine_has_to_be_measured_once(run, kept):
@@ -243,9 +243,9 @@ def test_a_node_of_gpus_that_was_measured_here_has_its_own_calibration(run, kept
     write_profile(profile, path)
     assert profile_for(cluster) == (profile, [])
     for other in (target(run, "dgx-h100", nodes=2), target(run, "dgx-h200")):
-        assert profile_for(other.cluster)[0] == profile_of(other.cluster.accelerator, "jax")
+        assert profile_for(other.cluster)[0] == profile_of(other.cluster.accelerator)
     path.write_text("cut short")
-    assert profile_for(cluster)[0] == profile_of(cluster.accelerator, "jax")
+    assert profile_for(cluster)[0] == profile_of(cluster.accelerator)
 
 
 # --- once more ----------------------------------------------------------------------------------
