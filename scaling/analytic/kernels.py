@@ -3,17 +3,25 @@
 Bytes of a fusion are those of its operands and results, once each, X the residual stream, H hidden
 units, in compute format; those of the trainer are of XLA's fusions for H100 (jax 0.10.2):
 
-    norm                       2 X forward, 10 X backward (with the gradient of its scale)
-    sum with the stream        3 X
+    norm                       2 X forward; 10 X backward, remat and the gradient of its scale
+                               included; one more where the stream is summed
     rotation of q and k        twice their size
-    activation                 3 H forward with a gate, else 2; 5 and 3 backward
+    activation                 3 H forward with a gate, else 2; 5 and 3 backward; remat 1 more if
+                               "selective", 5 if "full"
+    gradients of inputs        over tensor summed before they are sent: one more than there are
+    saved activations          into stacks of all layers that are filled with zeros first, and out
     loss                       logits in float32: read twice forward; read, and written in compute
                                format, backward
     optimiser (AdamW, fp32)    28 bytes an element, and 4 for the norm of gradients
 """
 
+from functools import partial
+
+import numpy as np
+
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.memory import STATES, elements, hidden_units, shards
+from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.models.accounting import padding, scores_share
@@ -30,7 +38,11 @@ from scaling.program.ir import (
 LAUNCHES = 3  # kernels that a fusion is elsewhere: PyTorch runs an operator at a time (assumed)
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
 NORM_BACKWARD, NORM = 10, 2
-SOFTMAX_FORWARD, SOFTMAX_BACKWARD = 2, 3  # passes over the scores: read, write; read both, write
+REMAT_ACTIVATION = 5  # passes over the hidden units under remat "full", beyond the backward pass's
+EMBED_STREAM, EMBED_TABLE = 5, 10  # passes over X, and bytes of an element, of the token table's
+# gradient: it is filled with zeros, scattered into, and rounded
+SOFTMAX = 2, 3  # passes over the scores forward and backward: read, write; read both, write
+SOFTMAX_OURS = 4, 6  # of XLA's fusions, which mask and reduce apart (jax 0.10.2 for H100)
 
 
 def fusion(
@@ -62,6 +74,8 @@ def stream_bytes(step: StepSizes) -> Number:
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
     """The norm before a half of the layer, with the sum before it."""
     passes = NORM_BACKWARD if phase == "backward" else NORM + (part == "mlp")
+    if phase == "remat" and step.habits.is_ours:
+        passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
     moved = passes * dropped * stream_bytes(step)
     return fusion(step, f"{phase} {name}", Origin(phase, f"layers/{part}"), moved, times)
@@ -79,7 +93,9 @@ def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
     """The MLP's activation, of all experts of a device."""
     gated = step.config.mlp == "swiglu"
-    passes = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
+    passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
+    if phase == "remat" and step.habits.is_ours:
+        passes = step.selective + REMAT_ACTIVATION * step.full
     moved = passes * hidden_units(step, moe) * step.itemsize
     return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
 
@@ -130,7 +146,7 @@ def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) ->
     value = lambda name, n: matmul(
         step, f"{phase} {name}", origin, (batch, window, n, window), times
     )
-    passes = SOFTMAX_BACKWARD if back else SOFTMAX_FORWARD
+    passes = (SOFTMAX_OURS if step.habits.is_ours else SOFTMAX)[back]
     passes += 2 * bool(run.dropout)
     softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
     if not back:
@@ -147,13 +163,38 @@ def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
     return kernel
 
 
+def fills(step: StepSizes, saved: Number, weights: Number) -> Kernel:
+    """Stacks of what one microbatch saves, and of its float32 gradients, filled with zeros; half of
+    the saved ones under remat "selective" are copies of others."""
+    moved = saved * (1 + step.selective / 2) + FLOAT32 * weights
+    return fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)
+
+
+def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
+    """The gradients of one input by its products, added before tensor sums them."""
+    if step.shape.tensor == 1 or not step.habits.is_ours or products < 2:
+        return []
+    moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
+    return [fusion(step, f"backward {part} sum", Origin("backward", f"layers/{part}"), moved)]
+
+
+def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
+    """The stream in the order in which tensor exchanges it: sequences inside of tokens."""
+    if not (step.sequence_parallel and step.habits.is_ours):
+        return []
+    moved = 2 * step.tokens * step.config.d_model * step.itemsize
+    several = 1 * np.greater(step.sequences, 1)
+    origin = Origin(phase, f"layers/{part}")
+    return [fusion(step, f"{phase} {name} turned", origin, moved, several, operations=0)]
+
+
 def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     """Look-up forward, and backward the sum of the gradients of each row."""
     size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
     rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
     table = rows * step.config.d_model
     look_up = fusion(step, "forward embed", ahead, 2 * size)
-    gradient = 2 * size + table * (step.itemsize + FLOAT32)
+    gradient = EMBED_STREAM * size + table * EMBED_TABLE
     return [look_up], [fusion(step, "backward embed", back, gradient)]
 
 
@@ -165,16 +206,17 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     tokens = step.tokens / (step.shape.stage if step.ticks else 1) / own
     width, part = float(step.config.d_model), step.shape.stage if step.ticks else 1
     stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
+    product = partial(matmul, step, dtype=step.run.precision.between)  # never in 8 bits
     forward = [
         fusion(step, "forward final norm", ahead, NORM * stream),
-        matmul(step, "forward head", ahead, (1, tokens, vocab, width), 1, FLOAT32),
+        product("forward head", ahead, (1, tokens, vocab, width), 1, FLOAT32),
         fusion(step, "forward loss", Origin("forward", "loss"), 2 * logits, operations=3),
     ]
     gradient = logits * (1 + step.itemsize / FLOAT32)
     backward = [
         fusion(step, "backward loss", Origin("backward", "loss"), gradient, operations=3),
-        matmul(step, "backward d head", back, (1, tokens, width, vocab)),
-        matmul(step, "backward w head", back, (1, vocab, width, tokens)),
+        product("backward d head", back, (1, tokens, width, vocab)),
+        product("backward w head", back, (1, vocab, width, tokens)),
         fusion(step, "backward final norm", back, NORM_BACKWARD * stream),
     ]
     return forward, backward
@@ -189,14 +231,18 @@ def update(step: StepSizes) -> list[Kernel]:
     gradient = FLOAT32 if ours else BYTES[precision.gradients]
     moved = own * (2 * states + 2 * BYTES[precision.parameters] + gradient)
     origin = Origin("optimizer")
+    muon = Kernel(
+        "muon products", origin, kind="matmul", flops=muon_flops(step), dtype=precision.between
+    )
     return [
+        muon,
         fusion(step, "gradient norm", origin, own * gradient),
         fusion(step, f"{step.run.optimizer} update", origin, moved, operations=4),
     ]
 
 
 def accumulation(step: StepSizes) -> Kernel:
-    """Gradients of a microbatch added to their sums, by the trainer, where there are several."""
+    """Gradients of a microbatch, or of a tick, added to their sums, where there are several."""
     moved = 3 * FLOAT32 * elements(step) / shards(step, 2)
-    several = step.is_sum * (step.shape.stage == 1) * step.habits.is_ours
+    several = step.is_sum * step.habits.is_ours
     return fusion(step, "accumulation", Origin("backward", ""), moved, several)

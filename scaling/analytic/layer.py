@@ -7,14 +7,14 @@ In brackets what tensor exchanges. Weights over fsdp are fetched before the prod
 gradients are scattered beside the products after them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from scaling.analytic import kernels
-from scaling.analytic.memory import saved_bytes
+from scaling.analytic.memory import READ_IN_PLACE, saved_bytes
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
-from scaling.analytic.schedule import Sent, Traffic
+from scaling.analytic.schedule import JOINED, Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
 from scaling.models.accounting.matrices import BYTES
@@ -76,123 +76,153 @@ class Layer:
         return [new(op) if isinstance(op, Kernel) else op for op in block]
 
     def _forward(self, phase: Phase, place: str) -> list[Operation]:
-        step, habits = self.step, self.step.habits
-        run = lambda products: [forward(step, p, phase) for p in products]
-        share = habits.hidden_weights
-        ahead, behind = (
-            self.sent(f"{place} {part} weights", share).also(self._once(f"start {part}", share))
+        step, share = self.step, self.step.habits.hidden_weights
+        weights = {
+            part: self.sent(f"{place} {part} weights", share).also(
+                self._once(f"start {part}", share)
+            )
             for part in (ATTENTION, MLP)
-        )
+        }
+        # Of a tick that runs again only the second time is saved.
+        saves = self._saves(place, 1 if place == "again" else 1 - step.recompute)
+        if place == "again" and step.one_layer and not self.moe:
+            return self._ahead(phase, place, weights)
+        return [*self._ahead(phase, place, weights), *self._out(phase, place, saves)]
+
+    def _ahead(
+        self,
+        phase: Phase,
+        place: str,
+        weights: Mapping[str, Sent],
+        times: Callable[[Product], Number] = lambda product: 1,
+        core: Number = 1,
+        norms: Number = 1,
+    ) -> list[Operation]:
+        """Everything forward but the last product; weights are fetched one product ahead.
+
+        `times` masks products, `core` the attention's core, and `norms` the other operations.
+        """
+        step = self.step
+        run = lambda products: [forward(step, p, phase, times(p)) for p in products]
         exchange = self.sent(f"{place} attention", 1.0 if self._is_ring else 0.0)
-        out = run(self._of(ATTENTION, True))
-        skips = place == "again" and step.one_layer and not self.moe
-        saves = self._saves() if place == "forward" else []
-        norm = lambda part: kernels.norm(step, f"{part} norm", phase, part)
-        found: list[Operation] = [
-            *ahead.exposed,
-            *ahead.issued,
-            norm(ATTENTION),
-            *self._casts(ATTENTION, phase),
-            *ahead.waits,
-            *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
-            kernels.rotation(step, phase),
-            *exchange.around(kernels.attention(step, phase, self.flash)),
-            *behind.exposed,
-            *behind.issued,
-            *self._leaving(f"{place} attention out", out),
-            norm(MLP),
-            *self._casts(MLP, phase),
-            *behind.waits,
-            *self._router(place, phase),
-            *self._entering(f"{place} mlp in", run(self._of(MLP, False))),
-            kernels.activation(step, self.moe, phase),
-        ]
-        if skips:
-            return found
-        down = run(self._of(MLP, True))
-        if habits.is_ours:  # what is saved is copied while results are summed
-            sums = self.sent(f"{place} mlp out").around(saves)
-            return [*found, *down, *self._experts_back(place, phase), *sums]
+        entering = run(self._of(MLP, False))
+        first, *others, last = self._by_product(weights[MLP])
+        mlp: list[Operation] = []
+        for product, fetched in zip(entering, [*others, last], strict=True):
+            mlp += [*fetched.issued, product, *fetched.waits]
+        norm = lambda part: kernels.norm(step, f"{part} norm", phase, part, norms)
         return [
-            *found,
-            *self._leaving(f"{place} mlp out", down),
-            *self._experts_back(place, phase),
+            *weights[ATTENTION].issued,
+            norm(ATTENTION),
+            *(self._quantized(phase) if phase == "forward" else []),
+            *(self._casts(ATTENTION, phase) if phase == "forward" else []),
+            *weights[ATTENTION].waits,
+            *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
+            kernels.rotation(step, phase, core),
+            *exchange.around(kernels.attention(step, phase, self.flash, core)),
+            *first.issued,
+            *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
+            norm(MLP),
+            *(self._casts(MLP, phase) if phase == "forward" else []),
+            *first.waits,
+            *self._router(place, phase, norms),
+            *self._entering(f"{place} mlp in", mlp),
+            kernels.activation(step, self.moe, phase, norms),
         ]
+
+    def _by_product(self, sent: Sent) -> list[Sent]:
+        """What is sent for the weights of the MLP, for each of its products."""
+        products = self._of(MLP, False)
+        return sent.split(len(products) + 1, self._elements(MLP) * self.step.itemsize)
+
+    def _out(self, phase: Phase, place: str, beside: Sequence[Operation]) -> list[Operation]:
+        """The last product; what the trainer saves is copied while results are summed."""
+        down = [forward(self.step, p, phase) for p in self._of(MLP, True)]
+        back = self._experts(f"{place} experts back", phase)
+        if self.step.habits.is_ours:
+            return [*down, *back, *self.sent(f"{place} mlp out").around(beside)]
+        return [*self._leaving(f"{place} mlp out", down), *back]
 
     def _backward(self) -> list[Operation]:
         step, habits = self.step, self.step.habits
-        mlp = self.sent(f"backward {MLP} weights", habits.hidden_weights)
-        attention = self.sent(f"backward {ATTENTION} weights", habits.hidden_weights)
+        of = lambda part, last: self._of(part, last)
+        inputs = lambda part, last: [of_inputs(step, p) for p in of(part, last)]
+        weights = lambda part, last: [of_weights(step, p) for p in of(part, last)]
+        norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
+        exchange = self.sent("backward attention", 1.0 if self._is_ring else 0.0)
+        fetched = {
+            part: self.sent(f"backward {part} weights", habits.hidden_weights)
+            for part in (ATTENTION, MLP)
+        }
+        # Where the whole layer is computed again, that has fetched them already.
+        later = {part: sent.where(1 - step.full, "later") for part, sent in fetched.items()}
+        entering = inputs(MLP, False)
+        first, *others = self._by_product(later[MLP])
+        mlp: list[Operation] = [*first.waits, *others[0].issued, *inputs(MLP, True)]
+        mlp.append(kernels.activation(step, self.moe, "backward"))
+        for product, own, ahead in zip(
+            entering, others, [*others[1:], later[ATTENTION]], strict=True
+        ):
+            mlp += [*own.waits, *ahead.issued, product]
         share = habits.hidden_weights
-        mlp_sums, sums = (
+        summed, sums = (
             self.sent(f"backward {part} gradients", share).also(self._once(f"end {part}", share))
             for part in (MLP, ATTENTION)
         )
-        exchange = self.sent("backward attention", 1.0 if self._is_ring else 0.0)
-        products = {
-            (part, last): self._of(part, last)
-            for part in (ATTENTION, MLP)
-            for last in (False, True)
-        }
-        inputs = lambda *key: [of_inputs(step, p) for p in products[key]]
-        weights = lambda *key: [of_weights(step, p) for p in products[key]]
-        norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
-        core = kernels.attention(step, "backward", self.flash)
+        whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
+        if habits.is_ours and whole <= JOINED:
+            summed, sums = summed.at_end(), sums.at_end()
+        late = summed.exposed
+        summed = Sent(summed.beside, ())
+        first_sum, *other_sums = self._by_product(summed)
+        of_entering: list[Operation] = []
+        for product, own in zip(weights(MLP, False), other_sums, strict=True):
+            of_entering += [product, *own.issued]
+        done = [wait for sent in (first_sum, *other_sums) for wait in sent.waits]
         return [
-            *mlp.exposed,
-            *mlp.issued,
-            *attention.exposed,
-            *attention.issued,
+            *first.issued,
             *self._casts(MLP, "backward"),
             *self._casts(ATTENTION, "backward"),
+            *self._quantized("backward"),
             *self._restores(),
-            *attention.waits,
-            *self._remat(),
+            *self._remat({p: sent.where(step.full, "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
-            *self._entering("backward mlp out", [*mlp.waits, *inputs(MLP, True)]),
-            kernels.activation(step, self.moe, "backward"),
-            *inputs(MLP, False),
+            *self._entering("backward mlp out", mlp),
+            *kernels.sum_of_inputs(step, MLP, len(entering)),
+            *self._turned("backward mlp in"),
             *self.sent("backward mlp in").around(weights(MLP, True), first=False),
+            *first_sum.issued,
             *self._experts("backward experts out", "backward"),
             *self.sent("backward router", 0.0).exposed,
             norm(MLP),
-            *self.sent("backward attention out").around(weights(MLP, False)),
-            *mlp_sums.issued,
+            *self._turned("backward attention out"),
+            *self.sent("backward attention out").around(of_entering),
+            *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
-            *exchange.around(core),
-            *mlp_sums.waits,
-            *mlp_sums.exposed,
+            *exchange.around(kernels.attention(step, "backward", self.flash)),
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),
+            *kernels.sum_of_inputs(step, ATTENTION, len(of(ATTENTION, False))),
+            *self._turned("backward attention in"),
             *self.sent("backward attention in").around(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
+            *done,
             *sums.around([norm(ATTENTION), *self._sums()], first=False),
+            *late,
             *self.sent("backward vectors", 0.0).exposed,
         ]
 
-    def _remat(self) -> list[Operation]:
+    def _remat(self, weights: Mapping[str, Sent]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""
-        step = self.step
-        phase: Phase = "remat"
-        ours = step.habits.is_ours
+        step, ours = self.step, self.step.habits.is_ours
         again = step.again if ours else step.full
         core = step.full if ours and self.flash else step.again
-        run = lambda part, last: [forward(step, p, "remat", p.again) for p in self._of(part, last)]
-        exchange = self.sent("remat attention", 1.0 if self._is_ring else 0.0)
-        found: list[Operation] = [
-            kernels.norm(step, "attention norm", phase, ATTENTION, again),
-            *self._entering("remat attention in", run(ATTENTION, False)),
-            kernels.rotation(step, phase, step.full),
-            *exchange.around(kernels.attention(step, phase, self.flash, core)),
-            *self._leaving("remat attention out", run(ATTENTION, True)),
-            kernels.norm(step, "mlp norm", phase, MLP, again),
-            *self._router("remat", phase, again),
-            *self._entering("remat mlp in", run(MLP, False)),
-            kernels.activation(step, self.moe, phase, again),
-            *self._leaving("remat mlp out", run(MLP, True)),
-            *self._experts("remat experts back", phase, 0 if ours else again),
-        ]
-        return found
+        found = self._ahead("remat", "remat", weights, lambda p: p.again, core, again)
+        if ours:
+            return found
+        down = [forward(step, p, "remat", p.again) for p in self._of(MLP, True)]
+        back = self._experts("remat experts back", "remat", again)
+        return [*found, *self._leaving("remat mlp out", down), *back]
 
     @property
     def _is_ring(self) -> bool:
@@ -201,12 +231,19 @@ class Layer:
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """What tensor gathers before products: the trainer waits for it, others overlap some."""
         sent = self.sent(place, 0.0 if self.step.habits.is_ours else None)
-        return sent.around(products)
+        return sent.around([*self._turned(place), *products])
 
     def _leaving(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """What tensor sums after products."""
         sent = self.sent(place, 0.0 if self.step.habits.is_ours else None)
-        return sent.around(products, first=False)
+        return sent.around([*products, *self._turned(place)], first=False)
+
+    def _turned(self, place: str) -> list[Kernel]:
+        """What tensor exchanges at a place, turned around."""
+        first, part, end = place.split()
+        phase: Phase = "remat" if first in ("again", "remat") else "backward"
+        phase = "forward" if first == "forward" else phase
+        return kernels.turned(self.step, f"{part} {end}", phase, part) if first != "remat" else []
 
     def _router(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
         """The router's exchange, and tokens on their way to their experts."""
@@ -225,9 +262,6 @@ class Layer:
             *self.sent(place, 0.0).exposed,
         ]
 
-    def _experts_back(self, place: str, phase: Phase) -> list[Operation]:
-        return self._experts(f"{place} experts back", phase)
-
     def _casts(self, part: str, phase: Phase) -> list[Operation]:
         """Stored weights in compute format, before they are gathered."""
         step = self.step
@@ -237,6 +271,16 @@ class Layer:
         shards = step.zero(3) / step.shape.fsdp + (1 - step.zero(3))
         origin = Origin(phase, f"layers/{part}")
         return [kernels.fusion(step, f"{phase} {part} cast", origin, size * shards, operations=1)]
+
+    def _quantized(self, phase: Phase) -> list[Kernel]:
+        """Operands of 8-bit products, read in 16 bits and written in 8."""
+        if self.step.run.precision.compute != "fp8":
+            return []
+        operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in self.products)
+        results = sum(p.batch * p.rows * p.outputs for p in self.products)
+        moved = (operands + results * (phase == "backward")) * (self.step.itemsize + BYTES["fp8"])
+        origin = Origin(phase, "layers/mlp")
+        return [kernels.fusion(self.step, f"{phase} quantized", origin, moved)]
 
     def _sums(self) -> list[Operation]:
         """Gradients of weights, into the arrays of all layers."""
@@ -252,13 +296,15 @@ class Layer:
         own = (w for w in weights_of(self.step) if (w.part, w.moe) == (part, self.moe))
         return sum(w.elements for w in own)
 
-    def _saves(self) -> list[Operation]:
+    def _saves(self, place: str, times: Number) -> list[Operation]:
         """Saved activations into the stacks of all layers, by the trainer's scan."""
         if not self.step.habits.is_ours:
             return []
-        return [kernels.copies(self.step, "saves", "forward", saved_bytes(self.step, self.moe))]
+        saved = saved_bytes(self.step, self.moe) * times
+        return [kernels.copies(self.step, f"{place} saves", "forward", saved)]
 
     def _restores(self) -> list[Operation]:
         if not self.step.habits.is_ours:
             return []
-        return [kernels.copies(self.step, "restores", "backward", saved_bytes(self.step, self.moe))]
+        saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
+        return [kernels.copies(self.step, "restores", "backward", saved)]

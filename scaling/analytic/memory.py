@@ -11,7 +11,7 @@ The trainer stores parameters and optimiser state sharded in every stage but 0, 
 are float32 shards where a layer's are scattered (stage 3).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from scaling.program.ir import Buffer, Number
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
+READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
 PREFETCHED = 2  # layers whose weights are gathered at a time: one in use, one ahead
 # Tensors that the backward pass of one layer has at a time, of hidden units and of the stream as
 # products take it: counted in the program of Llama 3 70B for H100 (jax 0.10.2).
@@ -45,13 +46,15 @@ def shards(step: StepSizes, first: int) -> Number:
     return np.where(step.zero(*stages), step.shape.fsdp, 1)[()]
 
 
-def saved_bytes(step: StepSizes, moe: bool) -> Number:
+def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
     """Bytes that a layer keeps of one microbatch from its forward to its backward pass."""
     run, shape = step.run, step.shape
     tensors = activation_tensors(step.config, run.batch.seq_len, run.attention, moe)
     none = 1 - step.selective - step.full
     total: Number = 0.0
     for tensor in tensors:
+        if tensor.name in without:
+            continue
         item = FLOAT32 if tensor.always_fp32 else step.itemsize
         policies = {"none": none, "selective": step.selective, "full": step.full}
         if step.habits.is_ours:

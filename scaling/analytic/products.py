@@ -149,10 +149,11 @@ def matmul(
     dims: tuple[Number, Number, Number, Number],
     times: Number = 1,
     itemsize_of_result: int | None = None,
+    dtype: str = "",
 ) -> Kernel:
     """A kernel of `dims` (batch, m, n, k): `times` is 0 where it does not run."""
     batch, m, n, k = dims
-    compute = step.run.precision.compute
+    compute = dtype or step.run.precision.compute
     item, out = BYTES[compute], itemsize_of_result or step.itemsize
     return Kernel(
         name,

@@ -26,16 +26,17 @@ import numpy as np
 
 from scaling.analytic import kernels
 from scaling.analytic.layer import Layer
-from scaling.analytic.memory import buffers
+from scaling.analytic.memory import buffers, saved_bytes, shards
 from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.software import Habits, habits_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.analytic.table import transfers
-from scaling.analytic.weights import ATTENTION, MLP
+from scaling.analytic.weights import ATTENTION, MLP, weights_of
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -169,6 +170,7 @@ class Step:
         ahead = [self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in every]
         back = [self._loop(f"backward {_kind(x)}", self.count(x), x.backward()) for x in every]
         return [
+            *self.fills(1),
             *embed,
             *send("forward tick").around(ahead),
             self._loop("loss", 1, [*head, *head_back]),
@@ -176,6 +178,15 @@ class Step:
             *embed_back,
             kernels.accumulation(step),
         ]
+
+    def fills(self, times: Number) -> list[Operation]:
+        """The stacks of `times` microbatches' saved activations, in the trainer's program."""
+        step = self.step
+        if not step.habits.is_ours:
+            return []
+        saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
+        of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
+        return [kernels.fills(step, saved * times, of_layers / shards(step, 2))]
 
     def count(self, layer: Layer) -> int:
         """Layers of such a kind on the device."""
@@ -211,17 +222,28 @@ class Step:
             for x in self.layers()
         ]
         back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
+        again = recomputes(step.run)
         embed, embed_back = self.embed(1)
         look_up = [op for op in embed if op.name != "forward embed weights"]
         head, head_back = self.head()
         return [
             *self._once("start", 0.0),
+            *([] if again else self.fills(T / step.virtual_stages)),
             self._loop("embedding", M, look_up),
             self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
             *once("forward outputs"),
             self._loop("loss", M, [*head, *head_back]),
             *once("backward outputs"),
-            self._loop("backward ticks", T, [*twice, *back, *tick("backward tick")], idle),
+            self._loop(
+                "backward ticks",
+                T,
+                [
+                    *(self.fills(1 / step.virtual_stages) if again else []),
+                    *(*twice, *back, *tick("backward tick")),
+                    kernels.accumulation(step),
+                ],
+                idle,
+            ),
             self._loop("embedding backward", M, embed_back),
             *self._once("end", 0.0),
         ]
