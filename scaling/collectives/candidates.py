@@ -61,12 +61,13 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
 
-    Each profile keeps them for as long as it lives: a search of meshes asks again and again.
+    The placement keeps them: a search of meshes asks again and again.
     """
-    key = ("candidates", kind, placement, algorithm)
-    if key not in profile.look_ups:
-        profile.look_ups[key] = _candidates(kind, placement, profile, algorithm)
-    return profile.look_ups[key]
+    kept = placement.look_ups.get((kind, algorithm))
+    if kept is None or kept[0] is not profile:
+        kept = profile, _candidates(kind, placement, profile, algorithm)
+        placement.look_ups[kind, algorithm] = kept
+    return kept[1]
 
 
 def _candidates(

@@ -13,6 +13,7 @@ Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,11 @@ class PlacedGroups:
         domain = self.cluster.devices_per_node * self.cluster.domain_nodes
         domains = in_order(self.groups) // domain
         return 1 + int((domains[:, 1:] != domains[:, :-1]).sum(axis=1).max(initial=0))
+
+    @cached_property
+    def look_ups(self) -> dict[tuple[str, str], tuple[Any, Any]]:
+        """Cache of `scaling.collectives.candidates`, by kind and algorithm."""
+        return {}
 
     @cached_property
     def levels(self) -> tuple[NetworkLevel, ...]:

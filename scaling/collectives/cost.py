@@ -1,6 +1,7 @@
 """Seconds of one collective: the busiest links of any level, and the hops of its algorithm.
 
     time = alpha + hops x latency + max over levels of  bytes over its links / their bandwidth
+           + what medium sizes take more, where neither decides (`collectives.candidates`)
 
 Each algorithm puts its own bytes and hops on the levels (`collectives.algorithms`); all groups
 that run at once share the links (`collectives.contention`). The fastest of the candidates is taken

@@ -2,7 +2,7 @@
 
     seconds of a matmul      = overhead + FLOPs / (peak x efficiency(m, n, k))
     seconds of a fusion      = overhead + bytes / (bandwidth x efficiency)
-    seconds of a collective  = alpha + steps x latency + bytes / (bandwidth x efficiency)
+    seconds of a collective  = alpha + steps x latency + bytes / (bandwidth x efficiency) + knee
 
 A profile holds such fits, each with its evidence (who measured it, when, how well it fits), and the
 raw samples behind them. `scaling calibrate` writes one for the machine it runs on; those of GPUs
