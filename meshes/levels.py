@@ -100,8 +100,12 @@ class NetworkLevel:
 
 @lru_cache(maxsize=64)
 def levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
-    """All network levels from the chip outwards; InputError for links without figures (`host`)."""
-    return (*_inside_a_node(cluster), *_between_nodes(cluster))
+    """All network levels from the chip outwards; InputError for links without figures.
+
+    Of several hosts of virtual devices those between them: inside, `scaling calibrate` measures.
+    """
+    hosts = cluster.virtual_devices and cluster.nodes > 1
+    return (*([] if hosts else _inside_a_node(cluster)), *_between_nodes(cluster))
 
 
 def _inside_a_node(cluster: Cluster) -> list[NetworkLevel]:
@@ -242,7 +246,7 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
     devices = np.arange(cluster.devices)
     units = [devices // (cluster.devices_per_node * size) for size in nodes.values()]
     everywhere = np.zeros_like(devices)
-    hop = 2 * path_latency(cluster, "chip", "leaf")
+    hop = 0.0 if cluster.virtual_devices else 2 * path_latency(cluster, "chip", "leaf")
     names = NETWORK_NAMES if cluster.torus is None else NETWORK_NAMES | {"domain": SLICE}
     network = [
         NetworkLevel(

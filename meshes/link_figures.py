@@ -5,6 +5,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rings import FAST
 
 BETWEEN_CHIPS = (*FAST, "ici")  # links that do not lead out of a node
+LINK_RATE = "SCALING_LINK_RATE"  # environment of a testbed's processes: bytes/s of a host's link
 
 
 def path_latency(cluster: Cluster, start: str, goal: str) -> float:
@@ -91,7 +92,7 @@ def nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
     """bytes/s of one NIC: of its ports, or of its links into the node if those are less."""
     inwards = [j for j in cluster.links if "nic" in j.parts and j.kind != "network"]
     ports = bandwidth_of(cluster, network)
-    if not inwards:
+    if not inwards or cluster.virtual_devices:
         return ports
     links = (_wire_count(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
     return min(ports, sum(links) / cluster.parts["nic"])
@@ -99,6 +100,8 @@ def nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
 
 def host_bandwidth(cluster: Cluster) -> float:
     """bytes/s out of one chip by all links that do not lead to other chips."""
+    if cluster.virtual_devices:
+        return float("inf")
     links = [j for j in cluster.links if "chip" in j.parts and j.kind not in BETWEEN_CHIPS]
     return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
 

@@ -6,7 +6,8 @@
 Each algorithm puts its own bytes and hops on the levels (`collectives.algorithms`); all groups
 that run at once share the links (`collectives.contention`). The fastest of the candidates is taken
 (`collectives.candidates`). Inside a node whose collectives were measured (`scaling calibrate`),
-the measured line is taken instead (`collectives.measured`).
+the measured line is taken instead (`collectives.measured`); between hosts that share this machine's
+cores, on top of the network: the same cores copy and send.
 """
 
 from dataclasses import dataclass
@@ -77,12 +78,15 @@ def collective_time(
     level = placement.crossed_level
     if level == "chip":
         return CollectiveCost(0.0 * bytes, 0.0 * bytes, level, "nobody else takes part", "none")
-    if level == "node" and profile.collectives and algorithm == "auto":
+    has_lines = profile.collectives and algorithm == "auto"
+    if level == "node" and has_lines:
         return _measured(kind, bytes, placement, profile, skew)
     usable = candidates(kind, placement, profile, algorithm)
     largest = float(np.max(bytes))
     time = np.min(np.array([each.seconds(skew * bytes) for each in usable]), axis=0)
     best = min(usable, key=lambda each: float(each.seconds(skew * largest)))
+    if has_lines and cluster.virtual_devices:
+        time = time + measured_line(kind, groups, profile).seconds(skew * bytes)
     evidence, extrapolated = call_evidence(best, skew * largest, groups.shape[1], placement.nodes)
     return CollectiveCost(
         time if np.ndim(time) else float(time),

@@ -168,11 +168,26 @@ class LinkFile:
     between: tuple[LinkFit, ...]  # nodes
 
 
+@dataclass(frozen=True)
+class HostLinkFile:
+    """data/host_links.json: how JAX's CPU collectives use links, fitted on this project's testbeds."""
+
+    made_by: str
+    links: tuple[LinkFit, ...]
+
+
 @cache
 def link_file() -> LinkFile:
     """The shipped fits of links."""
     file = files("scaling.profiles").joinpath(LINK_FILE)
     return read(LinkFile, json.loads(file.read_text(encoding="utf-8")), LINK_FILE)
+
+
+@cache
+def host_links() -> tuple[LinkFit, ...]:
+    """The shipped fits of the links between hosts of a testbed."""
+    file = files("scaling.profiles").joinpath(HOST_LINK_FILE)
+    return read(HostLinkFile, json.loads(file.read_text(encoding="utf-8")), HOST_LINK_FILE).links
 
 
 def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[LinkFit, ...]:

@@ -20,7 +20,7 @@ from scaling.meshes.xla_target import xla_target_text
 from scaling.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
-from scaling.profiles.io import differences, profile_of, read_profile
+from scaling.profiles.io import differences, host_links, profile_of, read_profile
 from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import Profile
 from scaling.recipes import with_dividing_microbatches
@@ -59,6 +59,11 @@ def target(
     """
     place, warnings = _cluster(run, cluster, nodes, overrides)
     if place.virtual_devices:
+        if place.nodes > 1 and not place.node_network_bandwidth:
+            raise InputError(
+                f"{place.nodes} nodes of {place.name} are hosts of a testbed: state the rate of a "
+                "host's link, such as --override node_network_bandwidth=1Gbit"
+            )
         place = _sized(place, run)
     mesh = resolved_mesh(run, None if run.mesh else place.devices)
     check_fits(mesh, place)
@@ -150,6 +155,8 @@ def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Prof
                 f"{cluster.devices}`"
             )
         profile = calibrated
+    if cluster.virtual_devices and cluster.nodes > 1:
+        profile = replace(profile, links=host_links())
     warnings = differences(profile, machine_of(cluster), versions())
     if warnings and cluster.virtual_devices:
         warnings[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
@@ -157,7 +164,7 @@ def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Prof
 
 
 def machine_of(cluster: Cluster) -> str:
-    """Return the name that `scaling calibrate` gives to one node of the cluster."""
+    """Return the name that `scaling calibrate` gives to a node of the cluster, or to all hosts."""
     if cluster.virtual_devices:
         return host(cluster.devices)
     return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
@@ -222,7 +229,7 @@ def _cluster(
 
 
 def _sized(cluster: Cluster, run: Run) -> Cluster:
-    """Return this machine with the devices of the run's mesh, which share its memory."""
+    """Return this machine, or its hosts, with the devices of the mesh, which share its memory."""
     devices = run.mesh.devices if run.mesh else cluster.devices
     chip = cluster.accelerator
     if chip.memory is None:
@@ -231,5 +238,6 @@ def _sized(cluster: Cluster, run: Run) -> Cluster:
             bytes_of_host / devices, "this machine's memory, shared by its devices", ""
         )
         chip = with_figures(chip, {"memory": share, "usable_memory": share})
-    parts = {**cluster.parts, "chip": devices}
-    return replace(cluster, accelerator=chip, devices_per_node=devices, parts=parts)
+    per_node = -(-devices // cluster.nodes)
+    parts = {**cluster.parts, "chip": per_node}
+    return replace(cluster, accelerator=chip, devices_per_node=per_node, parts=parts)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.link_figures import LINK_RATE
 from scaling.testbed.build import deferred_signals, missing
 from scaling.testbed.machine import CommandFailed, Machine, search_path
 from scaling.testbed.plan import TestbedConfig
@@ -97,6 +98,7 @@ def host_environment(
         "JAX_COORDINATOR_ADDRESS": f"{testbed.addresses[0]}:{port}",
         "JAX_NUM_PROCESSES": str(testbed.hosts),
         "JAX_PROCESS_ID": str(index),
+        LINK_RATE: str(testbed.bandwidth),
     }
 
 

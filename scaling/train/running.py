@@ -5,6 +5,8 @@ needs a calibration; on a GPU the efficiencies that ship with the package do, a 
 machine is better.
 """
 
+import os
+
 import jax
 from jax.sharding import Mesh
 
@@ -14,6 +16,7 @@ from scaling.hlo.reader import read_program
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
+from scaling.meshes.link_figures import LINK_RATE
 from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
@@ -82,9 +85,9 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
         InputError: a GPU that no cluster of the catalogue has.
     """
     device = mesh.devices.flat[0]
-    if device.platform == "cpu":
-        return target(run, HOST, 1).cluster, []
     hosts = len({d.process_index for d in mesh.devices.flat})
+    if device.platform == "cpu":
+        return _hosts_of_this_machine(run, hosts), []
     each = -(-mesh.size // hosts)
     gpus = f"{each} {device.device_kind} in a host"
     warnings = []
@@ -109,6 +112,14 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
             "one that this is in the run's cluster"
         )
     return catalog.load(fitting[0].name, hosts, {"gpus_per_node": each}), warnings
+
+
+def _hosts_of_this_machine(run: Run, hosts: int) -> Cluster:
+    """This machine; in a testbed its hosts, joined by links of the rate that the testbed states."""
+    rate = os.environ.get(LINK_RATE)
+    if hosts == 1 or rate is None:
+        return target(run, HOST, 1).cluster
+    return target(run, HOST, hosts, {"node_network_bandwidth": float(rate)}).cluster
 
 
 def _is_resold(cluster: Cluster) -> bool:

@@ -55,7 +55,6 @@ def test_a_cpu_has_as_many_devices_as_asked_for():
         ("dgx-h100", {"gpus_per_node": 9}, "gpus_per_node=9: a node of dgx-h100 has 8"),
         ("dgx-h100", {"gpus_per_node": 2.5}, "must be a whole number"),
         ("dgx-h100", {"nvlink_domain_nodes": 2}, "no NVLink joins dgx-h100 nodes"),
-        ("host", {"node_network_bandwidth": 1e9}, "host has no network"),
     ],
 )
 def test_an_override_that_means_nothing_is_refused(name, overrides, message):

@@ -198,6 +198,18 @@ def test_the_host_has_no_prices_before_calibration():
         collective_time("all-gather", 1e6, np.arange(2)[None], host, IDEAL)
 
 
+@given(st.floats(1e3, 1e8), st.sampled_from([2, 4]), st.floats(1e6, 1e9))
+def test_hosts_of_a_testbed_pay_for_their_link_and_for_the_cores_that_they_share(size, hosts, rate):
+    """All ranks but one lie on other hosts: a ring sends 2 (N-1)/N of the bytes over each link."""
+    figures = {"gpus_per_node": 1, "node_network_bandwidth": rate}
+    line = CollectiveFit("all-reduce", hosts, 1, 1e-4, 2e9, HERE)
+    place = catalog.load("host", hosts, figures)
+    cost = collective_time("all-reduce", size, everyone(place), place, measured(line))
+    wire = 2 * (1 - 1 / hosts) * size / rate
+    assert cost.time == pytest.approx(1e-4 + size / 2e9 + wire)
+    assert cost.level == "leaf" and cost.lower_bound == pytest.approx(wire)
+
+
 def test_a_measured_line_is_not_believed_below_the_wire():
     profile = measured(CollectiveFit("all-gather", 8, 1, 0.0, 1e15, HERE))
     cost = collective_time("all-gather", 1e9, everyone(h100(1)), h100(1), profile)

@@ -99,7 +99,7 @@ def test_a_cluster_of_the_users_own_may_be_a_file(run, tmp_path):
         ({"cluster": "dgx-h10"}, "no cluster is called 'dgx-h10'; did you mean 'dgx-h100'"),
         ({"cluster": "none.toml"}, "cannot read none.toml"),
         ({"cluster": "dgx-h100", "nodes": 0}, "nodes=0 must be a whole number"),
-        ({"cluster": "host", "nodes": 2}, "host joins at most 1 node"),
+        ({"cluster": "host", "nodes": 2}, "state the rate of a host's link"),
         ({"cluster": "dgx-h100", "overrides": ["memroy=1GB"]}, "did you mean 'memory'"),
         ({"cluster": "dgx-h100", "mesh": "fsdp=16"}, "needs 16 devices.*use --nodes 2"),
         ({"cluster": "dgx-h100", "mesh": "fdsp=8"}, "unknown axis 'fdsp'; did you mean 'fsdp'"),
