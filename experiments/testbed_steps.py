@@ -3,8 +3,8 @@
     sudo python -m experiments.testbed_steps
 
 Calibrates this machine with as many devices as a testbed has (quickly), then trains a small model
-on testbeds of 2 and 4 hosts at three link rates. `scaling train` predicts each step before it runs. No
-step and none of these models was used in a fit. The page is experiments/results/DATE-testbed-steps.
+on testbeds of 2 and 4 hosts at three link rates. `scaling train` predicts each step before it runs.
+No fit has seen a step on a testbed. The page is experiments/results/DATE-testbed-steps.
 """
 
 import argparse
@@ -127,7 +127,8 @@ def page(cases: Sequence[Case], machine: str, load: str) -> list[str]:
         "```",
         "",
         f"Absolute error: n {len(errors)}, mean {mean(errors):.1%}, median {median(errors):.1%}, "
-        f"worst {max(errors):.1%}; {inside} inside the range. Below max(10 %, twice the spread): {met}.",
+        f"worst {max(errors):.1%}; {inside} inside the range. "
+        f"Below max(10 %, twice the spread): {met}.",
     ]
 
 

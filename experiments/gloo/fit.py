@@ -5,8 +5,8 @@
     seconds = hops x hop overhead + bytes over the busiest link / (its rate x efficiency)
 
 Two figures for each kind of collective, least squares of relative errors on the links of 1 Gbit/s
-and 200 Mbit/s (results/2026-11-21-testbed); the errors in the file are those on links of 350 and 500
-Mbit/s, which nothing was fitted on. `experiments.gloo.time` has the messages of gloo one by one.
+and 200 Mbit/s (results/2026-11-21-testbed); the errors in the file are those on links of 350 and
+500 Mbit/s, which nothing was fitted on. `experiments.gloo.time` has gloo's messages one by one.
 """
 
 import json
