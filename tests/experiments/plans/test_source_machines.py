@@ -1,0 +1,31 @@
+"""The machines of the source documents, priced by the commands that their page shows."""
+
+import pytest
+
+from experiments.plans.source_machines import bridged, cards, speedups
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return {row.title: float(row.predicted().step_time) for row in cards()}
+
+
+def test_cards_that_wait_for_pcie_are_predicted_within_a_third(steps):
+    """The errors that the page shows; nothing was fitted on these rows."""
+    for row in cards():
+        assert 0.66 < steps[row.title] / row.measured < 1.5, row.title
+
+
+def test_uneven_shards_are_priced(steps):
+    """1,024 rows on 20 cards; two nodes of ten take longer than one."""
+    for name in ("DDP", "ZeRO-2"):
+        assert steps[f"20 x RTX 3090, {name}"] > steps[f"10 x RTX 3090, {name}"]
+
+
+def test_a_bridge_pays():
+    without, with_bridge = (row.predicted() for row in bridged())
+    assert with_bridge.step_time < 0.7 * without.step_time
+
+
+def test_p5e_is_faster_by_less_than_its_peak():
+    assert speedups().startswith("P5e is 1.53 times as fast as measured; predicted 1.")
