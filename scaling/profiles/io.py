@@ -31,7 +31,7 @@ from scaling.profiles.profile import (
 from scaling.profiles.samples import Samples
 from scaling.program.ir import CollectiveKind
 
-FOLDER, LINK_FILE = "data/chips", "data/links.json"
+FOLDER, LINK_FILE, HOST_LINK_FILE = "data/chips", "data/links.json", "data/host_links.json"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
@@ -170,7 +170,7 @@ class LinkFile:
 
 @dataclass(frozen=True)
 class HostLinkFile:
-    """data/host_links.json: how JAX's CPU collectives use links, fitted on this project's testbeds."""
+    """data/host_links.json: how JAX's CPU collectives use links; fitted on testbeds of this project."""
 
     made_by: str
     links: tuple[LinkFit, ...]
