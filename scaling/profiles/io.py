@@ -170,7 +170,7 @@ class LinkFile:
 
 @dataclass(frozen=True)
 class HostLinkFile:
-    """data/host_links.json: how JAX's CPU collectives use links; fitted on testbeds of this project."""
+    """data/host_links.json: how JAX's CPU collectives use links, fitted on this project's."""
 
     made_by: str
     links: tuple[LinkFit, ...]
