@@ -2,9 +2,9 @@
 
     python -m experiments.plans.source_machines      # prints and writes experiments/plans/README.md
 
-Every row is one command that `scaling` runs. Measured seconds are samples per step over the stated
-samples per second. The figure of RTX 3090's PCIe links was fitted on what DDP waits for on 2 to 10 of
-these cards; no other row was fitted on.
+Every row is one command that `scaling` runs. Measured seconds are samples per step over the
+stated samples per second. The figure of RTX 3090's PCIe links was fitted on what DDP waits for on 2
+to 10 of these cards; no other row was fitted on.
 """
 
 import shlex
