@@ -105,6 +105,8 @@ def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
     try:
         if run.software == OURS:
             check_trainable(tried, mesh, "plan")
+        elif run.pipeline.virtual_stages > 1:  # others' interleaved schedule divides as ours does
+            tried = replace(tried, pipeline=replace(run.pipeline, schedule="circular"))
         rules_for(tried, mesh)
     except InputError as error:
         return str(error)

@@ -45,6 +45,10 @@ def test_what_cannot_run_says_why():
     )
     interleaved = replace(DENSE, pipeline=Pipeline("interleaved", 2))
     assert "pipeline.schedule" in choices(interleaved, parse_mesh("stage=2")).refusal
+    theirs = replace(interleaved, software="megatron")
+    theirs = replace(theirs, model=replace(theirs.model, n_layers=8))
+    found = choices(theirs, parse_mesh("stage=2"))
+    assert not found.refusal and set(np.asarray(found.grid.microbatches)) == {2, 4, 8}
 
 
 def test_a_mesh_that_is_given_is_the_only_one():
