@@ -9,8 +9,6 @@
 Imports no jax.
 """
 
-from typing import Any
-
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
 from scaling.meshes.shape import MeshShape
@@ -18,7 +16,6 @@ from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.run import Run
 
 TRAINED = ("gpipe", "1f1b", "circular")  # schedules
-SPLIT = "zero_bubble"  # the schedule that computes gradients of inputs and of weights apart
 
 
 def recomputes(run: Run) -> bool:
@@ -61,28 +58,6 @@ def check_stages(run: Run, rules: Rules) -> None:
             f"batch.microbatches of {up}, or pipeline.virtual_stages 1"
         )
     _check_sequence(run.batch.seq_len, rules)
-
-
-def bubble_time(
-    schedule: str, stages: int, virtual_stages: int, forward: Any, backward: Any, weights: Any
-) -> Any:
-    """Seconds per step in which each of equal stages waits for work, transfers left out.
-
-        (S - 1) (F + B) / V      gpipe, 1f1b; interleaved and circular with V virtual stages
-        (S - 1) (F + B - 2 W)    zero_bubble
-
-    The first is arXiv 2104.04473, section 2.2; the second, for passes of similar length, ZB-H1 of
-    arXiv 2401.10241, table 1, where weight gradients fill the wait for gradients of inputs.
-
-    Args:
-        schedule: of `pipeline.schedule`.
-        stages, virtual_stages: S, and V per stage.
-        forward, backward: F and B, seconds of one microbatch on one stage, all its parts; numbers
-            or arrays.
-        weights: W, seconds of B that weight gradients take.
-    """
-    split = 2 * weights if schedule == SPLIT else 0.0
-    return (stages - 1) * (forward + backward - split) / virtual_stages
 
 
 def pipeline_line(run: Run, shape: MeshShape) -> str | None:
