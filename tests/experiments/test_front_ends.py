@@ -5,7 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.front_ends import CASES, GOALS, Result, compared, described, figures, save, table
+from experiments.front_ends import (
+    CASES,
+    GOALS,
+    UNSEEN,
+    Result,
+    compared,
+    described,
+    figures,
+    save,
+    table,
+)
 from scaling.analytic.program import analytic_program
 from scaling.meshes.placement import check_fits
 from scaling.parallelism.checks import check_trainable
@@ -70,8 +80,9 @@ def test_a_large_model_agrees_in_time_and_memory_too() -> None:
 
 
 def test_there_are_forty_cases_that_can_be_trained() -> None:
-    assert len(CASES) >= 40 and len({case.name for case in CASES}) == len(CASES)
-    for case in CASES:
+    every = (*CASES, *UNSEEN)
+    assert len(every) >= 40 and len({case.name for case in every}) == len(every)
+    for case in every:
         run, shape, cluster = described(case)
         check_trainable(run, shape)
         check_fits(shape, cluster)
