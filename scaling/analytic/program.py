@@ -18,7 +18,7 @@ section 2.2). zero_bubble computes gradients of weights in it (ZB-H1, arXiv 2401
 products are those of a forward pass, so a forward pass and the backward pass of attention's core.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -29,9 +29,9 @@ from scaling.analytic.layer import Layer
 from scaling.analytic.memory import buffers, saved_bytes, shards
 from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.software import Habits, habits_of
-from scaling.analytic.step import Grid, StepSizes, step_sizes
+from scaling.analytic.step import FLOAT32, Grid, StepSizes, Transfer, step_sizes
 from scaling.analytic.table import transfers
-from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -133,7 +133,7 @@ class Step:
     @cached_property
     def traffic(self) -> Traffic:
         """The transfers of the table, as collectives by place."""
-        return traffic_of(self.step, transfers(self.step))
+        return traffic_of(self.step, as_compiled(self.step, transfers(self.step)))
 
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
@@ -164,13 +164,14 @@ class Step:
         step = self.step
         hidden = float(step.habits.hides_pipeline and step.virtual_stages > 1)
         send = lambda place: self.traffic.at(place, step.microbatches, hidden)
-        embed, embed_back = self.embed(step.microbatches)
+        embed, embed_back = self.embed()
         head, head_back = self.head() if has_head(step) else ([], [])
         every = self.layers(edge)
         ahead = [self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in every]
         back = [self._loop(f"backward {_kind(x)}", self.count(x), x.backward()) for x in every]
         return [
             *self.fills(1),
+            *self.traffic.at("forward embed weights", step.microbatches).exposed,
             *embed,
             *send("forward tick").around(ahead),
             self._loop("loss", 1, [*head, *head_back]),
@@ -223,13 +224,13 @@ class Step:
         ]
         back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
         again = recomputes(step.run)
-        embed, embed_back = self.embed(1)
-        look_up = [op for op in embed if op.name != "forward embed weights"]
+        embed, embed_back = self.embed()
         head, head_back = self.head()
         return [
             *self._once("start", 0.0),
             *([] if again else self.fills(T / step.virtual_stages)),
-            self._loop("embedding", M, look_up),
+            *once("forward embed weights"),
+            self._loop("embedding", M, embed),
             self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
             *once("forward outputs"),
             self._loop("loss", M, [*head, *head_back]),
@@ -248,14 +249,14 @@ class Step:
             *self._once("end", 0.0),
         ]
 
-    def embed(self, looked_up: Number) -> tuple[list[Operation], list[Operation]]:
-        """Looking tokens up, and the table's gradient; its weights come `looked_up` times."""
+    def embed(self) -> tuple[list[Operation], list[Operation]]:
+        """Looking the tokens of one microbatch up, and the table's gradient."""
         step, M, habits = self.step, self.step.microbatches, self.step.habits
         ahead, back = kernels.embedding(step)
-        alone = lambda place, runs: self.traffic.at(place, runs).exposed
+        alone = lambda place: self.traffic.at(place, M).exposed
         gradients = self.traffic.at("backward embed gradients", M, habits.hidden_weights)
-        forward = [*alone("forward embed weights", looked_up), *ahead, *alone("forward embed", M)]
-        return forward, [*alone("backward embed", M), *gradients.around(back, first=False)]
+        backward = [*alone("backward embed"), *gradients.around(back, first=False)]
+        return [*ahead, *alone("forward embed")], backward
 
     def head(self) -> tuple[list[Operation], list[Operation]]:
         """Final norm, logits and loss of one microbatch, and their gradients."""
@@ -322,6 +323,20 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def _kind(layer: Layer) -> str:
     return "layers with experts" if layer.moe else "layers"
+
+
+def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer]:
+    """The transfers, as XLA makes the trainer's.
+
+    It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
+    (`scaling.compare.discrepancy`).
+    """
+    tied = step.config.tied_embeddings and step.habits.is_ours
+    wider = (FLOAT32 / step.itemsize) ** (1 - step.is_sum)
+    for line in lines:
+        if tied and line.what == TABLES and line.kind == "all-reduce":
+            line = replace(line, bytes=line.bytes * wider)
+        yield line
 
 
 def has_head(step: StepSizes) -> bool:

@@ -59,8 +59,24 @@ def moved(run: Run, shape: MeshShape) -> dict[tuple[str, str], float]:
     return found
 
 
+PIPELINES = st.builds(
+    MeshShape, data=SIZES, fsdp=SIZES, tensor=SIZES, stage=st.sampled_from([2, 4])
+)
+
+
+@given(RUNS, PIPELINES, st.sampled_from([("gpipe", 1), ("1f1b", 1), ("circular", 2)]))
+def test_the_trainers_pipeline_moves_what_the_table_says(run, shape, how) -> None:
+    batch = replace(run.batch, microbatches=4, global_batch=256)
+    run = replace(run, software="jax", model=DENSE, batch=batch, pipeline=Pipeline(*how))
+    check_moves_what_the_table_says(run, shape)
+
+
 @given(RUNS, MESHES)
 def test_a_program_moves_what_the_table_says(run: Run, shape: MeshShape) -> None:
+    check_moves_what_the_table_says(run, shape)
+
+
+def check_moves_what_the_table_says(run: Run, shape: MeshShape) -> None:
     expected: dict[tuple[str, str], float] = {}
     for line in transfers(step_sizes(run, shape)):
         if line.axes and line.bytes * line.calls:
