@@ -66,6 +66,14 @@ def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
     assert line.exposed_by_name == {"b": 4.0, "a": 0.0}
 
 
+def test_a_collective_that_does_nothing_waits_for_none_before_it() -> None:
+    """As in a program without it: another configuration of the same program may run it."""
+    steps = (Collective("g"), Collective("x"), Wait("x"), kernel("k"), Wait("g"))
+    both = run({"g": 3.0, "x": np.array([0.0, 1.0]), "k": 2.0}, *steps)
+    assert both.total.tolist() == [3.0, 6.0]
+    assert both.exposed_communication.tolist() == [1.0, 4.0]
+
+
 def test_a_permute_runs_beside_another_collective_and_their_union_counts() -> None:
     """Sent from 0 to 5 and from 2 to 6: six seconds, of which the first two are hidden."""
     steps = (Collective("g"), kernel("k"), Collective("p", kind="permute"), Wait("p"), Wait("g"))
@@ -211,6 +219,9 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
     sent: list[tuple[float, float]] = []
 
     def finish(stream: str, seconds: float, *behind: int | None) -> float:
+        if stream != "compute" and not seconds:  # it does not wait for its stream
+            over.append(over[last["compute"]] if "compute" in last else 0.0)
+            return over[-1]
         before = [over[i] for i in (last.get("compute"), *behind) if i is not None]
         over.append(max(before, default=0.0) + seconds)
         last[stream] = len(over) - 1
