@@ -1,7 +1,7 @@
 """The best meshes of a run on a cluster, with the split of its batch, remat and ZeRO stage."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,11 @@ def plan(
     targets = _targets(resolved, place, profile, objective)
     state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
     pairs = [(each, _predicted(each, resolved, profile)) for each in state.best[:top]]
+    closed = dict(pairs)
     if verify and pairs:
         pairs = _verified(pairs, resolved, profile, verify, objective)
-    plans = tuple(_plan(i, *pair, pairs[0], tokens) for i, pair in enumerate(pairs, 1))
+    best = {p.source: p for each, p in pairs[:1] for p in (closed[each], p)}  # of each front end
+    plans = tuple(_plan(i, *pair, best, tokens) for i, pair in enumerate(pairs, 1))
     return PlanResult(
         *(plans, state.space, state.priced, state.pruned, state.infeasible),
         optimal=True,
@@ -174,11 +176,11 @@ def _plan(
     rank: int,
     found: Found,
     prediction: PredictionResult,
-    best: tuple[Found, PredictionResult],
+    best: Mapping[str, PredictionResult],
     tokens: float | None,
 ) -> Plan:
     assert prediction.pricing.run is not None
-    why = prediction.bottleneck if rank == 1 else reason(prediction, best[1])
+    why = prediction.bottleneck if rank == 1 else reason(prediction, best[prediction.source])
     plan = Plan(rank, prediction.pricing.run, found.cluster, prediction, why)
     if tokens is None or not prediction.tokens_per_second:
         return plan

@@ -32,7 +32,7 @@ TOO_LARGE = "does not fit in memory"
 Value = Callable[[np.ndarray, int], np.ndarray]  # (seconds of a step, devices) -> what is least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Found:
     """The best setting of one mesh that fits."""
 
