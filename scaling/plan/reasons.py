@@ -28,6 +28,9 @@ def reason(prediction: Prediction, best: Prediction) -> str:
     """`+3.1%: +120 ms waiting for communication (all-gather over fsdp), +12 ms compute`."""
     terms = {name: float(getattr(prediction.time, name)) for name in TERMS}
     first = {name: float(getattr(best.time, name)) for name in TERMS}
+    if prediction.devices != best.devices:
+        used = prediction.devices * float(prediction.step_time)
+        return _more_devices(used, best.devices * float(best.step_time), prediction.devices)
     text = _longer(terms, first, float(prediction.step_time), float(best.step_time))
     waits = sorted(prediction.collectives, key=lambda line: -float(line.exposed))
     wait = WORDS["exposed_communication"]
@@ -45,12 +48,22 @@ def _longer(
     return f"{seconds / least - 1:+.1%}" + (f": {parts}" if parts else "")
 
 
+def _more_devices(used: float, least: float, devices: int) -> str:
+    """`+1.2% device time: 64 devices`, of a plan on another number of devices than the best."""
+    return f"{used / least - 1:+.1%} device time: {devices:,} devices"
+
+
 def losers(state: Search) -> Iterator[Loser]:
     """The best mesh that cuts each axis, where another is better, and what could not run."""
     for axis, found in families(state):
         best = state.best[0]
         if found is not best:
             what = f"{AXES[axis]}, at best {found.choices.mesh}"
+            sizes = found.choices.mesh.devices, best.choices.mesh.devices
+            if sizes[0] != sizes[1]:
+                used, least = found.step_time * sizes[0], best.step_time * sizes[1]
+                yield Loser(what, _more_devices(used, least, sizes[0]))
+                continue
             yield Loser(what, _longer(found.time, best.time, found.step_time, best.step_time))
     if state.pruned:
         why = "slower than all that is listed, even at the best rates of the chip"
