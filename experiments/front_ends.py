@@ -299,7 +299,7 @@ def save(results: Sequence[Result], folder: Path) -> Path:
     ]
     (place / "README.md").write_text("\n".join(page), encoding="utf-8")
     path = place / "front_ends.json"
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
     return path
 
 
