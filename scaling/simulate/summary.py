@@ -44,7 +44,7 @@ def summarize(
         causal: count attention's model FLOPs of the unmasked half only.
         warnings: further warnings, to come first.
     """
-    total = priced.timeline.total
+    total = as_float(priced.timeline.total)
     devices = math.prod(priced.program.mesh.values())
     low, high = step_range(priced)
     capacity = capacity_of(priced.cluster, priced.program)
