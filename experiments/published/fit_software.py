@@ -1,6 +1,6 @@
 """Fit the constants of each software on published training runs, and leave sources out in turn.
 
-    python -m experiments.published.fit_software [SOFTWARE ...] [--write]      about 15 minutes
+    python -m experiments.published.fit_software [SOFTWARE ...] [--write]      about 5 minutes
 
 Six constants a software (`scaling.analytic.software`), and one of a chip: the rate of matrix
 products that Blackwell sustains, for which no long product was published. Least squares of log
@@ -62,10 +62,10 @@ SEARCHED = {
         CHIP,
     ),
 }
-MOST = 24  # rows of one source
+MOST = 40  # rows of one source
 PULL = 0.1  # of a constant towards its assumed value, in units of a row's relative error
 ROBUST = 0.1  # relative error from which on a row weighs less
-ROUNDS = 6  # evaluations of the gradient; half as many from constants that fit already
+ROUNDS = 6  # evaluations of the gradient
 
 
 @lru_cache(maxsize=4096)
@@ -109,10 +109,8 @@ def sample(rows: Sequence[Measured]) -> list[Measured]:
     return [row for own in by_source.values() for row in own[:MOST]]
 
 
-def fitted(
-    software: str, rows: Sequence[Measured], near: Constants | None = None
-) -> dict[str, float]:
-    """The constants that fit the rows best, searched from `near`; the assumed ones without rows."""
+def fitted(software: str, rows: Sequence[Measured]) -> dict[str, float]:
+    """The constants that fit the rows best, searched from the assumed ones; these without rows."""
     names, chosen = SEARCHED[software], sample(rows)
     start = np.array([ASSUMED[name] for name in names])
     if not chosen:
@@ -128,11 +126,10 @@ def fitted(
 
     low = [LEAST.get(name, 0.0) for name in names]
     high = [LARGEST.get(name, 1.0) for name in names]
-    first = np.array([near[name] for name in names]) if near else start
     found = least_squares(
-        residuals, np.clip(first, low, np.array(high) * (1 - 1e-6)), bounds=(low, high),
+        residuals, np.clip(start, low, np.array(high) * (1 - 1e-6)), bounds=(low, high),
         x_scale=np.maximum(start, 1e-9), diff_step=0.02, loss="soft_l1", f_scale=ROBUST,
-        max_nfev=ROUNDS // 2 if near else ROUNDS,
+        max_nfev=ROUNDS,
     )  # fmt: skip
     return {name: float(f"{x:.3g}") for name, x in zip(names, found.x, strict=True)}
 
@@ -145,7 +142,7 @@ def fits_of(software: str) -> dict[str, Any]:
     without: dict[str, dict[str, float]] = {}
     for source in sorted({row.source for row in own}):
         rest = [row for row in may if row.source != source]
-        found = fitted(software, rest, near=constants) if len(rest) < len(may) else constants
+        found = fitted(software, rest) if len(rest) < len(may) else constants
         without[source] = found
         print(f"{software} without {source}: {found}", flush=True)
     errors = [
