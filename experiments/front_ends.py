@@ -124,7 +124,7 @@ UNSEEN = (
 
 @dataclass(frozen=True)
 class Figures:
-    """What is compared: of one front end."""
+    """The compared figures of one front end."""
 
     flops: float  # of matrix products, one device
     bytes: dict[str, float]  # "axes kind" -> of calls of 64 KiB and more

@@ -105,7 +105,7 @@ def deviation(name: str) -> float:
 
 @dataclass(frozen=True)
 class Key:
-    """What a link fit is for."""
+    """The use of a link that one fit describes."""
 
     algorithm: str
     kind: CollectiveKind
@@ -152,7 +152,7 @@ def _own(f: Figures, name: str, scope: str) -> float:
 
 
 def _inside(f: Figures, key: Key, evidence: Evidence) -> LinkFit:
-    """Of the links of a node."""
+    """Return the fit of a link inside a node."""
 
     def own(name: str) -> float:
         return _own(f, name, key.scope)
@@ -196,7 +196,7 @@ PAT, PAT_HOP = 0.75, 14 * US
 
 
 def _between(f: Figures, key: Key, evidence: Evidence) -> LinkFit:
-    """Of the network."""
+    """Return the fit of the network between nodes."""
 
     def own(name: str) -> float:
         return _own(f, name, key.scope)

@@ -49,7 +49,7 @@ SEARCHED = ("ring", "tree", "nvls", "nvls-tree", "pairwise")  # by "auto"
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What may run for a series: each algorithm with the levels that it loads, and their keys."""
+    """The algorithms that may run a series, each with the levels it loads and their keys."""
 
     series: Series
     ways: tuple[tuple[str, list[Use], list[Key]], ...]
@@ -91,7 +91,7 @@ def _key(series: Series, name: str, use: Use, transport: str) -> Key:
 
 
 def candidates_of(choice: Choice, fits: Fits) -> list[tuple[Candidate, list[Key]]]:
-    """What may run for a series, priced, with the keys of the link fits."""
+    """Price the algorithms that may run a series; each has the keys of its link fits."""
     return [
         (
             candidate(
@@ -143,7 +143,7 @@ def fitted(series: Sequence[Series], most: int = 25) -> dict[str, float]:
         return dict(zip(NAMES, np.exp(x[:n]).tolist(), strict=True))
 
     def noise(x: np.ndarray, fits: Fits, some: np.ndarray = everything) -> np.ndarray:
-        """Of the points of some series."""
+        """Return weighted log(predicted / measured) of the points of some series."""
         added, wire = x[n : n + m][machine[some]] ** 2 * ADDED, np.exp(x[n + m :][machine[some]])
         times = predictions([every[i] for i in some], fits, added, wire)
         rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in some])

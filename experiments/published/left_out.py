@@ -43,7 +43,7 @@ def everything() -> list[Case]:
 
 
 def development() -> list[Case]:
-    """What may be fitted by both splits."""
+    """The measurements that both splits allow to fit on."""
     return [*cases_of("fit"), *(c for c in system_cases() if part_of_system(c.machine) == "fit")]
 
 
