@@ -4,15 +4,19 @@
                          run.json that have their default value are left out
     training_split.json  which rows a constant may be fitted on; the others only score
     jax_gpu_runs.csv     programs that XLA compiled for NVIDIA GPUs; columns in README.md
+    jax_dense_runs.jsonl such programs of dense models with a public recipe, each a `run.json` with
+                         the options of XLA that the recipe sets; jax_dense_split.json parts them
 
 The split is by group, so that two rows that differ in batch or recomputation alone stay together:
-a group is a source, a model and a mesh. Whole sources are left out in turn besides.
+a group is a source, a model and a mesh (of the dense JAX programs: a model, a mesh and a format).
+Whole sources are left out in turn besides.
 """
 
 import csv
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +24,9 @@ from typing import Any, Literal
 FOLDER = Path(__file__).parent
 RUNS, SPLIT = FOLDER / "training_runs.jsonl", FOLDER / "training_split.json"
 JAX_RUNS = FOLDER / "jax_gpu_runs.csv"
+DENSE_RUNS, DENSE_SPLIT = FOLDER / "jax_dense_runs.jsonl", FOLDER / "jax_dense_split.json"
 RULE = "sha256 of source|model|mesh: first byte < 128 is fitted"
+DENSE_RULE = "sha256 of model|mesh|format: first byte < 128 is fitted"
 Part = Literal["fit", "left"]
 
 
@@ -40,18 +46,32 @@ class Measured:
     grade: str  # A: all that decides the step is stated; B: usable
     notes: str  # what was assumed when the run was written down
     run: dict[str, Any]  # run.json
+    options: dict[str, Any] = field(default_factory=dict)  # of XLA, from the recipe
 
     @property
     def group(self) -> str:
         """What the split keeps together."""
-        mesh = self.run["mesh"].items()
-        return f"{self.source}|{self.model}|" + ",".join(f"{k}={v}" for k, v in mesh if v > 1)
+        mesh = ",".join(f"{k}={v}" for k, v in self.run["mesh"].items() if v > 1)
+        if self.options:
+            compute = self.run.get("precision", {}).get("compute", "bf16")
+            return f"{self.model}|{mesh}|{compute}"
+        return f"{self.source}|{self.model}|{mesh}"
 
 
 @lru_cache(maxsize=1)
 def measured_runs() -> tuple[Measured, ...]:
-    """All rows."""
-    lines = RUNS.read_text(encoding="utf-8").splitlines()
+    """All rows of other frameworks."""
+    return _rows(RUNS)
+
+
+@lru_cache(maxsize=1)
+def dense_runs() -> tuple[Measured, ...]:
+    """All rows of dense JAX programs with a recipe."""
+    return _rows(DENSE_RUNS)
+
+
+def _rows(path: Path) -> tuple[Measured, ...]:
+    lines = path.read_text(encoding="utf-8").splitlines()
     return tuple(Measured(**json.loads(line)) for line in lines)
 
 
@@ -74,14 +94,15 @@ def split() -> dict[Part, frozenset[str]]:
     return {"fit": frozenset(document["fit"]), "left": frozenset(document["left"])}
 
 
-def write_split(path: Path = SPLIT) -> None:
-    """Draw both parts by the rule and write them to `path`."""
+def write_split(path: Path, rows: Sequence[Measured], rule: str) -> None:
+    """Draw both parts of the rows and write them to `path` with the rule in words."""
     groups: dict[str, set[str]] = {"fit": set(), "left": set()}
-    for row in measured_runs():
+    for row in rows:
         groups[part_of(row)].add(row.group)
-    document = {"rule": RULE, **{part: sorted(names) for part, names in groups.items()}}
+    document = {"rule": rule, **{part: sorted(names) for part, names in groups.items()}}
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_split()
+    write_split(SPLIT, measured_runs(), RULE)
+    write_split(DENSE_SPLIT, dense_runs(), DENSE_RULE)

@@ -1,8 +1,18 @@
 """The published training runs and their split."""
 
-import json
+import pytest
 
-from experiments.published.training import RULE, SPLIT, jax_runs, measured_runs, split, write_split
+from experiments.published.training import (
+    DENSE_RULE,
+    DENSE_SPLIT,
+    RULE,
+    SPLIT,
+    dense_runs,
+    jax_runs,
+    measured_runs,
+    split,
+    write_split,
+)
 from scaling.run import read_run
 
 
@@ -16,11 +26,24 @@ def test_every_row_is_a_run_with_a_measured_time_and_a_source():
         assert (row.memory is None) == (row.memory_kind is None)
 
 
-def test_the_parts_are_those_of_the_rule_and_hold_every_group_once(tmp_path):
-    assert json.loads(SPLIT.read_text())["rule"] == RULE
+@pytest.mark.parametrize(
+    ("path", "rows", "rule"),
+    [(SPLIT, measured_runs, RULE), (DENSE_SPLIT, dense_runs, DENSE_RULE)],
+)
+def test_the_parts_are_those_of_the_rule_and_hold_every_group_once(tmp_path, path, rows, rule):
     assert not split()["fit"] & split()["left"]
-    write_split(tmp_path / "split.json")
-    assert (tmp_path / "split.json").read_bytes() == SPLIT.read_bytes()
+    write_split(tmp_path / "split.json", rows(), rule)
+    assert (tmp_path / "split.json").read_bytes() == path.read_bytes()
+
+
+def test_dense_programs_have_a_recipe():
+    rows = dense_runs()
+    assert len(rows) == len({row.group for row in rows}) == 18
+    for row in rows:
+        run = read_run(row.run, row.id)
+        assert run.name == row.id and run.software == "jax" and "configure.sh" in row.reference
+        assert run.mesh is not None and run.mesh.devices == 8 * run.cluster.nodes
+        assert row.options["xla_gpu_enable_pipelined_all_gather"]
 
 
 def test_rows_of_compiled_programs_have_an_address():
