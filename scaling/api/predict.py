@@ -59,6 +59,7 @@ def predict(
     what_if: str | Iterable[str] = (),
     causal_flops: bool = False,
     estimates: bool = False,
+    options: Mapping[str, bool | str | int] | None = None,
     dump_hlo: Path | str | None = None,
 ) -> PredictionResult:
     """Predict step time, memory and collectives of a run on a cluster that need not exist.
@@ -89,6 +90,8 @@ def predict(
         what_if: figures to multiply, such as "network x2".
         causal_flops: count half of attention in the model FLOPs.
         estimates: also keep XLA's own estimate of every operation, for `explain`.
+        options: of XLA, by name without dashes, for the compiled program: besides the trainer's
+            (`scaling.compile.options`), or instead of them.
         dump_hlo: file to which the compiled program's text is written.
 
     Raises:
@@ -113,7 +116,7 @@ def predict(
     else:
         from scaling.train.program import program_of_run
 
-        program, text = program_of_run(place.run, place.mesh, place.cluster, estimates)
+        program, text = program_of_run(place.run, place.mesh, place.cluster, estimates, options)
         _write_text(dump_hlo, text)
     seconds = time.monotonic() - start
     notes = (*target_warnings(place), *notes_of_source, *warnings)
@@ -133,6 +136,7 @@ def predict_step(
     calibration: Path | str | Profile | None = None,
     what_if: str | Iterable[str] = (),
     estimates: bool = False,
+    options: Mapping[str, bool | str | int] | None = None,
     dump_hlo: Path | str | None = None,
 ) -> PredictionResult:
     """Predict one call of any jitted function on a cluster that need not exist.
@@ -158,7 +162,7 @@ def predict_step(
         mesh: for a step whose arguments carry no mesh, such as one with `in_shardings=P("data")`:
             a jax mesh, or axes of any names as for `device_mesh`; set while the step is lowered.
         name: of the prediction.
-        overrides, calibration, what_if, estimates, dump_hlo: as for `predict`.
+        overrides, calibration, what_if, estimates, options, dump_hlo: as for `predict`.
 
     Raises:
         InputError: not a jitted function, arguments without a mesh, a mesh of another cluster.
@@ -173,7 +177,7 @@ def predict_step(
     over = mesh or mesh_of(arguments)
     place = _cluster_for(over.size, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
-    program, text = program_and_text(step, arguments, place, name, estimates, over)
+    program, text = program_and_text(step, arguments, place, name, estimates, over, options)
     _write_text(dump_hlo, text)
     return priced_result(
         Pricing(program, place, profile, changes=changes, warnings=tuple(warnings))

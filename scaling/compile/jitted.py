@@ -45,6 +45,7 @@ def program_and_text(
     name: str = "step",
     estimates: bool = False,
     mesh: Mesh | None = None,
+    options: Mapping[str, bool | str | int] | None = None,
 ) -> tuple[Program, str]:
     """Compile a jitted function; what one device does in it, and the text of the compiled module.
 
@@ -55,13 +56,14 @@ def program_and_text(
         cluster: for which the mesh was made; None: its devices are present.
         estimates: also keep XLA's own estimate of every operation, where it has one.
         mesh: None: that of the arguments' shardings.
+        options: of XLA, by name: besides the trainer's, or instead of them.
 
     Raises:
         InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
             devices are not in ascending order.
         UnknownHlo: the compiled text holds an unknown instruction that may communicate.
     """
-    lowered = lower(jitted, arguments, mesh)
+    lowered = lower(jitted, arguments, mesh, options)
     check_order(lowered.mesh)
 
     def make() -> tuple[Program, str]:

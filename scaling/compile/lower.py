@@ -25,9 +25,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
 from scaling.program.versions import compiler_settings, compiler_versions
 
-WITHOUT_DEVICE: dict[str, bool | str | int] = {"xla_gpu_autotune_level": 0}
+Options = Mapping[str, bool | str | int]  # of XLA, by name
+
+WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
-WITH_ESTIMATES: dict[str, bool | str | int] = {"xla_gpu_collect_cost_model_stats": True}
+WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Lowered:
 
     lowered: jax.stages.Lowered
     mesh: Mesh
-    options: Mapping[str, bool | str | int]
+    options: Options
 
     @property
     def key(self) -> str:
@@ -59,8 +61,15 @@ class CompiledText:
     notes: tuple[str, ...] = ()
 
 
-def lower(jitted: Any, arguments: tuple[Any, ...], mesh: Mesh | None = None) -> Lowered:
+def lower(
+    jitted: Any,
+    arguments: tuple[Any, ...],
+    mesh: Mesh | None = None,
+    options: Options | None = None,
+) -> Lowered:
     """Lower a jitted function for a mesh; None: that of the arguments' NamedShardings.
+
+    `options` of XLA are set besides the trainer's, or instead of them.
 
     Raises:
         InputError: not a jitted function, or no mesh, and no argument with a sharding over one.
@@ -70,8 +79,8 @@ def lower(jitted: Any, arguments: tuple[Any, ...], mesh: Mesh | None = None) -> 
     mesh = mesh or mesh_of(arguments)
     with jax.set_mesh(mesh):
         lowered = jitted.lower(*arguments)
-    options: dict[str, bool | str | int] = dict(compiler_options(mesh.devices.flat[0].platform))
-    return Lowered(lowered, mesh, {**options, **({} if is_present(mesh) else WITHOUT_DEVICE)})
+    own = {**compiler_options(mesh.devices.flat[0].platform), **(options or {})}
+    return Lowered(lowered, mesh, own if is_present(mesh) else {**own, **WITHOUT_DEVICE})
 
 
 def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:

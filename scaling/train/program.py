@@ -5,6 +5,7 @@ the versions and the project's own sources.
 """
 
 import json
+from collections.abc import Mapping
 
 from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
@@ -21,18 +22,24 @@ from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
+Options = Mapping[str, bool | str | int]  # of XLA, by name
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
 
 def program_of_run(
-    run: Run, shape: MeshShape, cluster: Cluster, estimates: bool = False
+    run: Run,
+    shape: MeshShape,
+    cluster: Cluster,
+    estimates: bool = False,
+    options: Options | None = None,
 ) -> tuple[Program, str]:
     """The Program of a step of `run` on the mesh `shape`, and the compiler's text.
 
     Args:
         cluster: of NVIDIA GPUs that need not exist, or `host`.
         estimates: also keep XLA's own estimates.
+        options: of XLA, by name: besides the trainer's, or instead of them.
 
     Raises:
         InputError: what the trainer cannot run, a mesh that does not fit, a chip that cannot be
@@ -41,22 +48,26 @@ def program_of_run(
     check_trainable(run, shape)
     rules_for(run, shape)
     check_fits(shape, cluster)
-    key = _key(run, shape, cluster, estimates)
-    return cache.load_or_make(key, run.name, lambda: _compiled(run, shape, cluster, estimates))
+    given = dict(options or {})
+    key = _key(run, shape, cluster, estimates, given)
+    make = lambda: _compiled(run, shape, cluster, estimates, given)
+    return cache.load_or_make(key, run.name, make)
 
 
-def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> str:
+def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
     """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
     data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
     sizes = list(shape.sizes.items())
     what = json.dumps(
-        [data, sizes, estimates, compiler_versions(), compiler_settings()], sort_keys=True
+        [data, sizes, estimates, options, compiler_versions(), compiler_settings()], sort_keys=True
     )
     chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
     return cache.key_of(what, chip, f"{cluster.devices_per_node}")
 
 
-def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> tuple[Program, str]:
+def _compiled(
+    run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options
+) -> tuple[Program, str]:
     """Lower and compile the trainer's step."""
     import jax
 
@@ -71,7 +82,9 @@ def _compiled(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool) -> 
         arguments = abstract_arguments(run, execution)
     step = jitted_step(run.train, optimizer_of(run))
     try:
-        program, text = program_and_text(step, arguments, cluster, run.name, estimates)
+        program, text = program_and_text(
+            step, arguments, cluster, run.name, estimates, options=options
+        )
     except NotImplementedError as error:  # by cuDNN's attention, of the shapes
         raise InputError(
             f"{cluster.accelerator.title} cannot run this: {str(error).rstrip('.')}; use another "

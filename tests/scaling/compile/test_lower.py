@@ -104,6 +104,13 @@ def test_a_program_is_known_by_its_scopes_and_the_names_of_its_arguments(mesh) -
     assert key_of(lambda params: 2 * params, mesh) != key_of(lambda opt_state: 2 * opt_state, mesh)
 
 
+def test_given_options_come_beside_and_before_the_trainers(mesh: jax.sharding.Mesh) -> None:
+    given = {"xla_cpu_enable_fast_min_max": True}
+    with_options = lower(jax.jit(double), (argument(mesh),), options=given)
+    assert with_options.options == lower(jax.jit(double), (argument(mesh),)).options | given
+    assert with_options.key != lower(jax.jit(double), (argument(mesh),)).key
+
+
 def test_here_the_trainers_options_hold_and_autotuning_stays(mesh: jax.sharding.Mesh) -> None:
     assert lower(jax.jit(double), (argument(mesh),)).options == {}
 
