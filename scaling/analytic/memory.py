@@ -9,6 +9,11 @@
 
 The trainer stores parameters and optimiser state sharded in every stage but 0, and its gradients
 are float32 shards where a layer's are scattered (stage 3).
+
+Other software shards over all devices that hold the same weights and share the batch: context and
+expert join fsdp, context alone for routed experts (NVIDIA/Megatron-LM, megatron/core/
+parallel_state.py: the distributed optimizer's group is data-parallel with context-parallel;
+torchtitan's FSDP mesh is dp_shard with cp).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +22,7 @@ import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import weights_of
+from scaling.analytic.weights import EXPERTS, Weights, weights_of
 from scaling.models.accounting.activations import activation_tensors
 from scaling.models.accounting.matrices import BYTES, expert_width
 from scaling.program.ir import Buffer, Number
@@ -44,6 +49,24 @@ def shards(step: StepSizes, first: int) -> Number:
     """Parts over fsdp of what is sharded from that ZeRO stage on."""
     stages = range(first, 4)
     return np.where(step.zero(*stages), step.shape.fsdp, 1)[()]
+
+
+def sharded_elements(step: StepSizes, first: int) -> Number:
+    """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
+    number of its shards."""
+    if step.habits.is_ours or step.shape.fsdp == 1 < step.shape.data:  # whole replicas
+        return elements(step) / shards(step, first)
+    is_sharded = np.greater_equal(step.grid.zero_stage, first)
+    return sum(
+        w.elements * w.stored / np.where(is_sharded, _holders(step, w), 1)[()]
+        for w in weights_of(step)
+    )
+
+
+def _holders(step: StepSizes, weights: Weights) -> int:
+    """Devices that hold the same weights and share the batch, not counting `data`."""
+    expert = 1 if weights.what == EXPERTS else step.shape.expert
+    return step.shape.fsdp * step.shape.context * expert
 
 
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
@@ -114,13 +137,14 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
 
 def _stored(step: StepSizes) -> Iterator[Buffer]:
     """What is there between steps."""
-    precision, count = step.run.precision, elements(step)
+    precision = step.run.precision
     first = 1 if step.habits.is_ours else 3
-    size = count / shards(step, first) * BYTES[precision.parameters]
+    size = sharded_elements(step, first) * BYTES[precision.parameters]
     yield Buffer("parameters", size, "parameters", True)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
-    yield Buffer("optimizer state", count / shards(step, 1) * states, "optimizer_state", True)
+    size = sharded_elements(step, 1) * states
+    yield Buffer("optimizer state", size, "optimizer_state", True)
 
 
 def _ours(step: StepSizes) -> Iterator[Buffer]:
@@ -153,7 +177,7 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
 
 def _others(step: StepSizes) -> Iterator[Buffer]:
     """Of other software: gradients are kept, two layers' weights gathered at a time."""
-    size = elements(step) / shards(step, 2) * BYTES[step.run.precision.gradients]
+    size = sharded_elements(step, 2) * BYTES[step.run.precision.gradients]
     yield Buffer("gradients", size, "gradients", True)
     of_layer = max(
         sum(w.elements * w.itemsize for w in weights_of(step) if w.in_layer and w.moe == moe)
