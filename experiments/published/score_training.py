@@ -37,7 +37,9 @@ class Scored:
     time: float | None  # s; None: refused
     low: float = 0.0
     high: float = 0.0
-    memory: float = 0.0  # bytes at the peak
+    memory: float = 0.0  # bytes, of the kind that was measured
+    peak: float = 0.0  # bytes that are allocated
+    fits: bool = True  # as the measured run did
     refusal: str = ""
 
     @property
@@ -63,7 +65,9 @@ def scored(row: Measured, predict: Predictor) -> Scored:
     except InputError as error:
         return Scored(row, None, refusal=str(error))
     low, high = float(p.step_time_low), float(p.step_time_high)
-    return Scored(row, float(p.step_time), low, high, float(p.memory.peak))
+    peak, shown = float(p.memory.peak), float(p.memory.in_use or p.memory.peak)
+    memory = shown if row.memory_kind == "nvidia-smi" else peak
+    return Scored(row, float(p.step_time), low, high, memory, peak, p.memory.fits is not False)
 
 
 def mfu_of(row: Measured) -> float:
@@ -124,21 +128,34 @@ def table(scores: Iterable[Scored], label: str = "predicted") -> list[list[str]]
 
 
 def memory_table(scores: Sequence[Scored]) -> list[list[str]]:
-    """Rows of cells: errors of the peak by source and by what was measured."""
+    """Rows of cells: errors by source and by what was measured, beside those of the peak alone."""
     found = defaultdict(list)
     for score in scores:
-        if score.memory_error is not None:
-            found[score.row.source, score.row.memory_kind or ""].append(score.memory_error)
-    lines = [["source", "memory", "n", "median", "mean", "bias", "worst"]]
+        if score.memory_error is not None and score.row.memory:
+            errors = score.memory_error, score.peak / score.row.memory - 1
+            found[score.row.source, score.row.memory_kind or ""].append(errors)
+    lines = [["source", "memory", "n", "median", "mean", "bias", "worst", "peak alone"]]
     for (source, kind), values in sorted(found.items()):
-        errors = np.array(values)
+        errors, alone = np.array(values).T
         size = np.abs(errors)
         figures = (np.median(size), size.mean())
         lines.append([
             source, kind, str(len(errors)), *(f"{f:.1%}" for f in figures),
             f"{np.median(errors):+.1%}", f"{errors[size.argmax()]:+.0%}",
+            f"{np.median(np.abs(alone)):.1%}",
         ])  # fmt: skip
     return lines
+
+
+def fits_table(scores: Iterable[Scored]) -> list[list[str]]:
+    """Rows of cells: of the runs of each source, which all ran, how many are said to fit."""
+    found = defaultdict(list)
+    for score in scores:
+        if score.time is not None:
+            found[score.row.source].append(score.fits)
+    lines = [[source, str(sum(fit)), str(len(fit))] for source, fit in sorted(found.items())]
+    total = [str(sum(int(line[i]) for line in lines)) for i in (1, 2)]
+    return [["source", "said to fit", "ran"], *lines, ["all", *total]]
 
 
 def worst(scores: Iterable[Scored], count: int = 10) -> list[list[str]]:

@@ -79,7 +79,7 @@ def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Sea
     waiting: list[tuple[float, Target, Choices]] = []
     closest: tuple[float, Target, Choices] | None = None  # of those that surely do not fit
     for target, every in targets:
-        capacity = _most(target.cluster)
+        capacity = _most(target)
         for choices in every:
             state.space += choices.count
             if reason := choices.refusal or _misfit(target, choices):
@@ -118,9 +118,10 @@ def _misfit(target: Target, choices: Choices) -> str:
     return ""
 
 
-def _most(cluster: Cluster) -> float:
+def _most(target: Target) -> float:
     """Bytes of one device that no program exceeds."""
-    capacity = capacity_of(cluster, Program("", "analytic", {}, ())).bytes
+    nothing = Program("", "analytic", {}, ())
+    capacity = capacity_of(target.cluster, nothing, target.run.software).bytes
     return np.inf if capacity is None else capacity
 
 
@@ -138,7 +139,7 @@ def closed_form_of(target: Target, choices: Choices) -> Program:
 
 def _lacking(target: Target, choices: Choices, program: Program, state: Search) -> np.ndarray:
     """Bytes that each setting needs at its peak, less what there is; the least is kept."""
-    capacity = capacity_of(target.cluster, program).bytes
+    capacity = capacity_of(target.cluster, program, target.run.software).bytes
     peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
     missing = peak - (np.inf if capacity is None else capacity)
     least = int(np.argmin(missing))

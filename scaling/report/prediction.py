@@ -81,6 +81,8 @@ def _memory(memory: MemoryParts, capacity_source: str) -> str:
     lines = [f"memory {verdict(memory)}", *columns(rows)]
     if capacity_source:
         lines.append(f"  (capacity: {capacity_source})")
+    if memory.in_use is not None:
+        lines.append(f"  (the driver shows {format_memory(memory.in_use)} in use)")
     return "\n".join(lines)
 
 

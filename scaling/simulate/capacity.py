@@ -1,20 +1,26 @@
-"""Bytes of a device that the arrays and temporaries of a program can take.
+"""Bytes of a device that a program can take, and bytes that the driver then shows as in use.
 
-    capacity = min(share x usable,                         what XLA's pool is given
-                   usable - CUDA context - NCCL buffers)   what is left for the pool
+    jax      capacity = min(share x usable,                    what XLA's pool is given
+                            usable - CUDA context - NCCL)      what is left for the pool
+             in use   = pool + CUDA context + NCCL             the pool is taken when JAX starts
+    PyTorch  capacity = usable - CUDA context - NCCL           cached blocks are given back in need
+             in use   = reserve x peak + CUDA context + NCCL   at most all that there is
 
 XLA allocates one pool when it starts, a share of all memory that the driver reports
 (openxla/xla, xla/pjrt/gpu/gpu_helpers.cc: total memory x memory fraction); `scaling train` sets the
-share to `MEMORY_FRACTION`. The context and NCCL's buffers lie outside the pool. Devices of a CPU
-share the memory of their host, of which every byte counts.
+share to `MEMORY_FRACTION`. The context and NCCL's buffers lie outside the pool. PyTorch's allocator
+keeps freed blocks; `RESERVE` is what it held at most over what was allocated at most. Devices of a
+CPU share the memory of their host, of which every byte counts.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from scaling.meshes.accelerator import MEMORY_FRACTION
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_rate
-from scaling.program.ir import Program, collectives
+from scaling.program.ir import Number, Program, collectives
 
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
@@ -26,6 +32,14 @@ CONTEXT = 1.06e9
 NCCL_BUFFERS = 1.6e9
 # The same after an all-to-all among 8 H100, which connects each pair: 4.34 - 1.06 GB (issue 1685).
 NCCL_PAIR_BUFFERS = 3.28e9
+# PyTorch makes a communicator for each group, sharing nothing: 688 MiB each among 4 A100
+# (github.com/NVIDIA/nccl, issue 964), 576 MiB among 8 GB200 (github.com/sgl-project/sglang, 30908),
+# 0.65 GiB on MI250X (github.com/Lumi-supercomputer/LUMI-AI-Guide, issue 111): the median.
+COMMUNICATOR = 0.65 * 2**30
+# Most bytes that PyTorch reserved over the most that were allocated, by software: the medians that
+# experiments/published/reserve.py prints. DeepSpeed's is fitted on nvidia-smi over the closed form
+# of its step (15 runs), and so holds what that leaves out as well.
+RESERVE = {"megatron": 1.16, "nemo": 1.16, "pytorch-fsdp": 1.31, "deepspeed": 1.34}
 
 
 @dataclass(frozen=True)
@@ -36,17 +50,45 @@ class Capacity:
     source: str = ""
 
 
-def capacity_of(cluster: Cluster, program: Program) -> Capacity:
-    """Bytes that a program can allocate on a device of the cluster."""
+def capacity_of(cluster: Cluster, program: Program, software: str = "jax") -> Capacity:
+    """Bytes that a program can allocate on a device of the cluster, run by that software."""
     usable = cluster.accelerator.usable_memory
-    if usable is None or cluster.virtual_devices or cluster.accelerator.vendor not in POOLED:
+    if usable is None or not _has_driver(cluster):
         return Capacity(usable)
-    kinds = {collective.kind for collective, _ in collectives(program)}
-    buffers = NCCL_PAIR_BUFFERS if "all-to-all" in kinds else NCCL_BUFFERS if kinds else 0.0
-    pool, left = MEMORY_FRACTION * usable, usable - CONTEXT - buffers
     driver = f"{format_rate(usable, 'B')} that the driver reports"
-    if pool <= left:
+    buffers = nccl_buffers(program, software)
+    pool, left = MEMORY_FRACTION * usable, usable - CONTEXT - buffers
+    if software not in RESERVE and pool <= left:
         return Capacity(pool, f"{MEMORY_FRACTION:g} of the {driver}, the share of XLA's pool")
     nccl = f" and {format_rate(buffers, 'B')} of NCCL" if buffers else ""
     context = f"{format_rate(CONTEXT, 'B')} of CUDA's context"
     return Capacity(max(left, 0.0), f"{driver}, less {context}{nccl}")
+
+
+def bytes_in_use(cluster: Cluster, program: Program, peak: Number, software: str) -> Number | None:
+    """Bytes of a device that nvidia-smi shows in a step of that peak; None without such a driver.
+
+    A step that does not fit is shown as one that fills the device.
+    """
+    usable = cluster.accelerator.usable_memory
+    if usable is None or not _has_driver(cluster):
+        return None
+    reserve = RESERVE.get(software)
+    allocated = MEMORY_FRACTION * usable if reserve is None else reserve * peak
+    return np.minimum(allocated + CONTEXT + nccl_buffers(program, software), usable)[()]
+
+
+def nccl_buffers(program: Program, software: str = "jax") -> float:
+    """Bytes that NCCL allocates for the collectives of a program."""
+    calls = [collective for collective, _ in collectives(program)]
+    if software in RESERVE:  # a communicator for each combination of axes, and one of all devices
+        groups = {call.axes for call in calls}
+        return COMMUNICATOR * (len(groups) + 1) * bool(groups)
+    if any(call.kind == "all-to-all" for call in calls):
+        return NCCL_PAIR_BUFFERS
+    return NCCL_BUFFERS * bool(calls)
+
+
+def _has_driver(cluster: Cluster) -> bool:
+    """True if contexts and pools lie beside the arrays, as on GPUs."""
+    return not cluster.virtual_devices and cluster.accelerator.vendor in POOLED

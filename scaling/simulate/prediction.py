@@ -43,6 +43,7 @@ class MemoryParts:
     pinned_host: Number
     capacity: float | None  # what a program can allocate; None: not known
     fits: bool | None
+    in_use: Number | None = None  # as nvidia-smi shows it; None: no such driver
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from scaling.models.accounting import model_flops
 from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
-from scaling.simulate.capacity import capacity_of
+from scaling.simulate.capacity import bytes_in_use, capacity_of
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.prediction import (
     TERMS,
@@ -47,8 +47,9 @@ def summarize(
     total = as_float(priced.timeline.total)
     devices = math.prod(priced.program.mesh.values())
     low, high = step_range(priced)
-    capacity = capacity_of(priced.cluster, priced.program)
-    lines, memory = collective_lines(priced), _memory(priced, capacity.bytes)
+    software = run.software if run else "jax"
+    capacity = capacity_of(priced.cluster, priced.program, software)
+    lines, memory = collective_lines(priced), _memory(priced, capacity.bytes, software)
     tokens = _ratio(run.batch.tokens, total) if run else None
     flops = None
     if run:
@@ -139,11 +140,15 @@ def _main_dtype(priced: Priced) -> str:
     return max(flops, key=lambda name: flops[name])
 
 
-def _memory(priced: Priced, capacity: float | None) -> MemoryParts:
+def _memory(priced: Priced, capacity: float | None, software: str) -> MemoryParts:
     use = priced.memory
+    shown = bytes_in_use(priced.cluster, priced.program, use.peak, software)
     fits = None if capacity is None else bool(np.all(use.peak <= capacity))
     parts = {str(category): size for category, size in use.by_category.items()}
-    return MemoryParts(use.peak, **parts, pinned_host=use.pinned_host, capacity=capacity, fits=fits)
+    host = use.pinned_host
+    return MemoryParts(
+        use.peak, **parts, pinned_host=host, capacity=capacity, fits=fits, in_use=shown
+    )
 
 
 def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:

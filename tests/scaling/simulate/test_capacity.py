@@ -1,11 +1,20 @@
 """A program fits if XLA's pool holds it, and the pool leaves room for the context and NCCL."""
 
+import numpy as np
 import pytest
 
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Buffer, Collective, Kernel, Program
-from scaling.simulate.capacity import CONTEXT, NCCL_BUFFERS, NCCL_PAIR_BUFFERS, capacity_of
+from scaling.simulate.capacity import (
+    COMMUNICATOR,
+    CONTEXT,
+    NCCL_BUFFERS,
+    NCCL_PAIR_BUFFERS,
+    RESERVE,
+    bytes_in_use,
+    capacity_of,
+)
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 
@@ -57,3 +66,27 @@ def test_what_the_driver_reports_but_the_pool_lacks_does_not_fit():
 def test_devices_of_a_cpu_have_all_of_their_memory():
     host = catalog.load("host")
     assert capacity_of(host, program("all-reduce")).bytes == host.accelerator.usable_memory
+    assert bytes_in_use(host, program("all-reduce"), 1e9, "jax") is None
+
+
+def test_the_driver_shows_the_pool_whatever_a_jax_program_needs():
+    shown = [bytes_in_use(H100, program("all-gather"), peak, "jax") for peak in (1e9, 70e9)]
+    assert shown == [0.92 * USABLE + CONTEXT + NCCL_BUFFERS] * 2
+
+
+def test_other_software_has_no_pool_and_a_communicator_for_each_group():
+    step = program("all-gather", "all-reduce")  # one group; the other is that of all devices
+    left = USABLE - CONTEXT - 2 * COMMUNICATOR
+    assert capacity_of(H100, step, "megatron").bytes == left > 0.92 * USABLE
+    shown = bytes_in_use(H100, step, 40e9, "megatron")
+    assert shown == pytest.approx(RESERVE["megatron"] * 40e9 + CONTEXT + 2 * COMMUNICATOR)
+    assert bytes_in_use(H100, step, USABLE, "megatron") == USABLE
+    assert bytes_in_use(H100, program(), 0.0, "megatron") == CONTEXT
+
+
+def test_the_driver_shows_more_than_what_is_allocated():
+    for software in ("jax", *RESERVE):
+        peak = np.linspace(0, capacity_of(H100, program("all-gather"), software).bytes, 20)
+        shown = bytes_in_use(H100, program("all-gather"), peak, software)
+        shown = np.broadcast_to(shown, peak.shape)
+        assert np.all(shown >= peak) and np.all(np.diff(shown) >= 0) and np.all(shown <= USABLE)
