@@ -29,7 +29,7 @@ from scipy.optimize import least_squares
 
 import scaling.analytic
 from experiments.published.fit_kernels import CHIPS, sustaining
-from experiments.published.training import FOLDER, Measured, measured_runs, part_of
+from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.analytic.program import AMPERE, analytic_program, flash_rate
 from scaling.analytic.software import habits_of
 from scaling.profiles.io import shipped
@@ -70,7 +70,7 @@ ROUNDS = 6  # evaluations of the gradient
 
 @lru_cache(maxsize=4096)
 def _where(id: str) -> tuple[Target, Profile]:
-    row = next(row for row in measured_runs() if row.id == id)
+    row = next(row for row in (*measured_runs(), *memory_runs()) if row.id == id)
     where = target(read_run(row.run, id))
     return where, profile_for(where.cluster)[0]
 

@@ -3,6 +3,7 @@
     training_runs.jsonl  one run a line: what was measured, its source, and the run; keys of
                          run.json that have their default value are left out
     training_split.json  which rows a constant may be fitted on; the others only score
+    memory_runs.jsonl    more runs whose memory was measured: they only score
     jax_gpu_runs.csv     programs that XLA compiled for NVIDIA GPUs; columns in README.md
     jax_dense_runs.jsonl such programs of dense models with a public recipe, each a `run.json` with
                          the options of XLA that the recipe sets; jax_dense_split.json parts them
@@ -23,6 +24,7 @@ from typing import Any, Literal
 
 FOLDER = Path(__file__).parent
 RUNS, SPLIT = FOLDER / "training_runs.jsonl", FOLDER / "training_split.json"
+MEMORY_RUNS = FOLDER / "memory_runs.jsonl"
 JAX_RUNS = FOLDER / "jax_gpu_runs.csv"
 DENSE_RUNS, DENSE_SPLIT = FOLDER / "jax_dense_runs.jsonl", FOLDER / "jax_dense_split.json"
 RULE = "sha256 of source|model|mesh: first byte < 128 is fitted"
@@ -40,7 +42,7 @@ class Measured:
     date: str  # of the source
     gpu: str
     model: str  # as the source calls it
-    step_time: float  # s
+    step_time: float  # s; 0: not measured, in memory_runs.jsonl only
     memory: float | None  # bytes on one device
     memory_kind: str | None  # "allocated": the allocator's peak; "nvidia-smi": with all contexts
     grade: str  # A: all that decides the step is stated; B: usable
@@ -62,6 +64,12 @@ class Measured:
 def measured_runs() -> tuple[Measured, ...]:
     """All rows of other frameworks."""
     return _rows(RUNS)
+
+
+@lru_cache(maxsize=1)
+def memory_runs() -> tuple[Measured, ...]:
+    """All rows that score memory alone."""
+    return _rows(MEMORY_RUNS)
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from experiments.published.training import (
     dense_runs,
     jax_runs,
     measured_runs,
+    memory_runs,
     split,
     write_split,
 )
@@ -24,6 +25,13 @@ def test_every_row_is_a_run_with_a_measured_time_and_a_source():
         assert run.name == row.id and run.mesh and run.cluster and run.software != "jax"
         assert 0.01 < row.step_time < 1000 and row.source and row.reference
         assert (row.memory is None) == (row.memory_kind is None)
+
+
+def test_runs_that_score_memory_are_others():
+    rows = memory_runs()
+    assert len(rows) == 15 and not {row.id for row in rows} & {row.id for row in measured_runs()}
+    for row in rows:
+        assert read_run(row.run, row.id).mesh and row.memory and row.reference and row.notes
 
 
 @pytest.mark.parametrize(
