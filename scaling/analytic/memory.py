@@ -90,7 +90,19 @@ def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Numb
         whole = tensor.name in NORMED and step.habits.is_ours
         cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
         total = total + kept * tensor.elements * item / (shape.tensor if cut else 1)
-    return total * step.tokens
+    return (total + _dropped(step, none)) * step.tokens
+
+
+def _dropped(step: StepSizes, none: Number) -> Number:
+    """Bytes of a token that dropout of other software keeps: masks of one byte after attention and
+    MLP; of stored probabilities the mask and the result (arXiv 2205.05198, section 4.1)."""
+    run, shape = step.run, step.shape
+    if step.habits.is_ours or not run.dropout:
+        return 0
+    masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)
+    probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
+    of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")
+    return (none + step.selective) * masks + of_scores
 
 
 def in_flight(step: StepSizes) -> Number:

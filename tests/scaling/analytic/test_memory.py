@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.analytic.memory import activations
 from scaling.analytic.program import analytic_program
+from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import count_parameters
 from scaling.recipes import recipe
-from scaling.run import Batch
+from scaling.run import Batch, read_run
 from scaling.simulate.memory import memory_use
 
 OTHERS = ("megatron", "nemo", "deepspeed", "pytorch-fsdp")
@@ -77,3 +79,26 @@ def test_the_owners_sum_to_the_peak(software, remat, mesh):
     found = use("llama3-1b", mesh, software, 1, 4, remat)
     assert sum(found.by_category.values()) == pytest.approx(found.peak)
     assert all(size >= 0 for size in found.by_category.values())
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "heads", "stages", "none", "selective"),
+    [(96, 12288, 96, 8, 66.844, 12.352), (105, 20480, 128, 35, 114.023, 23.076)],
+)
+def test_activations_are_those_of_the_paper_on_sequence_parallelism(
+    layers, width, heads, stages, none, selective
+):
+    """Korthikanti et al. 2022, figure 1: GPT-3 175B and MT-NLG 530B with dropout, GiB."""
+    for remat, parallel, expected in (("none", False, none), ("selective", True, selective)):
+        batch = {"global_batch": 70, "seq_len": 2048, "microbatches": 70}
+        size = {"n_layers": layers, "d_model": width, "n_heads": heads, "d_ff": 4 * width}
+        kind = {"mlp": "gelu", "norm": "layernorm", "positions": "learned", "bias": True}
+        document = {
+            "model": {"vocab_size": 51200, **size, **kind},
+            **{"batch": batch, "mesh": {"stage": stages, "tensor": 8}, "dropout": 0.1},
+            "pipeline": {"schedule": "interleaved", "virtual_stages": 3},
+            **{"precision": {"compute": "fp16"}, "sharding": {"sequence_parallel": parallel}},
+            **{"remat": remat, "attention": "unfused", "software": "megatron"},
+        }
+        run = read_run(document, "paper")
+        assert activations(step_sizes(run, run.mesh)) / 2**30 == pytest.approx(expected, rel=0.005)
