@@ -55,7 +55,7 @@ def deepspeed() -> tuple[float, dict[Part, list[float]], dict[Part, list[float]]
 def _figures(row: Measured) -> tuple[float, float, float]:
     """Bytes that nvidia-smi showed, those outside the allocator, and the predicted peak."""
     step = priced(row)
-    apart = CONTEXT + nccl_buffers(step.program, DEEPSPEED)
+    apart = CONTEXT + float(nccl_buffers(step.program, DEEPSPEED))
     return row.memory or 0.0, apart, float(step.memory.peak)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer, per_size
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
@@ -103,14 +103,16 @@ def _kept(step: StepSizes) -> Number:
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
-    if C == 1:
+    if "context" not in step.cut:
         return
-    chunk = -(-run.batch.seq_len // (2 * C))
-    paths = ring_hops(C, window_reach(config.sliding_window, chunk))
-    hops = sum(map(len, paths))
-    rows = step.tokens * visible_rows(config.sliding_window, chunk) / chunk
+    chunk = lambda size: -(-run.batch.seq_len // (2 * size))
+    window = config.sliding_window
+    paths = lambda size: ring_hops(size, window_reach(window, chunk(size)))
+    hops = per_size(lambda size: sum(map(len, paths(size))), C)
+    visible = per_size(lambda size: visible_rows(window, chunk(size)) / chunk(size), C)
+    rows = step.tokens * visible
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    axes, again = step.over("context"), hops - sum(map(bool, paths))
+    axes, again = step.over("context"), hops - per_size(lambda size: sum(map(bool, paths(size))), C)
     attends = step.full if step.habits.is_ours else step.again  # remat runs the attention again
     for moe, layers in step.layer_kinds:
         passes = step.passes(layers)
@@ -122,7 +124,8 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
                 ("backward attention", 2 * hops),
             ):
                 yield Transfer(axes, "permute", kv, passes * calls, KEYS, place, moe)
-        elif hops:
+        elif np.any(hops):
+            passes = passes * np.greater(hops, 0)
             for place, calls in (("forward", 1), ("again", step.recompute), ("backward", 1)):
                 where = f"{place} attention"
                 yield Transfer(axes, "all-gather", C * kv, passes * calls, KEYS, where, moe)
@@ -167,8 +170,13 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     tokens, everywhere = step.over(*batch_axes), step.over(*batch_axes, "tensor")
     norms = everywhere if step.sequence_parallel else tokens
     latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
-    layer: dict[str, float] = {}
-    sizes = ((norms, 2 * norm + written + latents), (everywhere, heads), (tokens, sharded))
+    layer: dict[str, Number] = {}
+    whole = 1 * np.equal(step.shape.tensor, 1)  # where all of them are summed in one call
+    sizes = (
+        (norms, 2 * norm + written + latents + (heads + sharded) * whole),
+        (everywhere, heads * (1 - whole)),
+        (tokens, sharded * (1 - whole)),
+    )
     for axes, elements in sizes:
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for moe, layers in step.layer_kinds:

@@ -50,13 +50,19 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 def exchanged_rows(step: StepSizes) -> Number:
     """Rows of d_model elements that a device sends to experts, and receives, in one layer."""
+    return step.once(_exchanged_rows)
+
+
+def _exchanged_rows(step: StepSizes) -> Number:
     moe = step.config.moe
     assert moe is not None
     if moe.capacity_factor is None and not step.habits.is_ours:
         parts = step.shape.tensor if step.sequence_parallel else 1
         return step.tokens * moe.experts_per_token * moe.skew / parts
-    rows = lambda tokens: float(exchange_rows(moe, int(tokens), step.shape.expert))
-    return np.vectorize(rows)(step.tokens)[()]
+    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.tokens).astype(int), step.shape.expert))
+    distinct, number = np.unique(pairs, axis=1, return_inverse=True)
+    rows = np.array([float(exchange_rows(moe, *map(int, pair))) for pair in distinct.T])[number]
+    return rows if np.ndim(step.tokens) or np.ndim(step.shape.expert) else float(rows[0])
 
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:

@@ -23,7 +23,7 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.memory import STATES, elements, hidden_units, shards
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
-from scaling.analytic.step import FLOAT32, StepSizes
+from scaling.analytic.step import FLOAT32, StepSizes, per_size
 from scaling.models.accounting import padding, scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.program.ir import (
@@ -114,12 +114,12 @@ def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) ->
     run, config, shape = step.run, step.config, step.shape
     heads, length = -(-config.n_heads // shape.tensor), run.batch.seq_len
     keys, values = query_key_dim(config), value_dim(config)
-    share = scores_share(config, length, shape.context) / shape.context
-    share *= padding(config, shape.context)
+    ring = lambda size: scores_share(config, length, size) / size * padding(config, size)
+    share = per_size(ring, shape.context)
     origin = Origin(phase, "layers/attention")
     pairs = step.sequences * heads * float(length) ** 2 * share
     back = phase == "backward"
-    if flash or shape.context > 1:
+    if flash or "context" in step.cut:
         along_keys, along_values = BACKWARD_PRODUCTS if back else FORWARD_PRODUCTS
         read = step.tokens * step.itemsize / shape.tensor
         groups = config.n_heads if config.mla else config.n_kv_heads
@@ -172,10 +172,11 @@ def fills(step: StepSizes, saved: Number, weights: Number) -> Kernel:
 
 def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
     """The gradients of one input by its products, added before tensor sums them."""
-    if step.shape.tensor == 1 or not step.habits.is_ours or products < 2:
+    if "tensor" not in step.cut or not step.habits.is_ours or products < 2:
         return []
     moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
-    return [fusion(step, f"backward {part} sum", Origin("backward", f"layers/{part}"), moved)]
+    cut, origin = 1 * np.greater(step.shape.tensor, 1), Origin("backward", f"layers/{part}")
+    return [fusion(step, f"backward {part} sum", origin, moved, cut)]
 
 
 def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
@@ -183,7 +184,7 @@ def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
     if not (step.sequence_parallel and step.habits.is_ours):
         return []
     moved = 2 * step.tokens * step.config.d_model * step.itemsize
-    several = 1 * np.greater(step.sequences, 1)
+    several = 1 * (np.greater(step.sequences, 1) & np.greater(step.shape.tensor, 1))
     origin = Origin(phase, f"layers/{part}")
     return [fusion(step, f"{phase} {name} turned", origin, moved, several, operations=0)]
 

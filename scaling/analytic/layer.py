@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from scaling.analytic import kernels
 from scaling.analytic.memory import READ_IN_PLACE, saved_bytes
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
@@ -170,8 +172,8 @@ class Layer:
             for part in (MLP, ATTENTION)
         )
         whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
-        if habits.is_ours and whole <= JOINED:
-            summed, sums = summed.at_end(), sums.at_end()
+        joined = habits.is_ours * np.less_equal(whole, JOINED)
+        sums, summed = sums.at_end_where(joined), summed.at_end_where(joined)
         late = summed.exposed
         summed = Sent(summed.beside, ())
         first_sum, *other_sums = self._by_product(summed)
@@ -291,7 +293,7 @@ class Layer:
         moved = moved * (step.itemsize + sums)
         return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
 
-    def _elements(self, part: str) -> float:
+    def _elements(self, part: str) -> Number:
         """Weights of a part of this layer on a device, whole over fsdp."""
         own = (w for w in weights_of(self.step) if (w.part, w.moe) == (part, self.moe))
         return sum(w.elements for w in own)

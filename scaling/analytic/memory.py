@@ -17,12 +17,14 @@ torchtitan's FSDP mesh is dp_shard with cp).
 """
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, Weights, weights_of
+from scaling.meshes.many import Size
 from scaling.models.accounting.activations import activation_tensors
 from scaling.models.accounting.matrices import BYTES, expert_width
 from scaling.program.ir import Buffer, Number
@@ -40,9 +42,9 @@ STREAMS = 3  # stacks of the stream of all ticks: inputs, outputs, gradients
 TURNED = 0.25  # of a layer's matrices: one, the largest, of those of llama3-8b and -70b
 
 
-def elements(step: StepSizes) -> float:
+def elements(step: StepSizes) -> Number:
     """Parameters of a device, whole over fsdp."""
-    return float(sum(w.elements * w.stored for w in weights_of(step)))
+    return sum(w.elements * w.stored for w in weights_of(step))
 
 
 def shards(step: StepSizes, first: int) -> Number:
@@ -54,16 +56,17 @@ def shards(step: StepSizes, first: int) -> Number:
 def sharded_elements(step: StepSizes, first: int) -> Number:
     """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
     number of its shards."""
-    if step.habits.is_ours or step.shape.fsdp == 1 < step.shape.data:  # whole replicas
+    if step.habits.is_ours:
         return elements(step) / shards(step, first)
-    is_sharded = np.greater_equal(step.grid.zero_stage, first)
+    whole = np.equal(step.shape.fsdp, 1) & np.greater(step.shape.data, 1)  # replicas
+    is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
     return sum(
         w.elements * w.stored / np.where(is_sharded, _holders(step, w), 1)[()]
         for w in weights_of(step)
     )
 
 
-def _holders(step: StepSizes, weights: Weights) -> int:
+def _holders(step: StepSizes, weights: Weights) -> Size:
     """Devices that hold the same weights and share the batch, not counting `data`."""
     expert = 1 if weights.what == EXPERTS else step.shape.expert
     return step.shape.fsdp * step.shape.context * expert
@@ -112,7 +115,7 @@ def in_flight(step: StepSizes) -> Number:
     2205.05198, section 4.2.3).
     """
     stages, virtual = step.shape.stage, step.virtual_stages
-    if stages == 1:
+    if "stage" not in step.cut:
         return 1
     if step.run.pipeline.schedule == "gpipe":
         return step.microbatches
@@ -178,7 +181,9 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
     yield Buffer("gradients of logits", item * vocab, "temporary")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
-    looked_up = not step.ticks and not (tied and (step.vocab_is_sharded or step.shape.tensor == 1))
+    looked_up = not step.ticks and not (
+        tied and (step.vocab_is_sharded or "tensor" not in step.cut)
+    )
     yield Buffer("gradients of the token table", FLOAT32 * table * looked_up, "gradients")
     yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
     moe = step.config.moe
@@ -191,18 +196,19 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
     """Of other software: gradients are kept, two layers' weights gathered at a time."""
     size = sharded_elements(step, 2) * BYTES[step.run.precision.gradients]
     yield Buffer("gradients", size, "gradients", True)
-    of_layer = max(
+    of_kind = (
         sum(w.elements * w.itemsize for w in weights_of(step) if w.in_layer and w.moe == moe)
         for moe, _ in step.layer_kinds
     )
+    of_layer = reduce(np.maximum, of_kind)
     held = of_layer * PREFETCHED * step.zero(3) * (step.shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
     yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
 
 
-def _of_layers(step: StepSizes) -> float:
+def _of_layers(step: StepSizes) -> Number:
     """Elements of the matrices of a device's layers, whole over fsdp."""
-    return float(sum(w.elements * w.stored for w in weights_of(step) if w.in_layer))
+    return sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
 
 
 def _logits(step: StepSizes) -> Number:

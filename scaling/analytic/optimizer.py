@@ -19,9 +19,10 @@ steps, a number per matrix, are left out.
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.many import Shape, Size
 from scaling.models.accounting.matrices import Stack, stacks
 from scaling.optimizers import MUON_ITERATIONS
+from scaling.program.ir import Number
 
 
 def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -42,18 +43,18 @@ def _muon(step: StepSizes) -> Iterator[Transfer]:
             yield Transfer(over, "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
-def muon_flops(step: StepSizes) -> float:
+def muon_flops(step: StepSizes) -> Number:
     """FLOPs on one device of Muon's products: X X^T, A A and B X of each iteration, R <= C."""
-    flops = 0.0
+    flops: Number = 0.0
     for stack in stacks(step.config) if step.run.optimizer == "muon" else ():
         rows, columns = sorted((stack.rows, stack.columns))
         layers, _ = _dealt_out(stack, step.shape)
         matrices = layers * _experts(stack, step.shape)
-        flops += MUON_ITERATIONS * matrices * 2 * rows * rows * (2 * columns + rows)
+        flops = flops + MUON_ITERATIONS * matrices * 2 * rows * rows * (2 * columns + rows)
     return flops
 
 
-def _dealt_out(stack: Stack, shape: MeshShape) -> tuple[int, tuple[str, ...]]:
+def _dealt_out(stack: Stack, shape: Shape) -> tuple[Size, tuple[str, ...]]:
     """Layers of which a device has complete matrices, and the axes that deal them out."""
     axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
     return -(-stack.layers // (shape.stage * shape.size(axes))), axes
@@ -73,7 +74,7 @@ def _adafactor(step: StepSizes) -> Iterator[Transfer]:
         yield from _means(stack, 1, step)
 
 
-def _means(stack: Stack, layers: float, step: StepSizes) -> Iterator[Transfer]:
+def _means(stack: Stack, layers: Number, step: StepSizes) -> Iterator[Transfer]:
     """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
     size = layers * _experts(stack, step.shape) * FLOAT32
     rows = stack.rows / step.shape.fsdp
@@ -83,6 +84,6 @@ def _means(stack: Stack, layers: float, step: StepSizes) -> Iterator[Transfer]:
     yield Transfer(step.over("fsdp"), "all-reduce", size * columns, 1, f"columns of {stack.name}")
 
 
-def _experts(stack: Stack, shape: MeshShape) -> float:
+def _experts(stack: Stack, shape: Shape) -> Number:
     """Matrices of a layer on one device."""
     return stack.experts / shape.expert if stack.experts else 1

@@ -8,6 +8,8 @@ weights' gradient  inputs x tokens      times tokens x outputs
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import part_of
@@ -26,9 +28,9 @@ class Product:
     name: str
     part: str  # of the layer: attention or mlp
     rows: Number  # tokens
-    inputs: float
-    outputs: float
-    batch: int = 1
+    inputs: Number
+    outputs: Number
+    batch: Number = 1
     again: Number = 0  # 1 where remat computes it again
 
     @property
@@ -45,11 +47,12 @@ def layer_products(step: StepSizes, moe: bool) -> list[Product]:
 
 def _product(step: StepSizes, stack: Stack) -> Product:
     share, own = step.columns(stack), step.shape.tensor if step.sequence_parallel else 1
-    inputs, outputs = float(stack.inputs), float(stack.outputs)
+    inputs: Number = float(stack.inputs)
+    outputs: Number = float(stack.outputs)
     if stack.rows == stack.inputs and not _is_leaving(stack.name):
-        outputs *= share
+        outputs = outputs * share
     else:
-        inputs *= share
+        inputs = inputs * share
     rows = step.tokens if stack.over_tensor else step.tokens / own
     again = _again(step, stack.name)
     product = Product(stack.name, part_of(stack), rows, inputs, outputs, again=again)
@@ -63,7 +66,7 @@ def _is_leaving(name: str) -> bool:
     return name.rpartition("_")[2] in LEAVING
 
 
-def _expert_rows(step: StepSizes) -> tuple[int, Number]:
+def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
     """Experts of a device, and the rows that each multiplies.
 
     The trainer's dropless buffers pass every expert of a device whole (`scaling.analytic.flops`).
@@ -98,7 +101,8 @@ def _merged(products: list[Product]) -> Iterator[Product]:
             last is not None
             and base in ENTERING
             and last.name.rpartition("_")[2].split("+")[-1] in ENTERING
-            and (last.inputs, last.batch) == (product.inputs, product.batch)
+            and np.array_equal(last.inputs, product.inputs)
+            and np.array_equal(last.batch, product.batch)
             and last.name.rpartition("_")[0] == product.name.rpartition("_")[0]
         )
         if last is not None and joins:

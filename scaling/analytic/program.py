@@ -35,7 +35,7 @@ from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.many import Shape, Size
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import (
     Block,
@@ -46,6 +46,7 @@ from scaling.program.ir import (
     Operation,
     Origin,
     Program,
+    as_float,
 )
 from scaling.run import Run
 
@@ -56,7 +57,7 @@ FLASH_2_ON_HOPPER = 0.35 / 0.75
 
 def analytic_program(
     run: Run,
-    shape: MeshShape,
+    shape: Shape,
     grid: Grid | None = None,
     flash: float = 1.0,
     habits: Habits | None = None,
@@ -85,7 +86,7 @@ def flash_rate(run: Run, chip: Accelerator) -> float:
     return FLASH_2_ON_HOPPER if habits_of(run.software).flash_2 and capability >= HOPPER else 1.0
 
 
-def closed_form(run: Run, shape: MeshShape, cluster: Cluster, grid: Grid | None = None) -> Program:
+def closed_form(run: Run, shape: Shape, cluster: Cluster, grid: Grid | None = None) -> Program:
     """The Program of a step on a cluster's devices; see `analytic_program`."""
     flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
     return analytic_program(run, shape, grid, flash)
@@ -105,7 +106,7 @@ def _check(step: StepSizes) -> None:
     least = step.shape.batch_shards * step.microbatches
     short = np.ravel(step.grid.global_batch < least)
     if np.any(short):
-        shards, count = step.shape.batch_shards, int(np.max(step.microbatches))
+        shards, count = int(np.max(step.shape.batch_shards)), int(np.max(step.microbatches))
         raise InputError(
             f"batch.global_batch={int(np.min(step.grid.global_batch))} is less than a sequence in "
             f"each of {count} microbatch(es) on each of {shards} batch shards (data x fsdp x "
@@ -157,7 +158,7 @@ class Step:
                 self._loop("microbatches", M - 1, self.microbatch()),
                 *self.microbatch(edge=True),
             ]
-        return [*first, *(self.bubble() if self.step.shape.stage > 1 else []), *every, *last]
+        return [*first, *(self.bubble() if "stage" in self.step.cut else []), *every, *last]
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
         """Forward and backward of one microbatch on the fullest stage."""
@@ -189,7 +190,7 @@ class Step:
         of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
         return [kernels.fills(step, saved * times, of_layers / shards(step, 2))]
 
-    def count(self, layer: Layer) -> int:
+    def count(self, layer: Layer) -> Size:
         """Layers of such a kind on the device."""
         return self.step.stored(layer.layers)
 
@@ -197,7 +198,7 @@ class Step:
         """What the other stages do with one microbatch while this one has no work."""
         step, layer = self.step, self.layers()[-1]
         others = step.config.n_layers - step.stored(step.config.n_layers)
-        trips = round(others / step.virtual_stages)
+        trips = as_float(np.rint(others / step.virtual_stages))
         core = kernels.attention(step, "backward", self.flash)
         back = core if step.run.pipeline.schedule == "zero_bubble" else layer.backward()
         found = [self._loop("bubble", trips, [*layer.forward(), *back], trips)]
@@ -341,7 +342,7 @@ def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer
 
 def has_head(step: StepSizes) -> bool:
     """True if the fullest stage has the output head: stages are equal, so it is the last one."""
-    return step.config.n_layers % step.shape.stage == 0
+    return bool(np.all(step.config.n_layers % step.shape.stage == 0))
 
 
 def _tidy(block: Block) -> Block:

@@ -50,14 +50,15 @@ class Traffic:
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
         """The calls of one transfer in one pass; no bytes where a configuration has none."""
         calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
-        count = 1 if runs is None else int(np.ceil(np.max(calls) - ROUNDING))
+        needed = 1 if runs is None else np.ceil(calls - ROUNDING)  # 0 where it does not run
+        count = int(np.max(needed))
         first, _, rest = transfer.place.partition(" ")
         phase: Phase = PHASES.get(first, "")
         layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest
         words = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
         name = words + " of experts" * transfer.moe
         axes = tuple(transfer.axes.split("+"))
-        shared = transfer.bytes * calls / max(count, 1)
+        shared = transfer.bytes * calls / np.maximum(needed, 1)
         one = Collective(
             name,
             Origin(phase, layer),
@@ -66,7 +67,13 @@ class Traffic:
             bytes=shared,
             dtype=self._dtype(transfer),
         )
-        return [replace(one, name=f"{name} {i}" if i else name) for i in range(count)]
+        return [self._call(one, number, needed) for number in range(count)]
+
+    @staticmethod
+    def _call(one: Collective, number: int, needed: Number) -> Collective:
+        """One of the calls in a pass: no bytes where a configuration needs fewer."""
+        name = f"{one.name} {number}" if number else one.name
+        return replace(one, name=name, bytes=one.bytes * np.less(number, needed))
 
     def _dtype(self, transfer: Transfer) -> str:
         """The format of gradients where they are summed after the last microbatch, else that of
@@ -84,30 +91,33 @@ class Sent:
     beside: tuple[Collective, ...]
     alone: tuple[Collective, ...]
 
-    def at_end(self) -> "Sent":
-        """The same, with nothing beside them."""
-        return Sent((), self.alone + self.beside)
+    def at_end_where(self, mask: Number) -> "Sent":
+        """The same, with nothing beside them in the configurations that a mask of 0 and 1 names."""
+        last = self.where(mask, "at the end" * bool(np.ndim(mask)))
+        return self.where(1 - mask).also(Sent((), last.alone + last.beside))
 
     def also(self, other: "Sent") -> "Sent":
         """The collectives of both."""
         return Sent(self.beside + other.beside, self.alone + other.alone)
 
-    def where(self, mask: Number, words: str) -> "Sent":
+    def where(self, mask: Number, words: str = "") -> "Sent":
         """The collectives in the configurations that a mask of 0 and 1 names."""
         cut = lambda calls: tuple(
-            replace(c, name=f"{c.name} {words}", bytes=c.bytes * mask)
+            replace(c, name=f"{c.name} {words}".rstrip(), bytes=c.bytes * mask)
             for c in calls
             if np.any(c.bytes * mask)
         )
         return Sent(cut(self.beside), cut(self.alone))
 
-    def split(self, count: int, size: float) -> "list[Sent]":
+    def split(self, count: int, size: Number) -> "list[Sent]":
         """The collectives in as many equal calls, of what one product takes; as one where all
         `size` bytes are few."""
-        if size <= COMBINED:
+        few = np.less_equal(size, COMBINED)
+        if np.all(few):
             return [self, *[Sent((), ())] * (count - 1)]
+        share = lambda i: np.where(few, float(i == 0), 1 / count)[()]
         part = lambda calls, i: tuple(
-            replace(c, name=f"{c.name} part {i}", bytes=c.bytes / count) for c in calls
+            replace(c, name=f"{c.name} part {i}", bytes=c.bytes * share(i)) for c in calls
         )
         return [Sent(part(self.beside, i), part(self.alone, i)) for i in range(count)]
 

@@ -1,23 +1,25 @@
 """A transfer, and the sizes of a step that all transfers and kernels follow from."""
 
-from dataclasses import dataclass
-from functools import reduce
-from math import ceil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 
 from scaling.analytic.software import Habits, habits_of
+from scaling.meshes.many import Shape, Size
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig, with_positions
-from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.parallelism.pipeline import pipeline_schedule, recomputes
+from scaling.parallelism.pipeline import recomputes
 from scaling.parallelism.rules import is_sequence_parallel
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import Run
 
 FLOAT32 = INT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
+RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 OF_HEADS = ("q", "k", "v", "o", "q_b", "kv_b")  # matrices that tensor cuts head by head
 
 
@@ -54,16 +56,30 @@ def grid_of(run: Run) -> Grid:
 class StepSizes:
     """A run on a mesh, with the sizes that its transfers and kernels follow from.
 
-    Figures that follow from the grid are numbers, or arrays over configurations.
+    Figures that follow from the grid, or from several meshes, are numbers, or arrays over
+    configurations. Several meshes have the same `structure`; an axis that one of them cuts is cut
+    in all, in some of them into one part, which costs nothing.
     """
 
     run: Run
-    shape: MeshShape
+    shape: Shape
     config: ModelConfig
     sequence_parallel: bool
     vocab_is_sharded: bool  # over tensor
     habits: Habits
     grid: Grid
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, make: Callable[["StepSizes"], Any]) -> Any:
+        """What `make` returns for this step, made when it is first asked for."""
+        if make not in self.made:
+            self.made[make] = make(self)
+        return self.made[make]
+
+    @cached_property
+    def cut(self) -> frozenset[str]:
+        """Axes of more than one device, in any of the configurations."""
+        return frozenset(axis for axis, size in self.shape.sizes.items() if np.any(size > 1))
 
     @property
     def itemsize(self) -> int:
@@ -92,13 +108,13 @@ class StepSizes:
 
     def zero(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
-        stage = self.grid.zero_stage if self.shape.fsdp > 1 else 3
+        stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
         return 1 * reduce(np.logical_or, [np.equal(stage, one) for one in stages])
 
     @property
     def is_sum(self) -> Number:
         """1 where gradients are sums over microbatches or ticks, else 0."""
-        return 1 if self.shape.stage > 1 else 1 * np.greater(self.microbatches, 1)
+        return 1 if "stage" in self.cut else 1 * np.greater(self.microbatches, 1)
 
     @property
     def gradient_bytes(self) -> Number:
@@ -109,19 +125,14 @@ class StepSizes:
         return np.where(self.is_sum, FLOAT32, self.itemsize)[()]
 
     @property
-    def pipeline(self) -> PipelineSchedule:
-        """The pipeline of the run itself; without stages one iteration per microbatch."""
-        return pipeline_schedule(self.run, self.shape)
-
-    @property
     def virtual_stages(self) -> int:
         """Parts of the layers on each stage."""
-        return self.run.pipeline.virtual_stages if self.shape.stage > 1 else 1
+        return self.run.pipeline.virtual_stages if "stage" in self.cut else 1
 
     @property
     def ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
-        return self.shape.stage > 1 and self.habits.is_ours
+        return "stage" in self.cut and self.habits.is_ours
 
     @property
     def iterations(self) -> Number:
@@ -140,11 +151,11 @@ class StepSizes:
     @property
     def one_layer(self) -> bool:
         """True if a part of a pipeline is a single layer."""
-        return self.config.n_layers == self.shape.stage * self.virtual_stages
+        return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
-    def stored(self, layers: int) -> int:
+    def stored(self, layers: int) -> Size:
         """Layers of a device, out of `layers`: the fullest stage's."""
-        return ceil(layers / self.shape.stage)
+        return -(-layers // self.shape.stage)
 
     def passes(self, layers: int) -> Number:
         """Number of passes of a device through `layers` layers, M L of the table."""
@@ -169,31 +180,54 @@ class StepSizes:
 
     def over(self, *axes: str) -> str:
         """The axes of more than one device among `axes`, joined by + in mesh order."""
-        return "+".join(a for a, size in self.shape.sizes.items() if a in axes and size > 1)
+        return "+".join(a for a in self.shape.device_order if a in axes and a in self.cut)
 
-    def columns(self, stack: Stack) -> float:
+    def columns(self, stack: Stack) -> Number:
         """Share of a matrix that one device of tensor has: whole heads and hidden units."""
         config, parts = self.config, self.shape.tensor
         if not stack.over_tensor:
             return 1.0
         heads = config.n_kv_heads if stack.name in ("k", "v") else config.n_heads
         units = heads if stack.name in OF_HEADS else stack.columns
-        return ceil(units / parts) / units
+        return -(-units // parts) / units
 
 
 def step_sizes(
-    run: Run, shape: MeshShape, grid: Grid | None = None, habits: Habits | None = None
+    run: Run, shape: Shape, grid: Grid | None = None, habits: Habits | None = None
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     habits = habits or habits_of(run.software)
-    parallel = is_sequence_parallel(run, shape) and shape.tensor > 1
-    divides = run.model.vocab_size % shape.tensor == 0 or not habits.is_ours
+    parts = int(np.max(shape.tensor))
+    parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
+    divides = not habits.is_ours or bool(np.all(run.model.vocab_size % shape.tensor == 0))
     return StepSizes(
         run,
         shape,
         with_positions(run.model, run.batch.seq_len),
         parallel,
-        divides and shape.tensor > 1,
+        divides and parts > 1,
         habits,
         grid or grid_of(run),
     )
+
+
+def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
+    """What meshes that are priced side by side have in common: the operations of their steps.
+
+    Rings of few devices stand apart from those of many, whose every hop is an operation.
+    """
+    parts, layers = mesh.stage * run.pipeline.virtual_stages, run.model.n_layers
+    hops = mesh.context.bit_length() if run.context.method == "ring" else 0
+    return (
+        run.model.vocab_size % mesh.tensor == 0,
+        mesh.stage > 1 and (1 + (layers % mesh.stage == 0) + 2 * (layers == parts)),
+        mesh.context > 1 and (1 + hops // RINGS_ALIKE),
+    )
+
+
+def per_size(figure: Callable[[int], float], sizes: Size) -> Number:
+    """A figure of each size: a number, or [configurations]."""
+    if not isinstance(sizes, np.ndarray):
+        return figure(sizes)
+    distinct, number = np.unique(sizes, return_inverse=True)
+    return np.array([figure(int(size)) for size in distinct], float)[number]

@@ -50,7 +50,7 @@ class Weights:
 
     what: str
     part: str  # of a layer, or "embed", "head"
-    elements: float  # of one on a device, unsharded over fsdp
+    elements: Number  # of one on a device, unsharded over fsdp
     itemsize: int
     stored: Number  # how many a device has
     runs: Number  # per step, of the layer or the table, forward and backward
@@ -66,10 +66,13 @@ class Weights:
         return self.part in (ATTENTION, MLP)
 
 
-def weights_of(step: StepSizes) -> Iterator[Weights]:
+def weights_of(step: StepSizes) -> tuple[Weights, ...]:
     """All matrices and tables of a device."""
-    yield from _of_layers(step)
-    yield from _of_tables(step)
+    return step.once(_weights_of)
+
+
+def _weights_of(step: StepSizes) -> tuple[Weights, ...]:
+    return *_of_layers(step), *_of_tables(step)
 
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -126,7 +129,7 @@ def _summed_bytes(step: StepSizes, w: Weights) -> Number:
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
     """Matrices of layers, with the dense MLP and with experts."""
     for moe, layers in step.layer_kinds:
-        passes, elements = step.passes(layers), dict[tuple[str, str], float]()
+        passes, elements = step.passes(layers), dict[tuple[str, str], Number]()
         for stack in block_stacks(step.config, moe):
             parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
             key = _what(stack), part_of(stack)
@@ -179,7 +182,7 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
     own_tokens = not step.vocab_is_sharded
     replicas = (*REPLICAS, "stage") if ours else REPLICAS
     looked_up = 1 if step.ticks else M
-    tied, apart = config.tied_embeddings, shape.stage > 1 and not ours
+    tied, apart = config.tied_embeddings, "stage" in step.cut and not ours
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
         what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
     )

@@ -15,6 +15,7 @@ protocols, and pieces of at most some size, so that the term ends; both constant
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,12 +49,21 @@ class Candidate:
 
     def seconds(self, bytes: Number) -> Number:
         """Seconds of one call of so many bytes."""
-        wire = self.per_byte * bytes
-        time = self.latency + np.maximum(self.torus_latency, wire)
-        if not self.knee or not self.latency:
-            return time
-        pieces = np.sqrt(wire / self.latency)
-        return time + self.knee * self.latency * pieces / (1 + self.knee_end * pieces)
+        return seconds_of(self.figures, bytes)
+
+    @property
+    def figures(self) -> tuple[float, float, float, float, float]:
+        """What `seconds_of` takes: latency, per byte, knee, its end, torus latency."""
+        return self.latency, self.per_byte, self.knee, self.knee_end, self.torus_latency
+
+
+def seconds_of(figures: Iterable[Number], bytes: Number) -> Number:
+    """Seconds of calls of so many bytes, by `Candidate.figures`, numbers or arrays."""
+    latency, per_byte, knee, knee_end, torus_latency = figures
+    wire = per_byte * bytes
+    pieces = np.sqrt(wire / np.where(np.greater(latency, 0), latency, 1))
+    medium = knee * latency * pieces / (1 + knee_end * pieces)
+    return latency + np.maximum(torus_latency, wire) + medium
 
 
 def candidates(

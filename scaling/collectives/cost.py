@@ -100,6 +100,23 @@ def collective_time(
     )
 
 
+def collective_figures(
+    kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, profile: Profile
+) -> np.ndarray | None:
+    """The figures of every candidate for `candidates.seconds_of`: float [5, algorithms].
+
+    The least of their seconds is `collective_time(...).time`, for any bytes; zeros for groups of
+    one, None where a measured line is taken or added.
+    """
+    placement = place_groups(_checked(kind, groups, cluster), cluster)
+    if placement.crossed_level == "chip":
+        return np.zeros((5, 1))
+    if profile.collectives and (placement.crossed_level == "node" or cluster.virtual_devices):
+        return None
+    usable = candidates(kind, placement, profile, "auto")
+    return np.array([each.figures for each in usable]).T
+
+
 def check_skew(kind: CollectiveKind, skew: float, ranks: int) -> None:
     """Raise InputError unless an all-to-all of so many ranks can be skewed like that."""
     if kind != "all-to-all":

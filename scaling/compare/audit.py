@@ -151,7 +151,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     groups = flops_in_ticks(run, shape, groups)
     share = scores_share(run.model, run.batch.seq_len, shape.context)
     groups["attention"] *= share * padding(run.model, shape.context)
-    return float(sum(groups.values())) / shape.devices + muon_flops(step_sizes(run, shape))
+    return float(sum(groups.values())) / shape.devices + float(muon_flops(step_sizes(run, shape)))
 
 
 def _seconds(

@@ -16,9 +16,8 @@ from scaling.analytic.program import USES
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.placement import groups_on
 from scaling.models.accounting import model_flops
-from scaling.plan.space import Choices
+from scaling.plan.space import Choices, Together
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
 from scaling.run import Run
@@ -29,7 +28,7 @@ ALWAYS = "forward", "backward"  # loops that each program has, in `USES`
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
 
-def least_memory(run: Run, choices: Choices) -> np.ndarray:
+def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
     """Bytes of one device that no setting gets below: [configurations]."""
     step = step_sizes(choices.run(run, 0), choices.mesh, choices.grid)
     made = buffers(step, flash=True)  # without a fused attention there are scores, too
@@ -39,7 +38,9 @@ def least_memory(run: Run, choices: Choices) -> np.ndarray:
     return np.broadcast_to(stored + reduce(np.maximum, loops), (choices.count,))
 
 
-def least_time(run: Run, cluster: Cluster, profile: Profile, choices: Choices) -> np.ndarray:
+def least_time(
+    run: Run, cluster: Cluster, profile: Profile, choices: Choices | Together
+) -> np.ndarray:
     """Seconds of a step that no setting gets below: [configurations]."""
     step = step_sizes(choices.run(run, 0), choices.mesh, choices.grid)
     batch, length = run.batch.global_batch, run.batch.seq_len
@@ -98,10 +99,15 @@ def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
 
 def _stream(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
     """Seconds of the residual stream over tensor, of layers without experts."""
-    if step.shape.tensor == 1 or not step.habits.is_ours or not step.sequence_parallel:
+    if not step.habits.is_ours or not step.sequence_parallel:
         return 0.0
-    groups = groups_on(step.shape, ("tensor",), cluster)
     size = step.tokens * step.config.d_model * step.itemsize
-    each = collective_time("all-gather", 1.0, groups[:1], cluster, profile).lower_bound
+    order = step.shape.device_order
+    apart = step.shape.size(order[order.index("tensor") + 1 :])  # neighbours of a group, in devices
+    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.shape.tensor), apart))
+    distinct, number = np.unique(pairs, axis=1, return_inverse=True)
+    groups = [np.arange(parts)[None] * stride for parts, stride in distinct.T]
+    least = lambda group: collective_time("all-gather", 1.0, group, cluster, profile).lower_bound
+    each = np.array([least(group) for group in groups])[number]
     layers = sum(step.passes(n) for moe, n in step.layer_kinds if not moe)
     return 2 * STREAMS * layers * size * each

@@ -1,4 +1,4 @@
-"""The best configurations of a space: closed forms price all settings of a mesh at once.
+"""The best configurations of a space: closed forms price all settings of many meshes at once.
 
     infeasible   sizes do not divide, the trainer does not run it, or it does not fit in memory
     pruned       a bound on its time is above the slowest of the best meshes so far
@@ -11,25 +11,29 @@ Both bounds are true (`scaling.plan.bounds`), so nothing better is left out.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from scaling.analytic.program import closed_form
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
+from scaling.meshes.many import Size
 from scaling.meshes.placement import check_fits
 from scaling.plan.bounds import least_memory, least_time
-from scaling.plan.space import Choices
+from scaling.plan.space import Choices, Together, together
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.simulate.batch import timeline_of
+from scaling.simulate.batch import Prices, timeline_of
 from scaling.simulate.capacity import capacity_of
 from scaling.simulate.memory import memory_use
 from scaling.simulate.prediction import TERMS
 
 TOO_LARGE = "does not fit in memory"
-Value = Callable[[np.ndarray, int], np.ndarray]  # (seconds of a step, devices) -> what is least
+TOO_FEW = "fewer sequences than microbatches on all batch shards (data x fsdp x expert)"
+FIRST_WAVE = 64  # meshes that are priced before the bounds of the others are looked at again
+Value = Callable[[np.ndarray, Size], np.ndarray]  # (seconds of a step, devices) -> what is least
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class Search:
         return self.best[self.top - 1].value if len(self.best) >= self.top else np.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """Where configurations are priced, and by what they are judged."""
 
@@ -72,36 +76,68 @@ class Target:
     profile: Profile
     value: Value
 
+    @cached_property
+    def prices(self) -> Prices:
+        """Of collectives, looked up once."""
+        return Prices(self.cluster, self.profile)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A mesh that is not priced yet."""
+
+    bound: float  # of its value; of what does not fit, bytes that are missing at least
+    target: Target
+    choices: Choices
+
 
 def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Search:
     """Price every mesh that may be among the `top` best; the same result as pricing all."""
     state = Search(top)
-    waiting: list[tuple[float, Target, Choices]] = []
-    closest: tuple[float, Target, Choices] | None = None  # of those that surely do not fit
+    waiting: list[Waiting] = []
+    closest: list[Waiting] = []
     for target, every in targets:
-        capacity = _most(target)
-        for choices in every:
-            state.space += choices.count
-            if reason := choices.refusal or _misfit(target, choices):
-                _refuse(state, reason, choices.count)
-                continue
-            least = least_memory(target.run, choices)
-            _refuse(state, TOO_LARGE, int((least > capacity).sum()))
-            if not (least <= capacity).any():
-                if closest is None or least.min() - capacity < closest[0]:
-                    closest = float(least.min()) - capacity, target, choices
-                continue
-            choices = choices.only(least <= capacity)
-            waiting.append((_bound(target, choices), target, choices))
-    for bound, target, choices in sorted(waiting, key=lambda item: item[0]):
-        if bound > state.limit:
-            state.pruned += choices.count
-        else:
-            _price(target, choices, state)
-    if closest is not None and not state.best:
-        _, target, choices = closest
-        _lacking(target, choices, closed_form_of(target, choices), state)
+        for choices in together(target.run, _runnable(target, every, state)):
+            fitting, lacking = _fitting(target, choices, state)
+            closest = sorted([*closest, *lacking], key=lambda each: each.bound)[:1]
+            for some in together(target.run, fitting):
+                bounds = some.parts(_bound(target, some))
+                pairs = zip(bounds, some.every, strict=True)
+                waiting += [Waiting(float(bound.min()), target, each) for bound, each in pairs]
+    waiting.sort(key=lambda each: each.bound)
+    wave = FIRST_WAVE
+    while waiting:
+        useful = [each for each in waiting if each.bound <= state.limit]
+        state.pruned += _configurations(waiting) - _configurations(useful)
+        now, waiting = useful[:wave], useful[wave:]
+        for target in dict.fromkeys(each.target for each in now):
+            mine = (each.choices for each in now if each.target is target)
+            for choices in together(target.run, mine):
+                _price(target, choices, state)
+        wave *= 2
+    for each in closest if not state.best else ():
+        alone = Together((each.choices,))
+        _lacking(each.target, alone, closed_form_of(each.target, alone), state)
     return state
+
+
+def _configurations(waiting: Iterable[Waiting]) -> int:
+    return sum(each.choices.count for each in waiting)
+
+
+def _runnable(target: Target, every: Iterable[Choices], state: Search) -> Iterator[Choices]:
+    """The choices that nothing but memory may rule out; all are counted."""
+    for choices in every:
+        state.space += choices.count
+        if reason := choices.refusal or _misfit(target, choices):
+            _refuse(state, reason, choices.count)
+        else:
+            enough = choices.grid.global_batch >= choices.mesh.batch_shards * np.asarray(
+                choices.grid.microbatches
+            )
+            _refuse(state, TOO_FEW, int((~enough).sum()))
+            if enough.any():
+                yield choices if enough.all() else choices.only(enough)
 
 
 def _refuse(state: Search, reason: str, count: int) -> None:
@@ -118,26 +154,45 @@ def _misfit(target: Target, choices: Choices) -> str:
     return ""
 
 
+def _fitting(
+    target: Target, choices: Together, state: Search
+) -> tuple[list[Choices], list[Waiting]]:
+    """What may fit in memory, and meshes of which no setting does, with what they lack."""
+    capacity = _most(target)
+    fitting: list[Choices] = []
+    lacking: list[Waiting] = []
+    for least, each in zip(
+        choices.parts(least_memory(target.run, choices)), choices.every, strict=True
+    ):
+        fits = least <= capacity
+        _refuse(state, TOO_LARGE, int((~fits).sum()))
+        if fits.any():
+            fitting.append(each if fits.all() else each.only(fits))
+        else:
+            lacking.append(Waiting(float(least.min()) - capacity, target, each))
+    return fitting, lacking
+
+
 def _most(target: Target) -> float:
     """Bytes of one device that no program exceeds."""
     nothing = Program("", "analytic", {}, ())
     capacity = capacity_of(target.cluster, nothing, target.run.software).bytes
-    return np.inf if capacity is None else capacity
+    return np.inf if capacity is None else float(capacity)
 
 
-def _bound(target: Target, choices: Choices) -> float:
-    """The least value of all settings of a mesh, at least."""
+def _bound(target: Target, choices: Together) -> np.ndarray:
+    """The least value of each configuration, at least."""
     seconds = least_time(target.run, target.cluster, target.profile, choices)
-    return float(np.min(target.value(seconds, choices.mesh.devices)))
+    return target.value(seconds, choices.mesh.devices)
 
 
-def closed_form_of(target: Target, choices: Choices) -> Program:
-    """The Program of all settings of a mesh."""
+def closed_form_of(target: Target, choices: Together) -> Program:
+    """The Program of all settings of several meshes."""
     run = choices.run(target.run, 0)
     return closed_form(run, choices.mesh, target.cluster, choices.grid)
 
 
-def _lacking(target: Target, choices: Choices, program: Program, state: Search) -> np.ndarray:
+def _lacking(target: Target, choices: Together, program: Program, state: Search) -> np.ndarray:
     """Bytes that each setting needs at its peak, less what there is; the least is kept."""
     capacity = capacity_of(target.cluster, program, target.run.software).bytes
     peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
@@ -148,26 +203,28 @@ def _lacking(target: Target, choices: Choices, program: Program, state: Search) 
     return missing
 
 
-def _price(target: Target, choices: Choices, state: Search) -> None:
-    """Price the settings of a mesh that fit, and keep the best one."""
-    try:
-        program = closed_form_of(target, choices)
-    except InputError as error:
-        _refuse(state, str(error), choices.count)
-        return
+def _price(target: Target, choices: Together, state: Search) -> None:
+    """Price the settings that fit, and keep the best one of each mesh."""
+    program = closed_form_of(target, choices)
     fits = _lacking(target, choices, program, state) <= 0
     _refuse(state, TOO_LARGE, int((~fits).sum()))
     state.priced += int(fits.sum())
     if not fits.any():
         return
-    line = timeline_of(program, target.cluster, target.profile)
-    full = lambda figures: np.broadcast_to(np.asarray(figures, float), (choices.count,))
-    seconds = full(line.total)
-    value = np.where(fits, target.value(seconds, choices.mesh.devices), np.inf)
-    index = int(np.argmin(value))
-    terms = {name: float(full(getattr(line, name))[index]) for name in TERMS}
-    found = Found(choices, target.cluster, index, float(value[index]), float(seconds[index]), terms)
-    state.best = sorted([*state.best, found], key=lambda each: each.value)
+    line = timeline_of(program, target.prices)
+    seconds, *terms = (
+        choices.parts(figures) for figures in (line.total, *(getattr(line, n) for n in TERMS))
+    )
+    for each, its_fits, its_seconds, *its_terms in zip(
+        choices.every, choices.parts(fits), seconds, *terms, strict=True
+    ):
+        value = np.where(its_fits, target.value(its_seconds, each.mesh.devices), np.inf)
+        index = int(np.argmin(value))
+        if its_fits[index]:
+            time = {n: float(t[index]) for n, t in zip(TERMS, its_terms, strict=True)}
+            best = float(value[index]), float(its_seconds[index]), time
+            state.best.append(Found(each, target.cluster, index, *best))
+    state.best.sort(key=lambda each: each.value)
 
 
 def words_of(run: Run) -> str:

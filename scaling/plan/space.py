@@ -9,23 +9,28 @@ What is left as the run says: the model, the global batch, formats, the pipeline
 that can do nothing for a model have size 1: `expert` without experts.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 
-from scaling.analytic.step import REMATS, Grid
+from scaling.analytic.step import REMATS, Grid, structure
 from scaling.meshes.errors import InputError
+from scaling.meshes.many import Meshes, side_by_side
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.matrices import Remat
 from scaling.parallelism.checks import check_trainable
 from scaling.parallelism.rules import rules_for
+from scaling.program.ir import Number
 from scaling.run import Run
 
 OURS = "jax"  # the software whose trainer runs what is planned
 TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
+MOST = 2048  # configurations side by side: their figures stay in a processor's cache
 AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")
 
 
@@ -58,6 +63,59 @@ class Choices:
             sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
             remat=cast(Remat, REMATS[pick(self.grid.remat)]),
         )
+
+
+@dataclass(frozen=True)
+class Together:
+    """Choices of several meshes of one structure, side by side in arrays."""
+
+    every: tuple[Choices, ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """Configurations of each mesh."""
+        return [choices.count for choices in self.every]
+
+    @property
+    def count(self) -> int:
+        """Number of configurations."""
+        return sum(self.counts)
+
+    @cached_property
+    def mesh(self) -> Meshes:
+        """The mesh of each configuration."""
+        return side_by_side([choices.mesh for choices in self.every], self.counts)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The settings of each configuration."""
+        grids = [choices.grid for choices in self.every]
+        return Grid(*(np.concatenate([getattr(g, f.name) for g in grids]) for f in fields(Grid)))
+
+    def run(self, run: Run, index: int) -> Run:
+        """The run of one configuration."""
+        for choices in self.every:
+            if index < choices.count:
+                return choices.run(run, index)
+            index -= choices.count
+        raise IndexError(index)
+
+    def parts(self, figures: Number) -> list[np.ndarray]:
+        """Figures [configurations], or one of all, as [configurations of a mesh] of each mesh."""
+        full = np.broadcast_to(np.asarray(figures, float), (self.count,))
+        return np.split(full, np.cumsum(self.counts)[:-1])
+
+
+def together(run: Run, every: Iterable[Choices]) -> Iterator[Together]:
+    """The choices with those of one structure side by side, not too many at a time."""
+    alike: dict[tuple[Any, ...], list[Choices]] = defaultdict(list)
+    for choices in every:
+        found = alike[structure(run, choices.mesh)]
+        if found and sum(one.count for one in found) + choices.count > MOST:
+            yield Together(tuple(found))
+            found.clear()
+        found.append(choices)
+    yield from (Together(tuple(found)) for found in alike.values())
 
 
 def all_choices(run: Run, devices: int) -> Iterator[Choices]:

@@ -14,7 +14,7 @@ broadcasts.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -138,7 +138,8 @@ class Program:
 
     name: str
     source: Literal["compiled", "analytic"]
-    mesh: Mapping[str, int]  # axis sizes, outermost first; device numbers count in this order
+    mesh: Mapping[str, Any]  # axis sizes, outermost first; device numbers count in this order
+    # (int, or int arrays over configurations of several meshes)
     schedule: Block
     buffers: tuple[Buffer, ...] = ()
     compiler_peak: int | None = None  # bytes on one device, as the compiler planned them

@@ -1,38 +1,115 @@
 """The timeline of many configurations at once: operations that are priced alike, in one call.
 
 The same seconds as `scaling.simulate.step.price`, without what explains them: kernels of one kind
-and format are rows of one array, and so are collectives over the same devices.
+and format are rows of one array, and so are collectives over the same axes. Groups of devices that
+lie alike are priced once, whatever the mesh that they belong to:
+
+    data=2,fsdp=4,tensor=8   over fsdp   2 x [4] x 8
+    fsdp=4,tensor=8          over fsdp       [4] x 8
+    data=4,tensor=16         over data       [4] x 16
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from scaling.collectives.cost import collective_time
+from scaling.collectives.candidates import seconds_of
+from scaling.collectives.cost import collective_figures, collective_time
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels
+from scaling.program.ir import (
+    Collective,
+    CollectiveKind,
+    Kernel,
+    Number,
+    Program,
+    collectives,
+    kernels,
+)
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
 from scaling.simulate.timeline import Timeline, run_schedule
 
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "issue"  # of a kernel
+Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
+# first; no two neighbours are alike
 
 
-def timeline_of(program: Program, cluster: Cluster, profile: Profile) -> Timeline:
+@dataclass(frozen=True)
+class Prices:
+    """Figures of collectives on a cluster, looked up once for all meshes."""
+
+    cluster: Cluster
+    profile: Profile
+    kept: dict[tuple[CollectiveKind, Span], np.ndarray | None] = field(default_factory=dict)
+
+    def figures(self, kind: CollectiveKind, span: Span) -> np.ndarray | None:
+        """Of each algorithm: float [5, algorithms]; None where a measured line is taken."""
+        if (kind, span) not in self.kept:
+            groups = groups_of(span)
+            self.kept[kind, span] = collective_figures(kind, groups, self.cluster, self.profile)
+        return self.kept[kind, span]
+
+    def seconds(
+        self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
+    ) -> np.ndarray:
+        """Seconds of calls of bytes [calls, configurations], over groups that lie as `spans`, of
+        which each configuration has the one of its number."""
+        found = [self.figures(kind, span) for span in spans]
+        known = [figures for figures in found if figures is not None]
+        if len(known) < len(found):
+            return self._one_by_one(kind, bytes, spans, number)
+        most = max(figures.shape[1] for figures in known)
+        every = [figures[:, np.arange(most) % figures.shape[1]] for figures in known]
+        table = np.stack(every, axis=-1)[..., number]  # [5, algorithms, configurations]
+        return np.min(np.array([seconds_of(table[:, i], bytes) for i in range(most)]), axis=0)
+
+    def _one_by_one(
+        self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
+    ) -> np.ndarray:
+        bytes = np.broadcast_to(bytes, np.broadcast_shapes(bytes.shape, (1, len(number))))
+        times = np.zeros(bytes.shape)
+        for i, span in enumerate(spans):
+            where, groups = number == i if len(number) > 1 else ..., groups_of(span)
+            cost = collective_time(kind, bytes[:, where], groups, self.cluster, self.profile)
+            times[:, where] = cost.time
+        return times
+
+
+def timeline_of(program: Program, prices: Prices) -> Timeline:
     """The timeline of a program that is priced on a cluster, without sums by name.
 
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
+    cluster, profile = prices.cluster, prices.profile
     times = dict(_kernel_times(program, cluster, profile))
-    times |= dict(_collective_times(program, cluster, profile))
+    times |= dict(_collective_times(program, prices))
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
     host = dispatch_time(program, profile.dispatch)
     return run_schedule(program, times, host, named=False)
+
+
+def span_of(sizes: Mapping[str, int], axes: Iterable[str]) -> Span:
+    """How groups along `axes` lie on a mesh: axes without devices left out, like ones joined."""
+    found: list[tuple[int, bool]] = []
+    for axis, size in sizes.items():
+        if size > 1:
+            taken = axis in axes
+            if found and found[-1][1] == taken:
+                size *= found.pop()[0]
+            found.append((size, taken))
+    return tuple(found)
+
+
+def groups_of(span: Span) -> np.ndarray:
+    """Device ids [groups, members]."""
+    sizes = {str(place): size for place, (size, _) in enumerate(span)}
+    return groups_along(sizes, [str(place) for place, (_, taken) in enumerate(span) if taken])
 
 
 def _kernel_times(
@@ -51,16 +128,27 @@ def _kernel_times(
         yield from _named(found, kernel_time(one, cluster.accelerator, profile).time)
 
 
-def _collective_times(
-    program: Program, cluster: Cluster, profile: Profile
-) -> Iterator[tuple[str, Number]]:
+def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, Number]]:
     alike: dict[Any, dict[str, Collective]] = defaultdict(dict)
     for collective, _ in collectives(program):
         alike[collective.kind, collective.axes, collective.groups][collective.name] = collective
-    for found in alike.values():
-        first = next(iter(found.values()))
-        sizes, groups = _rows([c.bytes for c in found.values()]), device_groups(first, program.mesh)
-        yield from _named(found, collective_time(first.kind, sizes, groups, cluster, profile).time)
+    meshes, number = _distinct(program.mesh)
+    for (kind, axes, stated), found in alike.items():
+        sizes = _rows([c.bytes for c in found.values()])
+        if stated:
+            groups = device_groups(next(iter(found.values())), program.mesh)
+            cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
+            yield from _named(found, cost.time)
+            continue
+        spans = [span_of(mesh, axes) for mesh in meshes]
+        yield from _named(found, prices.seconds(kind, sizes, spans, number))
+
+
+def _distinct(mesh: Mapping[str, Any]) -> tuple[list[dict[str, int]], np.ndarray]:
+    """The meshes that there are, and the number of each configuration's: int [configurations]."""
+    table = np.array(np.broadcast_arrays(*(np.atleast_1d(size) for size in mesh.values())))
+    distinct, number = np.unique(table, axis=1, return_inverse=True)
+    return [dict(zip(mesh, map(int, sizes), strict=True)) for sizes in distinct.T], number
 
 
 def _rows(figures: Sequence[Number]) -> np.ndarray:

@@ -20,7 +20,7 @@ import numpy as np
 from scaling.meshes.accelerator import MEMORY_FRACTION
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_rate
-from scaling.program.ir import Number, Program, collectives
+from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
 
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
@@ -46,7 +46,7 @@ RESERVE = {"megatron": 1.16, "nemo": 1.16, "pytorch-fsdp": 1.31, "deepspeed": 1.
 class Capacity:
     """Bytes that a program can take on one device, and how they are made up."""
 
-    bytes: float | None  # None: not known
+    bytes: Number | None  # None: not known; an array of several configurations
     source: str = ""
 
 
@@ -58,11 +58,14 @@ def capacity_of(cluster: Cluster, program: Program, software: str = "jax") -> Ca
     driver = f"{format_rate(usable, 'B')} that the driver reports"
     buffers = nccl_buffers(program, software)
     pool, left = MEMORY_FRACTION * usable, usable - CONTEXT - buffers
+    capacity = np.maximum(left, 0.0) if software in RESERVE else np.clip(left, 0.0, pool)
+    if np.ndim(capacity):
+        return Capacity(capacity)
     if software not in RESERVE and pool <= left:
         return Capacity(pool, f"{MEMORY_FRACTION:g} of the {driver}, the share of XLA's pool")
-    nccl = f" and {format_rate(buffers, 'B')} of NCCL" if buffers else ""
+    nccl = f" and {format_rate(float(buffers), 'B')} of NCCL" if buffers else ""
     context = f"{format_rate(CONTEXT, 'B')} of CUDA's context"
-    return Capacity(max(left, 0.0), f"{driver}, less {context}{nccl}")
+    return Capacity(float(capacity), f"{driver}, less {context}{nccl}")
 
 
 def bytes_in_use(cluster: Cluster, program: Program, peak: Number, software: str) -> Number | None:
@@ -78,15 +81,35 @@ def bytes_in_use(cluster: Cluster, program: Program, peak: Number, software: str
     return np.minimum(allocated + CONTEXT + nccl_buffers(program, software), usable)[()]
 
 
-def nccl_buffers(program: Program, software: str = "jax") -> float:
+def nccl_buffers(program: Program, software: str = "jax") -> Number:
     """Bytes that NCCL allocates for the collectives of a program."""
-    calls = [collective for collective, _ in collectives(program)]
+    used = _groups_used(program)
     if software in RESERVE:  # a communicator for each combination of axes, and one of all devices
-        groups = {call.axes for call in calls}
-        return COMMUNICATOR * (len(groups) + 1) * bool(groups)
-    if any(call.kind == "all-to-all" for call in calls):
-        return NCCL_PAIR_BUFFERS
-    return NCCL_BUFFERS * bool(calls)
+        codes = np.stack(np.broadcast_arrays(*(code for _, code in used), 0))
+        ordered = np.sort(codes, axis=0)  # 0 stands first: a group of one, or no call
+        count = np.not_equal(ordered[1:], ordered[:-1]).sum(axis=0)
+        return as_float(COMMUNICATOR * (count + 1) * np.greater(count, 0))
+    most: Number = 0.0
+    for kind, code in used:
+        size = NCCL_PAIR_BUFFERS if kind == "all-to-all" else NCCL_BUFFERS
+        most = np.maximum(most, size * np.not_equal(code, 0))
+    return as_float(most)
+
+
+def _groups_used(program: Program) -> list[tuple[CollectiveKind, np.ndarray]]:
+    """Each kind of call over each combination of axes, with the number of the combination in each
+    configuration: a bit for each axis of more than one device; 0 where nothing is called."""
+    runs: dict[tuple[CollectiveKind, tuple[str, ...], bool], Number] = {}
+    for call, times in collectives(program):
+        key = call.kind, call.axes, bool(call.groups)
+        runs[key] = np.logical_or(runs.get(key, False), np.not_equal(call.bytes * times, 0))
+    bits = {
+        axis: np.greater(size, 1) * 2**i for i, (axis, size) in enumerate(program.mesh.items(), 1)
+    }
+    number = lambda axes, stated: sum((bits[axis] for axis in axes), int(stated))
+    return [
+        (kind, np.asarray(n * number(axes, stated))) for (kind, axes, stated), n in runs.items()
+    ]
 
 
 def _has_driver(cluster: Cluster) -> bool:

@@ -140,15 +140,13 @@ def _main_dtype(priced: Priced) -> str:
     return max(flops, key=lambda name: flops[name])
 
 
-def _memory(priced: Priced, capacity: float | None, software: str) -> MemoryParts:
+def _memory(priced: Priced, capacity: Number | None, software: str) -> MemoryParts:
     use = priced.memory
     shown = bytes_in_use(priced.cluster, priced.program, use.peak, software)
     fits = None if capacity is None else bool(np.all(use.peak <= capacity))
     parts = {str(category): size for category, size in use.by_category.items()}
-    host = use.pinned_host
-    return MemoryParts(
-        use.peak, **parts, pinned_host=host, capacity=capacity, fits=fits, in_use=shown
-    )
+    host, least = use.pinned_host, None if capacity is None else float(np.min(capacity))
+    return MemoryParts(use.peak, **parts, pinned_host=host, capacity=least, fits=fits, in_use=shown)
 
 
 def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:

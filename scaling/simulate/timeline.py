@@ -123,7 +123,7 @@ class Streams:
         self.record = record
         self.by_name = by_name
         self.clocks: dict[Clock, Number] = dict.fromkeys(get_args(Stream), 0.0)
-        self.in_flight: dict[str, Operation] = {}
+        self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
 
@@ -153,7 +153,8 @@ class Streams:
 
         Its time beside collectives of the other stream, which are still in flight then, is theirs.
         """
-        others = [name for name, step in self.in_flight.items() if _beside(step, collective)]
+        other = self.in_flight["communication" if collective.kind == "permute" else "permute"]
+        others = list(other)
         seconds = self._issue(collective, _stream(collective))
         for name in others:
             seconds = seconds - self._together(name, collective.name)
@@ -166,15 +167,16 @@ class Streams:
         name, now = named.name, self.clocks["compute"]
         del self.clocks["start", name]
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
-        is_collective = isinstance(self.in_flight.pop(name), Collective)
-        part: Key = ("exposed", name * self.by_name) if is_collective else ("copy", "")
+        stream = next(stream for stream, flying in self.in_flight.items() if name in flying)
+        del self.in_flight[stream][name]
+        part: Key = ("copy", "") if stream == "copy" else ("exposed", name * self.by_name)
         self._add(part, self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.
 
-        A configuration with fewer trips than others stands still in theirs. Compute in the loop's
-        bubble trips is bubble.
+        A configuration that is done stands still in the iterations of the others. Compute in the
+        bubble trips of the loop is bubble.
         """
         left, compute = np.trunc(loop.trips)[()], self.sum("compute")
         while np.any(left > 0):
@@ -183,11 +185,11 @@ class Streams:
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
             active = left > 0
-            period = None if self.record else self._period(before, active)
-            times = 1 if period is None else left
+            period, settled = self._period(before)
+            times = where(settled, left, 1)
             for key, seconds in iteration.items():
                 self._add(key, where(active, times * seconds, 0.0))
-            shift = 0.0 if period is None else (left - 1) * period  # of clocks that have moved
+            shift = (times - 1) * period  # of clocks that have moved
             for clock, now in self.clocks.items():
                 old = before.get(clock, now)
                 self.clocks[clock] = where(active, now + (now != old) * shift, old)
@@ -222,7 +224,7 @@ class Streams:
         start = where(nothing, now, later(now, free))
         seconds = self._run(operation, stream, start)
         self.clocks[stream] = where(nothing, free, start + seconds)
-        self.in_flight[operation.name] = operation
+        self.in_flight[stream][operation.name] = operation
         self.clocks["start", operation.name] = start
         self.clocks["end", operation.name] = start + seconds
         return seconds
@@ -246,27 +248,26 @@ class Streams:
 
     def _copy(self) -> "Streams":
         other = copy(self)
-        for name in ("clocks", "sums", "in_flight", "events"):
+        for name in ("clocks", "sums", "events"):
             setattr(other, name, getattr(self, name).copy())
+        other.in_flight = {stream: flying.copy() for stream, flying in self.in_flight.items()}
         return other
 
-    def _period(self, before: Mapping[Clock, Number], active: Number) -> Number | None:
-        """Seconds by which all clocks that moved have moved; None if they differ, in any of the
-        active configurations.
+    def _period(self, before: Mapping[Clock, Number]) -> tuple[Number, bool | np.ndarray]:
+        """Seconds by which the compute stream has moved, and whether all clocks that moved have
+        moved by as much; [configurations].
 
         A clock that stood still is left alone if it lies in the past: nothing waits for it.
         """
         after, start = self.clocks, before["compute"]
-        if after.keys() != before.keys():
-            return None
         period = after["compute"] - start
+        if self.record or after.keys() != before.keys():
+            return period, False
         off: Number = 0.0
         for clock, n in after.items():
             moved, ahead = n - before[clock], later(0.0, n - start)
             off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
-        return (
-            period if np.all((off <= ROUNDING * after["compute"]) | ~np.asarray(active)) else None
-        )
+        return period, off <= ROUNDING * after["compute"]
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:
@@ -274,11 +275,6 @@ def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dic
     keys = dict.fromkeys(key for choice in choices for key in choice)
     pick = lambda key: [np.where(index == i, c.get(key, 0.0), 0.0) for i, c in enumerate(choices)]
     return {key: sum(pick(key), 0.0) for key in keys}
-
-
-def _beside(step: Operation, collective: Collective) -> bool:
-    """True for a collective that has the other stream."""
-    return isinstance(step, Collective) and _stream(step) != _stream(collective)
 
 
 def _stream(collective: Collective) -> Stream:

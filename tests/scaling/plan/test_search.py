@@ -13,11 +13,12 @@ from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.plan import search as module
 from scaling.plan.bounds import least_memory
-from scaling.plan.search import Target, search
-from scaling.plan.space import all_choices
+from scaling.plan.search import Target, closed_form_of, search
+from scaling.plan.space import Together, all_choices, together
 from scaling.profiles.io import profile_of
 from scaling.recipes import recipe
 from scaling.simulate.batch import timeline_of
+from scaling.simulate.capacity import capacity_of
 from scaling.simulate.memory import memory_use
 from scaling.simulate.prediction import TERMS
 from scaling.simulate.step import price
@@ -65,13 +66,17 @@ def test_no_price_is_below_the_bound():
         times[str(one.mesh)] = min(seconds, times.get(str(one.mesh), seconds))
     for choice in all_choices(RUN, 4):
         if not choice.refusal:
-            assert module._bound(target(), choice) <= times[str(choice.mesh)]
+            bound = module._bound(target(), Together((choice,)))
+            assert np.min(bound) <= times[str(choice.mesh)]
 
 
 def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):
     whole = search([(target(), all_choices(RUN, 4))], top=1)
     exact = {str(f.choices.mesh): f.value for f in whole.best}
-    monkeypatch.setattr(module, "_bound", lambda _, choice: exact.get(str(choice.mesh), 0.0))
+    of = lambda each: np.full(each.count, exact.get(str(each.mesh), 0.0))
+    bound = lambda _, choices: np.concatenate([of(each) for each in choices.every])
+    monkeypatch.setattr(module, "_bound", bound)
+    monkeypatch.setattr(module, "FIRST_WAVE", 1)
     found = search([(target(), all_choices(RUN, 4))], top=1)
     assert found.pruned > 0 and found.best[0].value == whole.best[0].value
     assert found.space == found.priced + found.pruned + found.infeasible
@@ -147,7 +152,40 @@ def test_priced_at_once_is_priced_one_by_one():
     for choice in list(all_choices(RUN, 4))[::3]:
         if not choice.refusal:
             program = closed_form(choice.run(RUN, 0), choice.mesh, H100, choice.grid)
-            single, batch = price(program, H100, PROFILE), timeline_of(program, H100, PROFILE)
+            single, batch = price(program, H100, PROFILE), timeline_of(program, target().prices)
             for part in ("total", *TERMS):
                 expected = getattr(single.timeline, part)
                 assert np.allclose(getattr(batch, part), expected, rtol=1e-12, atol=1e-15)
+
+
+RECIPES = [("gpt2-124m", "jax"), ("qwen3-0.6b", "megatron"), ("mixtral-8x7b", "megatron")]
+RECIPES += [("mixtral-8x7b", "jax"), ("llama3-8b", "jax"), ("deepseek-v3", "jax")]
+
+
+@pytest.mark.parametrize(("name", "software"), RECIPES)
+def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
+    """Seconds of every term, bytes at the peak and capacity, two settings of each mesh of a sample,
+    on 16 chips of which all-to-alls take memory."""
+    run = replace(recipe(name), mesh=None, software=software)
+    place = catalog.load("dgx-v100" if name == "gpt2-124m" else "dgx-h100", 2)
+    where = Target(run, place, profile_of(place.accelerator), lambda seconds, devices: seconds)
+    runnable = [choice for choice in all_choices(run, 16) if not choice.refusal]
+    generator = np.random.default_rng(0)
+    for choices in together(run, runnable):
+        program = closed_form_of(where, choices)
+        line, memory = timeline_of(program, where.prices), memory_use(program).peak
+        capacity = capacity_of(place, program, software).bytes
+        figures = [getattr(line, part) for part in ("total", *TERMS)]
+        columns = [choices.parts(f) for f in (*figures, memory, capacity)]
+        sampled = generator.choice(len(choices.every), min(6, len(choices.every)), replace=False)
+        for number in sampled:
+            choice = choices.every[number]
+            for i in {0, int(generator.integers(choice.count))}:
+                one = choice.run(run, i)
+                alone = closed_form(one, choice.mesh, place)
+                priced = price(alone, place, where.profile)
+                expected = [getattr(priced.timeline, part) for part in ("total", *TERMS)]
+                expected += [priced.memory.peak, capacity_of(place, alone, software).bytes]
+                got = [column[number][i] for column in columns]
+                slack = 1e-12 * float(priced.timeline.total)
+                assert np.allclose(got, expected, rtol=1e-12, atol=slack), (choice.mesh, i)
