@@ -9,6 +9,7 @@ sharded over `context`: see `scaling.models.attention_kernels.context`. Decoding
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
 
 import functools
+from collections.abc import Callable
 
 import chex
 import jax
@@ -18,11 +19,12 @@ from jax.ad_checkpoint import checkpoint_name
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
+from scaling.models.documents import Documents, same_document
 from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.positions import Rotation, rotation
+from scaling.models.positions import Rotation, rotation, rotation_at
 from scaling.models.sharding import project
 
 HEADS = ("batch", "sequence", "heads", None)  # of queries and of what they attend to
@@ -53,14 +55,13 @@ class Attention(nnx.Module):
         self.query_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
         self.key_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
 
-    def __call__(self, x_BSD: jax.Array) -> jax.Array:
-        positions = zigzag_order(x_BSD.shape[1], self.execution.rules.mesh.context)
-        q_BSNK, k_BSMK, v_BSMK = self.heads(x_BSD, rotation(self.config, positions))
+    def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
+        rotate = sequence_rotation(self.config, self.execution, x_BSD.shape[1], documents)
+        q_BSNK, k_BSMK, v_BSMK = self.heads(x_BSD, rotate)
         q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
         v_BSMK = checkpoint_name(v_BSMK, "value")
-        return self.output(
-            attend(q_BSNK, k_BSMK, v_BSMK, self.execution, self.config.sliding_window)
-        )
+        window = self.config.sliding_window
+        return self.output(attend(q_BSNK, k_BSMK, v_BSMK, self.execution, window, documents))
 
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
@@ -83,6 +84,15 @@ class Attention(nnx.Module):
         return add_bias(project(self.execution, "bsd,dnk->bsnk", x_BSD, w[...], dims, out), bias)
 
 
+def sequence_rotation(
+    config: ModelConfig, execution: Execution, length: int, documents: Documents | None
+) -> Rotation:
+    """The rotation of whole sequences in zigzag order, or of packed documents."""
+    if documents is not None:
+        return rotation_at(config, documents.positions_BS)
+    return rotation(config, zigzag_order(length, execution.rules.mesh.context))
+
+
 def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Array:
     """The heads' results times a stored matrix [N, K, D]: [B, S, D]."""
     dims, out = ("heads", None, "embed"), ("batch", "residual", None)
@@ -95,15 +105,17 @@ def attend(
     v_BSMK: jax.Array,
     execution: Execution,
     window: int | None,
+    documents: Documents | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], each device on its own rows and heads.
 
-    Each position sees `window` tokens, itself included; None: all before it. Saved for the backward
-    pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
+    Each position sees `window` tokens of its document, itself included; None: all before it. Saved
+    for the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMK], (B, S, None, K))
     if execution.rules.axes("sequence"):
+        assert documents is None  # refused by check_trainable
         return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMK)
     core = functools.partial(
         jax.nn.dot_product_attention,
@@ -112,6 +124,26 @@ def attend(
         implementation=execution.attention_kernel,
     )
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
-    mapped = shard_map_per_stage(execution.rules, core, (query, keys, keys), query, check_vma=False)
+    arguments, specs = [q_BSNK, k_BSMK, v_BSMK], [query, keys, keys]
+    if documents is not None:
+        core = functools.partial(_attend_in_documents, core, execution.attention_kernel)
+        arguments.append(documents.segments_BS)
+        specs.append(execution.spec("batch", "sequence"))
+    mapped = shard_map_per_stage(execution.rules, core, tuple(specs), query, check_vma=False)
     with jax.default_matmul_precision(execution.precision.name.lower()):
-        return checkpoint_name(mapped(q_BSNK, k_BSMK, v_BSMK), "attention")
+        return checkpoint_name(mapped(*arguments), "attention")
+
+
+def _attend_in_documents(
+    core: Callable, kernel: str, q: jax.Array, k: jax.Array, v: jax.Array, segments_BS: jax.Array
+) -> jax.Array:
+    """Attention within documents: `core` with their mask.
+
+    cuDNN takes a mask as scores to add, in compute format. Of these jax's own tests run gradients
+    for one mask shared by all sequences (jax 0.10.2, tests/nn_test.py), so each has its own call.
+    """
+    masked = lambda q, k, v, segments: core(q, k, v, mask=same_document(segments)[:, None])
+    if kernel == "xla":
+        return masked(q, k, v, segments_BS)
+    one = lambda row: masked(*(x[None] for x in row))[0]
+    return jax.lax.map(one, (q, k, v, segments_BS))

@@ -41,8 +41,12 @@ def _multiply(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax
     return _product(execution, jnp.dtype(jnp.float32), x_BSD, head_VD)
 
 
-def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
+def cross_entropy(
+    logits_BSV: jax.Array, targets_BS: jax.Array, weights_BS: jax.Array | None = None
+) -> jax.Array:
     """Mean over all tokens of  log sum exp(logits) - logit of the target, in nats: float32 scalar.
+
+    Each token's term is multiplied by its weight, whose mean over the batch is to be 1.
 
     The target's logit is selected by comparing with a sharded iota, so that no logits are gathered;
     two [B, S] sums over `tensor` are communicated.
@@ -56,7 +60,10 @@ def cross_entropy(logits_BSV: jax.Array, targets_BS: jax.Array) -> jax.Array:
     normalizer_BS = jnp.log(jnp.exp(shifted_BSV).sum(axis=-1))
     is_target_BSV = targets_BS[..., None] == vocab_V
     target_BS = jnp.where(is_target_BSV, shifted_BSV, 0).sum(axis=-1)
-    return (normalizer_BS - target_BS).mean()
+    terms_BS = normalizer_BS - target_BS
+    if weights_BS is not None:
+        terms_BS = terms_BS * reshard(weights_BS, P(*spec[:2]))
+    return terms_BS.mean()
 
 
 def _product(

@@ -20,16 +20,16 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.attention import HEADS, merge_heads
+from scaling.models.attention import HEADS, merge_heads, sequence_rotation
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
-from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
+from scaling.models.documents import Documents, same_document
 from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.positions import Rotation, rotation, yarn_score_scale
+from scaling.models.positions import Rotation, yarn_score_scale
 from scaling.models.sharding import project
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
@@ -63,11 +63,11 @@ class LatentAttention(nnx.Module):
         std = residual_std(config.n_layers)
         self.out_NVD = make(keys[4], (N, V, D), ("heads", None, "embed"), std)
 
-    def __call__(self, x_BSD: jax.Array) -> jax.Array:
-        q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD)
+    def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
+        q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD, documents)
         q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
         v_BSNV = checkpoint_name(v_BSNV, "value")
-        return self.output(self._attend(q_BSNK, k_BSNK, v_BSNV))
+        return self.output(self._attend(q_BSNK, k_BSNK, v_BSNV, documents))
 
     def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.
@@ -104,12 +104,13 @@ class LatentAttention(nnx.Module):
         n_BSNK, r_BSNK = jnp.split(q_BSNK, [mla.qk_nope_head_dim], axis=-1)
         return n_BSNK, rotate(r_BSNK)
 
-    def _heads(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def _heads(
+        self, x_BSD: jax.Array, documents: Documents | None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values as they enter the attention."""
         execution, mla = self.execution, self.config.mla
         assert mla is not None
-        positions = zigzag_order(x_BSD.shape[1], execution.rules.mesh.context)
-        rotate = rotation(self.config, positions)
+        rotate = sequence_rotation(self.config, execution, x_BSD.shape[1], documents)
         q_BSR, c_BSR, k_BSR = self.latents(x_BSD, rotate)
         q_BSNK = jnp.concatenate(self.queries(q_BSR, rotate), axis=-1)
         kv_BSNK = project(execution, "bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
@@ -121,7 +122,13 @@ class LatentAttention(nnx.Module):
     def output(self, a_BSNV: jax.Array) -> jax.Array:
         return merge_heads(self.execution, a_BSNV, self.out_NVD)
 
-    def _attend(self, q_BSNK: jax.Array, k_BSNK: jax.Array, v_BSNV: jax.Array) -> jax.Array:
+    def _attend(
+        self,
+        q_BSNK: jax.Array,
+        k_BSNK: jax.Array,
+        v_BSNV: jax.Array,
+        documents: Documents | None,
+    ) -> jax.Array:
         """Attention [B, S, N, V], each device on its own rows and heads; scores are stored.
 
         jax's flash kernels need values as long as keys. Over `context` values are padded with
@@ -133,12 +140,19 @@ class LatentAttention(nnx.Module):
             a_BSNK = context_attention(execution, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
             return a_BSNK[..., : v_BSNV.shape[-1]]
 
-        def core(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-            return reference_attention(q, k, v, causal_mask(seq, seq, window), execution.precision)
+        def core(q: jax.Array, k: jax.Array, v: jax.Array, *segments_BS: jax.Array) -> jax.Array:
+            mask = causal_mask(seq, seq, window)
+            if segments_BS:
+                mask = mask & same_document(*segments_BS)[:, None, None]
+            return reference_attention(q, k, v, mask, execution.precision)
 
         spec = execution.spec(*HEADS)
-        mapped = shard_map_per_stage(execution.rules, core, (spec,) * 3, spec)
-        return checkpoint_name(mapped(q_BSNK, k_BSNK, v_BSNV), "attention")
+        arguments, specs = [q_BSNK, k_BSNK, v_BSNV], [spec] * 3
+        if documents is not None:
+            arguments.append(documents.segments_BS)
+            specs.append(execution.spec("batch", "sequence"))
+        mapped = shard_map_per_stage(execution.rules, core, tuple(specs), spec)
+        return checkpoint_name(mapped(*arguments), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
         out = ("batch", "residual", None)

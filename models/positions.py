@@ -9,9 +9,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
 from jax.typing import ArrayLike
 
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
+from scaling.models.execution import spec_of
 
 Rotation = Callable[[jax.Array], jax.Array]
 
@@ -64,6 +67,21 @@ def rotation_from(config: ModelConfig, start: jax.Array, most: int) -> Rotation:
     """As `rotation`, at positions start, start + 1, ... below `most`; `start` may be traced."""
     rope = rotary_frequencies(config), start, most, attention_factor(config)
     return lambda x: apply_rotary_from(x, *rope) if config.positions == "rope" else x
+
+
+def rotation_at(config: ModelConfig, positions_BS: jax.Array) -> Rotation:
+    """As `rotation`, at positions of each token that are known when the step runs, below S."""
+    most = positions_BS.shape[1]
+    tables = _cos_sin(np.arange(most), rotary_frequencies(config), attention_factor(config))
+
+    def rotate(x_BSNK: jax.Array) -> jax.Array:
+        batch, sequence = spec_of(x_BSNK)[:2]
+        at_BS = reshard(positions_BS, P(batch, sequence))
+        out = P(batch, sequence, None, None)
+        rows = (jnp.asarray(table[0]).at[at_BS].get(out_sharding=out) for table in tables)
+        return _rotate(x_BSNK, *rows)
+
+    return rotate if config.positions == "rope" else lambda x: x
 
 
 def apply_rotary(

@@ -18,6 +18,7 @@ from flax import nnx
 from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.models.attention import Attention
 from scaling.models.config import ModelConfig
+from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
@@ -43,10 +44,12 @@ class Block(nnx.Module):
         self.mlp_norm = Norm(config, execution.rules, config.d_model)
         self.mlp = Experts(config, execution, keys[1]) if moe else Mlp(config, execution, keys[1])
 
-    def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
+    def __call__(
+        self, x_BSD: jax.Array, documents: Documents | None = None
+    ) -> tuple[jax.Array, Routing | None]:
         """The residual stream after this layer; with experts also their load and losses."""
         with jax.named_scope("attention"):
-            x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD))
+            x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD), documents)
         return self.feed_forward(x_BSD)
 
     def feed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
@@ -83,15 +86,21 @@ class Transformer(nnx.Module):
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
         return self.with_routing(tokens_BS)[0]
 
-    def with_routing(self, tokens_BS: jax.Array) -> tuple[jax.Array, Routing | None]:
+    def with_routing(
+        self, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> tuple[jax.Array, Routing | None]:
         """Logits [B, S, V]; with experts also their load and losses, stacked over their layers.
+
+        `segments_BS` says which tokens are of one document (`scaling.models.documents`); None: all
+        of a sequence.
 
         Saved for the backward pass: per layer what `remat` keeps (`scaling.models.remat`).
         """
         chex.assert_rank(tokens_BS, 2)
         with jax.named_scope("embed"):
-            x_BSD = self.embedding(tokens_BS)
-        apply = rematerialized(lambda x_BSD, block: block(x_BSD), self.execution)
+            documents = None if segments_BS is None else documents_of(segments_BS)
+            x_BSD = self.embedding(tokens_BS, documents=documents)
+        apply = rematerialized(lambda x_BSD, block: block(x_BSD, documents), self.execution)
         with jax.named_scope("layers"):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)

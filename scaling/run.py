@@ -103,6 +103,7 @@ class Train:
     decay_rate: float | None = None
     seed: int = 0
     data: str = "stdlib"  # "stdlib", a folder of text files, or a token file (.bin)
+    documents: Literal["joined", "packed"] = "joined"  # packed: none sees another; masked losses
     checkpoint_every: int | None = None  # steps; None: every ten minutes; 0: only at the end
     keep_checkpoints: int = 2
     eval_every: int = 0  # steps; 0: never

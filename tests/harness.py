@@ -102,6 +102,7 @@ class Case:
     device_order: str = "default"
     compute: str = "fp32"
     optimizer: str = "adamw"
+    documents: str = "joined"
 
     @property
     def alone(self) -> "Case":
@@ -112,10 +113,12 @@ class Case:
             microbatches=microbatches,
             layers=self.layers,
             optimizer=self.optimizer,
+            documents=self.documents,
         )
 
     @property
     def run(self) -> Run:
+        train = replace(TRAIN, epsilon=None) if self.optimizer == "lion" else TRAIN
         return Run(
             "toy",
             replace(MODELS[self.model], n_layers=self.layers),
@@ -127,7 +130,7 @@ class Case:
             precision=Precision(self.compute),
             optimizer=self.optimizer,
             remat=self.remat,
-            train=replace(TRAIN, epsilon=None) if self.optimizer == "lion" else TRAIN,
+            train=replace(train, documents=self.documents),
         )
 
     def __str__(self) -> str:
@@ -174,8 +177,18 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
         arrays[name] = jax.device_put(x, leaf.sharding)
     text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     zigzag = zigzag_order(SEQ_LEN, run.mesh.context)
-    parts = (part[:, zigzag].reshape(cut.inputs.shape) for part in (text[:, :-1], text[:, 1:]))
-    return from_dict(like, arrays), Tokens(*jax.device_put(tuple(parts), cut.inputs.sharding))
+    parts = [text[:, :-1], text[:, 1:]]
+    if run.train.documents == "packed":
+        parts += [_documents(), noise.integers(3, size=(SEQUENCES, SEQ_LEN)).astype(np.float32)]
+    parts = tuple(part[:, zigzag].reshape(cut.inputs.shape) for part in parts)
+    return from_dict(like, arrays), Tokens(*jax.device_put(parts, cut.inputs.sharding))
+
+
+def _documents() -> np.ndarray:
+    """Segments: one to three documents in a sequence, and padding at the end of some."""
+    ends = 1 + np.sort(np.random.default_rng(1).integers(SEQ_LEN, size=(SEQUENCES, 3)), axis=1)
+    number = (np.arange(SEQ_LEN) >= ends[..., None]).sum(axis=1) + 1
+    return np.where(number == 4, 0, number).astype(np.int32)
 
 
 def in_layer_order(run: Run, tree: Any) -> dict[str, np.ndarray]:

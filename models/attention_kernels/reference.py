@@ -33,11 +33,11 @@ def reference_attention(
 ) -> jax.Array:
     """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
-    `mask` is that of `causal_mask`, [T, U]; `scale` None stands for 1 / sqrt(K).
+    `mask` is [T, U], as that of `causal_mask`, or [B, 1, 1, T, U]; `scale` None: 1 / sqrt(K).
     """
     B, T, N, K = q_BTNK.shape
     U, M = k_BUMK.shape[1:3]
-    chex.assert_shape([k_BUMK, v_BUMV, mask], [(B, U, M, K), (B, U, M, None), (T, U)])
+    chex.assert_shape([k_BUMK, v_BUMV, mask], [(B, U, M, K), (B, U, M, None), (..., T, U)])
     scores = jnp.einsum(
         "btmgk,bumk->bmgtu",
         q_BTNK.reshape(B, T, M, N // M, K),

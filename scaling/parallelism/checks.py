@@ -123,6 +123,14 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
             f"batch.seq_len {length:,}",
             f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program",
         ),
+        *(
+            (
+                run.train.documents == "packed" and size > 1,
+                f"train.documents 'packed' on mesh axis {axis}={size}",
+                "use the axes data, fsdp, expert and tensor, or documents 'joined'",
+            )
+            for axis, size in (("stage", mesh.stage), ("context", mesh.context))
+        ),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
         (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),

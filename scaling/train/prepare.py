@@ -64,6 +64,8 @@ def plan(run: Run) -> Plan:
         InputError: whatever does not fit, with the numbers and the fix.
     """
     check_settings(run.train)
+    if run.train.documents == "packed":
+        raise InputError("train.documents 'packed' can be priced, and is not yet read; use joined")
     mesh = resolved_mesh(run, None)  # of the run itself, before jax makes devices
     check_trainable(run, mesh)
     if run.mesh is not None:
@@ -153,4 +155,5 @@ def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> To
         rows = rows.reshape(target.shape)[..., zigzag]
         return jax.make_array_from_callback(target.shape, target.sharding, rows.__getitem__)
 
-    return Tokens(*(place(r, t) for r, t in zip(batch, programs.tokens, strict=True)))
+    targets = jax.tree.leaves(programs.tokens)
+    return Tokens(*(place(r, t) for r, t in zip(batch, targets, strict=True)))

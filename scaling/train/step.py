@@ -55,11 +55,16 @@ class StepOutput(NamedTuple):
 class Tokens(NamedTuple):
     """One step's input, int32 [M, B, S]; B is sharded over data x fsdp x expert, S over context.
 
+    Inside a microbatch [B, S].
+
     The tokens of a sequence are in the order of `scaling.models.attention_kernels.zigzag`.
     """
 
     inputs: jax.Array
     targets: jax.Array
+    # Of packed documents only (`scaling.models.documents`):
+    segments: jax.Array | None = None
+    weights: jax.Array | None = None  # float32: of each target in the loss
 
 
 def init_state(
@@ -87,33 +92,49 @@ def abstract_state(
 def abstract_arguments(run: Run, execution: Execution) -> tuple[TrainState, Tokens]:
     """Shapes, formats and shardings of the arguments of a run's step; under any mesh."""
     state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-    return state, abstract_tokens(run.batch, execution)
+    return state, abstract_tokens(run.batch, execution, run.train.documents == "packed")
 
 
-def abstract_tokens(batch: Batch, execution: Execution) -> Tokens:
-    """Shape and sharding of one step's input."""
+def abstract_tokens(batch: Batch, execution: Execution, packed: bool = False) -> Tokens:
+    """Shapes and shardings of one step's input, of packed documents or not."""
     shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
     spec = execution.spec(None, "batch", "sequence")
     sharding = jax.NamedSharding(_current_mesh(), spec)
     leaf: Any = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
-    return Tokens(leaf, leaf)
+    if not packed:
+        return Tokens(leaf, leaf)
+    return Tokens(leaf, leaf, leaf, leaf.update(dtype=jnp.float32))
 
 
-def loss(params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array) -> jax.Array:
-    """Mean cross-entropy per token in nats, float32 scalar."""
-    logits_BSV = params(inputs_BS)
+def loss(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Routing | None]:
+    """Mean cross-entropy per token of one microbatch in nats, float32 scalar; and the routing.
+
+    Weights are to be those of `_normalized`.
+    """
+    logits_BSV, routing = params.with_routing(tokens.inputs, tokens.segments)
     with jax.named_scope("loss"):
-        return cross_entropy(logits_BSV, targets_BS)
+        return cross_entropy(logits_BSV, tokens.targets, tokens.weights), routing
 
 
-def objective(
-    params: Transformer, inputs_BS: jax.Array, targets_BS: jax.Array
-) -> tuple[jax.Array, StepOutput]:
+def objective(params: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
     """The minimised sum of the loss and the weighted means over layers of the balancing losses."""
-    logits_BSV, routing = params.with_routing(inputs_BS)
+    output = StepOutput(*loss(params, tokens))
     with jax.named_scope("loss"):
-        output = StepOutput(cross_entropy(logits_BSV, targets_BS), routing)
         return _with_balancing_losses(params, output), output
+
+
+def _normalized(tokens: Tokens) -> Tokens:
+    """The tokens with weights whose mean over all microbatches is 1.
+
+    So the mean of the weighted terms is their weighted mean over the step, however the microbatches
+    share the tokens that count. Without any such token all weights, and the loss, are 0.
+    """
+    if tokens.weights is None:
+        return tokens
+    with jax.named_scope("loss"):
+        total = tokens.weights.sum()
+        weights = tokens.weights * (tokens.weights.size / jnp.where(total > 0, total, 1))
+    return tokens._replace(weights=weights)
 
 
 def _with_balancing_losses(params: Transformer, output: StepOutput) -> jax.Array:
@@ -127,6 +148,7 @@ def _with_balancing_losses(params: Transformer, output: StepOutput) -> jax.Array
 
 def output_and_gradients(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
     """Means over all microbatches (load and drops: sums), and gradients sharded like `params`."""
+    tokens = _normalized(tokens)
     if params.execution.rules.axes("layers"):
         return _pipelined(params, tokens)
     return _plain(params, tokens) if tokens.inputs.shape[0] == 1 else _accumulated(params, tokens)
@@ -136,9 +158,8 @@ def _plain(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer
     """One microbatch: gradients arrive summed over all replicas."""
     weights = _gathered_once(params)
     differentiate = jax.value_and_grad(objective, has_aux=True)
-    (_, output), grads = differentiate(
-        params if weights is None else weights, tokens.inputs[0], tokens.targets[0]
-    )
+    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
+    (_, output), grads = differentiate(params if weights is None else weights, one)
     return output, grads if weights is None else _scattered_once(grads, params)
 
 
@@ -160,11 +181,12 @@ def _sums(weights: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer
     differentiate = jax.value_and_grad(objective, has_aux=True)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
-        (_, output), grads = differentiate(weights, tokens.inputs, tokens.targets)
+        (_, output), grads = differentiate(weights, tokens)
         with jax.named_scope("gradients"):
             return jax.tree.map(jnp.add, total, (output, grads)), None
 
-    (_, output), like = jax.eval_shape(differentiate, weights, tokens.inputs[0], tokens.targets[0])
+    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
+    (_, output), like = jax.eval_shape(differentiate, weights, one)
     like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
     zeros = jax.tree.map(zeros_like, (output, like))
     return jax.lax.scan(accumulate, zeros, tokens)[0]
@@ -175,7 +197,7 @@ def _pipelined(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transfo
     gathered = all_gather_params(params, params.execution)
 
     def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
-        loss, routing = pipeline_loss(params, *tokens, gathered)
+        loss, routing = pipeline_loss(params, tokens.inputs, tokens.targets, gathered)
         output = StepOutput(loss, mean_of_losses(routing, tokens.inputs.shape[0]))
         return _with_balancing_losses(params, output), output
 
@@ -228,10 +250,9 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     gathered = all_gather_params(params, params.execution)
     if params.execution.rules.axes("layers"):
-        return pipeline_loss(params, *tokens, gathered)[0]
+        return pipeline_loss(params, tokens.inputs, tokens.targets, gathered)[0]
     weights = params if gathered is None else gathered
-    losses = jax.lax.map(lambda one: loss(weights, one.inputs, one.targets), tokens)
-    return losses.mean()
+    return jax.lax.map(lambda one: loss(weights, one)[0], _normalized(tokens)).mean()
 
 
 def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrapped:

@@ -54,6 +54,11 @@ FAST = [  # cases of one model beside one another: they share what one device co
     Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2),
     Case("stage=2,expert=2,context=2", "mixtral", microbatches=2),
 ]
+PACKED = [
+    Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed"),
+    Case("fsdp=2,tensor=2", "gpt", microbatches=2, zero=1, documents="packed"),
+    Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed"),
+]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
 KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, BUFFERS, EVERY_EXPERT}
 DENSE = ("llama", "odd", "latent", "gpt", "direct", "qwen")
@@ -130,6 +135,11 @@ def check(case: Case) -> None:
 @pytest.mark.parametrize("case", FAST, ids=str)
 def test_step_on_mesh_equals_one_device_and_moves_the_table(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("case", PACKED, ids=str)
+def test_step_of_packed_documents_equals_one_device_however_weights_are_spread(case: Case) -> None:
+    assert_equals_one_device(case)
 
 
 @pytest.mark.slow

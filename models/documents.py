@@ -1,0 +1,36 @@
+"""Several documents packed into one sequence, none of which sees another.
+
+tokens      a  b  c  |  d  e  |  padding
+segments    1  1  1     2  2     0  0        equal numbers, side by side: one document
+positions   0  1  2     0  1     0  1
+"""
+
+# Dims: B batch, S sequence
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+
+class Documents(NamedTuple):
+    """Which document each token belongs to, and its place there; int32 [B, S]."""
+
+    segments_BS: jax.Array
+    positions_BS: jax.Array
+
+
+def documents_of(segments_BS: jax.Array) -> Documents:
+    """The documents of packed sequences; positions begin at 0 in each, padding included."""
+    chex.assert_rank(segments_BS, 2)
+    index_S = jnp.arange(segments_BS.shape[1], dtype=jnp.int32)
+    begins_BS = segments_BS[:, 1:] != segments_BS[:, :-1]
+    begins_BS = jnp.pad(begins_BS, ((0, 0), (1, 0)))
+    first_BS = jax.lax.cummax(jnp.where(begins_BS, index_S, 0), axis=1)
+    return Documents(segments_BS, index_S - first_BS)
+
+
+def same_document(segments_BS: jax.Array) -> jax.Array:
+    """True where a query and a key are of one document: bool [B, S, S]."""
+    return segments_BS[:, :, None] == segments_BS[:, None, :]
