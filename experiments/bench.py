@@ -6,6 +6,7 @@
     loop        a step and what the trainer does around it / that step alone, both of the same step
     loop whole  the wall time of a step in the trainer     / the bare compiled step
     collective  prices of collectives              / smaller ones (`experiments.bench_collectives`)
+    plan        a configuration of a search        / one predicted alone (`experiments.bench_plan`)
 
 Seconds differ between machines and hours; a ratio of neighbours in time says more.
 """
@@ -25,6 +26,7 @@ from typing import Any, cast
 import jax
 
 from experiments.bench_collectives import collective_time
+from experiments.bench_plan import plan_time
 from experiments.gpu.cases import label
 from experiments.gpu.machine import git_commit, versions
 from experiments.gpu.measure import Program, Trainer, random_tokens, trainer
@@ -127,6 +129,7 @@ BENCHMARKS = {
     "sharding": sharding_time,
     "loop": loop_time,
     "collective": collective_time,
+    "plan": plan_time,
 }
 
 

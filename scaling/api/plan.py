@@ -23,9 +23,10 @@ from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
+from scaling.meshes.units import format_size
 from scaling.plan.reasons import losers, reason, shortfall
 from scaling.plan.result import Plan, Plans
-from scaling.plan.search import Found, Target, search
+from scaling.plan.search import Found, Target, search, words_of
 from scaling.plan.space import all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import Run, run_dict
@@ -117,8 +118,11 @@ def plan(
     state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
     pairs = [(each, _predicted(each, resolved, profile)) for each in state.best[:top]]
     closed = dict(pairs)
+    error = None if pairs else shortfall(state, place)
     if verify and pairs:
-        pairs = _verified(pairs, resolved, profile, verify, objective)
+        again = [(f, _predicted(f, resolved, profile, "compiled")) for f, _ in pairs[:verify]]
+        pairs = [*_fitting(again, objective), *pairs[verify:]]
+        error = None if pairs else _shortfall_of([prediction for _, prediction in again])
     best = {p.source: p for each, p in pairs[:1] for p in (closed[each], p)}  # of each front end
     plans = tuple(_plan(i, *pair, best, tokens) for i, pair in enumerate(pairs, 1))
     return PlanResult(
@@ -127,8 +131,8 @@ def plan(
         seconds=time.monotonic() - start,
         objective=objective,
         losers=tuple(losers(state)),
-        verified=min(verify, len(plans)),
-        error=None if plans else shortfall(state, place),
+        verified=sum(plan.prediction.source == "compiled" for plan in plans),
+        error=error,
     )
 
 
@@ -156,20 +160,26 @@ def _predicted(
     return predict(chosen, found.cluster, source=source, calibration=profile)
 
 
-def _verified(
-    pairs: list[tuple[Found, PredictionResult]],
-    run: Run,
-    profile: Profile,
-    count: int,
-    objective: str,
+def _fitting(
+    pairs: list[tuple[Found, PredictionResult]], objective: str
 ) -> list[tuple[Found, PredictionResult]]:
-    """The first `count` priced from their compiled programs, best first; those that do not fit are
-    left out."""
-    again = [(found, _predicted(found, run, profile, "compiled")) for found, _ in pairs[:count]]
-    fit = [(found, p) for found, p in again if p.memory.fits is not False]
+    """Those that fit, best first."""
+    fit = [(found, p) for found, p in pairs if p.memory.fits is not False]
     by_devices = objective != "time"
     fit.sort(key=lambda pair: float(pair[1].step_time) * (pair[1].devices if by_devices else 1))
-    return [*fit, *pairs[count:]]
+    return fit
+
+
+def _shortfall_of(compiled: list[PredictionResult]) -> str:
+    """One sentence where closed forms fit and none of their compiled programs does."""
+    lacks = lambda p: float(p.memory.peak) - (p.memory.capacity or 0.0)
+    closest = min(compiled, key=lacks)
+    assert closest.pricing.run is not None
+    return (
+        f"{len(compiled)} plan(s) fit by their closed forms, and none by its compiled program: "
+        f"{words_of(closest.pricing.run)} comes closest and lacks {format_size(lacks(closest))} on "
+        "each device; use a larger --top and --verify, or more nodes"
+    )
 
 
 def _plan(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import scaling as sc
+import scaling.api.plan as planning
 from scaling.analytic.program import closed_form
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
@@ -118,6 +119,24 @@ def test_that_nothing_fits_is_an_answer(capsys):
     found = json.loads(out)
     assert code == 0 and found["plans"] == []
     assert "nothing fits: --mesh fsdp=8" in found["error"] and "lacks" in found["error"]
+
+
+def test_that_no_verified_plan_fits_is_said(monkeypatch):
+    """Closed forms fit; what is compiled in their place here does not."""
+    real = planning.predict
+
+    def predicted(run, cluster, source, **options):
+        found = real(run, cluster, source="analytic", **options)
+        if source == "analytic":
+            return found
+        memory = replace(found.memory, peak=found.memory.capacity + 2**30, fits=False)
+        return replace(found, source=source, memory=memory)
+
+    monkeypatch.setattr(planning, "predict", predicted)
+    found = sc.plan(RUN, cluster="dgx-h100", top=2, verify=2)
+    assert found.plans == () and found.verified == 0 and found.error is not None
+    assert found.error.startswith("2 plan(s) fit by their closed forms, and none by its compiled")
+    assert "lacks 1 GiB" in found.error and "--mesh" in found.error
 
 
 def test_bad_input_is_refused():
