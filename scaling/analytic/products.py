@@ -167,6 +167,6 @@ def matmul(
         bytes=batch * (item * (m * k + k * n) + out * m * n) * times,
         dtype=compute,
         dims=dims,
-        issue=step.habits.launch * times,
+        issue=step.habits.launch,
         share=step.habits.products,
     )

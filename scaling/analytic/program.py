@@ -354,7 +354,7 @@ def _tidy(block: Block) -> Block:
             if not op.body or not np.any(op.trips):
                 continue
         elif isinstance(op, Kernel):
-            if not (np.any(op.flops) or np.any(op.bytes) or np.any(op.issue)):
+            if not (np.any(op.flops) or np.any(op.bytes)):
                 continue
         found.append(op)
     return tuple(found)

@@ -44,7 +44,10 @@ class Traffic:
         if hidden in (0, 1):
             return Sent(tuple(every), ()) if hidden else Sent((), tuple(every))
         beside = tuple(replace(c, bytes=c.bytes * hidden) for c in every)
-        alone = (replace(c, name=f"{c.name} alone", bytes=c.bytes * (1 - hidden)) for c in every)
+        alone = (
+            replace(c, name=f"{c.name} alone", bytes=c.bytes * (1 - hidden), issue=0.0)
+            for c in every
+        )
         return Sent(beside, tuple(alone))
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
@@ -66,6 +69,7 @@ class Traffic:
             axes=axes,
             bytes=shared,
             dtype=self._dtype(transfer),
+            issue=self.step.habits.launch,
         )
         return [self._call(one, number, needed) for number in range(count)]
 

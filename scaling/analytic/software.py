@@ -1,7 +1,7 @@
 """How a software runs a step: what it communicates beside compute, and what its host costs.
 
 six constants, to be fitted on measured runs of that software      data/software.toml
-  launch           s that the host takes to issue one kernel
+  launch           s that the host takes to issue one operation: a kernel, a collective
   traffic          bytes moved by unmatched operations over those of fused ones
   products         rate of matrix products over that of the chip's best kernel, and
   attention        of fused attention
@@ -34,7 +34,7 @@ class Habits:
     attention: float
     hidden_tensor: float
     hidden_weights: float
-    error: float  # 90 % of the step times lie within this factor less one, of sources left out
+    range: tuple[float, float]  # measured over predicted, central 90 % of sources left out
     hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
     merges: bool  # one product for q, k and v, one for gate and up

@@ -176,8 +176,8 @@ class PredictionResult(Prediction):
 def with_step_error(profile: Profile, software: str) -> Profile:
     """The profile with the errors of whole steps of a software, unless it has measured ones."""
     habits = habits_of(software)
-    evidence = Evidence(habits.evidence, "2026-11", "calibrated", error_p90=habits.error)
-    return replace(profile, step=profile.step or StepFit(1.0, evidence))
+    evidence = Evidence(habits.evidence, "2026-11", "calibrated")
+    return replace(profile, step=profile.step or StepFit(1.0, evidence, habits.range))
 
 
 def price_program(pricing: Pricing, record: bool = False) -> Priced:

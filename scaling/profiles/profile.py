@@ -177,6 +177,7 @@ class StepFit:
 
     slowdown: float
     evidence: Evidence  # its errors are those of whole steps
+    central: tuple[float, float] | None = None  # measured over predicted: 5 and 95 % quantiles
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ class Kernel(Operation):
     estimate: Number | None = None  # s, by the compiler's own cost model
     host_bytes: Number = 0.0  # of the host's memory, read and written: their time is not priced
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
-    issue: Number = 0.0  # s that the host takes to start it: it takes no less
+    issue: float = 0.0  # s that the host takes to start it
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,7 @@ class Collective(Operation):
     groups: tuple[tuple[int, ...], ...] = ()  # device ids, where the axes do not say who talks:
     # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
     estimate: Number | None = None  # s, by the compiler's own cost model
+    issue: float = 0.0  # s that the host takes to start it
     line: str = ""  # of the compiled program, for messages
 
 

@@ -87,11 +87,8 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> K
         (vector, profile.vector),
     )
     _, decides = max(parts, key=lambda part: float(np.max(part[0])))
-    late = np.maximum(kernel.issue - slower * time, 0.0)  # the host is not ahead of it
-    overhead = slower * fit.overhead + late
-    return KernelCost(
-        slower * time + late, slower * compute, slower * memory, overhead, decides.evidence
-    )
+    scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
+    return KernelCost(*scaled, decides.evidence)
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:

@@ -67,7 +67,7 @@ def shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.
     for op, _ in operations(program.schedule):
         if not isinstance(op, Kernel | Collective):
             continue
-        done = op.bytes if isinstance(op, Collective) else op.flops + op.bytes + op.issue
+        done = op.bytes if isinstance(op, Collective) else op.flops + op.bytes
         runs = np.not_equal(done, 0.0)
         if np.ndim(runs) and not np.all(runs):
             yield op, runs

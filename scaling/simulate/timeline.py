@@ -9,9 +9,13 @@ starts when its own stream is free: permutes have one, all others another, and o
 time, in the order of issue, as XLA's GPU runtime has it (openxla/xla, AsyncStreamKind, P2P and
 COLLECTIVE). Links that both use at once are not shared out. A Wait holds the compute stream until
 its collective is over; a synchronous collective holds both. What takes no time, such as what a
-configuration does not run, does not wait for its stream. The longest of several branches runs.
-Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`, because
-they copy to and from the host.
+configuration does not run, is not issued and waits for no stream. The longest of several branches
+runs. Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`,
+because they copy to and from the host.
+
+The host issues kernels and collectives in order, `issue` seconds each, from the start of the step,
+and runs ahead: an operation starts when the device is free and it has been issued. Seconds in which
+the compute stream waits for that are `host`, also where communication runs beside.
 
 Hidden communication is the union of the intervals of both streams, less the exposed part.
 
@@ -20,8 +24,8 @@ Compute in the bubble trips of a loop (`simulate.pipeline_bubble`) is the bubble
 Every instant of the step is compute, bubble, optimizer, exposed communication or host, so these sum
 to the step time. Times and the trip counts of loops may be numpy arrays over configurations.
 
-Only differences between the streams' clocks decide what happens next. So iterations of a loop that
-follow one which moved all clocks alike are counted, not run.
+Only differences between the clocks decide what happens next. So iterations of a loop that follow
+one which moved all clocks alike are counted, not run; that of a host which stays ahead may differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,9 +51,10 @@ from scaling.program.ir import (
 from scaling.simulate.prediction import TimeParts
 
 Stream = Literal["compute", "communication", "permute", "copy"]
-Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "copy", "time"]
-Clock = Stream | tuple[Literal["start", "end"], str]
+Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "host", "time"]
+Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
+BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
 
@@ -103,7 +108,7 @@ def run_schedule(
         optimizer=streams.sum("optimizer"),
         exposed_communication=waited,
         bubble=streams.sum("bubble"),
-        host=as_float(host) + streams.sum("copy"),
+        host=as_float(host) + streams.sum("host"),
         hidden_communication=later(0.0, streams.sum("communication") - waited),
         by_name=streams.named("time"),
         exposed_by_name=exposed,
@@ -114,15 +119,16 @@ def run_schedule(
 class Streams:
     """Clocks, operations in flight, and the sums so far.
 
-    A clock says when a stream is free, or ("start", name) and ("end", name) when an operation in
-    flight begins and is over.
+    A clock says when a stream is free, "issued" when the host is done with all operations so far,
+    ("start", name) and ("end", name) when an operation in flight begins and is over.
     """
 
     def __init__(self, times: Mapping[str, Number], record: bool, by_name: bool):
         self.times = times
         self.record = record
         self.by_name = by_name
-        self.clocks: dict[Clock, Number] = dict.fromkeys(get_args(Stream), 0.0)
+        self.clocks: dict[Clock, Number] = dict.fromkeys((*get_args(Stream), "issued"), 0.0)
+        self.ahead: Number = np.inf  # s, the least by which the host was ahead of an operation
         self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
@@ -142,6 +148,7 @@ class Streams:
 
     def kernel(self, kernel: Kernel) -> None:
         """Run a kernel on the compute stream, or issue an asynchronous one."""
+        self._wait_for_host(kernel)
         if kernel.asynchronous:
             self._issue(kernel, "copy")
             return
@@ -153,6 +160,7 @@ class Streams:
 
         Its time beside collectives of the other stream, which are still in flight then, is theirs.
         """
+        self._wait_for_host(collective)
         other = self.in_flight["communication" if collective.kind == "permute" else "permute"]
         others = list(other)
         seconds = self._issue(collective, _stream(collective))
@@ -169,36 +177,41 @@ class Streams:
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
         stream = next(stream for stream, flying in self.in_flight.items() if name in flying)
         del self.in_flight[stream][name]
-        part: Key = ("copy", "") if stream == "copy" else ("exposed", name * self.by_name)
+        part: Key = ("host", "") if stream == "copy" else ("exposed", name * self.by_name)
         self._add(part, self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.
 
-        A configuration that is done stands still in the iterations of the others. Compute in the
-        bubble trips of the loop is bubble.
+        A configuration that is done stands still in the iterations of the others. Compute, and
+        waiting for the host, in the bubble trips of the loop is bubble.
         """
-        left, compute = np.trunc(loop.trips)[()], self.sum("compute")
+        left, starts = np.trunc(loop.trips)[()], [self.sum(part) for part in BUSY]
         while np.any(left > 0):
-            before, outer = self.clocks.copy(), self.sums
-            self.sums = {}
+            before, outer, least = self.clocks.copy(), self.sums, self.ahead
+            self.sums, self.ahead = {}, np.inf
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
             active = left > 0
-            period, settled = self._period(before)
-            times = where(settled, left, 1)
+            moved = {c: now - before.get(c, now) for c, now in self.clocks.items()}
+            late = moved["issued"] - moved["compute"]  # s by which the host falls back
+            times = 1 if self.record else sooner(left, self._alike(before, late))
             for key, seconds in iteration.items():
                 self._add(key, where(active, times * seconds, 0.0))
-            shift = (times - 1) * period  # of clocks that have moved
             for clock, now in self.clocks.items():
-                old = before.get(clock, now)
-                self.clocks[clock] = where(active, now + (now != old) * shift, old)
+                shift = moved["issued" if clock == "issued" else "compute"] * (times - 1)
+                self.clocks[clock] = where(
+                    active, now + (moved[clock] != 0) * shift, before.get(clock, now)
+                )
+            self.ahead = self.ahead - (times - 1) * later(0.0, late)
+            self.ahead = sooner(least, where(active, self.ahead, np.inf))
             left = left - times
         if np.any(loop.bubble_trips):
             share = loop.bubble_trips / later(1, loop.trips)
-            bubble = (self.sum("compute") - compute) * share
-            self._add(("compute", ""), -bubble)
-            self._add(("bubble", ""), bubble)
+            for part, start in zip(BUSY, starts, strict=True):
+                bubble = (self.sum(part) - start) * share
+                self._add((part, ""), -bubble)
+                self._add(("bubble", ""), bubble)
 
     def branch(self, branch: Branch) -> None:
         """Run the block that holds the compute stream longest, in each configuration its own.
@@ -216,7 +229,18 @@ class Streams:
             return
         index = np.argmax(np.stack(np.broadcast_arrays(*level)), axis=0)
         self.clocks = _selected([streams.clocks for streams in after], index)
+        self.ahead = reduce(sooner, [streams.ahead for streams in after])
         self.sums = _selected([streams.sums for streams in after], index)
+
+    def _wait_for_host(self, operation: Kernel | Collective) -> None:
+        """Hold the compute stream until the host has issued an operation that takes time."""
+        if not operation.issue:
+            return
+        now, nothing = self.clocks["compute"], np.equal(self.times[operation.name], 0.0)
+        issued = self.clocks["issued"] + where(nothing, 0.0, operation.issue)
+        self.clocks["issued"], self.clocks["compute"] = issued, later(now, issued)
+        self.ahead = sooner(self.ahead, now - issued)
+        self._add(("host", ""), self.clocks["compute"] - now)
 
     def _issue(self, operation: Operation, stream: Stream) -> Number:
         now, free = self.clocks["compute"], self.clocks[stream]
@@ -253,21 +277,25 @@ class Streams:
         other.in_flight = {stream: flying.copy() for stream, flying in self.in_flight.items()}
         return other
 
-    def _period(self, before: Mapping[Clock, Number]) -> tuple[Number, bool | np.ndarray]:
-        """Seconds by which the compute stream has moved, and whether all clocks that moved have
-        moved by as much; [configurations].
+    def _alike(self, before: Mapping[Clock, Number], late: Number) -> Number:
+        """Number of iterations, with the one that has just run, that are alike; 1: not known.
 
-        A clock that stood still is left alone if it lies in the past: nothing waits for it.
+        All clocks that moved have moved alike. One that stood still is left alone if it lies in the
+        past: nothing waits for it. So is the host, while it is ahead; it falls back by `late`.
         """
         after, start = self.clocks, before["compute"]
-        period = after["compute"] - start
-        if self.record or after.keys() != before.keys():
-            return period, False
-        off: Number = 0.0
+        if after.keys() != before.keys():
+            return 1
+        period, off = after["compute"] - start, as_float(0.0)
         for clock, n in after.items():
-            moved, ahead = n - before[clock], later(0.0, n - start)
-            off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
-        return period, off <= ROUNDING * after["compute"]
+            if clock != "issued":
+                moved, ahead = n - before[clock], later(0.0, n - start)
+                off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
+        least = ROUNDING * after["compute"]
+        is_ahead, keeps_up = self.ahead >= -least, late <= least
+        more = np.where(keeps_up, np.inf, np.floor(self.ahead / np.where(keeps_up, 1.0, late)))
+        more = np.where(is_ahead, more, np.where(np.abs(late) <= least, np.inf, 0.0))
+        return 1 + np.where(off <= least, more, 0.0)[()]
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:
@@ -297,4 +325,6 @@ def later(first: Number, second: Number) -> Number:
 
 def sooner(first: Number, second: Number) -> Number:
     """The smaller one, in each configuration."""
-    return -later(-first, -second)
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.minimum(first, second)
+    return min(first, second)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.profiles.profile import Evidence
+from scaling.profiles.profile import Evidence, StepFit
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float
 from scaling.simulate.prediction import GRADES, Grade
@@ -76,9 +76,15 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
     longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
     low, high = (run_schedule(priced.program, bound).total / total for bound in (shorter, longer))
     if priced.profile.step is not None:
-        whole = 1 + half_range(priced.profile.step.evidence, priced.profile.step.evidence.grade)
-        low, high = np.minimum(low, 1 / whole), np.maximum(high, whole)
+        least, most = _of_whole_steps(priced.profile.step)
+        low, high = np.minimum(low, least), np.maximum(high, most)
     return as_float(step * low), as_float(step * high)
+
+
+def _of_whole_steps(fit: StepFit) -> tuple[float, float]:
+    """Step times at the ends of a range over the predicted one, from errors of whole steps."""
+    whole = 1 + half_range(fit.evidence, fit.evidence.grade)
+    return fit.central or (1 / whole, whole)
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:

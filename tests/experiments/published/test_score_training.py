@@ -7,7 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.published.fit_software import CHIP, FITS, SEARCHED, priced, software_of
+from experiments.published.fit_software import (
+    CHIP,
+    FITS,
+    SEARCHED,
+    central,
+    priced,
+    software_of,
+)
 from experiments.published.jax_programs import file_of, group_of, rows
 from experiments.published.score_training import (
     Scored,
@@ -71,9 +78,19 @@ def test_the_shipped_constants_are_the_fitted_ones():
         for name, value in found["constants"].items():
             if name != CHIP:
                 assert getattr(habits, name) == value
-        assert habits.error == found["error"]
+        assert list(habits.range) == found["range"]
     blackwell = json.loads(FITS.read_text())["megatron"]["constants"][CHIP]
     assert shipped("b200-sxm").matmul[0].sustained == pytest.approx(blackwell, rel=1e-3)
+
+
+def test_the_range_holds_the_central_part_of_the_errors_of_left_out_sources():
+    """Predictions of one source from 20 % too fast to 20 % too slow, each as often."""
+    spread = np.log(np.linspace(0.8, 1.2, 401))
+    least, most = central([spread])
+    assert np.mean((spread < -np.log(least)) & (spread > -np.log(most))) == pytest.approx(0.9, 0.01)
+    assert central([np.log([0.5, 0.5])]) == (1.0, 2.0)  # never without the prediction itself
+    many, few = np.zeros(400), np.log([0.5] * 4)
+    assert central([many, few]) == (1.0, 2.0)  # 4 of 404 rows have a twelfth of the weight
 
 
 def test_a_slower_software_takes_longer():

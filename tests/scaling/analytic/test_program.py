@@ -1,6 +1,7 @@
 """The analytic Program against the model's own counts, the table, and closed forms of pipelines."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
-from scaling.analytic.software import software_habits
+from scaling.analytic.software import habits_of, software_habits
 from scaling.analytic.step import REMATS, Grid, step_sizes
 from scaling.analytic.table import transfers
 from scaling.meshes import catalog
@@ -21,6 +22,7 @@ from scaling.program.ir import Loop, Wait, collectives, kernels, operations
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price, running_kernels
 
+H100 = catalog.load("dgx-h100")
 DENSE = ModelConfig(1024, d_model=64, n_layers=8, n_heads=8, n_kv_heads=4, head_dim=8, d_ff=128)
 EXPERTS = replace(DENSE, moe=Moe(8, 2, 64, capacity_factor=1.0))
 SOFTWARE = sorted(software_habits())
@@ -104,14 +106,15 @@ def test_without_remat_all_devices_compute_the_models_flops(run: Run) -> None:
 def test_the_bubble_is_the_work_of_the_other_stages(schedule: str, microbatches: int) -> None:
     """(S - 1) / V of the time of one microbatch (arXiv 2104.04473, section 2.2)."""
     virtual = 2 if schedule == "interleaved" else 1
-    model = replace(DENSE, vocab_size=1, n_layers=16)
+    model = replace(DENSE, vocab_size=1, n_layers=16, d_model=4096, d_ff=16384)
     run = Run(
         *("toy", model, Batch(8 * microbatches, 512, microbatches), MeshShape(stage=4)),
         pipeline=Pipeline(schedule, virtual),
         attention="unfused",
         software="megatron",
     )
-    priced = price(analytic_program(run, run.mesh), catalog.load("dgx-h100"), ideal())
+    quick = replace(habits_of("megatron"), launch=0.0)  # else the host is what these layers take
+    priced = price(analytic_program(run, run.mesh, habits=quick), H100, ideal())
     loops = {op.name: op for op in priced.program.schedule if isinstance(op, Loop)}
     assert loops["bubble"].trips == 12 / virtual
     of_layers = (k for k, _ in running_kernels(priced) if k.origin.layer.startswith("layers"))
@@ -121,6 +124,21 @@ def test_the_bubble_is_the_work_of_the_other_stages(schedule: str, microbatches:
         assert share < 0.8 * whole / (whole + microbatches)
     else:
         assert share == pytest.approx(whole / (whole + microbatches), rel=1e-6)
+
+
+def test_a_host_that_issues_megatrons_operations_decides_what_a_narrow_layer_takes() -> None:
+    """Forward 14 operations, backward 42; full remat runs the forward ones twice."""
+    times = {}
+    for layers, remat in product((8, 16), ("none", "full")):
+        model = replace(DENSE, n_layers=layers, mlp="gelu")
+        run = Run("toy", model, Batch(4, 512, 2), software="megatron", attention="unfused")
+        run = replace(run, precision=Precision(parameters="bf16"))
+        slow = replace(habits_of("megatron"), launch=1e-3)
+        program = analytic_program(replace(run, remat=remat), MeshShape(), habits=slow)
+        times[layers, remat] = float(price(program, H100, ideal()).timeline.total)
+    per_layer = lambda remat: (times[16, remat] - times[8, remat]) / 8 / 2 / 1e-3
+    assert per_layer("none") == pytest.approx(14 + 42, rel=1e-5)
+    assert per_layer("full") == pytest.approx(2 * 14 + 42, rel=1e-5)
 
 
 @given(RUNS, MESHES)
@@ -184,7 +202,7 @@ GRID = [
 def test_configurations_at_once_are_each_by_itself(mesh: str, software: str) -> None:
     model = replace(EXPERTS if "expert" in mesh else DENSE, n_layers=4)
     run = Run("toy", model, Batch(128, 64), software=software)
-    shape, place = parse_mesh(mesh), catalog.load("dgx-h100")
+    shape, place = parse_mesh(mesh), H100
     grid = Grid(*(np.array(column, float) for column in zip(*GRID, strict=True)))
     profile = ideal()
     every = price(analytic_program(run, shape, grid), place, profile)

@@ -121,6 +121,34 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     assert line.by_name["k"] == pytest.approx(1.0)
 
 
+def hosted(name: str, issue: float) -> Kernel:
+    return Kernel(name, Origin("forward"), issue=issue)
+
+
+def test_the_host_runs_ahead_of_a_slow_kernel_into_quick_ones() -> None:
+    """Three quick kernels are issued beside a slow one; the fourth waits for the host."""
+    quick = [hosted(f"q{i}", 2.0) for i in range(4)]
+    times = {"slow": 6.0} | {step.name: 0.5 for step in quick}
+    line = run(times, hosted("slow", 1.0), *quick)
+    assert line.total == 9.5  # issued at 1, 3, 5, 7 and 9
+    assert (line.compute, line.host) == (8.0, 1.5)
+
+
+def test_a_collective_is_issued_by_the_host_and_the_kernel_after_it_too() -> None:
+    steps = (Collective("g", issue=2.0), hosted("k", 3.0), Wait("g"))
+    line = run({"g": 4.0, "k": 1.0}, *steps)
+    assert (line.total, line.host, line.exposed_communication) == (6.0, 5.0, 0.0)
+
+
+def test_a_loop_takes_the_longer_of_host_and_device_and_a_lead_is_used_up_first() -> None:
+    """The host is 96 s ahead after the slow kernel, and falls back 1 s in each iteration."""
+    loop = Loop("l", body=(hosted("k", 3.0),), trips=10**6)
+    line = run({"slow": 100.0, "k": 2.0}, hosted("slow", 1.0), loop)
+    assert line.total == pytest.approx(1.0 + 3e6 + 2.0)
+    assert line.host == pytest.approx(line.total - 100.0 - 2e6)
+    assert run({"k": 5.0}, loop).total == pytest.approx(3.0 + 5e6)
+
+
 # Random programs
 
 
@@ -128,6 +156,7 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
 class _Names:
     """Numbers the steps of one program."""
 
+    hosted: bool = False  # the host takes time to issue steps; then there are no branches
     count: int = 0
 
     def new(self, letter: str) -> str:
@@ -141,7 +170,8 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
     block: list[Operation] = []
     for _ in range(draw(st.integers(0, 4))):
         kinds = ["kernel", "optimizer", "gather", "gather", "permute", "sync", "copy"]
-        kind = draw(st.sampled_from(kinds + ["loop", "branch"] * (depth > 0)))
+        nested = ["loop", "loop" if names.hosted else "branch"]
+        kind = draw(st.sampled_from(kinds + nested * (depth > 0)))
         if kind == "loop":
             body = draw(blocks(names, depth - 1))
             block.append(Loop(names.new("l"), body=body, trips=draw(st.integers(0, 6))))
@@ -158,6 +188,9 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
             block.append(Kernel(names.new("c"), asynchronous=True))
         else:
             block.append(kernel(names.new("k"), kind if kind == "optimizer" else "forward"))
+    if names.hosted:
+        issued = lambda s: isinstance(s, Kernel | Collective)
+        block = [replace(s, issue=draw(SECONDS)) if issued(s) else s for s in block]
     for step in [s for s in block if isinstance(s, Kernel | Collective) and s.asynchronous]:
         after = block.index(step) + 1
         block.insert(draw(st.integers(after, len(block))), Wait(step.name))
@@ -166,7 +199,7 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
 
 @st.composite
 def programs(draw) -> Program:
-    return program(*draw(blocks(_Names())))
+    return program(*draw(blocks(_Names(hosted=draw(st.booleans())))))
 
 
 @st.composite
@@ -210,8 +243,10 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
     the union of the intervals in which something is sent.
 
     A step follows the one before it on its stream and, where it is issued, the one before it on the
-    compute stream; a wait follows what it waits for.
+    compute stream; a wait follows what it waits for. Before each step the host is a step of the
+    compute stream that follows all it has issued.
     """
+    issued = 0.0
     over: list[float] = []  # by step
     last: dict[str, int] = {}  # stream -> number of its latest step
     started: dict[str, int] = {}
@@ -229,6 +264,12 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
 
     for step in steps:
         now = over[last["compute"]] if "compute" in last else 0.0
+        if isinstance(step, Kernel | Collective):
+            issued += step.issue * bool(times[step.name])
+            over.append(max(now, issued))
+            last["compute"] = len(over) - 1
+            parts["host"] += over[-1] - now
+            now = over[-1]
         seconds = times.get(step.name, 0.0)
         if isinstance(step, Collective):
             stream = "permute" if step.kind == "permute" else "communication"

@@ -237,6 +237,12 @@ def test_a_range_is_never_narrower_than_the_errors_of_whole_steps(error):
     assert low == pytest.approx(min(step_range(kernels)[0], kernels.timeline.total / least))
 
 
+def test_a_range_reaches_as_far_to_either_side_as_whole_steps_did():
+    fit = StepFit(1.0, evidence("steps"), (0.5, 3.0))
+    step = priced(matmul("m"), profile=replace(PROFILE, step=fit))
+    assert step_range(step) == pytest.approx((0.5 * step.timeline.total, 3 * step.timeline.total))
+
+
 def test_shares_cover_the_whole_step():
     schedule = (
         matmul("a"),
