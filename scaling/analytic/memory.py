@@ -27,6 +27,7 @@ from scaling.analytic.weights import EXPERTS, Weights, weights_of
 from scaling.meshes.many import Size
 from scaling.models.accounting.activations import activation_tensors
 from scaling.models.accounting.matrices import BYTES, expert_width
+from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Buffer, Number
 
 # Numbers that an optimiser keeps of each parameter (`scaling.optimizers`).
@@ -38,7 +39,8 @@ PREFETCHED = 2  # layers whose weights are gathered at a time: one in use, one a
 # Tensors that the backward pass of one layer has at a time, of hidden units and of the stream as
 # products take it: counted in the program of Llama 3 70B for H100 (jax 0.10.2).
 WORKING_HIDDEN, WORKING_STREAM = 6, 8
-STREAMS = 3  # stacks of the stream of all ticks: inputs, outputs, gradients
+# Stacks of the stream of all ticks: inputs and gradients; outputs too, if ticks are computed again.
+STREAMS, OUTPUTS = 2, 1
 TURNED = 0.25  # of a layer's matrices: one, the largest, of those of llama3-8b and -70b
 
 
@@ -86,7 +88,8 @@ def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Numb
         if step.habits.is_ours:
             kept = sum(policies[name] for name in tensor.policies)
             if tensor.name == "attention_output":  # as the kernel's result, and as the block's
-                kept = kept + step.selective * (run.attention == "flash")
+                twice = step.selective + none * step.ticks
+                kept = kept + twice * (run.attention == "flash")
         else:  # only the core's are computed again
             kept = none + step.selective * (tensor.name != "probabilities")
             kept = kept + step.full * ("full" in tensor.policies)
@@ -128,23 +131,19 @@ def activations(step: StepSizes) -> Number:
     of_layers = sum(step.stored(n) * saved_bytes(step, moe) for moe, n in step.layer_kinds)
     if not step.ticks:
         return of_layers * in_flight(step)
-    stream = step.tokens * step.config.d_model * step.itemsize
-    stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
-    part = of_layers / step.virtual_stages
-    if step.run.pipeline.schedule == "gpipe":
-        return (part + stream) * step.iterations
-    return part + STREAMS * stream * step.iterations
+    return of_layers / step.virtual_stages * (1 if recomputes(step.run) else step.iterations)
 
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     """The buffers of a step by name, at the stage that has most."""
     made = (*_stored(step), *(_ours(step) if step.habits.is_ours else _others(step)))
     scores = 0.0 if flash else _scores(step)
+    name = "activations of a tick" if step.ticks and recomputes(step.run) else "activations"
     return {
         buffer.name: buffer
         for buffer in (
             *made,
-            Buffer("activations", activations(step), "activations"),
+            Buffer(name, activations(step), "activations"),
             Buffer("backward of a layer", _working(step) + scores, "temporary"),
         )
     }
@@ -171,15 +170,17 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     """
     count, of_layers = elements(step), _of_layers(step)
     parts, vocab, item = shards(step, 2), _logits(step), step.itemsize
-    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
-    table, tied = rows * step.config.d_model, step.config.tied_embeddings
-    sums = of_layers + 2 * table if step.ticks else count * step.is_sum
+    table, tied = _table(step), step.config.tied_embeddings
     once = 1 - step.zero(3)  # each microbatch's gradients are sums in compute format
     each = item * once * step.is_sum + FLOAT32 * (1 - once * step.is_sum)
-    yield Buffer("sums of gradients", FLOAT32 * sums / parts, "gradients")
-    yield Buffer("gradients", each * of_layers / parts, "gradients")
+    if step.ticks:
+        yield from _of_ticks(step, each)
+    else:
+        yield Buffer("sums of gradients", FLOAT32 * count * step.is_sum / parts, "gradients")
+        yield Buffer("gradients", each * of_layers / parts, "gradients")
+    name = "gradients of logits" + " in turn" * step.ticks  # each microbatch's head is done with
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
-    yield Buffer("gradients of logits", item * vocab, "temporary")
+    yield Buffer(name, item * vocab, "temporary")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
     looked_up = not step.ticks and not (
         tied and (step.vocab_is_sharded or "tensor" not in step.cut)
@@ -188,8 +189,32 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
     moe = step.config.moe
     share = 1.0 if moe and moe.capacity_factor is not None else TURNED  # batched products: all
-    turned = of_layers * share * FLOAT32 / step.shape.fsdp
+    apart = np.greater(step.shape.fsdp, 1) | (not step.ticks)
+    turned = of_layers * share * FLOAT32 / step.shape.fsdp * apart
     yield Buffer("turned weights", turned * step.zero(3), "temporary")
+
+
+def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
+    """What a pipeline has of all ticks, and of one tick backward.
+
+    Gradients of layers are summed over the ticks backward, those of tables over the loss as well.
+    The last stage's stream is shared out over the stages, whole over tensor.
+    """
+    shape, virtual, parts = step.shape, step.virtual_stages, shards(step, 2)
+    of_layers, tables = _of_layers(step), 2 * _table(step)
+    whole = step.tokens * step.config.d_model * step.itemsize
+    stream = whole / (shape.tensor if step.sequence_parallel else 1)
+    again = recomputes(step.run)
+    stacks = (STREAMS + OUTPUTS * again) * step.iterations * stream
+    yield Buffer("streams of ticks", stacks, "activations")
+    yield Buffer("outputs of ticks", step.microbatches / shape.stage * whole, "activations")
+    yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
+    yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")
+    yield Buffer("gradients of a tick", each * of_layers / virtual / parts, "gradients")
+    turned = FLOAT32 * tables / 2 / shape.fsdp * step.zero(3) * np.greater(shape.fsdp, 1)
+    yield Buffer("turned head", turned, "temporary")
+    if not again:  # a tick's are copied from the stacks of all
+        yield Buffer("saved of a tick", activations(step) / step.iterations, "temporary")
 
 
 def _others(step: StepSizes) -> Iterator[Buffer]:
@@ -204,6 +229,12 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
     held = of_layer * PREFETCHED * step.zero(3) * (step.shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
     yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
+
+
+def _table(step: StepSizes) -> Number:
+    """Elements of the token table, or of the head, of a device, whole over fsdp."""
+    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
+    return rows * step.config.d_model
 
 
 def _of_layers(step: StepSizes) -> Number:

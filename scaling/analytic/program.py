@@ -307,17 +307,28 @@ class Step:
 
 # Buffers that loops read and write, by the beginning of their names.
 USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "forward": ((), ("activations", "gathered weights", "sums of gradients", "turned weights")),
-    "loss": (
-        ("activations", "turned weights", "sums of gradients"),
+    "forward": (
+        (),
         (
-            *("logits", "gradients of logits", "gathered head", "gathered weights"),
-            *("gradients", "gradients of the token table"),
+            *("activations", "streams of ticks", "gathered weights", "sums of gradients"),
+            "turned weights",
+        ),
+    ),
+    "loss": (
+        ("activations", "streams of ticks", "turned weights", "sums of gradients"),
+        (
+            *("logits", "gradients of logits", "gathered head", "turned head", "gathered weights"),
+            *("gradients", "gradients of the token table", "sums of table gradients"),
+            "gradients of logits in turn",
         ),
     ),
     "backward": (
-        ("activations", "gradients of logits"),
-        ("gradients", "gathered weights", "backward of a layer", "turned weights"),
+        ("activations", "streams of ticks", "sums of table gradients", "gradients of logits"),
+        (
+            *("gradients", "gathered weights", "backward of a layer", "turned weights"),
+            *("activations of a tick", "saved of a tick", "outputs of ticks"),
+            *("sums of ticks", "gradients of a tick"),
+        ),
     ),
 }
 
