@@ -2,7 +2,7 @@
 
     .venv-parity/bin/python -m experiments.eager_layer       seconds; `make parity` makes that .venv
 
-A layer with the operations of Megatron-LM's (`scaling.analytic.kernels`, LAUNCHED) runs on arrays so
+A layer with the operations of Megatron-LM (`scaling.analytic.kernels`, LAUNCHED) runs on arrays so
 small that only the host counts: dispatch, autograd and, with remat, checkpoints. It launches no
 kernels of a GPU, fuses nothing and does not communicate.
 
