@@ -20,6 +20,7 @@ from scaling.simulate.prediction import Prediction, axis_name
 from scaling.simulate.step import (
     Priced,
     buffers_of,
+    running,
     running_collectives,
     running_kernels,
     temporaries,
@@ -170,6 +171,12 @@ def _pipelined(block: tuple[Operation, ...]) -> Iterator[Loop]:
 def _host(priced: Priced) -> Iterator[str]:
     """Seconds in which the device waits for its host."""
     fit, seconds = priced.profile.dispatch, priced.timeline.host
+    issued = sum(op.issue * float(np.max(calls)) for op, calls in running(priced))
+    if issued:
+        yield (
+            f"waiting for the host {format_time(seconds)}: it issues for {format_time(issued)}, in "
+            "order, and runs ahead of the device where it can"
+        )
     if fit is None or not np.any(seconds):
         return
     count, fresh = buffers_of(priced.program), float(np.max(temporaries(priced.program)))

@@ -64,3 +64,13 @@ def test_a_collective_and_the_bubble_are_explained():
     found = formulas(priced, summarize(priced)).split("\n")
     assert "of latency + " in line_of(found, "11 x permute[stage]")
     assert line_of(found, "pipeline bubble").endswith("ticks without work: 3 of 11 ticks")
+
+
+def test_a_host_that_is_late_says_for_how_long_it_issues():
+    quick = Loop("layers", body=(Kernel("k", bytes=1e3, issue=1e-3),), trips=10)
+    h100 = catalog.load("dgx-h100")
+    priced = price(Program("p", "analytic", {}, (quick,)), h100, profile_of(h100.accelerator))
+    found = formulas(priced, summarize(priced)).split("\n")
+    assert line_of(found, "waiting for the host").startswith(
+        "waiting for the host 9.99 ms: it issues for 10 ms"
+    )
