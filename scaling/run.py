@@ -102,7 +102,8 @@ class Train:
     momentum: float | None = None
     decay_rate: float | None = None
     seed: int = 0
-    data: str = "stdlib"  # "stdlib", a folder of text files, or a token file (.bin)
+    data: str | dict[str, float] = "stdlib"  # see scaling.train.data.sources; or shares by source
+    tokenizer: str | None = None  # None: bytes; a tokenizer.json, its folder or Hugging Face name
     documents: Literal["joined", "packed"] = "joined"  # packed: none sees another; masked losses
     checkpoint_every: int | None = None  # steps; None: every ten minutes; 0: only at the end
     keep_checkpoints: int = 2

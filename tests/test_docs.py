@@ -81,9 +81,10 @@ def matches(command: Command, printed: str) -> bool:
 def run(line: str, folder: Path, cache: Path) -> str:
     """What a command prints, errors too; it must succeed."""
     (folder / "bin").mkdir(exist_ok=True)
-    script = folder / "bin" / "scaling"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m scaling "$@"\n')
-    script.chmod(0o755)
+    for name, words in {"scaling": "-m scaling", "python": ""}.items():
+        script = folder / "bin" / name
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {words} "$@"\n')
+        script.chmod(0o755)
     environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
     environment |= {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     environment |= {"SCALING_CACHE": str(cache), "COLUMNS": "100"}

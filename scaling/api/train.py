@@ -289,10 +289,12 @@ def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
 
 
 def _use_of_checkpoint(run: Run, folder: Path) -> str:
-    """Return the command that samples from a byte-level run, or exports another."""
-    from scaling.train.data.tokens import BYTE_VOCABULARY
+    """Return the command that samples from a run on text, or exports another."""
+    from scaling.train.sample import tokenizer_of
 
-    if run.model.vocab_size < BYTE_VOCABULARY or run.train.data.endswith(".bin"):
+    try:
+        tokenizer_of(run)
+    except InputError:
         return f"scaling export {folder} --output {folder}-weights"
     prompt = "def " if run.train.data == "stdlib" else "The "
     return f'scaling sample {folder} --prompt "{prompt}"'

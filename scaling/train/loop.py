@@ -25,7 +25,7 @@ from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
-from scaling.train.data.batches import TrainingBatches, held_out_batches
+from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
@@ -35,7 +35,7 @@ from scaling.train.monitor.measured import MEASURED, measured, peak_memory
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import ProfileRecorder
 from scaling.train.monitor.progress import ProgressLine
-from scaling.train.prepare import Plan, Programs, place_tokens
+from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.train.run_folder import Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
 from scaling.weights.naming import to_dict
@@ -59,7 +59,7 @@ class InFlight:
 
     step: int
     metrics: dict[str, Any]  # float32 scalars, of experts also arrays, on the devices
-    batch: tuple[np.ndarray, np.ndarray]
+    batch: Batch  # this process's rows
     waited: float  # s, for the batch
     dispatched: float  # seconds on the monotonic clock
 
@@ -84,9 +84,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         )
         stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_full_disk(folder))
-        batches = TrainingBatches(
-            plan.source, run.batch.global_batch, run.batch.seq_len, run.train.seed
-        )
+        size, own = (run.batch.global_batch, run.batch.seq_len), own_rows(programs).tolist()
+        batches = TrainingBatches(plan.source, *size, run.train.seed, own)
         stack.callback(batches.close)
         state, notes = start(plan, options, programs, checkpoints, batches)
         step, first = int(state.step), jax.process_index() == 0
@@ -244,7 +243,11 @@ class _Loop:
         batches = self.plan.run.train.eval_batches
         with self.clock.pause("evaluation"):
             held_out = held_out_batches(
-                self.plan.source, batch.global_batch, batch.seq_len, batches
+                self.plan.source,
+                batch.global_batch,
+                batch.seq_len,
+                batches,
+                own_rows(self.programs).tolist(),
             )
             losses = [self.programs.evaluate(state.params, place(rows)) for rows in held_out]
             loss = statistics.fmean(map(float, losses))

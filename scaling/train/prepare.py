@@ -20,7 +20,9 @@ from scaling.parallelism.checks import check_device, check_settings, check_train
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.run import Run, run_dict
 from scaling.train.checkpoint.layer_order import reorder_layers
-from scaling.train.data.tokens import TokenSource, fingerprint, open_source
+from scaling.train.data.batches import Batch
+from scaling.train.data.sources import open_data
+from scaling.train.data.tokens import Source, fingerprint
 from scaling.train.execution import execution_for, flash_platform
 from scaling.train.launch.agreement import all_processes, mismatched_processes
 from scaling.train.step import (
@@ -43,7 +45,7 @@ class Plan:
     run: Run  # with its mesh filled in
     execution: Execution
     mesh: Mesh
-    source: TokenSource
+    source: Source
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,6 @@ def plan(run: Run) -> Plan:
         InputError: whatever does not fit, with the numbers and the fix.
     """
     check_settings(run.train)
-    if run.train.documents == "packed":
-        raise InputError("train.documents 'packed' can be priced, and is not yet read; use joined")
     mesh = resolved_mesh(run, None)  # of the run itself, before jax makes devices
     check_trainable(run, mesh)
     if run.mesh is not None:
@@ -78,11 +78,11 @@ def plan(run: Run) -> Plan:
     return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source)
 
 
-def _same_source(run: Run) -> TokenSource:
+def _same_source(run: Run) -> Source:
     """The run's data; raises InputError on all processes unless all can use the same."""
     source, problem = None, None
     try:
-        source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
+        source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
         _check_enough(run, source)
     except InputError as error:
         problem = error
@@ -102,8 +102,8 @@ def _same_source(run: Run) -> TokenSource:
     return source
 
 
-def _check_enough(run: Run, source: TokenSource) -> None:
-    windows = (len(source.train) - 1) // run.batch.seq_len
+def _check_enough(run: Run, source: Source) -> None:
+    windows = len(source.rows("train", run.batch.seq_len))
     if run.batch.global_batch > windows:
         raise InputError(
             f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
@@ -143,17 +143,33 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
     return from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))
 
 
-def place_tokens(programs: Programs, batch: tuple[np.ndarray, np.ndarray]) -> Tokens:
-    """One host batch of [global_batch, seq_len] arrays on the devices, as [M, B, S].
+def own_rows(programs: Programs) -> np.ndarray:
+    """The rows of a global batch that the devices of this process hold, ascending."""
+    target: Any = programs.tokens.inputs
+    rows_MB = _rows_of(target)
+    held = target.sharding.addressable_devices_indices_map(target.shape).values()
+    return np.unique(np.concatenate([rows_MB[place[:2]].ravel() for place in held]))
 
-    Every process holds the global batch and passes its devices' rows to jax. Where sequences are
-    sharded over `context`, their tokens are in zigzag order (`models.attention_kernels.zigzag`).
+
+def place_tokens(programs: Programs, batch: Batch) -> Tokens:
+    """One batch on the devices, as [M, B, S]; `batch` holds the rows of `own_rows` [rows, S].
+
+    Where sequences are sharded over `context`, their tokens are in zigzag order
+    (`models.attention_kernels.zigzag`).
     """
+    own = own_rows(programs)
 
     def place(rows: np.ndarray, target: Any) -> jax.Array:
         zigzag = zigzag_order(target.shape[-1], target.sharding.mesh.shape.get("context", 1))
-        rows = rows.reshape(target.shape)[..., zigzag]
-        return jax.make_array_from_callback(target.shape, target.sharding, rows.__getitem__)
+        rows_MB = np.searchsorted(own, _rows_of(target))  # places in `rows`
+        shard = lambda at: rows[rows_MB[at[:2]]][..., zigzag[at[2]]]
+        return jax.make_array_from_callback(target.shape, target.sharding, shard)
 
     targets = jax.tree.leaves(programs.tokens)
     return Tokens(*(place(r, t) for r, t in zip(batch, targets, strict=True)))
+
+
+def _rows_of(target: Any) -> np.ndarray:
+    """The row of a global batch at each place of [M, B]."""
+    M, B = target.shape[:2]
+    return np.arange(M * B).reshape(M, B)

@@ -52,14 +52,14 @@ def prepare():
 
     from scaling.meshes.devices import present_mesh
     from scaling.parallelism.rules import rules_for
-    from scaling.train.data.tokens import open_source
+    from scaling.train.data.sources import open_data
     from scaling.train.execution import execution_for
     from scaling.train.prepare import Plan, compile_programs
 
     def plan(run: Run) -> Plan:
         rules = rules_for(run, run.mesh)
         mesh = present_mesh(run.mesh, jax.devices()[: run.mesh.devices])
-        source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
+        source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
         return Plan(run, execution_for(run, rules, "cpu"), mesh, source)
 
     @cache

@@ -1,65 +1,75 @@
-"""Next-token batches of a token stream, the same on every process.
+"""Batches of a source: the same on any number of processes, each of which reads its own rows.
 
 tokens    [------------- trained on -------------|-- held out: last 5 % --]
 windows    |seq_len|seq_len|seq_len| ...          seq_len + 1 tokens each, sharing one token
-batch      shuffled anew each epoch, `global_batch` windows -> inputs, targets
+batch      number n: rows n B, ..., n B + B - 1 of the endless order; shuffled anew each epoch
+
+Packed documents have rows of their own (`scaling.train.data.packing`); a mixture draws from all
+sources by their shares, each in its own order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grain
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.train.data.tokens import TokenSource, check_ids
+from scaling.train.data.packing import Row
+from scaling.train.data.tokens import Mixture, Source
 
 PREFETCH_THREADS, PREFETCH_BATCHES = 2, 4  # a batch is a copy of a few pages: two threads suffice
+SEEDS = 1 << 32  # of grain's shuffle: uint32
 
-Batch = tuple[np.ndarray, np.ndarray]  # inputs, targets: int32 [global_batch, seq_len]
+# inputs, targets: int32 [rows, seq_len]; and of packed documents segments int32, weights float32
+Batch = tuple[np.ndarray, ...]
 
 
-class Windows:
-    """Non-overlapping windows of `seq_len` tokens, each with the token that follows it."""
+class _OwnRows:
+    """The endless rows of a job, those of one process: `own` of each batch of `global_batch`."""
 
-    def __init__(self, tokens: np.ndarray, seq_len: int):
-        self.tokens, self.seq_len = tokens, seq_len
+    def __init__(self, rows: Sequence[Row], global_batch: int, own: Sequence[int]):
+        self.rows, self.global_batch, self.own = rows, global_batch, own
 
     def __len__(self) -> int:
-        return (len(self.tokens) - 1) // self.seq_len
+        return len(self.rows) // self.global_batch * len(self.own)
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        start = index * self.seq_len
-        return self.tokens[start : start + self.seq_len + 1].astype(np.int32)
-
-
-def _inputs_and_targets(windows: np.ndarray) -> Batch:
-    """[n, seq_len + 1] -> two contiguous [n, seq_len], the second one token ahead."""
-    return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
+    def __getitem__(self, index: int) -> Row:
+        batch, place = divmod(index, len(self.own))
+        return self.rows[batch * self.global_batch + self.own[place]]
 
 
 class TrainingBatches(Iterator[Batch]):
-    """Endless, deterministic batches: every training window once per epoch, then reshuffled.
+    """Endless, deterministic batches: every training row once per epoch, then reshuffled.
 
-    Their position is saved and restored as JSON.
+    Their position is saved and restored as JSON, on any number of processes.
+
+    Args:
+        own: the rows of each batch that are drawn, ascending; None: all.
     """
 
-    def __init__(self, source: TokenSource, global_batch: int, seq_len: int, seed: int):
-        windows = Windows(source.train, seq_len)
-        self._source = source
-        self._identity = dict(
-            tokens=len(source.train), global_batch=global_batch, seq_len=seq_len, seed=seed
-        )
+    def __init__(
+        self,
+        source: Source,
+        global_batch: int,
+        seq_len: int,
+        seed: int,
+        own: Sequence[int] | None = None,
+    ):
+        own = range(global_batch) if own is None else own
+        self._identity = {
+            **source.identity,
+            **dict(global_batch=global_batch, seq_len=seq_len, seed=seed),
+        }
         options = grain.ReadOptions(
             num_threads=PREFETCH_THREADS, prefetch_buffer_size=PREFETCH_BATCHES
         )
-        shuffled = grain.MapDataset.source(windows).shuffle(seed=seed % (1 << 32))  # grain: uint32
-        self._batches = iter(shuffled.repeat().batch(global_batch).to_iter_dataset(options))
+        rows = _OwnRows(_endless(source, seq_len, seed), global_batch, own)
+        dataset = grain.MapDataset.source(rows).batch(len(own))
+        self._batches = iter(dataset.to_iter_dataset(options))
 
     def __next__(self) -> Batch:
-        windows = next(self._batches)
-        check_ids(windows, self._source.vocab_size, self._source.description)
-        return _inputs_and_targets(windows)
+        return next(self._batches)
 
     def get_state(self) -> dict[str, Any]:
         """The iterator's position as JSON, with the data and settings that it belongs to."""
@@ -85,18 +95,26 @@ class TrainingBatches(Iterator[Batch]):
 
 
 def held_out_batches(
-    source: TokenSource, global_batch: int, seq_len: int, count: int
+    source: Source, global_batch: int, seq_len: int, count: int, own: Sequence[int] | None = None
 ) -> list[Batch]:
     """At most `count` fixed batches of the held-out part, spread evenly over it.
 
-    Where there are fewer windows than places in one batch, windows repeat to fill it.
+    Where there are fewer rows than places in one batch, rows repeat to fill it. `own`: see
+    `TrainingBatches`.
     """
-    windows = Windows(source.held_out, seq_len)
-    count = min(count, -(-len(windows) // global_batch))
+    rows = source.rows("held_out", seq_len)
+    count = min(count, -(-len(rows) // global_batch))
     places = count * global_batch
-    indices = np.arange(places) * len(windows) // max(1, places)  # rises evenly from 0
-    drawn = [windows[index] for index in indices.tolist()]
-    for window in drawn:
-        check_ids(window, source.vocab_size, source.description)
-    firsts = range(0, places, global_batch)
-    return [_inputs_and_targets(np.stack(drawn[i : i + global_batch])) for i in firsts]
+    indices = np.arange(places) * len(rows) // max(1, places)  # rises evenly from 0
+    own = range(global_batch) if own is None else own
+    each = [[rows[int(i)] for i in part[own]] for part in indices.reshape(count, global_batch)]
+    return [tuple(map(np.stack, zip(*batch, strict=True))) for batch in each]
+
+
+def _endless(source: Source, seq_len: int, seed: int) -> grain.MapDataset:
+    """Training rows in their endless order."""
+    if isinstance(source, Mixture):
+        each = [_endless(one, seq_len, seed + i) for i, one in enumerate(source.sources)]
+        return grain.MapDataset.mix(each, source.weights)
+    rows = source.rows("train", seq_len)
+    return grain.MapDataset.source(rows).shuffle(seed=seed % SEEDS).repeat()

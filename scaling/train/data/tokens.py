@@ -1,32 +1,39 @@
-"""A stream of token ids: bytes of text, or a file of ids; the same on every process.
+"""Token sources: a stream of ids or packed documents, and mixtures; the same on every process.
 
-    "stdlib"    the running Python's own standard-library sources, byte by byte: no download
-    a folder    every file below it that is UTF-8 text, byte by byte (a single text file works too)
-    FILE.bin    token ids, memory-mapped: uint16 if vocab_size <= 65536, else uint32
-                (FILE.uint16.bin and FILE.uint32.bin say it themselves)
-
-The last twentieth of it is held out.
+Of a stream the last twentieth of the tokens is held out, of documents the last twentieth of them.
 """
 
-import difflib
-import os
-import sysconfig
 import zlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError
+from scaling.train.data.packing import PackedRows, Row
 
-STDLIB = Path("stdlib")  # a folder of that name is reached as an absolute path
-HELD_OUT_FRACTION = 0.05  # of the token stream; a twentieth is plenty for a mean loss
-BYTE_VOCABULARY = 256  # values of one byte
-SEPARATOR = b"\0"  # one zero byte between documents: text never contains it
-NOT_TEXT = {"__pycache__"}  # folders nobody means when naming a folder of text
-NOT_STDLIB = NOT_TEXT | {"site-packages", "dist-packages", "test", "tests", "idlelib"}
+HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
 SAMPLED_CHUNKS, CHUNK = 16, 1 << 16  # token ids read before the first step: at most a million
+
+Part = Literal["train", "held_out"]
+
+
+class Windows(Sequence[Row]):
+    """Non-overlapping windows of `seq_len` tokens, and of those that follow each: int32 both."""
+
+    def __init__(self, source: "TokenSource", part: Part, seq_len: int):
+        self.source, self.tokens, self.seq_len = source, getattr(source, part), seq_len
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - 1) // self.seq_len
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        start = index * self.seq_len
+        window = self.tokens[start : start + self.seq_len + 1].astype(np.int32)
+        check_ids(window, self.source.vocab_size, self.source.description)
+        return window[:-1], window[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,26 +45,92 @@ class TokenSource:
     vocab_size: int
     description: str  # one line for people
 
+    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
+        """The sequences of a part: inputs and targets [seq_len]."""
+        return Windows(self, part, seq_len)
 
-def open_source(spec: str, vocab_size: int, seq_len: int) -> TokenSource:
-    """The token stream that `spec` names, with the held-out part split off.
+    @property
+    def streams(self) -> list[np.ndarray]:
+        return [self.train, self.held_out]
 
-    Args:
-        spec: "stdlib", a folder, a text file, or a `.bin` file of token ids.
-        vocab_size: ids must lie below it; at least 256 for text, which is read byte by byte.
-        seq_len: tokens per sequence; each part must hold at least one window of seq_len + 1.
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the order of its sequences, as JSON, besides batch and seed."""
+        return {"tokens": len(self.train)}
 
-    Raises:
-        InputError: nothing there, nothing usable in it, too few tokens, an id out of range.
-    """
-    path = Path(spec).expanduser()
-    if path != STDLIB and not path.exists():
-        raise InputError(f"data {spec!r}: no such file or folder; {_nearest_source(path, spec)}")
-    try:
-        read = _token_file if path.suffix == ".bin" and path.is_file() else _text
-        tokens, description = read(path, vocab_size)
-    except OSError as error:
-        raise InputError(f"data {spec!r} cannot be read: {error}") from error
+
+@dataclass(frozen=True, eq=False)
+class PackedSource:
+    """Packed documents, split once into those trained on and those never are."""
+
+    train: PackedRows
+    held_out: PackedRows
+    description: str
+
+    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
+        """The sequences of a part: inputs, targets, segments and weights [seq_len]."""
+        rows: PackedRows = getattr(self, part)
+        assert rows.seq_len == seq_len
+        return rows
+
+    @property
+    def streams(self) -> list[np.ndarray]:
+        parts = self.train.documents, self.held_out.documents
+        return [x for part in parts for x in (part.ids, part.ends, part.counted)]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"tokens": len(self.train.documents.ids), "packed_rows": len(self.train)}
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Several sources; each gives its share of the sequences of every stretch of training."""
+
+    sources: tuple[TokenSource | PackedSource, ...]
+    weights: tuple[float, ...]
+
+    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
+        """Those of all sources, one after the other."""
+        return Joined([source.rows(part, seq_len) for source in self.sources])
+
+    @property
+    def description(self) -> str:
+        shares = np.array(self.weights) / sum(self.weights)
+        pairs = zip(shares.tolist(), self.sources, strict=True)
+        return "; ".join(f"{share:.1%} {source.description}" for share, source in pairs)
+
+    @property
+    def streams(self) -> list[np.ndarray]:
+        return [stream for source in self.sources for stream in source.streams]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        of_each = [source.identity for source in self.sources]
+        return {"sources": of_each, "weights": list(self.weights)}
+
+
+Source = TokenSource | PackedSource | Mixture
+
+
+class Joined(Sequence[Row]):
+    """Sequences one after the other."""
+
+    def __init__(self, parts: Sequence[Sequence[Row]]):
+        self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        at = int(np.searchsorted(self.ends, index, side="right"))
+        return self.parts[at][index - int(self.ends[at]) + len(self.parts[at])]
+
+
+def split_stream(
+    tokens: np.ndarray, vocab_size: int, seq_len: int, spec: str, description: str
+) -> TokenSource:
+    """A stream with its end held out; InputError where a part is shorter than a window."""
     held_out = max(seq_len + 1, int(HELD_OUT_FRACTION * len(tokens)))
     if len(tokens) - held_out < seq_len + 1:
         raise InputError(
@@ -68,88 +141,18 @@ def open_source(spec: str, vocab_size: int, seq_len: int) -> TokenSource:
     return TokenSource(tokens[:-held_out], tokens[-held_out:], vocab_size, description)
 
 
-def fingerprint(source: TokenSource) -> np.ndarray:
-    """Fingerprint of a source: tokens of both parts, CRC-32 of samples; uint32 [3]."""
-    crc = 0
-    for tokens in (source.train, source.held_out):
-        for chunk in _samples(tokens):
+def fingerprint(source: Source) -> np.ndarray:
+    """Number of ids in all, and CRC-32 of the streams' lengths and of samples: uint32 [2]."""
+    crc = total = 0
+    for stream in source.streams:
+        crc = zlib.crc32(len(stream).to_bytes(8, "little"), crc)
+        total += len(stream)
+        for chunk in _samples(stream):
             crc = zlib.crc32(chunk.tobytes(), crc)
-    sizes = len(source.train), len(source.held_out)
-    return np.array([size % (1 << 32) for size in (*sizes, crc)], np.uint32)
+    return np.array([total % (1 << 32), crc], np.uint32)
 
 
-def encode(text: str) -> np.ndarray:
-    """Byte-level tokens of a text: int32 [bytes of its UTF-8 form]."""
-    return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
-
-
-def decode(tokens: Iterable[int]) -> str:
-    """Text of byte-level tokens; what is not UTF-8, or no byte at all, reads as U+FFFD."""
-    never_in_utf8 = 0xFF
-    known = (int(t) if t < BYTE_VOCABULARY else never_in_utf8 for t in tokens)
-    return bytes(known).decode(errors="replace")
-
-
-def _text(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
-    """Bytes of all documents of a text source, joined by one zero byte, and their description."""
-    if vocab_size < BYTE_VOCABULARY:
-        raise InputError(
-            f"data '{path}' is read byte by byte and needs model.vocab_size >= {BYTE_VOCABULARY}; "
-            f"the model has {vocab_size}. Raise vocab_size or use a token file (.bin)."
-        )
-    documents, where = _stdlib() if path == STDLIB else _documents(path)
-    if not any(documents):
-        raise InputError(f"data '{path}': no text in {where}. Name a folder with text files.")
-    joined = np.frombuffer(SEPARATOR.join(documents), np.uint8)
-    return joined, f"{len(documents):,} documents, {len(joined):,} bytes of {where}"
-
-
-def _stdlib() -> tuple[list[bytes], str]:
-    """Sources of the standard library of the Python that runs."""
-    files = _visible_files(Path(sysconfig.get_path("stdlib")), NOT_STDLIB)
-    sources = [file.read_bytes() for file in files if file.suffix == ".py"]
-    return sources, "the Python standard library"
-
-
-def _documents(path: Path) -> tuple[list[bytes], str]:
-    """Contents of the text files at `path`, and the path with the number of binaries left out."""
-    files = [path] if path.is_file() else _visible_files(path, NOT_TEXT)
-    contents = [file.read_bytes() for file in files]
-    documents = [document for document in contents if _is_text(document)]
-    skipped = len(contents) - len(documents)
-    if path.is_file() and skipped:
-        raise InputError(
-            f"data '{path}' is a binary file ({len(contents[0]):,} bytes, not UTF-8 text). A file "
-            "of token ids must end in .bin; otherwise name a text file or a folder of them."
-        )
-    return documents, f"{path} ({skipped:,} binary files skipped)" if skipped else str(path)
-
-
-def _visible_files(root: Path, left_out: Container[str] = ()) -> Iterator[Path]:
-    """Files below `root` in the order of a sorted walk, without hidden or left-out names."""
-    for folder, subfolders, files in os.walk(root):
-        subfolders[:] = sorted(s for s in subfolders if s[0] != "." and s not in left_out)
-        paths = (Path(folder, name) for name in sorted(files) if name[0] != ".")
-        yield from (path for path in paths if path.is_file())
-
-
-def _is_text(document: bytes) -> bool:
-    """True if the bytes are UTF-8 without NUL."""
-    try:
-        document.decode()
-    except UnicodeDecodeError:
-        return False
-    return SEPARATOR not in document
-
-
-def _nearest_source(path: Path, spec: str) -> str:
-    """Suggestions for a misspelt source: "stdlib" or the best matches beside the missing path."""
-    folder = path.parent if path.parent.is_dir() else Path()
-    beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
-    return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
-
-
-def _token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
+def token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
     """Token ids of a `.bin` file, memory-mapped, and their description."""
     dtype = _item_type(path, vocab_size)
     size = path.stat().st_size
@@ -165,18 +168,6 @@ def _token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
     return tokens, f"{len(tokens):,} {dtype} tokens of {path}"
 
 
-def _item_type(path: Path, vocab_size: int) -> np.dtype:
-    """Integer type of a token file: by its name, else the smaller one that holds the ids."""
-    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
-    return np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
-
-
-def _samples(tokens: np.ndarray) -> Iterator[np.ndarray]:
-    """Parts spread evenly over a stream."""
-    for start in np.linspace(0, max(0, len(tokens) - CHUNK), SAMPLED_CHUNKS, dtype=int):
-        yield tokens[start : start + CHUNK]
-
-
 def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
     """Raise InputError if a token id is outside the vocabulary (an embedding would clamp it).
 
@@ -190,3 +181,15 @@ def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
             "vocabulary of the tokenizer that wrote the file; if the ids have another width, name "
             "the file .uint16.bin or .uint32.bin."
         )
+
+
+def _item_type(path: Path, vocab_size: int) -> np.dtype:
+    """Integer type of a token file: by its name, else the smaller one that holds the ids."""
+    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
+    return np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
+
+
+def _samples(tokens: np.ndarray) -> Iterator[np.ndarray]:
+    """Parts spread evenly over a stream."""
+    for start in np.linspace(0, max(0, len(tokens) - CHUNK), SAMPLED_CHUNKS, dtype=int):
+        yield tokens[start : start + CHUNK]

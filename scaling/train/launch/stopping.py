@@ -5,6 +5,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,6 +13,8 @@ from jax.experimental import multihost_utils
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.data.batches import Batch
+from scaling.train.step import Tokens
 
 
 class NotFinite(RuntimeError):
@@ -64,18 +67,21 @@ class StopSignal:
 def stop_on_nan(
     step: int,
     values: dict[str, float],
-    batch: tuple[np.ndarray, np.ndarray],
+    batch: Batch,
     folder: Path,
     checkpoints: Checkpoints,
 ) -> None:
     """Save the batch of a step whose metrics `values` are not finite, and stop.
+
+    Of a job of several processes the rows of the first one.
 
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.
     """
     path = folder / f"nan_step_{step}.npz"
     if jax.process_index() == 0:
-        np.savez(path, step=step, inputs=batch[0], targets=batch[1])
+        arrays: Any = dict(zip(Tokens._fields, batch, strict=False))
+        np.savez(path, step=step, **arrays)
     try:
         checkpoints.wait()
         failed = ""

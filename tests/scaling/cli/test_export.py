@@ -15,7 +15,7 @@ from scaling.parallelism.rules import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import layer_order_of
-from scaling.train.data.tokens import open_source
+from scaling.train.data.sources import open_source
 from scaling.train.execution import execution_for
 from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state

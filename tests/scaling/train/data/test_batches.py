@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.train.data.batches import TrainingBatches, held_out_batches
-from scaling.train.data.tokens import TokenSource
+from scaling.train.data.tokens import Mixture, TokenSource
 
 
 def counting_source(tokens, held_out=50):
@@ -119,3 +119,56 @@ def test_held_out_batches_are_full_and_none_repeats_the_others(windows, global_b
     assert all(inputs.shape == (global_batch, 4) for inputs, _ in batches)
     starts = [start for inputs, _ in batches for start in inputs[:, 0]]
     assert len(set(starts)) == min(windows, len(starts))
+
+
+# Mixtures, and rows of one process
+
+
+def mixed(weights=(3.0, 1.0)):
+    """Two streams whose tokens tell which one they are of."""
+    second = counting_source(300)
+    second = TokenSource(second.train + 10_000, second.held_out + 10_000, 1 << 20, "second")
+    return Mixture((counting_source(500), second), weights)
+
+
+def drawn(batches, count):
+    found = [next(batches) for _ in range(count)]
+    batches.close()
+    return found
+
+
+def test_a_mixture_draws_by_its_shares_and_every_row_of_a_source_before_one_again():
+    batches = drawn(TrainingBatches(mixed(), 8, 10, seed=0), 12)
+    firsts = np.concatenate([inputs[:, 0] for inputs, _ in batches])
+    of_second = firsts >= 10_000
+    assert of_second.sum() == len(firsts) / 4
+    assert len(set(firsts[of_second])) == of_second.sum()  # 24 of its 29 windows
+    assert len(set(firsts[~of_second][:49])) == 49  # all windows of the first
+
+
+@pytest.mark.parametrize("source", [counting_source(400), mixed()], ids=["stream", "mixture"])
+@given(before=st.integers(0, 6), seed=st.integers(0, 1 << 33))
+@settings(max_examples=6)
+def test_processes_draw_their_own_rows_of_the_same_batches_wherever_they_go_on(
+    source, before, seed
+):
+    whole = TrainingBatches(source, 6, 16, seed)
+    for _ in range(before):
+        next(whole)
+    saved = json.dumps(whole.get_state())
+    expected = drawn(whole, 3)
+    for own in ([0, 1, 2], [3, 4, 5], [1, 4]):
+        batches = TrainingBatches(source, 6, 16, seed, own)
+        batches.set_state(json.loads(saved))
+        for batch, one in zip(drawn(batches, 3), expected, strict=True):
+            assert all(np.array_equal(x, y[own]) for x, y in zip(batch, one, strict=True))
+    parts = [held_out_batches(source, 6, 16, 2, own) for own in ([0, 1], [2, 3, 4, 5])]
+    for first, second, both in zip(*parts, held_out_batches(source, 6, 16, 2), strict=True):
+        for x, y, z in zip(first, second, both, strict=True):
+            assert np.array_equal(np.concatenate([x, y]), z)
+
+
+def test_a_place_in_another_mixture_is_refused():
+    state = TrainingBatches(mixed(), 4, 8, 0).get_state()
+    with pytest.raises(InputError, match=r"weights \[3.0, 1.0\], this run has \[1.0, 1.0\]"):
+        TrainingBatches(mixed((1.0, 1.0)), 4, 8, 0).set_state(state)

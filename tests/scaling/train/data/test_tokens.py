@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.train.data.tokens import TokenSource, decode, encode, fingerprint, open_source
+from scaling.train.data.sources import open_source
+from scaling.train.data.tokenizer import BYTES
+from scaling.train.data.tokens import TokenSource, fingerprint
 
 
 def write_tokens(path, ids, dtype="uint16"):
@@ -44,7 +46,7 @@ def test_a_folder_is_read_in_sorted_order_without_hidden_and_binary_files(tmp_pa
     (tmp_path / "latin1.txt").write_bytes("é".encode("latin-1"))
     source = open_source(str(tmp_path), 256, 2)
     everything = np.concatenate([source.train, source.held_out])
-    assert decode(everything) == "first\0second é\0third"
+    assert BYTES.decode(everything) == "first\0second é\0third"
     assert "3 documents" in source.description
     assert "2 binary files skipped" in source.description
     one = open_source(str(tmp_path / "b.md"), 256, 2)
@@ -119,13 +121,14 @@ def test_text_that_cannot_be_used_says_why(tmp_path, monkeypatch):
 
 @given(st.text())
 def test_text_comes_back_from_its_bytes(text):
-    tokens = encode(text)
+    ((tokens, starts),) = BYTES.encode([text])
     assert tokens.dtype == np.int32
-    assert decode(tokens) == text
+    assert BYTES.decode(tokens) == text
+    assert starts.tolist() == [i for i, letter in enumerate(text) for _ in letter.encode()]
 
 
 def test_what_is_no_text_reads_as_the_replacement_character():
-    assert decode([104, 105, 300, 0xC3]) == "hi\ufffd\ufffd"
+    assert BYTES.decode([104, 105, 300, 0xC3]) == "hi\ufffd\ufffd"
 
 
 # Is it the same on every host?

@@ -1,0 +1,169 @@
+"""The data that a run names, opened and split: `train.data`, `train.tokenizer`, `train.documents`.
+
+    "stdlib", a folder, a text file      documents of text
+    FILE.jsonl, FILE.parquet             documents of text, or chats
+    FILE.bin                             token ids, memory-mapped: uint16 if vocab_size <= 65536,
+                                         else uint32 (FILE.uint16.bin, FILE.uint32.bin say it)
+    {"a.jsonl": 3, "stdlib": 1}          a mixture: shares of the sequences
+
+joined     one stream of all documents, each followed by the tokenizer's end of text
+packed     documents side by side in a sequence; of chats only what the assistant says counts
+"""
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.run import Train
+from scaling.train.data.chat import encode_chats
+from scaling.train.data.documents import NUL, RECORDS, STDLIB, read_records, read_texts
+from scaling.train.data.packing import PackedRows, TokenizedDocuments
+from scaling.train.data.tokenizer import BYTES, Tokenizer, open_tokenizer
+from scaling.train.data.tokens import (
+    HELD_OUT_FRACTION,
+    Mixture,
+    PackedSource,
+    Source,
+    TokenSource,
+    split_stream,
+    token_file,
+)
+
+AT_ONCE = 1000  # documents that are tokenized together
+
+
+def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
+    """What a run trains on, with the held-out part split off.
+
+    Raises:
+        InputError: nothing there, nothing usable in it, too few tokens, an id out of range.
+    """
+    packed = train.documents == "packed"
+    if isinstance(train.data, str):
+        return open_source(train.data, vocab_size, seq_len, train.tokenizer, packed)
+    wrong = {name: weight for name, weight in train.data.items() if weight <= 0}
+    if wrong or not train.data:
+        raise InputError(f"train.data {train.data}: each source needs a share above 0")
+    opened = [
+        open_source(name, vocab_size, seq_len, train.tokenizer, packed) for name in train.data
+    ]
+    return Mixture(tuple(opened), tuple(train.data.values()))
+
+
+def open_source(
+    spec: str, vocab_size: int, seq_len: int, tokenizer: str | None = None, packed: bool = False
+) -> TokenSource | PackedSource:
+    """The source that `spec` names, with the held-out part split off.
+
+    Args:
+        spec: see above.
+        vocab_size: ids must lie below it; at least 256 for text that is read byte by byte.
+        seq_len: tokens per sequence; each part of a stream must hold a window of seq_len + 1.
+        tokenizer: see `scaling.train.data.tokenizer`; of text only.
+        packed: documents side by side instead of one stream.
+
+    Raises:
+        InputError: see `open_data`.
+    """
+    path = Path(spec).expanduser()
+    if path != STDLIB and not path.exists():
+        raise InputError(f"data {spec!r}: no such file or folder; {_nearest_source(path, spec)}")
+    try:
+        if path.suffix == ".bin" and path.is_file():
+            if packed:
+                raise InputError(
+                    f"data {spec!r} is a stream of token ids, which does not say where documents "
+                    "begin: use train.documents 'joined', or .jsonl"
+                )
+            stream = token_file(path, vocab_size)
+        else:
+            known = open_tokenizer(tokenizer, vocab_size)
+            if packed:
+                return _packed(path, known, seq_len)
+            stream = _joined(path, known)
+    except OSError as error:
+        raise InputError(f"data {spec!r} cannot be read: {error}") from error
+    return split_stream(stream[0], vocab_size, seq_len, spec, stream[1])
+
+
+def _joined(path: Path, tokenizer: Tokenizer) -> tuple[np.ndarray, str]:
+    """The ids of all documents as one stream, and its description."""
+    texts, where = _texts(path)
+    if tokenizer is BYTES:
+        joined = np.frombuffer(NUL.join(texts), np.uint8)
+        return joined, f"{len(texts):,} documents, {len(joined):,} bytes of {where}"
+    ids = _tokenized(texts, lambda some: _ended(tokenizer, [t.decode() for t in some])).ids
+    said = f"{len(texts):,} documents, {len(ids):,} tokens of {where} by {tokenizer.description}"
+    return ids, said
+
+
+def _texts(path: Path) -> tuple[list[bytes], str]:
+    """The documents of a source of text as UTF-8, and where they are."""
+    if path.suffix not in RECORDS or not path.is_file():
+        return read_texts(path)
+    records = read_records(path)
+    texts = [record.encode() for record in records if isinstance(record, str)]
+    if not texts:
+        raise InputError(
+            f"data '{path}' holds {len(records):,} chats, of which only what the assistant says is "
+            "to count: set train.documents to 'packed'"
+        )
+    return texts, str(path)
+
+
+def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
+    """The documents packed into rows."""
+    documents: Any
+    if path.suffix in RECORDS and path.is_file():
+        documents, where = read_records(path), str(path)
+    else:
+        texts, where = read_texts(path)
+        documents = [text.decode() for text in texts]
+    if len(documents) < 2:
+        raise InputError(
+            f"data '{path}' has {len(documents)} document; packed ones need 2 at least, one to "
+            "train on and one held out: use train.documents 'joined'"
+        )
+    is_text = isinstance(documents[0], str)
+    encode = _ended if is_text else encode_chats
+    found = _tokenized(documents, lambda some: encode(tokenizer, some))
+    first = len(found) - max(1, int(HELD_OUT_FRACTION * len(found)))
+    rows = PackedRows(found.part(0, first), seq_len, f"data '{path}'")
+    held_out = PackedRows(found.part(first, len(found)), seq_len, f"held-out part of '{path}'")
+    filled = sum(last - begin for row in rows.rows for begin, last in row) / seq_len / len(rows)
+    split = f", {rows.split:,} longer than a sequence and split" if rows.split else ""
+    return PackedSource(
+        rows,
+        held_out,
+        f"{len(found):,} {'documents' if is_text else 'chats'} of {where} by "
+        f"{tokenizer.description}: {len(found.ids):,} tokens, {found.counted.mean():.0%} of which "
+        f"count{split}; {len(rows):,} rows to train on, {filled:.0%} full",
+    )
+
+
+def _ended(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Ids of texts, each with the end of text, and that all of them count."""
+    end = [] if tokenizer.end is None else [tokenizer.end]
+    found = [np.append(ids, np.array(end, np.int32)) for ids, _ in tokenizer.encode(texts)]
+    return [(ids, np.ones(len(ids), bool)) for ids in found]
+
+
+def _tokenized(documents: Any, encode: Callable[[list], list]) -> TokenizedDocuments:
+    """The ids of documents; `encode` gives those of some, and which count."""
+    starts = range(0, len(documents), AT_ONCE)
+    encoded = [pair for start in starts for pair in encode(documents[start : start + AT_ONCE])]
+    ids, counted = zip(*encoded, strict=True)
+    ends = np.cumsum([len(document) for document in ids])
+    return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
+
+
+def _nearest_source(path: Path, spec: str) -> str:
+    """Suggestions for a misspelt source: "stdlib" or the best matches beside the missing path."""
+    folder = path.parent if path.parent.is_dir() else Path()
+    beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
+    return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
