@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.memory import READ_IN_PLACE, saved_bytes
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
+from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
 from scaling.analytic.schedule import JOINED, Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of

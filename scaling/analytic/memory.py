@@ -16,32 +16,30 @@ parallel_state.py: the distributed optimizer's group is data-parallel with conte
 torchtitan's FSDP mesh is dp_shard with cp).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.saved import activations
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import EXPERTS, Weights, weights_of
+from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
 from scaling.meshes.many import Size
-from scaling.models.accounting.activations import activation_tensors
-from scaling.models.accounting.matrices import BYTES, expert_width
+from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Buffer, Number
 
 # Numbers that an optimiser keeps of each parameter (`scaling.optimizers`).
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
-STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
-NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
-READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
 PREFETCHED = 2  # layers whose weights are gathered at a time: one in use, one ahead
 # Tensors that the backward pass of one layer has at a time, of hidden units and of the stream as
 # products take it: counted in the program of Llama 3 70B for H100 (jax 0.10.2).
 WORKING_HIDDEN, WORKING_STREAM = 6, 8
 # Stacks of the stream of all ticks: inputs and gradients; outputs too, if ticks are computed again.
 STREAMS, OUTPUTS = 2, 1
-TURNED = 0.25  # of a layer's matrices: one, the largest, of those of llama3-8b and -70b
+# Matrices of a device's experts that a layer's backward pass has: three gradients, two gathered.
+EXPERT_MATRICES = 5
 
 
 def elements(step: StepSizes) -> Number:
@@ -72,66 +70,6 @@ def _holders(step: StepSizes, weights: Weights) -> Size:
     """Devices that hold the same weights and share the batch, not counting `data`."""
     expert = 1 if weights.what == EXPERTS else step.shape.expert
     return step.shape.fsdp * step.shape.context * expert
-
-
-def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
-    """Bytes that a layer keeps of one microbatch from its forward to its backward pass."""
-    run, shape = step.run, step.shape
-    tensors = activation_tensors(step.config, run.batch.seq_len, run.attention, moe)
-    none = 1 - step.selective - step.full
-    total: Number = 0.0
-    for tensor in tensors:
-        if tensor.name in without:
-            continue
-        item = FLOAT32 if tensor.always_fp32 else step.itemsize
-        policies = {"none": none, "selective": step.selective, "full": step.full}
-        if step.habits.is_ours:
-            kept = sum(policies[name] for name in tensor.policies)
-            if tensor.name == "attention_output":  # as the kernel's result, and as the block's
-                twice = step.selective + none * step.ticks
-                kept = kept + twice * (run.attention == "flash")
-        else:  # only the core's are computed again
-            kept = none + step.selective * (tensor.name != "probabilities")
-            kept = kept + step.full * ("full" in tensor.policies)
-        whole = tensor.name in NORMED and step.habits.is_ours
-        cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
-        total = total + kept * tensor.elements * item / (shape.tensor if cut else 1)
-    return (total + _dropped(step, none)) * step.tokens
-
-
-def _dropped(step: StepSizes, none: Number) -> Number:
-    """Bytes of a token that dropout of other software keeps: masks of one byte after attention and
-    MLP; of stored probabilities the mask and the result (arXiv 2205.05198, section 4.1)."""
-    run, shape = step.run, step.shape
-    if step.habits.is_ours or not run.dropout:
-        return 0
-    masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)
-    probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
-    of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")
-    return (none + step.selective) * masks + of_scores
-
-
-def in_flight(step: StepSizes) -> Number:
-    """Microbatches whose activations the first stage keeps at a time.
-
-    1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
-    2205.05198, section 4.2.3).
-    """
-    stages, virtual = step.shape.stage, step.virtual_stages
-    if "stage" not in step.cut:
-        return 1
-    if step.run.pipeline.schedule == "gpipe":
-        return step.microbatches
-    most = stages + (stages - 1) / virtual if virtual > 1 else stages
-    return np.minimum(most, step.microbatches)[()]
-
-
-def activations(step: StepSizes) -> Number:
-    """Bytes that all layers of a device keep."""
-    of_layers = sum(step.stored(n) * saved_bytes(step, moe) for moe, n in step.layer_kinds)
-    if not step.ticks:
-        return of_layers * in_flight(step)
-    return of_layers / step.virtual_stages * (1 if recomputes(step.run) else step.iterations)
 
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
@@ -185,13 +123,31 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     looked_up = not step.ticks and not (
         tied and (step.vocab_is_sharded or "tensor" not in step.cut)
     )
-    yield Buffer("gradients of the token table", FLOAT32 * table * looked_up, "gradients")
+    shape = step.shape
+    alone = np.equal(shape.data * shape.context, 1)  # else 6 of 8 peaks are nearer without it
+    yield Buffer("gradients of the token table", FLOAT32 * table * looked_up * alone, "gradients")
     yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
-    moe = step.config.moe
-    share = 1.0 if moe and moe.capacity_factor is not None else TURNED  # batched products: all
-    apart = np.greater(step.shape.fsdp, 1) | (not step.ticks)
-    turned = of_layers * share * FLOAT32 / step.shape.fsdp * apart
+    apart = np.greater(shape.fsdp, 1) | (not step.ticks)
+    turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * apart
     yield Buffer("turned weights", turned * step.zero(3), "temporary")
+    none = 1 - step.selective - step.full  # outputs of a norm, whole over tensor
+    layers = sum(step.stored(n) for _, n in step.layer_kinds)
+    stack = none * layers * step.tokens * step.config.d_model * item
+    stack = stack * (step.sequence_parallel and not step.ticks) * np.greater(shape.tensor, 1)
+    yield Buffer("copy of a stack", stack, "temporary")
+
+
+def _turned(step: StepSizes) -> Number:
+    """Share of the layers' matrices that are turned around: one of the MLP and one of attention, of
+    products of several experts at a time all."""
+    config, moe = step.config, step.config.moe
+    stacks = list(block_stacks(config, moe=moe is not None))
+    largest = max(s.size * (s.experts or 1) for s in stacks if part_of(s) == MLP)
+    square = max(s.size for s in stacks if part_of(s) != MLP)
+    one = (largest + square) / sum(s.size * (s.experts or 1) for s in stacks)
+    if moe is None or moe.capacity_factor is None:
+        return one
+    return np.where(np.less(step.shape.expert, moe.n_experts), 1.0, one)[()]
 
 
 def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
@@ -267,13 +223,20 @@ def hidden_units(step: StepSizes, moe: bool) -> Number:
 def _working(step: StepSizes) -> Number:
     """Bytes that the backward pass of one layer has at a time."""
     hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
-    stream = WORKING_STREAM * step.tokens * step.config.d_model if step.habits.is_ours else 0
-    return step.itemsize * (WORKING_HIDDEN * hidden + stream)
+    if not step.habits.is_ours:
+        return step.itemsize * WORKING_HIDDEN * hidden
+    stream = WORKING_STREAM * step.tokens * step.config.d_model
+    moe = step.config.moe
+    matrix = step.config.d_model * expert_width(step.config) if moe else 0
+    here = -(-moe.n_experts // step.shape.expert) / step.shape.tensor if moe else 0
+    experts = matrix * here
+    return step.itemsize * (WORKING_HIDDEN * hidden + stream + EXPERT_MATRICES * experts)
 
 
 def _scores(step: StepSizes) -> Number:
-    """Bytes of an attention that stores its scores: they, probabilities, and gradients of both."""
+    """Bytes of an attention that stores its scores: they, probabilities, and gradients of both, in
+    the trainer's program two of the four in float32."""
     run, shape = step.run, step.shape
     heads = -(-step.config.n_heads // shape.tensor)
     pairs = step.sequences * heads * float(run.batch.seq_len) ** 2 / shape.context
-    return pairs * (4 * FLOAT32 if step.habits.is_ours else 2 * step.itemsize)
+    return pairs * (2 * FLOAT32 * step.habits.is_ours + 2 * step.itemsize)

@@ -26,7 +26,8 @@ import numpy as np
 
 from scaling.analytic import kernels
 from scaling.analytic.layer import Layer
-from scaling.analytic.memory import buffers, saved_bytes, shards
+from scaling.analytic.memory import buffers, shards
+from scaling.analytic.saved import saved_bytes
 from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.software import Habits, habits_of
 from scaling.analytic.step import FLOAT32, Grid, StepSizes, Transfer, step_sizes
@@ -323,8 +324,12 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "backward": (
-        ("activations", "streams of ticks", "sums of table gradients", "gradients of logits"),
         (
+            *("activations", "streams of ticks", "sums of gradients", "sums of table gradients"),
+            "gradients of logits",
+        ),
+        (
+            "copy of a stack",
             *("gradients", "gathered weights", "backward of a layer", "turned weights"),
             *("activations of a tick", "saved of a tick", "outputs of ticks"),
             *("sums of ticks", "gradients of a tick"),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analytic.memory import activations
 from scaling.analytic.program import analytic_program
+from scaling.analytic.saved import activations
 from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import count_parameters
