@@ -37,10 +37,11 @@ from scaling.program.ir import (
 
 # Operations of the host that a fusion is elsewhere, forward and backward, counted in the layer of
 # NVIDIA/Megatron-LM @ 00baee4, megatron/model/transformer.py, without flash attention: 14 with the
-# products, 42 backward, of which 12 add gradients to float32 sums. LAUNCHES of others is assumed.
+# products, 42 backward, of which 12 add gradients to float32 sums. The loss is that of
+# megatron/core/tensor_parallel/cross_entropy.py and its mean. LAUNCHES of others is assumed.
 LAUNCHED = {
     "norm": (2, 5), "rotation": (1, 4), "softmax": (2, 2), "activation": (1, 2),
-    "gradients": (0, 12),
+    "gradients": (0, 12), "loss": (22, 10), "embed": (12, 8),
 }  # fmt: skip
 LAUNCHES = 3
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
