@@ -130,6 +130,7 @@ class Step:
             *(step.run.name, "analytic", step.shape.sizes),
             schedule=_tidy((*schedule, *kernels.update(step))),
             buffers=tuple(self.buffers.values()),
+            is_xla=step.habits.is_ours,
         )
 
     @cached_property

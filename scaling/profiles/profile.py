@@ -10,7 +10,7 @@ are shipped, from published measurements. Pricing reads the fits only.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -181,6 +181,17 @@ class StepFit:
 
 
 @dataclass(frozen=True)
+class InterferenceFit:
+    """Time of a kernel beside a collective over its time alone, less one.
+
+    Collectives of GPUs are kernels: they take cores and memory bandwidth from those beside them.
+    """
+
+    slowdown: float
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
 class Profile:
     """Efficiencies and overheads of one machine.
 
@@ -199,11 +210,45 @@ class Profile:
     collectives: tuple[CollectiveFit, ...] = ()
     dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
     step: StepFit | None = None  # None: no whole steps were measured
+    # In steps that XLA compiled; None: collectives take nothing from kernels, products no longer.
+    interference: InterferenceFit | None = None
+    xla: StepFit | None = None  # of matrix products
     overlap: bool = True  # the parts of a kernel run at once; False: one after another
     samples: Samples = Samples()
     versions: Mapping[str, str] = field(default_factory=dict)
     other_load: float = 0.0  # fraction of the processors that other processes used; 0: little
     version: int = VERSION
+
+    @property
+    def slowdown(self) -> float:
+        """That of kernels beside collectives."""
+        return self.interference.slowdown if self.interference else 0.0
+
+    def of_program(self, is_xla: bool) -> "Profile":
+        """The profile for steps that XLA compiled, or for others.
+
+        The constants of other software were fitted on whole steps: they have all of this in them.
+        """
+        if self.xla is None and self.interference is None:
+            return self
+        return self._in_xla if is_xla else self._in_others
+
+    @cached_property
+    def _in_xla(self) -> "Profile":
+        slower, source = (self.xla.slowdown, self.xla.evidence.source) if self.xla else (1.0, "")
+        note = f"; in a step {slower:g} times as long: {source}"
+
+        def slowed(fit: MatmulFit) -> MatmulFit:
+            evidence = replace(fit.evidence, source=fit.evidence.source + note)
+            rates = fit.efficiency / slower, fit.sustained / slower
+            return replace(fit, evidence=evidence, efficiency=rates[0], sustained=rates[1])
+
+        matmul = tuple(map(slowed, self.matmul)) if self.xla else self.matmul
+        return replace(self, matmul=matmul, xla=None)
+
+    @cached_property
+    def _in_others(self) -> "Profile":
+        return replace(self, interference=None, xla=None)
 
     @property
     def grade(self) -> Grade:

@@ -146,6 +146,7 @@ class Program:
     compiler_peak: int | None = None  # bytes on one device, as the compiler planned them
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    is_xla: bool = True  # compiled by XLA, or the closed form of such a program
 
 
 def as_float(number: Number) -> Number:

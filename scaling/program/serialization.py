@@ -32,7 +32,7 @@ FORMAT = 3  # raised whenever a program written before cannot be read any more
 STEPS: Mapping[str, type[Operation]] = {
     kind.__name__.lower(): kind for kind in (Kernel, Collective, Wait, Loop, Branch)
 }
-SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions")
+SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
 TEXTS = ("name", "kind", "dtype", "line")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
@@ -69,6 +69,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             data["compiler_peak"],
             tuple(data["warnings"]),
             dict(data["versions"]),
+            data.get("is_xla", True),
         )
     except InputError as error:
         raise InputError(f"{where}: {error}; make it again") from None

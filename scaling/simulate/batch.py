@@ -86,12 +86,12 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
-    cluster, profile = prices.cluster, prices.profile
+    cluster, profile = prices.cluster, prices.profile.of_program(program.is_xla)
     times = dict(_kernel_times(program, cluster, profile))
     times |= dict(_collective_times(program, prices))
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
     host = dispatch_time(program, profile.dispatch)
-    return run_schedule(program, times, host, named=False)
+    return run_schedule(program, times, host, named=False, slowdown=profile.slowdown)
 
 
 def span_of(sizes: Mapping[str, int], axes: Iterable[str]) -> Span:

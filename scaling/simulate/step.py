@@ -51,6 +51,7 @@ def price(
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
+    profile = profile.of_program(program.is_xla)
     kernel = {k.name: kernel_time(k, cluster.accelerator, profile) for k, _ in kernels(program)}
     collective = {
         c.name: collective_time(c.kind, c.bytes, device_groups(c, program.mesh), cluster, profile)
@@ -58,7 +59,8 @@ def price(
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    timeline = run_schedule(program, times, dispatch_time(program, profile.dispatch), record)
+    host = dispatch_time(program, profile.dispatch)
+    timeline = run_schedule(program, times, host, record, slowdown=profile.slowdown)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 

@@ -13,6 +13,8 @@ configuration does not run, is not issued and waits for no stream. The longest o
 runs. Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`,
 because they copy to and from the host.
 
+Beside a collective a kernel goes on more slowly: 1 + `slowdown` times as long for the same work.
+
 The host issues kernels and collectives in order, `issue` seconds each, from the start of the step,
 and runs ahead: an operation starts when the device is free and it has been issued. Seconds in which
 the compute stream waits for that are `host`, also where communication runs beside.
@@ -89,6 +91,7 @@ def run_schedule(
     host: Number = 0.0,
     record: bool = False,
     named: bool = True,
+    slowdown: float = 0.0,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -98,8 +101,10 @@ def run_schedule(
         record: keep every event, of every iteration of every loop (for a trace); the times are
             then numbers.
         named: also sum by the name of the operation, which takes longer.
+        slowdown: time that a kernel takes beside a collective over that alone, less one.
     """
-    streams = Streams({name: as_float(seconds) for name, seconds in times.items()}, record, named)
+    alone = {name: as_float(seconds) for name, seconds in times.items()}
+    streams = Streams(alone, record, named, slowdown)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -123,8 +128,11 @@ class Streams:
     ("start", name) and ("end", name) when an operation in flight begins and is over.
     """
 
-    def __init__(self, times: Mapping[str, Number], record: bool, by_name: bool):
+    def __init__(
+        self, times: Mapping[str, Number], record: bool, by_name: bool, slowdown: float = 0.0
+    ):
         self.times = times
+        self.slowdown = slowdown
         self.record = record
         self.by_name = by_name
         self.clocks: dict[Clock, Number] = dict.fromkeys((*get_args(Stream), "issued"), 0.0)
@@ -153,7 +161,8 @@ class Streams:
             self._issue(kernel, "copy")
             return
         part: Part = "optimizer" if kernel.origin.phase == "optimizer" else "compute"
-        self._add((part, ""), self._run(kernel, "compute", self.clocks["compute"]))
+        seconds = self._run(kernel, "compute", self.clocks["compute"], self._lost(kernel))
+        self._add((part, ""), seconds)
 
     def collective(self, collective: Collective) -> None:
         """Issue a collective, and wait for a synchronous one at once.
@@ -253,13 +262,26 @@ class Streams:
         self.clocks["end", operation.name] = start + seconds
         return seconds
 
+    def _lost(self, kernel: Kernel) -> Number:
+        """Seconds by which the collectives beside a kernel hold it up.
+
+        What was issued before it runs without a gap until the clocks of its streams.
+        """
+        if not self.slowdown:
+            return 0.0
+        until = later(self.clocks["communication"], self.clocks["permute"])
+        beside = later(0.0, until - self.clocks["compute"]) / (1 + self.slowdown)
+        return self.slowdown * sooner(self.times[kernel.name], beside)
+
     def _together(self, first: str, second: str) -> Number:
         """Seconds during which two operations in flight both run."""
         start = later(self.clocks["start", first], self.clocks["start", second])
         return later(0.0, sooner(self.clocks["end", first], self.clocks["end", second]) - start)
 
-    def _run(self, operation: Operation, stream: Stream, start: Number) -> Number:
-        seconds = self.times[operation.name]
+    def _run(
+        self, operation: Operation, stream: Stream, start: Number, lost: Number = 0.0
+    ) -> Number:
+        seconds = self.times[operation.name] + lost
         self.clocks[stream] = start + seconds
         if self.by_name:
             self._add(("time", operation.name), seconds)

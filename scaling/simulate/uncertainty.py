@@ -15,6 +15,7 @@ extrapolated, as a call with more bytes than any measured one is.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -69,12 +70,13 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
     times = {name: cost.time for name, cost in priced.kernels.items()}
     times |= {name: cost.time for name, cost in priced.collectives.items()}
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
-    total, step = run_schedule(priced.program, times).total, priced.timeline.total
+    run = partial(run_schedule, priced.program, slowdown=priced.profile.slowdown)
+    total, step = run(times).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     shorter = {name: time / factors.get(name, 1.0) for name, time in times.items()}
     longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
-    low, high = (run_schedule(priced.program, bound).total / total for bound in (shorter, longer))
+    low, high = (run(bound).total / total for bound in (shorter, longer))
     if priced.profile.step is not None:
         least, most = _of_whole_steps(priced.profile.step)
         low, high = np.minimum(low, least), np.maximum(high, most)

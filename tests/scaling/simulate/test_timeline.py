@@ -5,6 +5,7 @@ Random programs have kernels, collectives (asynchronous ones with waits), copies
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -27,6 +28,7 @@ from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 SAME = 1e-9  # relative
+SLOWDOWNS = st.sampled_from([0.0, 0.25])
 SECONDS = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 1.5, 2.0]) | st.floats(1e-6, 10.0)
 
 
@@ -53,6 +55,14 @@ def test_communication_beside_compute_is_hidden() -> None:
     line = run({"g": 3.0, "k": 2.0}, Collective("g"), kernel("k"), Wait("g"))
     assert (line.total, line.exposed_communication, line.hidden_communication) == (3.0, 1.0, 2.0)
     assert line.exposed_by_name == {"g": 1.0}
+
+
+def test_a_kernel_takes_longer_beside_a_collective() -> None:
+    """The first from start to end, the second in its first of 4 1/3 s, the third not at all."""
+    steps = (Collective("g"), kernel("a"), kernel("b"), Wait("g"), kernel("c"))
+    line = run({"g": 4.0, "a": 2.0, "b": 4.0, "c": 1.0}, *steps, slowdown=0.5)
+    assert line.by_name == {"g": 4.0, "a": 3.0, "b": pytest.approx(4 + 1 / 3), "c": 1.0}
+    assert line.exposed_communication == 0.0
 
 
 def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
@@ -326,9 +336,9 @@ def test_the_replay_is_the_longest_path_through_the_dearest_branches(case) -> No
     assert alike
 
 
-@given(timed())
-def test_counting_iterations_is_as_good_as_replaying_all(case) -> None:
-    quick, full = (run_schedule(*case, record=record) for record in (False, True))
+@given(timed(), SLOWDOWNS)
+def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown) -> None:
+    quick, full = (run_schedule(*case, record=r, slowdown=slowdown) for r in (False, True))
     for name in (*PARTS, "hidden_communication"):
         assert getattr(quick, name) == near(getattr(full, name))
     for name, seconds in full.by_name.items():
@@ -337,11 +347,25 @@ def test_counting_iterations_is_as_good_as_replaying_all(case) -> None:
         assert quick.exposed_by_name[name] == near(seconds)
 
 
-@given(timed())
-def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case) -> None:
-    line = run_schedule(*case, record=True)
+@given(timed(), SLOWDOWNS)
+def test_a_kernel_does_its_work_at_two_speeds(case, slowdown) -> None:
+    made, times = case
+    line = run_schedule(made, times, record=True, slowdown=slowdown)
+    sent = [(e.start, e.end) for e in line.events if e.stream in ("communication", "permute")]
+    for e in line.events:
+        if e.stream == "compute":
+            beside = union([(max(a, e.start), max(e.start, min(b, e.end))) for a, b in sent])
+            alone = e.end - e.start - beside + beside / (1 + slowdown)
+            assert alone == pytest.approx(times[e.operation.name], rel=1e-6, abs=1e-9)
+
+
+@given(timed(), SLOWDOWNS)
+def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
+    case, slowdown
+) -> None:
+    line = run_schedule(*case, record=True, slowdown=slowdown)
     for stream in ("compute", "communication", "permute", "copy"):
-        events = [e for e in line.events if e.stream == stream]
+        events = [e for e in line.events if e.stream == stream and e.end > e.start]
         for one, next_one in zip(events, events[1:], strict=False):
             assert one.end <= next_one.start
     for name, seconds in line.by_name.items():
@@ -351,26 +375,28 @@ def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
     assert all(e.end <= line.total * (1 + SAME) for e in line.events)
 
 
-@given(timed(), st.data())
-def test_a_slower_step_never_makes_the_whole_faster(case, data) -> None:
+@given(timed(), SLOWDOWNS, st.data())
+def test_a_slower_step_never_makes_the_whole_faster(case, slowdown, data) -> None:
     made, times = case
+    run = partial(run_schedule, made, slowdown=slowdown)
     if times:
         slower = data.draw(st.sampled_from(sorted(times)))
         more = times | {slower: times[slower] + data.draw(SECONDS)}
-        assert run_schedule(made, more).total >= run_schedule(made, times).total * (1 - SAME)
+        assert run(more).total >= run(times).total * (1 - SAME)
 
 
-@given(programs(), st.data())
-def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
+@given(programs(), SLOWDOWNS, st.data())
+def test_configurations_side_by_side_are_as_one_by_one(made, slowdown, data) -> None:
     """Some steps differ between three configurations, others have one time for all."""
     times = {}
     for name in timed_names(made.schedule):
         differs = data.draw(st.booleans())
         three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
         times[name] = data.draw(three if differs else SECONDS)
-    together = run_schedule(made, times)
+    run = partial(run_schedule, made, slowdown=slowdown)
+    together = run(times)
     for i in range(3):
-        alone = run_schedule(made, {name: at(seconds, i) for name, seconds in times.items()})
+        alone = run({name: at(seconds, i) for name, seconds in times.items()})
         for name in (*PARTS, "hidden_communication", "total"):
             assert at(getattr(together, name), i) == near(getattr(alone, name))
         for name, seconds in together.by_name.items():

@@ -35,8 +35,8 @@ def tiny() -> Run:
     return resolve("tiny")
 
 
-def key(run: Run, shape: MeshShape = MESH, cluster=H100, estimates: bool = False) -> str:
-    return step._key(run, shape, cluster, estimates)
+def key(run: Run, shape: MeshShape = MESH, cluster=H100, estimates=False, **options) -> str:
+    return step._key(run, shape, cluster, estimates, options)
 
 
 def test_what_does_not_change_the_step_does_not_change_its_key(tiny: Run) -> None:
@@ -53,6 +53,7 @@ def test_what_changes_the_step_changes_its_key(tiny: Run, monkeypatch) -> None:
         key(tiny, cluster=catalog.load("dgx-h100", 1, {"memory": 40e9})),
         key(tiny, cluster=HOST),
         key(tiny, estimates=True),
+        key(tiny, xla_gpu_graph_level=0),
         key(replace(tiny, remat="full")),
         key(replace(tiny, batch=replace(tiny.batch, microbatches=2))),
         key(replace(tiny, model=replace(tiny.model, d_ff=64))),
