@@ -8,9 +8,11 @@ import pytest
 from experiments.front_ends import (
     CASES,
     GOALS,
+    RESULTS,
     UNSEEN,
     Result,
     compared,
+    compared_again,
     described,
     figures,
     save,
@@ -97,3 +99,12 @@ def test_what_misses_a_goal_is_listed_with_its_cause(tmp_path) -> None:
     assert f"{CASES[1].name}: too slow" in table([same, other])
     path = save([same, other], tmp_path)
     assert json.loads(path.read_text())["cases"][1]["errors"]["time"] == -0.5
+
+
+def test_peak_memory_is_that_of_the_stored_programs():
+    """Within 5 % in 48 of 50: `experiments/results/2026-11-23-front-ends` names the others."""
+    path = RESULTS / "2026-11-22-front-ends/front_ends.json"
+    stored = {each["name"]: each for each in json.loads(path.read_text("utf-8"))["cases"]}
+    found = [compared_again(case, stored[case.name]) for case in CASES]
+    errors = [abs(result.errors["memory"]) for result in found]
+    assert len(errors) == 50 and sum(error <= GOALS["memory"] for error in errors) >= 48
