@@ -105,6 +105,8 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         InputError: "compiled", and it cannot be; settings that mean nothing.
     """
     check_settings(where.run.train)
+    packed = where.run.train.documents == "packed"
+    notes = ["the masks of packed documents are not in this closed form"] if packed else []
     try:
         if source != "analytic":
             check_compilable(where)
@@ -112,9 +114,10 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         if source == "compiled":
             raise
         ours = where.run.software == OURS
-        return "analytic", [f"closed form, not the compiled step: {error}"] if ours else []
+        reason = [f"closed form, not the compiled step: {error}"] if ours else []
+        return "analytic", [*reason, *notes]
     if source == "analytic":
-        return source, []
+        return source, notes
     rules_for(where.run, where.mesh)
     return "compiled", []
 

@@ -11,8 +11,8 @@ packed     documents side by side in a sequence; of chats only what the assistan
 """
 
 import difflib
+import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.run import Train
+from scaling.train.data.cache import key_of, load_or_make
 from scaling.train.data.chat import encode_chats
 from scaling.train.data.documents import NUL, RECORDS, STDLIB, read_records, read_texts
 from scaling.train.data.packing import PackedRows, TokenizedDocuments
@@ -93,45 +94,23 @@ def open_source(
 
 def _joined(path: Path, tokenizer: Tokenizer) -> tuple[np.ndarray, str]:
     """The ids of all documents as one stream, and its description."""
-    texts, where = _texts(path)
     if tokenizer is BYTES:
+        texts, where = _texts(path)
         joined = np.frombuffer(NUL.join(texts), np.uint8)
         return joined, f"{len(texts):,} documents, {len(joined):,} bytes of {where}"
-    ids = _tokenized(texts, lambda some: _ended(tokenizer, [t.decode() for t in some])).ids
-    said = f"{len(texts):,} documents, {len(ids):,} tokens of {where} by {tokenizer.description}"
-    return ids, said
-
-
-def _texts(path: Path) -> tuple[list[bytes], str]:
-    """The documents of a source of text as UTF-8, and where they are."""
-    if path.suffix not in RECORDS or not path.is_file():
-        return read_texts(path)
-    records = read_records(path)
-    texts = [record.encode() for record in records if isinstance(record, str)]
-    if not texts:
-        raise InputError(
-            f"data '{path}' holds {len(records):,} chats, of which only what the assistant says is "
-            "to count: set train.documents to 'packed'"
-        )
-    return texts, str(path)
+    found, where = _tokenized(path, tokenizer, chats=False)
+    said = f"{len(found):,} documents, {len(found.ids):,} tokens of {where}"
+    return found.ids, f"{said} by {tokenizer.description}"
 
 
 def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
     """The documents packed into rows."""
-    documents: Any
-    if path.suffix in RECORDS and path.is_file():
-        documents, where = read_records(path), str(path)
-    else:
-        texts, where = read_texts(path)
-        documents = [text.decode() for text in texts]
-    if len(documents) < 2:
+    found, where = _tokenized(path, tokenizer, chats=True)
+    if len(found) < 2:
         raise InputError(
-            f"data '{path}' has {len(documents)} document; packed ones need 2 at least, one to "
-            "train on and one held out: use train.documents 'joined'"
+            f"data '{path}' has {len(found)} document; packed ones need 2 at least, one to train "
+            "on and one held out: use train.documents 'joined'"
         )
-    is_text = isinstance(documents[0], str)
-    encode = _ended if is_text else encode_chats
-    found = _tokenized(documents, lambda some: encode(tokenizer, some))
     first = len(found) - max(1, int(HELD_OUT_FRACTION * len(found)))
     rows = PackedRows(found.part(0, first), seq_len, f"data '{path}'")
     held_out = PackedRows(found.part(first, len(found)), seq_len, f"held-out part of '{path}'")
@@ -140,26 +119,58 @@ def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
     return PackedSource(
         rows,
         held_out,
-        f"{len(found):,} {'documents' if is_text else 'chats'} of {where} by "
-        f"{tokenizer.description}: {len(found.ids):,} tokens, {found.counted.mean():.0%} of which "
-        f"count{split}; {len(rows):,} rows to train on, {filled:.0%} full",
+        f"{len(found):,} documents of {where} by {tokenizer.description}: {len(found.ids):,} "
+        f"tokens, {found.counted.mean():.0%} of which count{split}; {len(rows):,} rows to train "
+        f"on, {filled:.0%} full",
     )
 
 
-def _ended(tokenizer: Tokenizer, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Ids of texts, each with the end of text, and that all of them count."""
-    end = [] if tokenizer.end is None else [tokenizer.end]
-    found = [np.append(ids, np.array(end, np.int32)) for ids, _ in tokenizer.encode(texts)]
+def _tokenized(path: Path, tokenizer: Tokenizer, chats: bool) -> tuple[TokenizedDocuments, str]:
+    """The documents of a source of text or, if they may be, of chats; and where they are."""
+    documents, where = _texts(path) if not chats else _texts_or_chats(path)
+
+    def make() -> TokenizedDocuments:
+        starts = range(0, len(documents), AT_ONCE)
+        some = (documents[start : start + AT_ONCE] for start in starts)
+        ids, counted = zip(
+            *(pair for part in some for pair in _encoded(tokenizer, part)), strict=True
+        )
+        ends = np.cumsum([len(document) for document in ids])
+        return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
+
+    if tokenizer is BYTES:
+        return make(), where
+    texts = (d if isinstance(d, bytes) else json.dumps(d).encode() for d in documents)
+    return load_or_make(key_of(texts, tokenizer.digest), make), where
+
+
+def _texts(path: Path) -> tuple[list[bytes], str]:
+    """The documents of a source of text as UTF-8, and where they are."""
+    documents, where = _texts_or_chats(path)
+    if not isinstance(documents[0], bytes):
+        raise InputError(
+            f"data '{path}' holds {len(documents):,} chats, of which only what the assistant says "
+            "is to count: set train.documents to 'packed'"
+        )
+    return documents, where
+
+
+def _texts_or_chats(path: Path) -> tuple[list[Any], str]:
+    """Texts as UTF-8, or chats, and where they are."""
+    if path.suffix not in RECORDS or not path.is_file():
+        return read_texts(path)
+    records = read_records(path)
+    return [r.encode() if isinstance(r, str) else r for r in records], str(path)
+
+
+def _encoded(tokenizer: Tokenizer, documents: list[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Ids of documents, and which count: of texts all, and the end of text behind each."""
+    if not isinstance(documents[0], bytes):
+        return encode_chats(tokenizer, documents)
+    end = np.array([] if tokenizer.end is None else [tokenizer.end], np.int32)
+    encoded = tokenizer.encode([text.decode() for text in documents])
+    found = [np.append(ids, end) for ids, _ in encoded]
     return [(ids, np.ones(len(ids), bool)) for ids in found]
-
-
-def _tokenized(documents: Any, encode: Callable[[list], list]) -> TokenizedDocuments:
-    """The ids of documents; `encode` gives those of some, and which count."""
-    starts = range(0, len(documents), AT_ONCE)
-    encoded = [pair for start in starts for pair in encode(documents[start : start + AT_ONCE])]
-    ids, counted = zip(*encoded, strict=True)
-    ends = np.cumsum([len(document) for document in ids])
-    return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
 
 
 def _nearest_source(path: Path, spec: str) -> str:

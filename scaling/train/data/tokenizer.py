@@ -6,6 +6,7 @@ a folder                   with tokenizer.json, and what says its chat template 
 org/name                   the newest snapshot of that name in Hugging Face's cache
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ class Tokenizer:
     decode: Callable[[Sequence[int]], str]
     template: str | None = None  # of chats, in Jinja; None: that of `scaling.train.data.chat`
     names: Mapping[str, str] = field(default_factory=dict)  # of special tokens, for the template
+    digest: str = ""  # of all that decides ids
 
 
 def open_tokenizer(spec: str | None, vocab_size: int) -> Tokenizer:
@@ -112,7 +114,9 @@ def _hugging_face(spec: str) -> Tokenizer:
 
     decode = lambda ids: core.decode([int(i) for i in ids], skip_special_tokens=True)
     template = _template(file, config)
-    return Tokenizer(str(file), size, end, special, encode, decode, template, names)
+    decides = core.to_str(), template or "", json.dumps(names), str(end)
+    digest = hashlib.sha256("\0".join(decides).encode()).hexdigest()
+    return Tokenizer(str(file), size, end, special, encode, decode, template, names, digest)
 
 
 def _tokenizer_file(spec: str) -> Path:

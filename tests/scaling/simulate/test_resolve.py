@@ -12,7 +12,7 @@ from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import CollectiveFit
-from scaling.run import ClusterChoice, Precision
+from scaling.run import ClusterChoice, Precision, Train
 from scaling.simulate.resolve import (
     check_compilable,
     chosen_source,
@@ -158,6 +158,10 @@ def test_auto_compiles_what_the_trainer_runs_and_says_why_it_does_not(run):
     where = target(run, "dgx-h100")
     assert chosen_source(where, "auto") == ("compiled", [])
     assert chosen_source(where, "analytic") == ("analytic", [])
+    packed = replace(where, run=replace(where.run, train=Train(documents="packed")))
+    assert chosen_source(packed, "auto") == ("compiled", [])
+    source, notes = chosen_source(packed, "analytic")
+    assert source == "analytic" and "packed documents" in notes[0]
     source, (why,) = chosen_source(replace(where, run=replace(run, dropout=0.5)), "auto")
     assert source == "analytic" and "dropout 0.5 is not yet trained" in why
     others = replace(where, run=replace(run, software="megatron"))

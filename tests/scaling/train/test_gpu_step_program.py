@@ -4,6 +4,8 @@
 matrix products. Shapes are those of the toys, widened so that calls of matrices exceed 64 KiB.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, flops_in_ticks
@@ -80,7 +82,11 @@ EIGHT_BITS = [
     Case("fsdp=2,context=2,tensor=2", remat="full", microbatches=2, compute="fp8"),
     Case("data=2,fsdp=2,stage=2", remat="selective", microbatches=2, compute="fp8"),
 ]
-CASES = [*DENSE, *ZERO, *CONTEXT, *PIPELINES, *EXPERTS, *OPTIMIZERS, *EIGHT_BITS]
+PACKED = [
+    Case("data=2,fsdp=2,tensor=2", "window", "selective", 2, documents="packed"),
+    Case("fsdp=4,tensor=2", "latent", "full", documents="packed"),
+]
+CASES = [*DENSE, *PACKED, *ZERO, *CONTEXT, *PIPELINES, *EXPERTS, *OPTIMIZERS, *EIGHT_BITS]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -111,6 +117,19 @@ def test_h100_multiplies_every_projection_in_8_bits(case: Case) -> None:
     projections = sum(n for name, n in groups.items() if name not in ("attention", "head"))
     assert eight == pytest.approx(projections / 8, rel=1e-6)
     assert {k.dtype for k, _ in found if k.kind == "attention"} == {"bf16"}
+
+
+def test_packed_documents_keep_the_flash_kernel_and_add_their_masks() -> None:
+    """A mask is bf16 [seq_len, seq_len] of a sequence; scores would be float32, of every head."""
+    case = PACKED[0]
+    joined, packed = (on_h100(wide(replace(case, documents=d))) for d in ("joined", "packed"))
+    flash = [
+        sum(k.flops * n for k, n in running_kernels(priced) if k.kind == "attention")
+        for priced in (joined, packed)
+    ]
+    assert 0 < flash[0] == pytest.approx(flash[1])
+    batch, heads, seq_len = 4, 4, 512  # on a device
+    assert packed.memory.peak - joined.memory.peak < 4 * batch * heads * seq_len**2
 
 
 @pytest.mark.parametrize("mesh", ["fsdp=8", "data=2,fsdp=2,tensor=2"])

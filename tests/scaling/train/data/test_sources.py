@@ -75,7 +75,9 @@ def test_a_mixture_knows_its_sources_and_shares(tmp_path):
     train = Train(data={CHATS: 3.0, path: 1.0}, documents="packed")
     source = open_data(train, 256, 256)
     assert isinstance(source, Mixture)
-    assert source.description.startswith("75.0% 300 chats") and "; 25.0% 40" in source.description
+    assert (
+        source.description.startswith("75.0% 300 documents") and "; 25.0% 40" in source.description
+    )
     rows = source.rows("held_out", 256)
     parts = [one.rows("held_out", 256) for one in source.sources]
     assert len(rows) == sum(map(len, parts))
@@ -86,3 +88,26 @@ def test_a_mixture_knows_its_sources_and_shares(tmp_path):
     assert fingerprint(source).tolist() == fingerprint(again).tolist()
     path = write_texts(tmp_path / "a.jsonl", ["some texT"] * 40)
     assert fingerprint(source).tolist() != fingerprint(open_data(train, 256, 256)).tolist()
+
+
+def test_a_second_opening_finds_the_ids_of_the_first(tmp_path, monkeypatch):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
+    tokenizer, path = str(HERE / "tokenizer"), tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in chats(40)))
+
+    def opened():
+        return fingerprint(open_source(str(path), 304, 64, tokenizer, packed=True)).tolist()
+
+    first = opened()
+    with monkeypatch.context() as patched:
+        patched.setattr("scaling.train.data.sources.encode_chats", None)
+        assert opened() == first
+    stored = sorted((tmp_path / "cache" / "tokens").iterdir())
+    assert [file.suffixes[-2] for file in stored] == [".counted", ".ends", ".ids"]
+    stored[2].write_bytes(stored[2].read_bytes()[:-4])  # cut short: made again
+    assert opened() == first
+    path.write_text(path.read_text().replace("?", "!"))
+    assert opened() != first
+    assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 6
