@@ -131,7 +131,10 @@ def attend(
         specs.append(execution.spec("batch", "sequence"))
     mapped = shard_map_per_stage(execution.rules, core, tuple(specs), query, check_vma=False)
     with jax.default_matmul_precision(execution.precision.name.lower()):
-        return checkpoint_name(mapped(*arguments), "attention")
+        a_BSNK = mapped(*arguments)
+    # The remat policy knows cuDNN's kernel: named as well, its result would be saved twice.
+    is_flash = execution.attention_kernel == "cudnn"
+    return a_BSNK if is_flash else checkpoint_name(a_BSNK, "attention")
 
 
 def _attend_in_documents(

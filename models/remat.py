@@ -26,11 +26,12 @@ def rematerialized(block: Callable, execution: Execution) -> Callable:
     """
     if execution.remat == "none":
         return block
-    policy = _save_named if execution.remat == "selective" else None
+    policy = _saved if execution.remat == "selective" else None
     return jax.checkpoint(block, policy=policy, prevent_cse=False)
 
 
-def _save_named(primitive: Any, *args: Any, **params: Any) -> bool:
+def _saved(primitive: Any, *args: Any, **params: Any) -> bool:
+    """Named tensors, and both results of cuDNN's kernel, which no name reaches."""
     return primitive.name == FORWARD or _named(primitive, *args, **params)
 
 
