@@ -2,8 +2,10 @@
 
     weight ("embed", "mlp")  of shape [4096, 14336]  on fsdp=4, tensor=2   ->  ("fsdp", "tensor")
 
-Activations are cut over the batch everywhere; between blocks also over the sequence ("residual"),
-if sequence-parallel, so that norms and the residual stream are not repeated on `tensor` devices.
+Activations are cut over the batch everywhere. If sequence-parallel, the residual stream between
+blocks is cut over `tensor` as well, so that it and its norms are not repeated there: over its batch
+("stream") where that divides, since NCCL gathers and scatters a tensor's first dimension, and each
+other one costs a copy; else over its sequence ("residual").
 Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab; those
 of experts also over `expert`, each device holding some of them.
 """
@@ -20,6 +22,7 @@ REPLICAS = ("data", "expert", "context")  # axes that cut tokens and no dense pa
 
 DEFAULT: Mapping[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp", "expert"),
+    "stream": ("data", "fsdp", "expert"),  # the batch of the residual stream
     "sequence": ("context",),  # inside attention and MLP
     "residual": ("context", "tensor"),  # between them
     "embed": ("fsdp",),  # d_model of a weight; gathered just before use
@@ -61,19 +64,35 @@ class Rules:
             )
         return tuple(axes[0] if len(axes) == 1 else axes or None for axes in cuts)
 
+    @property
+    def stream_cut(self) -> tuple[tuple[str, ...], int]:
+        """Mesh axes that cut the residual stream beyond its batch and sequence, and its dimension.
+
+        The dimension is 0 (batch) or 1 (sequence); without such axes 0.
+        """
+        by_batch = tuple(a for a in self.axes("stream") if a not in self.axes("batch"))
+        by_sequence = tuple(a for a in self.axes("residual") if a not in self.axes("sequence"))
+        return (by_sequence, 1) if by_sequence else (by_batch, 0)
+
     def shards(self, *dims: str | None) -> int:
         """Number of parts a tensor with these dimensions is sharded into."""
         return self.mesh.size(axis for dim in dims for axis in self.axes(dim))
 
 
-def make_rules(mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = ()) -> Rules:
+def make_rules(
+    mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = (), sequences: int = 1
+) -> Rules:
     """The default rules on `mesh`; the sizes of `whole` dimensions do not divide: never sharded.
 
-    `sequence_parallel` shards the sequence of the residual stream over `tensor` as well.
+    `sequence_parallel` shards the residual stream over `tensor` as well: by its batch if `tensor`
+    divides the `sequences` of a microbatch on a batch shard, else by its sequence.
     """
     table = {dim: () if dim in set(whole) else axes for dim, axes in DEFAULT.items()}
-    if not sequence_parallel:
+    by_batch = sequences % mesh.tensor == 0
+    if by_batch or not sequence_parallel:
         table["residual"] = table["sequence"]
+    if by_batch and sequence_parallel:
+        table["stream"] = *table["batch"], "tensor"
     return Rules(mesh, table)
 
 

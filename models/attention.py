@@ -95,7 +95,7 @@ def sequence_rotation(
 
 def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Array:
     """The heads' results times a stored matrix [N, K, D]: [B, S, D]."""
-    dims, out = ("heads", None, "embed"), ("batch", "residual", None)
+    dims, out = ("heads", None, "embed"), ("stream", "residual", None)
     return project(execution, "bsnk,nkd->bsd", a_BSNK, w[...], dims, out, partial=True)
 
 

@@ -63,7 +63,7 @@ def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: i
     Raises:
         InputError: a mesh that shards the sequence, or more positions than the model has.
     """
-    if execution.rules.axes("residual"):
+    if execution.rules.axes("sequence") or execution.rules.stream_cut[0]:
         raise InputError("tokens are decoded on meshes without context and sequence parallelism")
     if config.positions == "learned" and length > config.max_positions:
         raise InputError(

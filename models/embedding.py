@@ -2,8 +2,7 @@
 
 The table is stored sharded over `tensor` along the vocabulary and over fsdp along d_model. Each
 device all-gathers its part of the vocabulary over fsdp and looks up the tokens that fall into it;
-the results are all-reduced over `tensor` (reduce-scattered along the sequence, if
-sequence-parallel). The gradient is reduce-scattered over fsdp, its shard all-reduced over data.
+the results are all-reduced over `tensor` (reduce-scattered, if sequence-parallel). The gradient is reduce-scattered over fsdp, its shard all-reduced over data.
 """
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table
@@ -58,7 +57,7 @@ class Embedding(nnx.Module):
         look_up = jax.shard_map(
             functools.partial(_look_up, execution),
             in_specs=(execution.spec("batch", "sequence"), *specs),
-            out_specs=execution.spec("batch", "residual", None),
+            out_specs=execution.spec("stream", "residual", None),
         )
         return look_up(tokens_BS, *tables)
 
@@ -66,13 +65,13 @@ class Embedding(nnx.Module):
 def _look_up(
     execution: Execution, tokens_bS: jax.Array, table_vd: jax.Array, *learned: jax.Array
 ) -> jax.Array:
-    """One device's shard: b of the B rows; v, d of the table; its part of the sequence.
+    """One device's shard: b of the B rows; v, d of the table; its part of the stream.
 
     `learned` are the table of positions and, where they are not 0, 1, ..., the first position or
     those of all tokens.
     """
     rules, vocab = execution.rules, execution.rules.axes("vocab")
-    sharded = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
+    sharded, dim = rules.stream_cut
     token_axes = (*rules.axes("batch"), *rules.axes("sequence"), *sharded)
     table_vD = _gathered(execution, table_vd, ("vocab", "embed"), token_axes)
     if vocab:
@@ -80,15 +79,16 @@ def _look_up(
         inside = (local >= 0) & (local < table_vD.shape[0])
         x_bSD = jnp.where(inside[..., None], _rows(table_vD, jnp.where(inside, local, 0)), 0)
         if sharded:
-            x_bsD = jax.lax.psum_scatter(x_bSD, sharded, scatter_dimension=1, tiled=True)
+            x_bsD = jax.lax.psum_scatter(x_bSD, sharded, scatter_dimension=dim, tiled=True)
         else:
             x_bsD = jax.lax.psum(x_bSD, vocab)
     else:
-        x_bsD = _rows(table_vD, _own_part(tokens_bS, sharded, axis=1))
+        x_bsD = _rows(table_vD, _own_part(tokens_bS, sharded, axis=dim))
     if learned:
-        position_s = _own_part(_positions(execution, tokens_bS.shape[1]), sharded, axis=0)
+        position_s = _positions(execution, tokens_bS.shape[1])
+        position_s = _own_part(position_s, sharded, axis=0) if dim == 1 else position_s
         if len(learned) > 1 and learned[1].ndim:
-            position_s = _own_part(learned[1], sharded, axis=1)
+            position_s = _own_part(learned[1], sharded, axis=dim)
         elif len(learned) > 1:
             position_s = position_s + learned[1]
         table_TD = _gathered(execution, learned[0], (None, "embed"), token_axes)

@@ -77,7 +77,7 @@ class Experts(nnx.Module):
 
     def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing]:
         chex.assert_shape(x_BSD, (None, None, self.config.d_model))
-        residual = self.execution.spec("batch", "residual", None)
+        residual = self.execution.spec("stream", "residual", None)
         weights = self._weights()
         specs = {name: spec_of(w) for name, w in weights.items()}
         mapped = shard_map_per_stage(
@@ -114,12 +114,12 @@ def _local(
     """The layer on one device's tokens [b, s, D]."""
     rules, moe = execution.rules, config.moe
     assert moe is not None
-    sharded = tuple(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
-    token_axes = (*rules.axes("batch"), *rules.axes("residual"))
+    sharded, dim = rules.stream_cut
+    token_axes = (*rules.axes("stream"), *rules.axes("residual"))
     with jax.named_scope("router"):
         logits_bsE = _logits(execution, x_bsD, weights["router"], token_axes)
         gating = top_k_gating(moe, logits_bsE, weights.get("bias"))
-    flat = lambda y: _gather_sequence(execution, sharded, y)
+    flat = lambda y: _gather_tokens(execution, y)
     x_TD, experts_TK = flat(x_bsD), flat(gating.experts)
     y_TD, dropped = _routed(config, execution, x_TD, flat(gating.weights), experts_TK, weights)
     if moe.n_shared_experts:
@@ -129,11 +129,12 @@ def _local(
         dropped = dropped / jax.lax.axis_size(sharded)
     with jax.named_scope("router"):
         routing = routing_statistics(logits_bsE, gating, token_axes, dropped)
-    y_bSD = y_TD.reshape(x_bsD.shape[0], -1, x_bsD.shape[2])
+    parts = jax.lax.axis_size(sharded) if sharded else 1
+    y_BSD = y_TD.reshape(x_bsD.shape[0] * (parts if dim == 0 else 1), -1, x_bsD.shape[2])
     if sharded:
-        return jax.lax.psum_scatter(y_bSD, sharded, scatter_dimension=1, tiled=True), routing
+        return jax.lax.psum_scatter(y_BSD, sharded, scatter_dimension=dim, tiled=True), routing
     summed = rules.axes("mlp")
-    return (jax.lax.psum(y_bSD, summed) if summed else y_bSD), routing
+    return (jax.lax.psum(y_BSD, summed) if summed else y_BSD), routing
 
 
 def _logits(
@@ -148,14 +149,15 @@ def _logits(
     return regathered(execution, multiply)(x, router)
 
 
-def _gather_sequence(execution: Execution, sharded: tuple[str, ...], y_bsX: jax.Array) -> jax.Array:
-    """A device's tokens with their sequence all-gathered over tensor, flat: [T, X].
+def _gather_tokens(execution: Execution, y_bsX: jax.Array) -> jax.Array:
+    """A device's tokens, all-gathered over tensor if they are cut over it, flat: [T, X].
 
     A stream that is not sharded over tensor is marked varying there, so that its gradient is summed
     over the hidden units once.
     """
+    sharded, dim = execution.rules.stream_cut
     if sharded:
-        y_bsX = jax.lax.all_gather(y_bsX, sharded, axis=1, tiled=True)
+        y_bsX = jax.lax.all_gather(y_bsX, sharded, axis=dim, tiled=True)
     elif jnp.issubdtype(y_bsX.dtype, jnp.floating):
         for axis in execution.rules.axes("mlp"):
             y_bsX = jax.lax.pcast(y_bsX, axis, to="varying")

@@ -20,9 +20,9 @@ from scaling.models.sharding import axes_of, gather_weight
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 
 
-def sequence_dim(execution: Execution) -> str:
-    """The logical dimension of the logits' sequence: over `tensor` if the vocabulary is not."""
-    return "sequence" if execution.rules.axes("vocab") else "residual"
+def token_dims(execution: Execution) -> tuple[str, str]:
+    """The logical dimensions of the logits' tokens: over `tensor` if the vocabulary is not."""
+    return ("batch", "sequence") if execution.rules.axes("vocab") else ("stream", "residual")
 
 
 def logits(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
@@ -74,7 +74,7 @@ def _product(
         "bsd,vd->bsv",
         x_BSD,
         head_VD,
-        out_sharding=execution.spec("batch", sequence_dim(execution), "vocab"),
+        out_sharding=execution.spec(*token_dims(execution), "vocab"),
         precision=execution.precision,
         preferred_element_type=result,
     )

@@ -155,5 +155,5 @@ class LatentAttention(nnx.Module):
         return checkpoint_name(mapped(*arguments), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
-        out = ("batch", "residual", None)
+        out = ("stream", "residual", None)
         return project(self.execution, "bsd,dr->bsr", x_BSD, w[...], ("embed", None), out)

@@ -49,7 +49,7 @@ class Mlp(nnx.Module):
             gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
             gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
             h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
-        dims, out = ("mlp", "embed"), ("batch", "residual", None)
+        dims, out = ("mlp", "embed"), ("stream", "residual", None)
         y_BSD = project(execution, "bsf,fd->bsd", h_BSF, self.down_FD[...], dims, out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
 

@@ -19,6 +19,9 @@ from scaling.models import float8
 from scaling.models.execution import Execution, spec_of
 
 
+WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
+
+
 def axes_of(x: jax.Array) -> frozenset[str]:
     """The mesh axes that `x` is sharded over."""
     return named(spec_of(x).partitions)
@@ -70,7 +73,7 @@ def project(
     """
     token_axes = axes_of(x)
     summed = execution.rules.axes("mlp") if partial else ()
-    before_sum = tuple("sequence" if d == "residual" else d for d in out) if summed else out
+    before_sum = tuple(WHOLE.get(d, d) for d in out) if summed else out
     target = P(*execution.rules.spec(*before_sum), unreduced=frozenset(summed))
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:

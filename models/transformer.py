@@ -22,7 +22,7 @@ from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
-from scaling.models.head import logits, sequence_dim
+from scaling.models.head import logits, token_dims
 from scaling.models.initializers import matrix, stacked_layers
 from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
@@ -112,6 +112,6 @@ class Transformer(nnx.Module):
         execution = self.execution
         with jax.named_scope("head"):
             normed = self.final_norm(x_BSD)
-            x_BSD = execution.place(normed, "batch", sequence_dim(execution), None)
+            x_BSD = execution.place(normed, *token_dims(execution), None)
             head = self.embedding.table_VD if self.head_VD is None else self.head_VD
             return logits(execution, x_BSD, head[...])

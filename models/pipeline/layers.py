@@ -40,7 +40,7 @@ Spec = PartitionSpec
 def embedding_execution(execution: Execution) -> Execution:
     """The execution of the embedding: each stage has the whole batch, sharded as if its own."""
     table = dict(execution.rules.table)
-    table["batch"] = STAGE, *table["batch"]
+    table |= {dim: (STAGE, *table[dim]) for dim in ("batch", "stream")}
     return replace(execution, rules=replace(execution.rules, table=table))
 
 
@@ -76,7 +76,7 @@ def embed_microbatches(
 
     enter = jax.shard_map(
         at_iterations,
-        in_specs=entry.spec(None, "batch", "residual", None),
+        in_specs=entry.spec(None, "stream", "residual", None),
         out_specs=_stream_spec(execution, None, STAGE),
     )
     return enter(jax.lax.map(embed, copy(tokens_MBS)))
@@ -163,7 +163,7 @@ def collect_outputs(
     collect = jax.shard_map(
         scatter,
         in_specs=_stream_spec(execution, None, STAGE),
-        out_specs=head_execution(execution).spec(None, "batch", "residual", None),
+        out_specs=head_execution(execution).spec(None, "stream", "residual", None),
     )
     return collect(y_TPBSD)
 
@@ -175,7 +175,8 @@ def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
     one piece of each tensor device's.
     """
     rules, mesh = execution.rules, execution.rules.mesh
-    inner = mesh.size(a for a in rules.axes("residual") if a not in rules.axes("sequence"))
+    axes, dim = rules.stream_cut
+    inner = mesh.size(axes) if dim == 1 else 1
 
     def own(targets_mbs: jax.Array) -> jax.Array:
         m, b, s = targets_mbs.shape
@@ -248,7 +249,7 @@ def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:
 
 def _stream_spec(execution: Execution, *leading: str | None) -> Spec:
     """The residual stream's spec under leading dimensions sharded over these mesh axes."""
-    return Spec(*leading, *execution.spec("batch", "residual", None).partitions)
+    return Spec(*leading, *execution.spec("stream", "residual", None).partitions)
 
 
 def _repeat_last(x: jax.Array, axis: int, rows: int) -> jax.Array:

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution, spec_of
-from scaling.models.head import cross_entropy, logits, sequence_dim
+from scaling.models.head import cross_entropy, logits, token_dims
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import zeros_like
 from scaling.models.pipeline.layers import (
@@ -97,7 +97,7 @@ def _loss(
 ) -> jax.Array:
     """The mean loss of one microbatch."""
     norm, head_VD = head[0], with_float32_grads(head[1], gathered)[...]
-    x_BSD = execution.place(norm(x_BSD), "batch", sequence_dim(execution), None)
+    x_BSD = execution.place(norm(x_BSD), *token_dims(execution), None)
     logits_BSV = logits(execution, x_BSD, head_VD)
     with jax.named_scope("loss"):
         return cross_entropy(logits_BSV, targets_BS)

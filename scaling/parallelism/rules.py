@@ -31,7 +31,7 @@ def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
 
 
 def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
-    """True if the residual stream is sharded over `tensor` along the sequence."""
+    """True if the residual stream is sharded over `tensor`."""
     setting = run.sharding.sequence_parallel
     return (mesh.tensor > 1 and run.software == "jax") if setting is None else setting
 
@@ -45,7 +45,8 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     """
     model = run.model
     replicated = ("vocab",) if model.vocab_size % mesh.tensor else ()
-    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated)
+    sequences = run.batch.global_batch // (run.batch.microbatches * mesh.batch_shards)
+    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1)
     _check_batch(run, mesh)
     _check_sequence(run, rules)
     for name, size, axis in _sharded_dims(model):
