@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import chex
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
@@ -66,9 +67,16 @@ class Attention(nnx.Module):
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
         x_BSD = self.execution.place(x_BSD, "batch", "sequence", None)
-        q_BSNK = self._project(x_BSD, self.query_DNK, self.query_bias_NK, "heads")
-        k_BSMK = self._project(x_BSD, self.key_DMK, self.key_bias_MK, "kv_heads")
-        v_BSMK = self._project(x_BSD, self.value_DMK, self.value_bias_MK, "kv_heads")
+        M, K = self.config.n_kv_heads, self.config.head_dim
+        G = self.config.n_heads // M
+        weights = (w[...] for w in (self.query_DNK, self.key_DMK, self.value_DMK))
+        weights = tuple(w.reshape(w.shape[0], M, -1, K) for w in weights)
+        dims, out = ("embed", "kv_heads", None, None), ("batch", "sequence", "kv_heads", None, None)
+        heads = project(self.execution, "bsd,dmgk->bsmgk", x_BSD, weights, dims, out)
+        q, k, v = jnp.split(heads, [G, G + 1], axis=3)
+        q_BSNK = add_bias(q.reshape(*q.shape[:2], -1, K), self.query_bias_NK)
+        k_BSMK = add_bias(k[:, :, :, 0], self.key_bias_MK)
+        v_BSMK = add_bias(v[:, :, :, 0], self.value_bias_MK)
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         return rotate(q_BSNK), rotate(k_BSMK), v_BSMK
@@ -76,12 +84,6 @@ class Attention(nnx.Module):
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
         return add_bias(merge_heads(self.execution, a_BSNK, self.out_NKD), self.out_bias_D)
-
-    def _project(
-        self, x_BSD: jax.Array, w: nnx.Param, bias: nnx.Param | None, heads: str
-    ) -> jax.Array:
-        dims, out = ("embed", heads, None), ("batch", "sequence", heads, None)
-        return add_bias(project(self.execution, "bsd,dnk->bsnk", x_BSD, w[...], dims, out), bias)
 
 
 def sequence_rotation(

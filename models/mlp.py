@@ -8,6 +8,7 @@ swiglu:  (silu(x gate) * (x up)) down          gelu, relu:  act(x up) down
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
@@ -42,21 +43,23 @@ class Mlp(nnx.Module):
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
         execution, activate = self.execution, ACTIVATIONS[self.kind]
         x_BSD = execution.place(x_BSD, "batch", "sequence", None)
-        up_BSF = checkpoint_name(self._hidden(x_BSD, self.up_DF, self.up_bias_F), "mlp_up")
+        hidden = self._hidden(x_BSD)
+        up_BSF = checkpoint_name(add_bias(hidden[0], self.up_bias_F), "mlp_up")
         if self.gate_DF is None:
             h_BSF = _saving_inputs(activate)(up_BSF)
         else:
-            gate_BSF = self._hidden(x_BSD, self.gate_DF, self.gate_bias_F)
-            gate_BSF = checkpoint_name(gate_BSF, "mlp_gate")
+            gate_BSF = checkpoint_name(add_bias(hidden[1], self.gate_bias_F), "mlp_gate")
             h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
         dims, out = ("mlp", "embed"), ("stream", "residual", None)
         y_BSD = project(execution, "bsf,fd->bsd", h_BSF, self.down_FD[...], dims, out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
 
-    def _hidden(self, x_BSD: jax.Array, w: nnx.Param, bias_F: nnx.Param | None) -> jax.Array:
-        out = ("batch", "sequence", "mlp")
-        y_BSF = project(self.execution, "bsd,df->bsf", x_BSD, w[...], ("embed", "mlp"), out)
-        return add_bias(y_BSF, bias_F)
+    def _hidden(self, x_BSD: jax.Array) -> list[jax.Array]:
+        """x up and, if gated, x gate, [B, S, F] each: one product."""
+        weights = tuple(w[...][:, None] for w in (self.up_DF, self.gate_DF) if w is not None)
+        dims, out = ("embed", None, "mlp"), ("batch", "sequence", None, "mlp")
+        y_BSCF = project(self.execution, "bsd,dcf->bscf", x_BSD, weights, dims, out)
+        return [y[:, :, 0] for y in jnp.split(y_BSCF, len(weights), axis=2)]
 
 
 def _saving_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -19,6 +19,7 @@ from scaling.models import float8
 from scaling.models.execution import Execution, spec_of
 
 
+JOINED = -2  # dimension along which weights are concatenated
 WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
 
 
@@ -53,12 +54,15 @@ def project(
     execution: Execution,
     equation: str,
     x: jax.Array,
-    w: jax.Array,
+    w: jax.Array | tuple[jax.Array, ...],
     dims: tuple[str | None, ...],
     out: tuple[str | None, ...],
     partial: bool = False,
 ) -> jax.Array:
     """The product of an activation and a stored weight, `jnp.einsum(equation, x, w)`.
+
+    Several weights are concatenated along their last dimension but one before they are
+    gathered: one all-gather and one product, which reads `x` once.
 
     Saved for the backward pass: `x` and the stored shard. The gathered weight is gathered again:
     else every layer's whole weights would stay in memory until then. A layer that is recomputed
@@ -66,7 +70,7 @@ def project(
 
     Args:
         equation: for einsum; `x`, in compute format, is first.
-        w, dims: a stored weight, and its logical dimensions.
+        w, dims: a stored weight or several, and their logical dimensions.
         out: logical dimensions of the result.
         partial: the contraction runs over `tensor`: partial products are summed over it, which
             with a sequence-parallel `out` is a reduce-scatter.
@@ -76,9 +80,11 @@ def project(
     before_sum = tuple(WHOLE.get(d, d) for d in out) if summed else out
     target = P(*execution.rules.spec(*before_sum), unreduced=frozenset(summed))
 
-    def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
+    def multiply(x: jax.Array, w: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
         if execution.remat == "none" and execution.regathers_per_iteration:
             w = with_dependency(w, x)
+        if isinstance(w, tuple):
+            w = jnp.concatenate([part.astype(execution.dtype) for part in w], axis=JOINED)
         gathered = gather_weight(execution, w, dims, token_axes)
         if execution.compute == "fp8":
             return float8.product(execution.rules, equation, target, x, gathered)
