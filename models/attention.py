@@ -69,8 +69,10 @@ class Attention(nnx.Module):
         x_BSD = self.execution.place(x_BSD, "batch", "sequence", None)
         M, K = self.config.n_kv_heads, self.config.head_dim
         G = self.config.n_heads // M
-        weights = (w[...] for w in (self.query_DNK, self.key_DMK, self.value_DMK))
-        weights = tuple(w.reshape(w.shape[0], M, -1, K) for w in weights)
+        q_DNK, k_DMK, v_DMK = (w[...] for w in (self.query_DNK, self.key_DMK, self.value_DMK))
+        # Not reshaped for groups of one: with jax 0.10.2 that fails on weights marked `reduced`.
+        q_DMGK = q_DNK.reshape(q_DNK.shape[0], M, G, K) if G > 1 else q_DNK[:, :, None]
+        weights = q_DMGK, k_DMK[:, :, None], v_DMK[:, :, None]
         dims, out = ("embed", "kv_heads", None, None), ("batch", "sequence", "kv_heads", None, None)
         heads = project(self.execution, "bsd,dmgk->bsmgk", x_BSD, weights, dims, out)
         q, k, v = jnp.split(heads, [G, G + 1], axis=3)

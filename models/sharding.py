@@ -17,6 +17,7 @@ from jax.sharding import reshard
 from scaling.meshes.rules import named
 from scaling.models import float8
 from scaling.models.execution import Execution, spec_of
+from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 
 JOINED = -2  # dimension along which weights are concatenated
@@ -84,7 +85,7 @@ def project(
         if execution.remat == "none" and execution.regathers_per_iteration:
             w = with_dependency(w, x)
         if isinstance(w, tuple):
-            w = jnp.concatenate([part.astype(execution.dtype) for part in w], axis=JOINED)
+            w = _joined(execution, [part.astype(execution.dtype) for part in w])
         gathered = gather_weight(execution, w, dims, token_axes)
         if execution.compute == "fp8":
             return float8.product(execution.rules, equation, target, x, gathered)
@@ -104,6 +105,19 @@ def project(
     # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
     # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
     return jax.lax.optimization_barrier(reshard(y, execution.spec(*out))) if summed else y
+
+
+def _joined(execution: Execution, parts: list[jax.Array]) -> jax.Array:
+    """Stored weights of one sharding as one, each device's shards concatenated.
+
+    In a `shard_map`, because jax 0.10.2 has no vmap over stages for a concatenation of weights that
+    are marked `reduced`.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    spec, join = spec_of(parts[0]), lambda *parts: jnp.concatenate(parts, axis=JOINED)
+    specs = (spec,) * len(parts)
+    return shard_map_per_stage(execution.rules, join, specs, spec, abstract_impl=join)(*parts)
 
 
 @jax.custom_vjp

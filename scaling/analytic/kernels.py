@@ -189,11 +189,16 @@ def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
 
 
 def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
-    """The stream in the order in which tensor exchanges it: sequences inside of tokens."""
+    """The stream in the order in which tensor exchanges it: sequences inside of tokens.
+
+    Nothing to do for one sequence, or as many as tensor cuts evenly (`scaling.meshes.rules`).
+    """
     if not (step.sequence_parallel and step.habits.is_ours):
         return []
     moved = 2 * step.tokens * step.config.d_model * step.itemsize
-    several = 1 * (np.greater(step.sequences, 1) & np.greater(step.shape.tensor, 1))
+    several = 1 * (
+        np.greater(step.sequences, 1) & np.not_equal(step.sequences % step.shape.tensor, 0)
+    )
     origin = Origin(phase, f"layers/{part}")
     return [fusion(step, f"{phase} {name} turned", origin, moved, several, operations=0)]
 

@@ -17,7 +17,7 @@ from scaling.models.accounting.flops import RECOMPUTED, RECOMPUTED_FOR_QK_NORM
 from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
 from scaling.program.ir import Kernel, Number, Origin, Phase
 
-ENTERING = ("q", "k", "v", "gate", "up")  # products that other software merges: same input
+ENTERING = ("q", "k", "v", "gate", "up")  # products that are merged: same input
 LEAVING = ("o", "down")
 
 
@@ -42,7 +42,7 @@ class Product:
 def layer_products(step: StepSizes, moe: bool) -> list[Product]:
     """The products of a layer in order, without those of the attention's core."""
     found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
-    return list(_merged(found)) if step.habits.merges else found
+    return list(_merged(found, step.habits.is_ours)) if step.habits.merges else found
 
 
 def _product(step: StepSizes, stack: Stack) -> Product:
@@ -92,18 +92,19 @@ def _again(step: StepSizes, name: str) -> Number:
     return step.full * named("full") + step.selective * max(named("selective"), normed)
 
 
-def _merged(products: list[Product]) -> Iterator[Product]:
-    """The products with those of one input as one."""
+def _merged(products: list[Product], ours: bool) -> Iterator[Product]:
+    """The products with those of one input as one; the trainer's experts keep theirs apart."""
     last: Product | None = None
     for product in products:
-        base = product.name.rpartition("_")[2]
+        prefix, _, base = product.name.rpartition("_")
         joins = (
             last is not None
             and base in ENTERING
+            and not (ours and prefix)
             and last.name.rpartition("_")[2].split("+")[-1] in ENTERING
             and np.array_equal(last.inputs, product.inputs)
             and np.array_equal(last.batch, product.batch)
-            and last.name.rpartition("_")[0] == product.name.rpartition("_")[0]
+            and last.name.rpartition("_")[0] == prefix
         )
         if last is not None and joins:
             outputs, name = last.outputs + product.outputs, f"{last.name}+{base}"

@@ -114,7 +114,7 @@ def test_recomputation_by_policy():
     assert extra["none"] == 0
     assert extra["full"] == sum(f.values()) - f["head"] - f["down"]
     selective = train_flops(c, B, S, "selective").total - 3 * sum(f.values())
-    assert selective == f["scores"] + f["o"]
+    assert selective == f["scores"]
 
 
 def test_kept_queries_are_normalised_so_qk_norm_needs_the_projections_again():
@@ -122,7 +122,7 @@ def test_kept_queries_are_normalised_so_qk_norm_needs_the_projections_again():
     plain = train_flops(c, 1, 64, "selective").components
     normed = train_flops(replace(c, qk_norm=True), 1, 64, "selective").components
     again = {name for name in plain if normed[name] > plain[name]}
-    assert again == {"q", "k"}
+    assert again == {"q", "k", "v"}
 
 
 def test_the_last_product_of_an_expert_is_not_needed_again():

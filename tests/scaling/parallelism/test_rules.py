@@ -137,7 +137,7 @@ def test_microbatches_must_divide_each_shard_s_sequences():
 
 
 def test_an_odd_sequence_fits_once_sequence_parallelism_is_off():
-    run = replace(RUN, batch=Batch(48, 95))
+    run = replace(RUN, batch=Batch(48, 95, microbatches=48))
     mesh = MeshShape(tensor=2)
     assert "or switch sharding.sequence_parallel off" in message(run, mesh)
     rules_for(replace(run, sharding=Sharding(sequence_parallel=False)), mesh)
@@ -163,7 +163,17 @@ def test_sequence_parallelism_is_on_for_jax_with_tensor_unless_said(
     mesh = MeshShape(tensor=tensor)
     run = replace(RUN, software=software, sharding=Sharding(sequence_parallel=asked))
     assert is_sequence_parallel(run, mesh) is expected
-    assert ("tensor" in rules_for(run, mesh).axes("residual")) is expected
+    assert ("tensor" in rules_for(run, mesh).axes("stream")) is expected
+
+
+@given(st.integers(1, 6), st.sampled_from([2, 4]))
+def test_the_stream_is_cut_by_sequences_where_tensor_divides_them_else_along_them(
+    sequences, tensor
+):
+    mesh = MeshShape(fsdp=2, tensor=tensor)
+    rules = rules_for(replace(RUN, batch=Batch(4 * sequences, 96, microbatches=2)), mesh)
+    assert rules.stream_cut == (("tensor",), 1 if sequences % tensor else 0)
+    assert rules.axes("batch") == ("fsdp",) and rules.axes("sequence") == ()
 
 
 @given(st.integers(1, 300), st.sampled_from([1, 2, 4]))
