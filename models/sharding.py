@@ -19,7 +19,6 @@ from scaling.models import float8
 from scaling.models.execution import Execution, spec_of
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
-
 JOINED = -2  # dimension along which weights are concatenated
 WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
 
@@ -78,7 +77,7 @@ def project(
     """
     token_axes = axes_of(x)
     summed = execution.rules.axes("mlp") if partial else ()
-    before_sum = tuple(WHOLE.get(d, d) for d in out) if summed else out
+    before_sum = tuple(WHOLE.get(d or "", d) for d in out) if summed else out
     target = P(*execution.rules.spec(*before_sum), unreduced=frozenset(summed))
 
     def multiply(x: jax.Array, w: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
