@@ -96,7 +96,11 @@ def test_a_bad_argument_is_one_message_before_any_compile(cli, verb, words, said
         ({"model": {"d_model": 60, "head_dim": 8}}, "fsdp=8", ["d_model=60", "fsdp=8"]),
         ({"batch": {"global_batch": 12}}, "data=2,fsdp=4", ["global_batch=12", "data=2 x fsdp=4"]),
         ({"batch": {"microbatches": 4}}, "data=4", ["2 sequences", "microbatches=4"]),
-        ({"batch": {"seq_len": 30}}, "tensor=4", ["seq_len=30", "sequence_parallel off"]),
+        (
+            {"batch": {"seq_len": 30, "microbatches": 8}},
+            "tensor=4",
+            ["seq_len=30", "sequence_parallel off"],
+        ),
         (
             {"model": {"positions": "learned", "max_positions": 16}},
             None,

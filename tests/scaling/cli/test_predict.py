@@ -34,7 +34,11 @@ from tests.scaling.host_profile import HERE, host_profile
 
 PROFILE = host_profile(
     devices=4,
-    collectives=tuple(CollectiveFit(k, 2, 2, 1e-5, 1e9, HERE) for k in COLLECTIVE_KINDS),
+    collectives=tuple(
+        CollectiveFit(kind, ranks, 4 // ranks, 1e-5, 1e9, HERE)
+        for kind in COLLECTIVE_KINDS
+        for ranks in (2, 4)
+    ),
     versions=versions(),
 )
 SMALL = {
