@@ -27,9 +27,6 @@ def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Numb
         policies = {"none": none, "selective": step.selective, "full": step.full}
         if step.habits.is_ours:
             kept = sum(policies[name] for name in tensor.policies)
-            if tensor.name == "attention_output":  # as the kernel's result, and as the block's
-                twice = step.selective + none * step.ticks
-                kept = kept + twice * (run.attention == "flash")
         else:  # only the core's are computed again
             kept = none + step.selective * (tensor.name != "probabilities")
             kept = kept + step.full * ("full" in tensor.policies)
