@@ -129,24 +129,8 @@ def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) ->
     pairs = step.sequences * heads * float(length) ** 2 * share
     back = phase == "backward"
     if flash or "context" in step.cut:
-        along_keys, along_values = BACKWARD_PRODUCTS if back else FORWARD_PRODUCTS
-        read = step.tokens * step.itemsize / shape.tensor
-        groups = config.n_heads if config.mla else config.n_kv_heads
-        moved = read * (config.n_heads + groups) * (keys + values) * (2 if back else 1)
-        dims = step.sequences, heads, length / shape.context, float(length), float(keys)
-        core = Kernel(
-            f"{phase} attention",
-            origin,
-            kind="attention",
-            flops=2 * pairs * (along_keys * keys + along_values * values) * times,
-            transcendentals=pairs * times,
-            bytes=moved * times,
-            dtype=run.precision.between,
-            dims=dims,
-            issue=step.habits.launch,
-            share=step.habits.attention * (flash or 1.0),
-        )
-        return [core]
+        size = step.sequences, length / shape.context, float(length)
+        return [fused_attention(step, f"{phase} attention", phase, size, flash, times, share)]
     batch = step.sequences * heads
     window = float(length)
     score = lambda name, k: matmul(
@@ -164,6 +148,38 @@ def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) ->
         *(value("d values", values), score("d probabilities", values), softmax),
         *(value("d queries", keys), value("d keys", keys)),
     ]
+
+
+def fused_attention(
+    step: StepSizes,
+    name: str,
+    phase: Phase,
+    size: tuple[Number, Number, Number],
+    flash: float,
+    times: Number = 1,
+    share: Number | None = None,
+) -> Kernel:
+    """One fused kernel of `size` (sequences, queries, keys), all scores counted, or of a `share` of
+    the scores of whole sequences."""
+    config, (batch, queries, keys) = step.config, size
+    heads, parts = -(-config.n_heads // step.shape.tensor), step.shape.tensor
+    dim, values = query_key_dim(config), value_dim(config)
+    pairs = batch * heads * (queries * keys if share is None else keys**2 * share)
+    along_keys, along_values = BACKWARD_PRODUCTS if phase == "backward" else FORWARD_PRODUCTS
+    groups = config.n_heads if config.mla else config.n_kv_heads
+    moved = batch * queries * step.itemsize / parts * (config.n_heads + groups) * (dim + values)
+    return Kernel(
+        name,
+        Origin(phase, "layers/attention"),
+        kind="attention",
+        flops=2 * pairs * (along_keys * dim + along_values * values) * times,
+        transcendentals=pairs * times,
+        bytes=moved * (2 if phase == "backward" else 1) * times,
+        dtype=step.run.precision.between,
+        dims=(batch, heads, queries, keys, float(dim)),
+        issue=step.habits.launch,
+        share=step.habits.attention * (flash or 1.0),
+    )
 
 
 def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:

@@ -16,11 +16,12 @@ import numpy as np
 from scaling.analytic import kernels
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
-from scaling.analytic.schedule import JOINED, Sent, Traffic
+from scaling.analytic.schedule import COMBINED, JOINED, Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.analytic.zigzag import zigzag_attention
 from scaling.models.accounting.matrices import BYTES
-from scaling.program.ir import Kernel, Number, Operation, Origin, Phase
+from scaling.program.ir import Kernel, Loop, Number, Operation, Origin, Phase
 
 RING = "ring"
 
@@ -74,8 +75,13 @@ class Layer:
     def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
         """The block with kernels that no other block has the names of."""
         after = " of experts" * self.moe
-        new = lambda op: replace(op, name=f"{before}{op.name}{after}")
-        return [new(op) if isinstance(op, Kernel) else op for op in block]
+
+        def named(op: Operation) -> Operation:
+            if isinstance(op, Loop):
+                return replace(op, body=tuple(map(named, op.body)))
+            return replace(op, name=f"{before}{op.name}{after}") if isinstance(op, Kernel) else op
+
+        return [named(op) for op in block]
 
     def _forward(self, phase: Phase, place: str) -> list[Operation]:
         step, share = self.step, self.step.habits.hidden_weights
@@ -106,7 +112,6 @@ class Layer:
         """
         step = self.step
         run = lambda products: [forward(step, p, phase, times(p)) for p in products]
-        exchange = self.sent(f"{place} attention", 1.0 if self._is_ring else 0.0)
         entering = run(self._of(MLP, False))
         first, *others, last = self._by_product(weights[MLP])
         mlp: list[Operation] = []
@@ -121,7 +126,7 @@ class Layer:
             *weights[ATTENTION].waits,
             *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
             kernels.rotation(step, phase, core),
-            *exchange.around(kernels.attention(step, phase, self.flash, core)),
+            *self._attention(place, phase, core),
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
             norm(MLP),
@@ -151,7 +156,6 @@ class Layer:
         inputs = lambda part, last: [of_inputs(step, p) for p in of(part, last)]
         weights = lambda part, last: [of_weights(step, p) for p in of(part, last)]
         norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
-        exchange = self.sent("backward attention", 1.0 if self._is_ring else 0.0)
         fetched = {
             part: self.sent(f"backward {part} weights", habits.hidden_weights)
             for part in (ATTENTION, MLP)
@@ -172,11 +176,18 @@ class Layer:
             for part in (MLP, ATTENTION)
         )
         whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
-        joined = habits.is_ours * np.less_equal(whole, JOINED)
+        most = np.where(step.shape.fsdp > 1, COMBINED * step.shape.fsdp, JOINED)
+        joined = habits.is_ours * np.less_equal(whole, most)
         sums, summed = sums.at_end_where(joined), summed.at_end_where(joined)
         late = summed.exposed
         summed = Sent(summed.beside, ())
         first_sum, *other_sums = self._by_product(summed)
+        if habits.is_ours:  # that of the last product goes with those of the attention
+            scattered = 1 * np.greater(step.shape.fsdp, 1)
+            first_sum = first_sum.at_end_where(scattered, "together")
+            sums = sums.at_end_where(scattered, "together")
+            late = [*first_sum.exposed, *late]
+            first_sum = Sent(first_sum.beside, ())
         of_entering: list[Operation] = []
         for product, own in zip(weights(MLP, False), other_sums, strict=True):
             of_entering += [product, *own.issued]
@@ -201,7 +212,7 @@ class Layer:
             *self.sent("backward attention out").around(of_entering),
             *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
-            *exchange.around(kernels.attention(step, "backward", self.flash)),
+            *self._attention("backward", "backward"),
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),
             *kernels.sum_of_inputs(step, ATTENTION, len(of(ATTENTION, False))),
@@ -226,9 +237,17 @@ class Layer:
         back = self._experts("remat experts back", "remat", again)
         return [*found, *self._leaving("remat mlp out", down), *back]
 
-    @property
-    def _is_ring(self) -> bool:
-        return self.step.run.context.method == RING
+    def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
+        """The attention's core, with the exchange of keys and values over context."""
+        step, is_ring = self.step, self.step.run.context.method == RING
+        where = f"{place} attention"
+        if not (step.habits.is_ours and "context" in step.cut):
+            core = kernels.attention(step, phase, self.flash, times)
+            return self.sent(where, 1.0 if is_ring else 0.0).around(core)
+        if not is_ring:
+            return zigzag_attention(step, phase, self.flash, self.sent(where, 1.0), times)
+        sent, calls = self.traffic.one(where, self.runs, self.moe)
+        return zigzag_attention(step, phase, self.flash, sent, times, calls)
 
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """What tensor gathers before products: the trainer waits for it, others overlap some."""

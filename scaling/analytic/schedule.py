@@ -15,10 +15,10 @@ from scaling.analytic.weights import ATTENTION, MLP
 from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
 
 ROUNDING = 1e-9  # of counts of calls
-# Bytes of gathers from which on XLA parts them by product, and of a layer's scatters up to which it
-# joins them, in the programs of Llama 3 1B to 405B for H100 (jax 0.10.2).
+# Bytes of results up to which XLA joins a layer's gathers, and its scatters, whose results are
+# shards: in the programs of Llama 3 1B to 405B for H100 (jax 0.10.2).
 COMBINED = 30 * 1024 * 1024
-JOINED = 256 * 1024 * 1024
+JOINED = 256 * 1024 * 1024  # of a layer's all-reduces up to which they wait for its end, there
 PHASES: Mapping[str, Phase] = {
     "forward": "forward",
     "again": "remat",
@@ -49,6 +49,15 @@ class Traffic:
             for c in every
         )
         return Sent(beside, tuple(alone))
+
+    def one(self, place: str, runs: Number, moe: bool) -> tuple["Sent", Number]:
+        """The first call of the one transfer of a place, and its calls in each of `runs` passes."""
+        found = self.of_place.get((place, moe), ())
+        if not found:
+            return Sent((), ()), 0
+        (transfer,) = found
+        once = replace(transfer, calls=1 * np.greater(transfer.calls, 0))
+        return Sent(tuple(self._collectives(once, 1)), ()), transfer.calls / runs
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
         """The calls of one transfer in one pass; no bytes where a configuration has none."""
@@ -95,9 +104,9 @@ class Sent:
     beside: tuple[Collective, ...]
     alone: tuple[Collective, ...]
 
-    def at_end_where(self, mask: Number) -> "Sent":
+    def at_end_where(self, mask: Number, words: str = "at the end") -> "Sent":
         """The same, with nothing beside them in the configurations that a mask of 0 and 1 names."""
-        last = self.where(mask, "at the end" * bool(np.ndim(mask)))
+        last = self.where(mask, words * bool(np.ndim(mask)))
         return self.where(1 - mask).also(Sent((), last.alone + last.beside))
 
     def also(self, other: "Sent") -> "Sent":

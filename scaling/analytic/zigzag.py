@@ -1,0 +1,126 @@
+"""Attention of the trainer over `context`, in zigzag order: its kernels, copies and permutes.
+
+    permute     |--- 1 ---|--- 2 ---|--- 3 ---|              keys and values on their way
+    compute     |own|across|..| pair 1 |..| pair 2 |..| pair 3 |     ..: copies and merges
+
+A device has two chunks: attention of each to itself (own), of the late to the early one (across),
+and two pairs of chunks for each other device whose keys arrive (`models.attention_kernels`). The
+efficiency of each kernel is that of a chunk's keys. Forward and backward, of Q queries and KV keys
+and values of a device, besides the kernels' own operands, the fusions of XLA move (read in the
+programs of Llama 3 1B over context=8 and 8B over context=2, jax 0.10.2 for H100)
+
+    own, across   2 KV sent, 2 KV and 2 Q stacked by chunk, 3.5 Q merged in float32;
+                  backward three stacks of queries (q, output, its gradient), their late halves
+    each pair     2 KV and 2 Q selected, 5 Q merged; backward three selections, 5 Q of gradients,
+                  and 3 KV of gradients on their way home
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from scaling.analytic import kernels
+from scaling.analytic.schedule import Sent
+from scaling.analytic.step import StepSizes, per_size
+from scaling.models.accounting.context import exchanged_width
+from scaling.models.accounting.matrices import query_key_dim
+from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
+from scaling.program.ir import Kernel, Loop, Number, Operation, Origin, Phase
+
+ARRAYS_BACKWARD = 3  # as long as the queries, of a backward kernel: q, the output, its gradient
+OWN_MERGE, MERGE, HOME = 3.5, 5, 3  # see above
+STATISTICS = 2  # kernels for log-sum-exps and masks, which move next to nothing, with each pair
+
+
+def others(step: StepSizes) -> Number:
+    """Other devices whose keys a device attends to."""
+    window = step.config.sliding_window
+    hops = lambda size: ring_hops(size, window_reach(window, _chunk(step, size)))
+    return per_size(lambda size: sum(map(len, hops(size))), step.shape.context)
+
+
+def _chunk(step: StepSizes, devices: int) -> int:
+    """Tokens of one of the two chunks of a device."""
+    return -(-step.run.batch.seq_len // (2 * devices))
+
+
+def zigzag_attention(
+    step: StepSizes, phase: Phase, flash: float, sent: Sent, times: Number = 1, calls: Number = 0
+) -> list[Operation]:
+    """The attention of one layer, with its exchange.
+
+    Args:
+        sent: of the ring one permute, which is called `calls` times: beside each block one, those
+            of gradients beside the next; of the method all-gather gathers, which run beside the
+            first block, and scatters, which follow the last.
+        times: 0 where it does not run.
+    """
+    count, every = others(step), sent.beside
+    own = _block(step, phase, flash, times, ("own", "across"))
+    pair = _block(step, phase, flash, times, ("pair",))
+    if step.run.context.method != "ring" or not every:
+        gathers = tuple(call for call in every if call.kind == "all-gather")
+        scatters = tuple(call for call in every if call.kind != "all-gather")
+        pairs = _loop(f"{phase} pairs of chunks", count, pair)
+        return [*Sent(gathers, ()).around(own), pairs, *Sent((), scatters).exposed]
+    (keys,) = every
+    home = replace(keys, name=f"{keys.name} home")
+    goes_home = phase == "backward"  # gradients, as many as keys
+    begins = np.greater(calls, count - 0.5)  # not where the first keys have been kept
+    first = replace(keys, name=f"{keys.name} first", bytes=keys.bytes * begins)
+    both = Sent((keys, home) if goes_home else (keys,), ())
+    return [
+        *Sent((first,) if np.any(begins) else (), ()).around(own),
+        _loop(f"{phase} ring", np.maximum(count - 1, 0)[()], both.around(pair)),
+        _loop(f"{phase} end of the ring", np.minimum(count, 1)[()], pair),
+        *(Sent((), (replace(home, name=f"{home.name} last"),)).exposed if goes_home else []),
+    ]
+
+
+def _loop(name: str, trips: Number, body: Sequence[Operation]) -> Loop:
+    return Loop(name, trips=trips, body=tuple(body))
+
+
+def _block(
+    step: StepSizes, phase: Phase, flash: float, times: Number, parts: Sequence[str]
+) -> list[Operation]:
+    """The kernels of some parts, after the copies of the first."""
+    return [
+        *_copies(step, phase, parts[0], times),
+        *(_kernel(step, phase, part, flash, times) for part in parts),
+    ]
+
+
+def _kernel(step: StepSizes, phase: Phase, part: str, flash: float, times: Number) -> Kernel:
+    """Own chunks, the late to the early one, or two pairs with another device."""
+    window = step.config.sliding_window
+    seen = lambda size: visible_rows(None if part == "own" else window, _chunk(step, size))
+    rows = per_size(seen, step.shape.context)
+    batch = step.sequences * (1 if part == "across" else 2)
+    return kernels.fused_attention(
+        step, f"{phase} attention of {part}", phase, (batch, rows, rows), flash, times
+    )
+
+
+def _copies(step: StepSizes, phase: Phase, part: str, times: Number) -> list[Operation]:
+    """The fusions around the kernels of a block; see the module."""
+    back, config = phase == "backward", step.config
+    unit = step.tokens * step.itemsize / step.shape.tensor
+    queries = unit * config.n_heads * query_key_dim(config)
+    keys = unit * exchanged_width(config)
+    arrays = ARRAYS_BACKWARD if back else 1
+    moved: list[tuple[str, Number]] = [("keys", 2 * keys)]
+    moved += [(f"queries {number}", 2 * queries) for number in range(arrays)]
+    if part == "own":
+        moved += [("sent", 2 * keys), ("merge", OWN_MERGE * queries)]
+        moved += [(f"late queries {number}", queries) for number in range(arrays)] * back
+    else:
+        moved += [("merge", MERGE * queries), *[("home", HOME * keys)] * back]
+        moved += [(f"statistics {number}", 0.0) for number in range(STATISTICS)]
+    origin = Origin(phase, "layers/attention")
+    name = f"{phase} {part} of the ring:"
+    return [
+        kernels.fusion(step, f"{name} {what}", origin, np.maximum(size, 1.0), times, operations=0)
+        for what, size in moved
+    ]
