@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportCommand(Command):
-    """Write a checkpoint as safetensors in Hugging Face's names, with its config.json.
+    """Write a checkpoint as safetensors in Hugging Face's names, with config.json and tokenizer.
 
     Example: scaling export runs/demo --output demo-weights
     """
@@ -32,6 +32,7 @@ class ExportCommand(Command):
 
         with quiet():
             from scaling.models.huggingface.export import family_of
+            from scaling.train.data.tokenizer import copy_tokenizer
             from scaling.train.trained_model import newest_model, run_of_folder
             from scaling.weights.exported import export_weights
 
@@ -39,6 +40,8 @@ class ExportCommand(Command):
             family = family_of(run.model)  # refused before anything is read
             model = newest_model(run, self.run_dir, _host())
             files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
+            if run.train.tokenizer is not None:
+                copy_tokenizer(run.train.tokenizer, self.output)
         size = sum(file.stat().st_size for file in files)
         print(
             f"wrote {self.output}: config.json ({family}) and {len(files)} file(s) of weights, "

@@ -26,6 +26,7 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
 from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
+from scaling.train.data.tokenizer import copy_tokenizer
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
@@ -36,7 +37,7 @@ from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import ProfileRecorder
 from scaling.train.monitor.progress import ProgressLine
 from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
-from scaling.train.run_folder import Options, explain_full_disk, own_folder
+from scaling.train.run_folder import TOKENIZER, Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
 from scaling.weights.naming import to_dict
 
@@ -92,6 +93,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         unfinished = step < run.train.steps
         if first and unfinished:  # else everything stays as it is
             save_run(run, folder / "run.json")
+            if run.train.tokenizer is not None:
+                copy_tokenizer(run.train.tokenizer, folder / TOKENIZER)
             (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         clock = started_clock(options, step)

@@ -28,6 +28,9 @@ OTHER_HOST_WAIT = 120.0  # s, for a file server to release a lost host's lock (L
 POLL = 0.2  # s
 
 
+TOKENIZER = "tokenizer"  # folder of a copy
+
+
 @dataclass(frozen=True)
 class Options:
     """Settings of one process of a run that run.json does not hold."""

@@ -16,19 +16,23 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.execution import execution_for, flash_platform
+from scaling.train.run_folder import TOKENIZER
 from scaling.train.step import abstract_state
 from scaling.weights.naming import from_dict, to_dict
 
 
 def run_of_folder(folder: Path) -> Run:
-    """The run of a folder, put on one device.
+    """The run of a folder, put on one device, with the folder's copy of its tokenizer.
 
     Raises:
         InputError: no run.json.
     """
     if not (folder / "run.json").exists():
         raise InputError(f"{folder} is not a run folder: it has no run.json")
-    return replace(load_run(folder / "run.json"), mesh=MeshShape())
+    run = load_run(folder / "run.json")
+    if (folder / TOKENIZER).is_dir():
+        run = replace(run, train=replace(run.train, tokenizer=str(folder / TOKENIZER)))
+    return replace(run, mesh=MeshShape())
 
 
 def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Transformer:

@@ -9,6 +9,7 @@ org/name                   the newest snapshot of that name in Hugging Face's ca
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
 
 BYTE_VALUES = 256
+FILE, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 EXTRA = "install the extra: pip install 'scaling[data]'"
 # Where Hugging Face's hub keeps what was downloaded (huggingface_hub documentation, environment).
 HUB = "HF_HUB_CACHE", "HF_HOME", "~/.cache/huggingface"
@@ -62,6 +64,18 @@ def open_tokenizer(spec: str | None, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
+def copy_tokenizer(spec: str, folder: Path) -> None:
+    """Copy the files of the tokenizer that `spec` names into a folder, which is one then."""
+    file = _tokenizer_file(spec)
+    folder.mkdir(exist_ok=True)
+    for path, name in (
+        (file, FILE),
+        *((file.with_name(name), name) for name in (CONFIG, TEMPLATE)),
+    ):
+        if path.is_file() and path.resolve() != (folder / name).resolve():
+            shutil.copyfile(path, folder / name)
+
+
 def _bytes(text: str) -> Encoded:
     data = text.encode()
     ids = np.frombuffer(data, np.uint8).astype(np.int32)
@@ -98,7 +112,7 @@ def _hugging_face(spec: str) -> Tokenizer:
         raise InputError(f"train.tokenizer {spec!r}: {file} is no tokenizer: {error}") from None
     core.no_truncation()
     core.no_padding()
-    config = _beside(file, "tokenizer_config.json")
+    config = _beside(file, CONFIG)
     names = {k: _content(v) for k, v in config.items() if k.endswith("_token") and v}
     added = core.get_added_tokens_decoder()
     special = frozenset(i for i, token in added.items() if token.special)
@@ -124,13 +138,13 @@ def _tokenizer_file(spec: str) -> Path:
     path = Path(spec).expanduser()
     if path.is_file():
         return path
-    if (path / "tokenizer.json").is_file():
-        return path / "tokenizer.json"
+    if (path / FILE).is_file():
+        return path / FILE
     if path.is_dir():
-        raise InputError(f"train.tokenizer {spec!r}: the folder has no tokenizer.json")
+        raise InputError(f"train.tokenizer {spec!r}: the folder has no {FILE}")
     hub = _hub()
     kept = hub / f"models--{spec.replace('/', '--')}" / "snapshots"
-    files = sorted(kept.glob("*/tokenizer.json"), key=lambda file: file.stat().st_mtime)
+    files = sorted(kept.glob(f"*/{FILE}"), key=lambda file: file.stat().st_mtime)
     if not files:
         raise InputError(
             f"train.tokenizer {spec!r}: no such file or folder, and {hub} has no tokenizer.json of "
@@ -159,7 +173,7 @@ def _content(token: Any) -> str:
 
 
 def _template(file: Path, config: dict[str, Any]) -> str | None:
-    path, named = file.with_name("chat_template.jinja"), config.get("chat_template")
+    path, named = file.with_name(TEMPLATE), config.get("chat_template")
     if path.is_file():
         return path.read_text(encoding="utf-8")
     if isinstance(named, list):  # several, by name

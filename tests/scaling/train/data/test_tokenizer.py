@@ -7,7 +7,7 @@ import pytest
 
 from experiments.chat.make import HERE
 from scaling.meshes.errors import InputError
-from scaling.train.data.tokenizer import open_tokenizer
+from scaling.train.data.tokenizer import copy_tokenizer, open_tokenizer
 
 FOLDER = HERE / "tokenizer"
 
@@ -53,3 +53,12 @@ def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="tokenizer.json is no tokenizer"):
         open_tokenizer(str(tmp_path), 512)
+
+
+def test_a_copy_is_the_same_tokenizer_with_its_template(tmp_path):
+    pytest.importorskip("tokenizers")
+    for _ in range(2):  # that of an earlier start is replaced
+        copy_tokenizer(str(FOLDER), tmp_path / "copy")
+    copy_tokenizer(str(tmp_path / "copy"), tmp_path / "copy")
+    first, second = (open_tokenizer(str(one), 512) for one in (FOLDER, tmp_path / "copy"))
+    assert first.digest == second.digest and first.template == second.template

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.chat.make import HERE
 from scaling.meshes.shape import MeshShape
 from scaling.run import run_dict, save_run
 from scaling.train.loop import train
@@ -15,6 +16,7 @@ from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
 from tests.scaling.train.fakes import scaling
 
+CHATS = HERE / "chats.jsonl"
 DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine
 
 
@@ -49,8 +51,13 @@ def losses(folder):
     return [record["loss"] for record in read_metrics(folder) if "loss" in record]
 
 
-def test_two_processes_train_like_one(toy, prepare, tmp_path):
-    plan, programs = prepare(toy(mesh={"fsdp": 4}))
+@pytest.mark.parametrize(
+    "data",
+    [{}, pytest.param({"data": str(CHATS), "documents": "packed"}, marks=pytest.mark.slow)],
+    ids=["text", "chats"],
+)
+def test_two_processes_that_read_their_own_rows_train_like_one(toy, prepare, tmp_path, data):
+    plan, programs = prepare(toy(mesh={"fsdp": 4}, **data))
     save_run(plan.run, tmp_path / "run.json")
     processes = start_two(tmp_path / "run.json", tmp_path / "two", tmp_path / "cache")
     train(plan, programs, Options(tmp_path / "one"))
