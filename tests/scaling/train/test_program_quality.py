@@ -1,0 +1,61 @@
+"""What an expert looks for in the text of the step that XLA compiled for H100s.
+
+Every tensor that remat keeps is stacked once, and no gather or scatter of the residual stream comes
+with a copy of it. `models.accounting` says what is kept.
+"""
+
+import re
+from math import prod
+
+import pytest
+
+from scaling.models.accounting import activation_bytes
+from scaling.program.ir import kernels
+from scaling.run import Run, read_run
+from scaling.train.program import program_of_run
+from tests.harness import H100
+
+pytestmark = pytest.mark.deviceless
+
+LAYERS, SEQ = 5, 2048  # five is the first dimension of nothing else
+MODEL = {
+    "vocab_size": 8192, "d_model": 1024, "n_layers": LAYERS, "n_heads": 8, "n_kv_heads": 4,
+    "head_dim": 128, "d_ff": 2816, "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope",
+}  # fmt: skip
+COPY = re.compile("transpose|copy")  # XLA's names of kernels that only move
+ITEMSIZE = {"bf16": 2, "f32": 4}  # bytes, by XLA's names
+MESHES = [({"fsdp": 8}, 2), ({"fsdp": 2, "tensor": 4}, 4)]  # sequences of a batch shard
+
+
+def step_of(mesh: dict[str, int], sequences: int) -> Run:
+    batch = {"global_batch": sequences * mesh["fsdp"], "seq_len": SEQ}
+    run = {"name": "step", "model": MODEL, "batch": batch, "mesh": mesh, "remat": "selective"}
+    return read_run(run, "run.json")
+
+
+@pytest.mark.parametrize(("mesh", "sequences"), MESHES)
+def test_what_selective_remat_keeps_is_stacked_once(mesh, sequences):
+    run = step_of(mesh, sequences)
+    _, text = program_of_run(run, run.mesh, H100)
+    loops = [line.split(" while(")[0] for line in text.splitlines() if " while(" in line]
+    forward = next(line for line in loops if f"[{LAYERS}," in line)
+    stacks = re.findall(rf"(bf16|f32)\[{LAYERS},([\d,]+)\]", forward)
+    saved = [(kind, dims) for kind, dims in stacks if str(SEQ) in dims.split(",")]
+    kept = activation_bytes(run.model, sequences, SEQ, "selective")
+    assert len(saved) == len(kept), saved
+    size = lambda kind, dims: ITEMSIZE[kind] * prod(map(int, dims.split(",")))
+    of_layer = sum(size(*stack) for stack in saved)
+    assert of_layer == sum(kept.values()) / mesh.get("tensor", 1)
+
+
+@pytest.mark.parametrize(
+    ("sequences", "copies"), [(4, 0), (2, 1)], ids=["cut by batch", "cut by sequence"]
+)
+def test_the_stream_is_not_copied_around_what_tensor_exchanges(sequences, copies):
+    """Where `tensor` does not divide the batch it is: so the test can fail."""
+    run = step_of({"fsdp": 2, "tensor": 4}, sequences)
+    program, _ = program_of_run(run, run.mesh, H100)
+    stream = sequences * SEQ * run.model.d_model * 2  # bytes
+    in_layers = [k for k, calls in kernels(program) if calls == LAYERS]
+    large = [k.name for k in in_layers if COPY.search(k.name) and k.bytes > stream / 4]
+    assert bool(large) == bool(copies), large
