@@ -146,8 +146,8 @@ def _attend_in_documents(
 ) -> jax.Array:
     """Attention within documents: `core` with their mask.
 
-    cuDNN takes a mask as scores to add, in compute format. Of these jax's own tests run gradients
-    for one mask shared by all sequences (jax 0.10.2, tests/nn_test.py), so each has its own call.
+    cuDNN takes a mask as scores to add, in compute format. jax's own tests run gradients only with
+    those that all sequences share (tests/nn_test.py), so each sequence has a call of its own.
     """
     masked = lambda q, k, v, segments: core(q, k, v, mask=same_document(segments)[:, None])
     if kernel == "xla":

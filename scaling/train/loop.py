@@ -27,6 +27,7 @@ from scaling.train.checkpoint.resume import start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
 from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
 from scaling.train.data.tokenizer import copy_tokenizer
+from scaling.train.data.tokens import PackedSource, TokenSource, parts_of
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
@@ -241,21 +242,22 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Log the mean loss of the held-out batches."""
-        batch, place = self.plan.run.batch, lambda rows: place_tokens(self.programs, rows)
-        batches = self.plan.run.train.eval_batches
+        """Log the mean loss of the held-out batches; of a mixture by its shares, and each."""
+        parts = list(parts_of(self.plan.source))
         with self.clock.pause("evaluation"):
-            held_out = held_out_batches(
-                self.plan.source,
-                batch.global_batch,
-                batch.seq_len,
-                batches,
-                own_rows(self.programs).tolist(),
-            )
-            losses = [self.programs.evaluate(state.params, place(rows)) for rows in held_out]
-            loss = statistics.fmean(map(float, losses))
-        self.log.write(step, held_out_loss=loss)
+            losses = {name: self._held_out_loss(state, part) for name, part, _ in parts}
+        loss = sum(losses[name] * share for name, _, share in parts)
+        of_each = {f"held_out_loss/{name}": loss for name, loss in losses.items() if name}
+        self.log.write(step, held_out_loss=loss, **of_each)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
+
+    def _held_out_loss(self, state: TrainState, source: TokenSource | PackedSource) -> float:
+        """The mean over the held-out batches of a source."""
+        run, own = self.plan.run, own_rows(self.programs).tolist()
+        size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+        placed = (place_tokens(self.programs, b) for b in held_out_batches(source, *size, own))
+        losses = [self.programs.evaluate(state.params, tokens) for tokens in placed]
+        return statistics.fmean(map(float, losses))
 
     def _gather_data_wait(self, step: int) -> None:
         """Log how long each host waits for its data."""

@@ -22,7 +22,7 @@ from scaling.run import Run, run_dict
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.batches import Batch
 from scaling.train.data.sources import open_data
-from scaling.train.data.tokens import Source, fingerprint
+from scaling.train.data.tokens import Source, fingerprint, parts_of
 from scaling.train.execution import execution_for, flash_platform
 from scaling.train.launch.agreement import all_processes, mismatched_processes
 from scaling.train.step import (
@@ -103,7 +103,7 @@ def _same_source(run: Run) -> Source:
 
 
 def _check_enough(run: Run, source: Source) -> None:
-    windows = len(source.rows("train", run.batch.seq_len))
+    windows = sum(len(part.rows("train", run.batch.seq_len)) for _, part, _ in parts_of(source))
     if run.batch.global_batch > windows:
         raise InputError(
             f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.train.data.packing import Row
-from scaling.train.data.tokens import Mixture, Source
+from scaling.train.data.tokens import Mixture, PackedSource, Source, TokenSource
 
 PREFETCH_THREADS, PREFETCH_BATCHES = 2, 4  # a batch is a copy of a few pages: two threads suffice
 SEEDS = 1 << 32  # of grain's shuffle: uint32
@@ -95,7 +95,11 @@ class TrainingBatches(Iterator[Batch]):
 
 
 def held_out_batches(
-    source: Source, global_batch: int, seq_len: int, count: int, own: Sequence[int] | None = None
+    source: TokenSource | PackedSource,
+    global_batch: int,
+    seq_len: int,
+    count: int,
+    own: Sequence[int] | None = None,
 ) -> list[Batch]:
     """At most `count` fixed batches of the held-out part, spread evenly over it.
 

@@ -53,7 +53,7 @@ def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
     opened = [
         open_source(name, vocab_size, seq_len, train.tokenizer, packed) for name in train.data
     ]
-    return Mixture(tuple(opened), tuple(train.data.values()))
+    return Mixture(tuple(train.data), tuple(opened), tuple(train.data.values()))
 
 
 def open_source(

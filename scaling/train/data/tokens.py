@@ -87,18 +87,13 @@ class PackedSource:
 class Mixture:
     """Several sources; each gives its share of the sequences of every stretch of training."""
 
+    names: tuple[str, ...]
     sources: tuple[TokenSource | PackedSource, ...]
-    weights: tuple[float, ...]
-
-    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
-        """Those of all sources, one after the other."""
-        return Joined([source.rows(part, seq_len) for source in self.sources])
+    weights: tuple[float, ...]  # above 0
 
     @property
     def description(self) -> str:
-        shares = np.array(self.weights) / sum(self.weights)
-        pairs = zip(shares.tolist(), self.sources, strict=True)
-        return "; ".join(f"{share:.1%} {source.description}" for share, source in pairs)
+        return "; ".join(f"{share:.1%} {part.description}" for _, part, share in parts_of(self))
 
     @property
     def streams(self) -> list[np.ndarray]:
@@ -113,18 +108,14 @@ class Mixture:
 Source = TokenSource | PackedSource | Mixture
 
 
-class Joined(Sequence[Row]):
-    """Sequences one after the other."""
-
-    def __init__(self, parts: Sequence[Sequence[Row]]):
-        self.parts, self.ends = parts, np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self.ends[-1])
-
-    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
-        at = int(np.searchsorted(self.ends, index, side="right"))
-        return self.parts[at][index - int(self.ends[at]) + len(self.parts[at])]
+def parts_of(source: Source) -> Iterator[tuple[str, TokenSource | PackedSource, float]]:
+    """Name, source and share of each source of a mixture; of another one itself, share 1."""
+    if not isinstance(source, Mixture):
+        yield "", source, 1.0
+        return
+    total = sum(source.weights)
+    for name, one, weight in zip(source.names, source.sources, source.weights, strict=True):
+        yield name, one, weight / total
 
 
 def split_stream(

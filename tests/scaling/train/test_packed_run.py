@@ -75,6 +75,8 @@ def test_a_run_on_a_mixture_goes_on_on_another_mesh_with_the_same_rows(run, whol
         expected, found = metrics(folder, name), metrics(tmp_path, name)
         assert list(found) == list(expected)
         assert list(found.values()) == pytest.approx(list(expected.values()), rel=1e-4)
+    each = [metrics(folder, f"held_out_loss/{name}")[STEPS] for name in run.train.data]
+    assert metrics(folder, "held_out_loss")[STEPS] == pytest.approx(np.dot(each, [0.75, 0.25]))
     assert metrics(folder, "loss")[STEPS] < 0.8 * metrics(folder, "loss")[1]
 
 

@@ -128,7 +128,7 @@ def mixed(weights=(3.0, 1.0)):
     """Two streams whose tokens tell which one they are of."""
     second = counting_source(300)
     second = TokenSource(second.train + 10_000, second.held_out + 10_000, 1 << 20, "second")
-    return Mixture((counting_source(500), second), weights)
+    return Mixture(("first", "second"), (counting_source(500), second), weights)
 
 
 def drawn(batches, count):
@@ -162,8 +162,9 @@ def test_processes_draw_their_own_rows_of_the_same_batches_wherever_they_go_on(
         batches.set_state(json.loads(saved))
         for batch, one in zip(drawn(batches, 3), expected, strict=True):
             assert all(np.array_equal(x, y[own]) for x, y in zip(batch, one, strict=True))
-    parts = [held_out_batches(source, 6, 16, 2, own) for own in ([0, 1], [2, 3, 4, 5])]
-    for first, second, both in zip(*parts, held_out_batches(source, 6, 16, 2), strict=True):
+    held_out = source.sources[1] if isinstance(source, Mixture) else source
+    parts = [held_out_batches(held_out, 6, 16, 2, own) for own in ([0, 1], [2, 3, 4, 5])]
+    for first, second, both in zip(*parts, held_out_batches(held_out, 6, 16, 2), strict=True):
         for x, y, z in zip(first, second, both, strict=True):
             assert np.array_equal(np.concatenate([x, y]), z)
 
