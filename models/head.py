@@ -1,10 +1,17 @@
 """The output head and the loss. The vocabulary stays sharded over `tensor` throughout.
 
-logits = x head^T                                     float32
-loss   = mean( log sum exp(logits) - logit of the target )
+    logits = x head^T                                     float32
+    loss   = mean( w (log sum exp(logits) - logit of the target + z (log sum exp(logits))^2) )
+
+    w   weight of a token, 1 on average
+    z   weight of the z-loss, which keeps the logits' normaliser near 1 (PaLM, arXiv 2204.02311,
+        section 5, with 1e-4)
+
+The logits of a large microbatch are made in chunks of its tokens, each one's gradient at once
+(`scaling.models.one_pass`): three products of the head, as without chunks, and never all logits.
 """
 
-# Dims: B batch, S sequence, D model, V vocabulary
+# Dims: B batch, S sequence, D model, V vocabulary; N chunks of T tokens each
 
 import functools
 
@@ -14,85 +21,164 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
+from scaling.models.accounting.logits import loss_chunks
 from scaling.models.execution import Execution, spec_of
+from scaling.models.one_pass import mean_over_chunks
 from scaling.models.sharding import axes_of, gather_weight
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 
+Given = tuple[jax.Array, jax.Array | None]  # of tokens: targets, weights
 
-def token_dims(execution: Execution) -> tuple[str, str]:
-    """The logical dimensions of the logits' tokens: over `tensor` if the vocabulary is not."""
-    return ("batch", "sequence") if execution.rules.axes("vocab") else ("stream", "residual")
+
+def gather_tokens(execution: Execution, x_BSD: jax.Array) -> jax.Array:
+    """Hidden states [B, S, D] as the head takes them: over `tensor` if the vocabulary is not.
+
+    The gradient arrives as one partial sum for each device that has a part of the vocabulary, and
+    is reduce-scattered to that of `x_BSD`.
+    """
+    vocab = execution.rules.axes("vocab")
+    dims = ("batch", "sequence") if vocab else ("stream", "residual")
+    spec = execution.spec(*dims, None)
+    return reshard(x_BSD, P(*spec.partitions, reduced=frozenset(vocab)))
 
 
 def logits(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
-    """float32 logits [B, S, V] of the last hidden states.
+    """float32 logits [B, S, V] of hidden states as `gather_tokens` returns them."""
+    return _multiply(execution, x_BSD, _gather_head(execution, x_BSD, head_VD))
 
-    The head is all-gathered over fsdp once and saved, because its backward pass follows its forward
-    pass. The gradient of the logits is rounded to the compute format before the two products of the
-    backward pass: else they, and the sum over `tensor`, would run in float32.
+
+def linear_cross_entropy(
+    execution: Execution,
+    x_BSD: jax.Array,
+    head_VD: jax.Array,
+    targets_BS: jax.Array,
+    weights_BS: jax.Array | None = None,
+    z_loss: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """The minimised loss per token, and the cross-entropy in it, in nats: float32 scalars.
+
+    Args:
+        x_BSD: hidden states as `gather_tokens` returns them, in compute format.
+        head_VD: the stored head.
+        targets_BS: the next tokens.
+        weights_BS: float32 weights, 1 on average over all tokens of a step; None: all 1.
+        z_loss: weight of the z-loss.
     """
-    chex.assert_equal_shape_suffix([x_BSD, head_VD], 1)
-    return _multiply(execution, x_BSD, gather_weight(execution, head_VD, DIMS, axes_of(x_BSD)))
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _multiply(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
-    return _product(execution, jnp.dtype(jnp.float32), x_BSD, head_VD)
+    chex.assert_equal_shape_prefix([x_BSD, targets_BS], 2)
+    head_DV = _gather_head(execution, x_BSD, head_VD)
+    token_spec = spec_of(x_BSD).partitions[:2]
+    given = jax.tree.map(lambda x_BS: reshard(x_BS, P(*token_spec)), (targets_BS, weights_BS))
+    loss = functools.partial(_loss, execution, z_loss)
+    chunks = loss_chunks(*_local_shape(execution, x_BSD, head_DV))
+    if chunks == 1:
+        return loss(head_DV, None, x_BSD, given)
+    with jax.named_scope("head"):
+        x_NTD, given_NT = jax.tree.map(functools.partial(_split, chunks), (x_BSD, given))
+        return mean_over_chunks(loss, head_DV, None, x_NTD, given_NT)
 
 
 def cross_entropy(
-    logits_BSV: jax.Array, targets_BS: jax.Array, weights_BS: jax.Array | None = None
-) -> jax.Array:
-    """Mean over all tokens of  log sum exp(logits) - logit of the target, in nats: float32 scalar.
-
-    Each token's term is multiplied by its weight, whose mean over the batch is to be 1.
+    logits_BSV: jax.Array,
+    targets_BS: jax.Array,
+    weights_BS: jax.Array | None = None,
+    z_loss: float = 0.0,
+) -> tuple[jax.Array, jax.Array]:
+    """The minimised loss per token, and the cross-entropy in it, as `linear_cross_entropy`.
 
     The target's logit is selected by comparing with a sharded iota, so that no logits are gathered;
-    two [B, S] sums over `tensor` are communicated.
+    three numbers per token are reduced over `tensor`. Tokens have one or two dimensions.
     """
-    chex.assert_equal_shape_prefix([logits_BSV, targets_BS], 2)
-    spec = spec_of(logits_BSV)
-    targets_BS = reshard(targets_BS, P(*spec[:2]))
-    vocab_V = reshard(jnp.arange(logits_BSV.shape[-1], dtype=targets_BS.dtype), P(spec[2]))
+    chex.assert_equal_shape_prefix([logits_BSV, targets_BS], targets_BS.ndim)
+    *tokens, vocab = spec_of(logits_BSV)
+    targets_BS = reshard(targets_BS, P(*tokens))
+    vocab_V = reshard(jnp.arange(logits_BSV.shape[-1], dtype=targets_BS.dtype), P(vocab))
     top_BS = jax.lax.stop_gradient(logits_BSV.max(axis=-1))
     shifted_BSV = logits_BSV - top_BS[..., None]
     normalizer_BS = jnp.log(jnp.exp(shifted_BSV).sum(axis=-1))
     is_target_BSV = targets_BS[..., None] == vocab_V
     target_BS = jnp.where(is_target_BSV, shifted_BSV, 0).sum(axis=-1)
-    terms_BS = normalizer_BS - target_BS
-    if weights_BS is not None:
-        terms_BS = terms_BS * reshard(weights_BS, P(*spec[:2]))
-    return terms_BS.mean()
+    weigh = lambda x_BS: x_BS if weights_BS is None else x_BS * reshard(weights_BS, P(*tokens))
+    value = weigh(normalizer_BS - target_BS).mean()
+    if not z_loss:
+        return value, value
+    return value + z_loss * weigh(jnp.square(normalizer_BS + top_BS)).mean(), value
 
 
-def _product(
-    execution: Execution, result: jnp.dtype, x_BSD: jax.Array, head_VD: jax.Array
-) -> jax.Array:
-    """x head^T with a gathered head."""
+def _loss(
+    execution: Execution, z_loss: float, head_DV: jax.Array, _: None, x: jax.Array, given: Given
+) -> tuple[jax.Array, jax.Array]:
+    """The loss of tokens [B, S] or [T] with a gathered head."""
+    with jax.named_scope("head"):
+        logits = _multiply(execution, x, head_DV)
+    with jax.named_scope("loss"):
+        targets, weights = given
+        return cross_entropy(logits, targets, weights, z_loss)
+
+
+def _local_shape(execution: Execution, x_BSD: jax.Array, head_DV: jax.Array) -> tuple[int, int]:
+    """Tokens and rows of the head on one device."""
+    size = execution.rules.mesh.size
+    tokens = x_BSD.shape[0] * x_BSD.shape[1] // size(axes_of(x_BSD))
+    return tokens, head_DV.shape[1] // size(axes_of(head_DV))
+
+
+def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
+    """Each device's tokens in equal chunks, [N, T, ...]; nothing moves."""
+    spec = spec_of(x_BS)
+    entries = ((entry,) if isinstance(entry, str) else entry or () for entry in spec.partitions[:2])
+    tokens = tuple(axis for entry in entries for axis in entry)
+    cut = jax.shard_map(
+        lambda x_bs: x_bs.reshape(chunks, -1, *x_bs.shape[2:]),
+        in_specs=spec,
+        out_specs=P(None, tokens or None, *spec.partitions[2:], reduced=spec.reduced),
+    )
+    return cut(x_BS)
+
+
+def _gather_head(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
+    """The stored head in compute format, whole over fsdp and transposed: [D, V].
+
+    It is all-gathered once and saved, because its backward pass follows its forward pass. Of a sum
+    over chunks [V, D] XLA makes a transposed copy before it is reduce-scattered along D.
+    """
+    chex.assert_equal_shape_suffix([x_BSD, head_VD], 1)
+    with jax.named_scope("head"):
+        return gather_weight(execution, head_VD, DIMS, axes_of(x_BSD)).T
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _multiply(execution: Execution, x: jax.Array, head_DV: jax.Array) -> jax.Array:
+    """x head with a gathered head, of tokens in one or two dimensions.
+
+    The gradient of the logits is rounded to the compute format before the two products of the
+    backward pass: else they, and the sum over `tensor`, would run in float32.
+    """
+    tokens = "bs"[: x.ndim - 1]
     return jnp.einsum(
-        "bsd,vd->bsv",
-        x_BSD,
-        head_VD,
-        out_sharding=execution.spec(*token_dims(execution), "vocab"),
+        f"{tokens}d,dv->{tokens}v",
+        x,
+        head_DV,
+        out_sharding=P(*spec_of(x).partitions[:-1], *execution.spec("vocab").partitions),
         precision=execution.precision,
-        preferred_element_type=result,
+        preferred_element_type=jnp.float32,
     )
 
 
-def _forward(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> tuple:
-    return _multiply(execution, x_BSD, head_VD), (x_BSD, head_VD)
+def _forward(execution: Execution, x: jax.Array, head_DV: jax.Array) -> tuple:
+    return _multiply(execution, x, head_DV), (x, head_DV)
 
 
-def _backward(execution: Execution, saved: tuple, gradient_BSV: jax.Array) -> tuple:
-    x_BSD, head_VD = saved
+def _backward(execution: Execution, saved: tuple, gradient: jax.Array) -> tuple:
+    x, head_DV = saved
+    tokens, spec = "bs"[: x.ndim - 1], spec_of(x)
     product = functools.partial(jnp.einsum, precision=execution.precision)
-    gradient_BSV = gradient_BSV.astype(execution.dtype)
-    over = axes_of(x_BSD)
-    dx_BSD = product("bsv,vd->bsd", gradient_BSV, head_VD, out_sharding=spec_of(x_BSD))
-    head = P(*execution.spec("vocab", None), unreduced=over)
-    dhead_VD = product("bsv,bsd->vd", gradient_BSV, x_BSD, out_sharding=head)
-    return dx_BSD, dhead_VD
+    gradient = gradient.astype(execution.dtype)
+    inputs = P(*spec.partitions, unreduced=spec.reduced)
+    head = P(*execution.spec(None, "vocab").partitions, unreduced=axes_of(x))
+    dx = product(f"{tokens}v,dv->{tokens}d", gradient, head_DV, out_sharding=inputs)
+    dhead_DV = product(f"{tokens}v,{tokens}d->dv", gradient, x, out_sharding=head)
+    return dx, dhead_DV
 
 
 _multiply.defvjp(_forward, _backward)

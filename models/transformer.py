@@ -23,7 +23,7 @@ from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
-from scaling.models.head import logits, token_dims
+from scaling.models.head import gather_tokens, linear_cross_entropy, logits
 from scaling.models.initializers import matrix, stacked_layers
 from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
@@ -91,7 +91,15 @@ class Transformer(nnx.Module):
     def with_routing(
         self, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
     ) -> tuple[jax.Array, Routing | None]:
-        """Logits [B, S, V]; with experts also their load and losses, stacked over their layers.
+        """Logits [B, S, V], and the routing of `hidden_states`."""
+        x_BSD, routing = self.hidden_states(tokens_BS, segments_BS)
+        return self.logits(x_BSD), routing
+
+    def hidden_states(
+        self, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
+    ) -> tuple[jax.Array, Routing | None]:
+        """The stream after the last layer [B, S, D]; with experts also their load and losses,
+        stacked over their layers.
 
         `segments_BS` says which tokens are of one document (`scaling.models.documents`); None: all
         of a sequence.
@@ -106,14 +114,27 @@ class Transformer(nnx.Module):
         with jax.named_scope("layers"):
             if self.dense_layers is not None:
                 x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
-            x_BSD, routing = jax.lax.scan(apply, x_BSD, self.layers)
-        return self.logits(x_BSD), routing
+            return jax.lax.scan(apply, x_BSD, self.layers)
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""
-        execution = self.execution
         with jax.named_scope("head"):
-            normed = self.final_norm(x_BSD)
-            x_BSD = execution.place(normed, *token_dims(execution), None)
-            head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-            return logits(execution, x_BSD, head[...])
+            return logits(self.execution, *self._head(x_BSD))
+
+    def loss(
+        self,
+        x_BSD: jax.Array,
+        targets_BS: jax.Array,
+        weights_BS: jax.Array | None = None,
+        z_loss: float = 0.0,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The losses that `linear_cross_entropy` returns, of the stream after the last layer."""
+        with jax.named_scope("head"):
+            x_BSD, head_VD = self._head(x_BSD)
+        return linear_cross_entropy(self.execution, x_BSD, head_VD, targets_BS, weights_BS, z_loss)
+
+    def _head(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What the output head multiplies: normalised hidden states, and its stored weight."""
+        x_BSD = gather_tokens(self.execution, self.final_norm(x_BSD))
+        head = self.embedding.table_VD if self.head_VD is None else self.head_VD
+        return x_BSD, head[...]

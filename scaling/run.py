@@ -95,6 +95,7 @@ class Train:
     decay_steps: int | None = None  # last steps of "wsd"; None: a tenth of all
     weight_decay: float = 0.1
     clip_norm: float = 1.0  # global gradient norm; 0 switches clipping off
+    z_loss: float = 0.0  # weight of the squared normaliser of the logits in the loss
     # Settings of the optimiser, None: its own default; who has which: scaling.optimizers.DEFAULTS.
     beta_1: float | None = None
     beta_2: float | None = None

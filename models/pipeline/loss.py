@@ -11,15 +11,13 @@ from typing import Any
 
 import chex
 import jax
-import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import PartitionSpec, reshard
 
 from scaling.meshes.rules import REPLICAS
-from scaling.models.execution import Execution, spec_of
-from scaling.models.head import cross_entropy, logits, token_dims
+from scaling.models.execution import Execution
+from scaling.models.head import Given, gather_tokens, linear_cross_entropy
 from scaling.models.moe.routing import Routing
-from scaling.models.partial_sums import zeros_like
+from scaling.models.one_pass import mean_over_chunks
 from scaling.models.pipeline.layers import (
     collect_outputs,
     embed_microbatches,
@@ -45,8 +43,10 @@ def pipeline_loss(
     inputs_MBS: jax.Array,
     targets_MBS: jax.Array,
     gathered: Transformer | None = None,
-) -> tuple[jax.Array, Routing | None]:
-    """Mean cross-entropy per token in nats, float32 scalar; the layers are sharded over `stage`.
+    weights_MBS: jax.Array | None = None,
+    z_loss: float = 0.0,
+) -> tuple[tuple[jax.Array, jax.Array], Routing | None]:
+    """The losses that `linear_cross_entropy` returns, of a model with layers sharded over `stage`.
 
     And the load of experts, if there are any: sums over microbatches, stacked over the layers.
     Gradients are taken of `params`, as stored; `gathered` are those that
@@ -72,10 +72,11 @@ def pipeline_loss(
             head, weight = (tables and tables.table_VD for tables in embedding)
         else:
             head, weight = accumulators(params.head_VD, gathered and gathered.head_VD)
-        targets = shard_targets(execution, targets_MBS)
-        under = head_execution(execution)
-        value = _mean_loss(under, weight, (params.final_norm, head), x_MBSD, targets)
-    return value, jax.tree.map(unstack_stages, routing)
+        given = (targets_MBS, weights_MBS)
+        given = jax.tree.map(lambda x_MBS: shard_targets(execution, x_MBS), given)
+    loss = functools.partial(_loss, head_execution(execution), z_loss)
+    losses = mean_over_chunks(loss, (params.final_norm, head), weight, x_MBSD, given)
+    return losses, jax.tree.map(unstack_stages, routing)
 
 
 def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
@@ -84,53 +85,13 @@ def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Ar
     return (with_dependency(block, x_BSD) if tie else block)(x_BSD)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _mean_loss(
-    execution: Execution, gathered: Gathered, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
-) -> jax.Array:
-    loss = lambda one: _loss(execution, gathered, head, *one)
-    return jax.lax.map(loss, (x_MBSD, targets_MBS)).mean()
-
-
 def _loss(
-    execution: Execution, gathered: Gathered, head: Head, x_BSD: jax.Array, targets_BS: jax.Array
-) -> jax.Array:
-    """The mean loss of one microbatch."""
-    norm, head_VD = head[0], with_float32_grads(head[1], gathered)[...]
-    x_BSD = execution.place(norm(x_BSD), *token_dims(execution), None)
-    logits_BSV = logits(execution, x_BSD, head_VD)
-    with jax.named_scope("loss"):
-        return cross_entropy(logits_BSV, targets_BS)
-
-
-def _forward(
-    execution: Execution, gathered: Gathered, head: Head, x_MBSD: jax.Array, targets_MBS: jax.Array
-) -> tuple:
-    """The mean loss and, saved for the backward pass, its gradients: no logits are kept."""
-    microbatches = x_MBSD.shape[0]
-    term = lambda *one: _loss(execution, gathered, *one) / microbatches
-    differentiate = jax.value_and_grad(term, argnums=(0, 1))
-
-    def add(total: Any, one: tuple) -> tuple[Any, jax.Array]:
-        value, (dhead, dx_BSD) = differentiate(head, *one)
-        with jax.named_scope("gradients"):
-            return jax.tree.map(jnp.add, total, (value, dhead)), dx_BSD
-
-    value, (like, _) = jax.eval_shape(differentiate, head, x_MBSD[0], targets_MBS[0])
-    zeros = jax.tree.map(zeros_like, (value, like))
-    (value, dhead), dx_MBSD = jax.lax.scan(add, zeros, (x_MBSD, targets_MBS))
-    return value, (dhead, dx_MBSD)
-
-
-def _backward(execution: Execution, gradients: Any, dloss: jax.Array) -> tuple:
-    dhead, dx_MBSD = jax.tree.map(lambda g: _scaled(g, dloss), gradients)
-    return None, dhead, dx_MBSD, None
-
-
-def _scaled(gradient: jax.Array, factor: jax.Array) -> jax.Array:
-    """Their product; of a gradient's partial sums each."""
-    partial = spec_of(gradient).unreduced
-    return gradient * reshard(factor.astype(gradient.dtype), PartitionSpec(reduced=partial))
-
-
-_mean_loss.defvjp(_forward, _backward)
+    execution: Execution, z_loss: float, head: Head, gathered: Gathered, x_BSD: Any, given: Given
+) -> tuple[jax.Array, jax.Array]:
+    """The losses of one microbatch."""
+    norm, head_VD = head
+    with jax.named_scope("head"):
+        weight_VD = with_float32_grads(head_VD, gathered)[...]
+        x_BSD = gather_tokens(execution, norm(x_BSD))
+    targets_BS, weights_BS = given
+    return linear_cross_entropy(execution, x_BSD, weight_VD, targets_BS, weights_BS, z_loss)

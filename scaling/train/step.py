@@ -14,6 +14,7 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +25,6 @@ from jax.sharding import PartitionSpec as P
 from scaling.meshes.rules import REPLICAS
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
-from scaling.models.head import cross_entropy
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
@@ -62,9 +62,8 @@ class Tokens(NamedTuple):
 
     inputs: jax.Array
     targets: jax.Array
-    # Of packed documents only (`scaling.models.documents`):
-    segments: jax.Array | None = None
-    weights: jax.Array | None = None  # float32: of each target in the loss
+    segments: jax.Array | None = None  # documents that are packed (`scaling.models.documents`)
+    weights: jax.Array | None = None  # float32, of each target in the loss; None: all alike
 
 
 def init_state(
@@ -106,21 +105,16 @@ def abstract_tokens(batch: Batch, execution: Execution, packed: bool = False) ->
     return Tokens(leaf, leaf, leaf, leaf.update(dtype=jnp.float32))
 
 
-def loss(params: Transformer, tokens: Tokens) -> tuple[jax.Array, Routing | None]:
-    """Mean cross-entropy per token of one microbatch in nats, float32 scalar; and the routing.
+def objective(
+    params: Transformer, tokens: Tokens, z_loss: float = 0.0
+) -> tuple[jax.Array, StepOutput]:
+    """The minimised sum of one microbatch's loss, z-loss and balancing losses, all weighted.
 
-    Weights are to be those of `_normalized`.
+    Weights of tokens are those of `_normalized`.
     """
-    logits_BSV, routing = params.with_routing(tokens.inputs, tokens.segments)
-    with jax.named_scope("loss"):
-        return cross_entropy(logits_BSV, tokens.targets, tokens.weights), routing
-
-
-def objective(params: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
-    """The minimised sum of the loss and the weighted means over layers of the balancing losses."""
-    output = StepOutput(*loss(params, tokens))
-    with jax.named_scope("loss"):
-        return _with_balancing_losses(params, output), output
+    x_BSD, routing = params.hidden_states(tokens.inputs, tokens.segments)
+    total, loss = params.loss(x_BSD, tokens.targets, tokens.weights, z_loss)
+    return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
 
 
 def _normalized(tokens: Tokens) -> Tokens:
@@ -137,38 +131,50 @@ def _normalized(tokens: Tokens) -> Tokens:
     return tokens._replace(weights=weights)
 
 
-def _with_balancing_losses(params: Transformer, output: StepOutput) -> jax.Array:
-    """The loss plus the weighted balancing losses of one microbatch, or of means over several."""
-    total, routing, moe = output.loss, output.routing, params.config.moe
+def _with_balancing_losses(
+    params: Transformer, total: jax.Array, routing: Routing | None
+) -> jax.Array:
+    """The total plus the weighted balancing losses of a microbatch, or of means over several."""
+    moe = params.config.moe
     if routing is not None and moe is not None:
-        total = total + moe.aux_loss * routing.aux_loss.mean()
-        total = total + moe.z_loss * routing.z_loss.mean()
+        with jax.named_scope("loss"):
+            total = total + moe.aux_loss * routing.aux_loss.mean()
+            total = total + moe.z_loss * routing.z_loss.mean()
     return total
 
 
-def output_and_gradients(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
-    """Means over all microbatches (load and drops: sums), and gradients sharded like `params`."""
+def output_and_gradients(
+    params: Transformer, tokens: Tokens, z_loss: float = 0.0
+) -> tuple[StepOutput, Transformer]:
+    """Means over all microbatches (load and drops: sums), and gradients sharded like `params`.
+
+    `z_loss` is the weight of the logits' z-loss, which is not in the output.
+    """
     tokens = _normalized(tokens)
     if params.execution.rules.axes("layers"):
-        return _pipelined(params, tokens)
-    return _plain(params, tokens) if tokens.inputs.shape[0] == 1 else _accumulated(params, tokens)
+        return _pipelined(params, tokens, z_loss)
+    once = _plain if tokens.inputs.shape[0] == 1 else _accumulated
+    return once(params, tokens, z_loss)
 
 
-def _plain(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+def _plain(params: Transformer, tokens: Tokens, z_loss: float) -> tuple[StepOutput, Transformer]:
     """One microbatch: gradients arrive summed over all replicas."""
     weights = _gathered_once(params)
     differentiate = jax.value_and_grad(objective, has_aux=True)
     one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
-    (_, output), grads = differentiate(params if weights is None else weights, one)
+    (_, output), grads = differentiate(params if weights is None else weights, one, z_loss)
     return output, grads if weights is None else _scattered_once(grads, params)
 
 
-def _accumulated(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+def _accumulated(
+    params: Transformer, tokens: Tokens, z_loss: float
+) -> tuple[StepOutput, Transformer]:
     """Several microbatches: partial sums per device in float32, reduced after the last one."""
     microbatches = tokens.inputs.shape[0]
-    weights = _gathered_once(params)
-    output, grads = _sums(mark_reduced(params, REPLICAS) if weights is None else weights, tokens)
-    if weights is not None:
+    gathered = _gathered_once(params)
+    weights = mark_reduced(params, REPLICAS) if gathered is None else gathered
+    output, grads = _sums(weights, tokens, z_loss)
+    if gathered is not None:
         grads = _scattered_once(grads, params)
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
@@ -176,9 +182,9 @@ def _accumulated(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Trans
     return StepOutput(output.loss / microbatches, routing), mean
 
 
-def _sums(weights: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+def _sums(weights: Transformer, tokens: Tokens, z_loss: float) -> tuple[StepOutput, Transformer]:
     """Sums of outputs and float32 gradients over the microbatches."""
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    differentiate = jax.value_and_grad(functools.partial(objective, z_loss=z_loss), has_aux=True)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         (_, output), grads = differentiate(weights, tokens)
@@ -192,14 +198,18 @@ def _sums(weights: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer
     return jax.lax.scan(accumulate, zeros, tokens)[0]
 
 
-def _pipelined(params: Transformer, tokens: Tokens) -> tuple[StepOutput, Transformer]:
+def _pipelined(
+    params: Transformer, tokens: Tokens, z_loss: float
+) -> tuple[StepOutput, Transformer]:
     """All microbatches in one function, the layers sharded over `stage`."""
     gathered = all_gather_params(params, params.execution)
 
     def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
-        loss, routing = pipeline_loss(params, tokens.inputs, tokens.targets, gathered)
-        output = StepOutput(loss, mean_of_losses(routing, tokens.inputs.shape[0]))
-        return _with_balancing_losses(params, output), output
+        (total, loss), routing = pipeline_loss(
+            params, tokens.inputs, tokens.targets, gathered, tokens.weights, z_loss
+        )
+        routing = mean_of_losses(routing, tokens.inputs.shape[0])
+        return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
 
     (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
     return output, grads
@@ -229,7 +239,7 @@ def train_step(
         The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
         `learning_rate` used; with experts also what `routing_metrics` says.
     """
-    output, grads = output_and_gradients(state.params, tokens)
+    output, grads = output_and_gradients(state.params, tokens, train.z_loss)
     with jax.named_scope("optimizer"):
         updates, opt_state = make_optimizer(train, optimizer).update(
             grads, state.optimizer, state.params
@@ -249,10 +259,12 @@ def train_step(
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     gathered = all_gather_params(params, params.execution)
+    tokens = _normalized(tokens)
     if params.execution.rules.axes("layers"):
-        return pipeline_loss(params, tokens.inputs, tokens.targets, gathered)[0]
-    weights = params if gathered is None else gathered
-    return jax.lax.map(lambda one: loss(weights, one)[0], _normalized(tokens)).mean()
+        losses, _ = pipeline_loss(params, tokens.inputs, tokens.targets, gathered, tokens.weights)
+        return losses[1]
+    model = params if gathered is None else gathered
+    return jax.lax.map(lambda one: objective(model, one)[1].loss, tokens).mean()
 
 
 def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrapped:

@@ -126,7 +126,7 @@ def test_train_flops_equal_the_products_of_the_jaxpr(
     config: ModelConfig, remat: str, mesh: MeshShape
 ) -> None:
     def loss(model: Transformer, tokens_BS: jax.Array) -> jax.Array:
-        return cross_entropy(model(tokens_BS), tokens_BS)
+        return cross_entropy(model(tokens_BS), tokens_BS)[0]
 
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
         model = abstract(config, execution(mesh, remat))

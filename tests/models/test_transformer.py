@@ -120,7 +120,7 @@ def computed(config: ModelConfig, compute: str = "fp32", remat: str = "none") ->
 
     def loss(model: Transformer) -> tuple[jax.Array, jax.Array]:
         logits = model(tokens)
-        return cross_entropy(logits, tokens), logits
+        return cross_entropy(logits, tokens)[0], logits
 
     compute_all = jit(jax.value_and_grad(loss, has_aux=True))
     (value, logits), gradients = compute_all(build(config, compute, remat))

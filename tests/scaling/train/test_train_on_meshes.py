@@ -19,7 +19,7 @@ from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
 from scaling.train.sample import load_model
-from scaling.train.step import Tokens, loss
+from scaling.train.step import Tokens, objective
 from tests.harness import MODELS
 from tests.scaling.train.fakes import scaling
 
@@ -86,7 +86,7 @@ def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_d
     batch = plan.run.batch
     held_out = held_out_batches(plan.source, batch.global_batch, batch.seq_len, 1)
     with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
-        found = float(loss(model, Tokens(*held_out[0]))[0])
+        found = float(objective(model, Tokens(*held_out[0]))[1].loss)
     assert found == pytest.approx(on_one_device[STEPS, "held_out_loss"], rel=RTOL)
 
 
