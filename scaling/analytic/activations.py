@@ -148,8 +148,8 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 def loss_statistics(step: StepSizes) -> Iterator[Transfer]:
     """Statistics of the loss, each one float32 per token: maximum, normaliser, target."""
-    calls = 3 * step.microbatches if step.vocab_is_sharded else 0
-    size = step.tokens / (step.shape.stage if step.ticks else 1) * FLOAT32
+    calls = 3 * step.microbatches * step.loss_chunks if step.vocab_is_sharded else 0
+    size = step.head_tokens / step.loss_chunks * FLOAT32
     what = "statistics of the loss"
     yield Transfer(step.over("tensor"), "all-reduce", size, calls, what, "forward loss")
 

@@ -15,6 +15,7 @@ units, in compute format; those of the trainer are of XLA's fusions for H100 (ja
     optimiser (AdamW, fp32)    28 bytes an element, and 4 for the norm of gradients
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -222,35 +223,41 @@ def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
 def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     """Look-up forward, and backward the sum of the gradients of each row."""
     size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
-    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
-    table = rows * step.config.d_model
+    table = step.head_rows * step.config.d_model
     look_up = fusion(step, "forward embed", ahead, 2 * size)
     gradient = EMBED_STREAM * size + table * EMBED_TABLE
     return [look_up], [fusion(step, "backward embed", back, gradient)]
 
 
-def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
-    """Final norm, logits and loss, forward and backward."""
+def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
+    """Before the logits; of each chunk of tokens the loss and its gradients; after all chunks.
+
+    In chunks, their stream is copied, and that of their gradients; the head's gradient is filled
+    with zeros, and read and written by each product (`scaling.models.one_pass`).
+    """
     ahead, back = Origin("forward", "head"), Origin("backward", "head")
-    vocab = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
-    own = step.shape.tensor if step.sequence_parallel and not step.vocab_is_sharded else 1
-    tokens = step.tokens / (step.shape.stage if step.ticks else 1) / own
-    width, part = float(step.config.d_model), step.shape.stage if step.ticks else 1
+    part, chunks = step.shape.stage if step.ticks else 1, step.loss_chunks
+    chunked = 1 * np.greater(chunks, 1)
+    width, vocab, tokens = float(step.config.d_model), step.head_rows, step.head_tokens / chunks
     stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
+    whole, table = tokens * width * step.itemsize, vocab * width * step.itemsize
     product = partial(matmul, step, dtype=step.run.precision.between)  # never in 8 bits
-    forward = [
+    gradient = logits * (1 + step.itemsize / FLOAT32)
+    of_weights = product("backward w head", back, (1, vocab, width, tokens))
+    before = [
         fusion(step, "forward final norm", ahead, NORM * stream),
+        fusion(step, "zeros of the head", ahead, table + chunks * whole, chunked, 0),
+    ]
+    of_chunk = [
+        fusion(step, "forward chunk", ahead, 2 * whole, chunked, 0),
         product("forward head", ahead, (1, tokens, vocab, width), 1, FLOAT32),
         fusion(step, "forward loss", Origin("forward", "loss"), 2 * logits, operations=3),
-    ]
-    gradient = logits * (1 + step.itemsize / FLOAT32)
-    backward = [
         fusion(step, "backward loss", Origin("backward", "loss"), gradient, operations=3),
         product("backward d head", back, (1, tokens, width, vocab)),
-        product("backward w head", back, (1, vocab, width, tokens)),
-        fusion(step, "backward final norm", back, NORM_BACKWARD * stream),
+        replace(of_weights, bytes=of_weights.bytes + table * chunked),
+        fusion(step, "backward chunk", back, 2 * whole, chunked, 0),
     ]
-    return forward, backward
+    return before, of_chunk, [fusion(step, "backward final norm", back, NORM_BACKWARD * stream)]
 
 
 def update(step: StepSizes) -> list[Kernel]:

@@ -119,6 +119,8 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     name = "gradients of logits" + " in turn" * step.ticks  # each microbatch's head is done with
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
     yield Buffer(name, item * vocab, "temporary")
+    chunked = np.greater(step.loss_chunks, 1)
+    yield Buffer("gradients of the head", item * table * chunked, "gradients")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
     looked_up = not step.ticks and not (
         tied and (step.vocab_is_sharded or "tensor" not in step.cut)
@@ -189,8 +191,7 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
 
 def _table(step: StepSizes) -> Number:
     """Elements of the token table, or of the head, of a device, whole over fsdp."""
-    rows = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
-    return rows * step.config.d_model
+    return step.head_rows * step.config.d_model
 
 
 def _of_layers(step: StepSizes) -> Number:
@@ -199,10 +200,8 @@ def _of_layers(step: StepSizes) -> Number:
 
 
 def _logits(step: StepSizes) -> Number:
-    """Logits of one microbatch on a device."""
-    vocab = -(-step.config.vocab_size // (step.shape.tensor if step.vocab_is_sharded else 1))
-    own = step.shape.tensor if step.sequence_parallel and not step.vocab_is_sharded else 1
-    return step.tokens / (step.shape.stage if step.ticks else 1) / own * vocab
+    """Logits of one chunk of a microbatch on a device."""
+    return step.head_tokens / step.loss_chunks * step.head_rows
 
 
 def hidden_units(step: StepSizes, moe: bool) -> Number:

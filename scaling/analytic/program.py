@@ -168,7 +168,7 @@ class Step:
         hidden = float(step.habits.hides_pipeline and step.virtual_stages > 1)
         send = lambda place: self.traffic.at(place, step.microbatches, hidden)
         embed, embed_back = self.embed()
-        head, head_back = self.head() if has_head(step) else ([], [])
+        head = self.head() if has_head(step) else []
         every = self.layers(edge)
         ahead = [self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in every]
         back = [self._loop(f"backward {_kind(x)}", self.count(x), x.backward()) for x in every]
@@ -177,7 +177,7 @@ class Step:
             *self.traffic.at("forward embed weights", step.microbatches).exposed,
             *embed,
             *send("forward tick").around(ahead),
-            self._loop("loss", 1, [*head, *head_back]),
+            self._loop("loss", 1, head),
             *send("backward tick").around(back[::-1]),
             *embed_back,
             kernels.accumulation(step),
@@ -209,8 +209,7 @@ class Step:
             self._loop("pipeline fill", step.shape.stage - 1, [*hops[0].exposed, *hops[1].exposed])
         )
         if not has_head(step):
-            ahead, behind = self.head()
-            found.append(self._loop("bubble of the head", 1, [*ahead, *behind], 1))
+            found.append(self._loop("bubble of the head", 1, self.head(), 1))
         return found
 
     def in_ticks(self) -> list[Operation]:
@@ -228,7 +227,6 @@ class Step:
         back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
         again = recomputes(step.run)
         embed, embed_back = self.embed()
-        head, head_back = self.head()
         return [
             *self._once("start", 0.0),
             *([] if again else self.fills(T / step.virtual_stages)),
@@ -236,7 +234,7 @@ class Step:
             self._loop("embedding", M, embed),
             self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
             *once("forward outputs"),
-            self._loop("loss", M, [*head, *head_back]),
+            self._loop("loss", M, self.head()),
             *once("backward outputs"),
             self._loop(
                 "backward ticks",
@@ -261,25 +259,22 @@ class Step:
         backward = [*alone("backward embed"), *gradients.around(back, first=False)]
         return [*ahead, *alone("forward embed")], backward
 
-    def head(self) -> tuple[list[Operation], list[Operation]]:
-        """Final norm, logits and loss of one microbatch, and their gradients."""
+    def head(self) -> list[Operation]:
+        """Final norm, logits and loss of one microbatch, chunk by chunk, and their gradients."""
         step, M, habits = self.step, self.step.microbatches, self.step.habits
-        (norm, logits, loss), (of_loss, inputs, of_weights, norm_back) = kernels.head(step)
+        before, (chunk, logits, *rest), after = kernels.head(step)
         weights = self.traffic.at("forward head weights", M, habits.hidden_weights)
         gradients = self.traffic.at("backward head gradients", M, habits.hidden_weights)
         alone = lambda place: self.traffic.at(place, M).exposed
-        forward = [
-            *weights.around([norm]),
+        statistics = self.traffic.at("forward loss", M * step.loss_chunks).exposed
+        return [
+            *weights.around(before),
             *alone("forward head"),
-            *(logits, loss),
-            *alone("forward loss"),
-        ]
-        backward = [
-            *(of_loss, inputs, *alone("backward head"), of_weights),
-            *gradients.around([norm_back], first=False),
+            self._loop("chunks", step.loss_chunks, [chunk, logits, *statistics, *rest]),
+            *alone("backward head"),
+            *gradients.around(after, first=False),
             *alone("backward head vectors"),
         ]
-        return forward, backward
 
     def _once(self, place: str, hidden: float) -> list[Operation]:
         """Transfers of a whole step: the trainer's of equal layers in one call, as it stacks them.
@@ -321,7 +316,7 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             *("logits", "gradients of logits", "gathered head", "turned head", "gathered weights"),
             *("gradients", "gradients of the token table", "sums of table gradients"),
-            "gradients of logits in turn",
+            *("gradients of logits in turn", "gradients of the head"),
         ),
     ),
     "backward": (

@@ -10,6 +10,7 @@ import numpy as np
 from scaling.analytic.software import Habits, habits_of
 from scaling.meshes.many import Shape, Size
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig, with_positions
 from scaling.parallelism.pipeline import recomputes
@@ -171,6 +172,24 @@ class StepSizes:
     def tokens(self) -> Number:
         """b seq_len / context: of one microbatch on one device, not cut over tensor."""
         return self.sequences * self.run.batch.seq_len / self.shape.context
+
+    @property
+    def head_tokens(self) -> Number:
+        """Tokens of one microbatch that the output head of a device meets."""
+        own = self.shape.tensor if self.sequence_parallel and not self.vocab_is_sharded else 1
+        return self.tokens / (self.shape.stage if self.ticks else 1) / own
+
+    @property
+    def head_rows(self) -> Number:
+        """Rows of the token table, or of the output head, on a device."""
+        return -(-self.config.vocab_size // (self.shape.tensor if self.vocab_is_sharded else 1))
+
+    @property
+    def loss_chunks(self) -> Number:
+        """Chunks of a microbatch's loss: the trainer's, of other software one."""
+        if not self.habits.is_ours:
+            return 1
+        return np.vectorize(loss_chunks, otypes=[int])(self.head_tokens, self.head_rows)[()]
 
     @property
     def layer_kinds(self) -> tuple[tuple[bool, int], ...]:

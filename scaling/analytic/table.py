@@ -44,6 +44,7 @@ Variations:
   the ring ends where no device can see further (`scaling.models.attention_kernels.zigzag`).
 - Without sequence parallelism X is not cut. Its sums over tensor are all-reduces: 2 L forward, 2 L
   backward, L to recompute, one each for embedding and head. The transpose of a sum moves nothing.
+- A loss in chunks (`scaling.models.accounting.logits`) moves its statistics in as many calls.
 - A vocabulary that tensor does not divide stays whole: embedding and head move no X and no
   statistics. With sequence parallelism each device then meets its own tokens, and the shards of
   the tables' gradients are summed over tensor as well; so are those of P, always.

@@ -11,6 +11,7 @@ from scaling.analytic.saved import activations
 from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import count_parameters
+from scaling.models.accounting.logits import LARGEST_LOGITS
 from scaling.recipes import recipe
 from scaling.run import Batch, read_run
 from scaling.simulate.memory import memory_use
@@ -56,8 +57,9 @@ def test_routed_experts_are_not_sharded_over_their_own_axis():
 
 @given(SOFTWARE, REMATS, st.integers(1, 4), st.integers(1, 4))
 def test_a_larger_batch_needs_no_less(software, remat, sequences, microbatches):
-    mesh = "fsdp=4,tensor=2"
-    smaller = use("llama3-1b", mesh, software, sequences, microbatches, remat).peak
+    """Beside what is saved by one chunk of the loss more: at most a chunk and its gradient."""
+    mesh, slack = "fsdp=4,tensor=2", 1.5 * LARGEST_LOGITS * (software == "jax")
+    smaller = -slack + use("llama3-1b", mesh, software, sequences, microbatches, remat).peak
     assert use("llama3-1b", mesh, software, sequences + 1, microbatches, remat).peak >= smaller
     more = use("llama3-1b", mesh, software, sequences, microbatches + 1, remat).peak
     assert more >= smaller  # of as many sequences each
