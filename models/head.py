@@ -155,7 +155,7 @@ def _multiply(execution: Execution, x: jax.Array, head_DV: jax.Array) -> jax.Arr
     backward pass: else they, and the sum over `tensor`, would run in float32.
     """
     tokens = "bs"[: x.ndim - 1]
-    return jnp.einsum(
+    product = jnp.einsum(
         f"{tokens}d,dv->{tokens}v",
         x,
         head_DV,
@@ -163,6 +163,8 @@ def _multiply(execution: Execution, x: jax.Array, head_DV: jax.Array) -> jax.Arr
         precision=execution.precision,
         preferred_element_type=jnp.float32,
     )
+    # Else XLA multiplies again for the gradient where memory is short (XLA of jax 0.10.2).
+    return jax.lax.optimization_barrier(product)
 
 
 def _forward(execution: Execution, x: jax.Array, head_DV: jax.Array) -> tuple:
