@@ -37,17 +37,15 @@ class Traffic:
     def at(self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False) -> "Sent":
         """The collectives of a place that is passed `runs` times per step; None: all in one call.
 
-        A share `hidden` of their bytes can run beside something else.
+        A share `hidden` of them can run beside something else. It is a part of the same calls: no
+        latency comes twice.
         """
         found = [self._collectives(t, runs) for t in self.of_place.get((place, moe), ())]
         every = [c for calls in found for c in calls]
         if hidden in (0, 1):
             return Sent(tuple(every), ()) if hidden else Sent((), tuple(every))
-        beside = tuple(replace(c, bytes=c.bytes * hidden) for c in every)
-        alone = (
-            replace(c, name=f"{c.name} alone", bytes=c.bytes * (1 - hidden), issue=0.0)
-            for c in every
-        )
+        beside = tuple(replace(c, part=hidden) for c in every)
+        alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)
         return Sent(beside, tuple(alone))
 
     def one(self, place: str, runs: Number, moe: bool) -> tuple["Sent", Number]:

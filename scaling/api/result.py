@@ -26,7 +26,7 @@ from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
-from scaling.simulate.what_if import changed, check_changes
+from scaling.simulate.what_if import changed, changed_program, check_changes
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,8 @@ def with_step_error(profile: Profile, software: str) -> Profile:
 def price_program(pricing: Pricing, record: bool = False) -> Priced:
     """Return the program with its costs; `record` keeps every event of the timeline."""
     cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
-    return price(pricing.program, cluster, profile, record=record)
+    program = changed_program(pricing.program, pricing.changes)
+    return price(program, cluster, profile, record=record)
 
 
 def priced_result(pricing: Pricing) -> PredictionResult:

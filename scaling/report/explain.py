@@ -12,11 +12,10 @@ import numpy as np
 
 from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.units import format_rate, format_time
-from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Number, Operation, operations, unattributed
-from scaling.report.formatting import columns, format_memory, percent
+from scaling.report.formatting import columns, evidence_words, format_memory, percent
 from scaling.simulate.memory import ON_DEVICE
-from scaling.simulate.prediction import Grade, axis_name
+from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced, running
 from scaling.simulate.uncertainty import PricedShare, priced_shares
 
@@ -55,7 +54,9 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
     if isinstance(step, Collective):
         cost = priced.collectives[step.name]
         seconds, bound = cost.time, str(cost.level)
-        name, amount, unit = f"{step.kind}[{axis_name(step)}] {step.name}", step.bytes, "B/s"
+        label = f"{step.kind}[{axis_name(step)}]"  # names of closed forms hold it too
+        name = " ".join((label, *step.name.replace(label, "").split()))
+        amount, unit = step.bytes * step.part, "B/s"
     else:
         price = priced.kernels[step.name]
         seconds, bound = price.time, str(price.bound)
@@ -120,10 +121,10 @@ def _memory(priced: Priced) -> str:
 
 def _evidence(priced: Priced) -> str:
     """The evidence of the step's seconds, the largest share first."""
-    found: dict[tuple[Evidence, Grade], list[PricedShare]] = {}
+    found: dict[str, list[PricedShare]] = {}
     for share in priced_shares(priced):
         if share.seconds:
-            found.setdefault((share.evidence, share.grade), []).append(share)
+            found.setdefault(evidence_words(share.evidence, share.grade), []).append(share)
     total = float(priced.timeline.total) or 1.0
     seconds = lambda some: float(sum(share.seconds for share in some))
     rests = sorted(found.values(), key=lambda some: -seconds(some))
@@ -132,16 +133,5 @@ def _evidence(priced: Priced) -> str:
 
 
 def _words(some: Sequence[PricedShare], part: float) -> str:
-    evidence = some[0].evidence
     kinds = ", ".join(dict.fromkeys(share.operation.kind for share in some))
-    date = f" ({evidence.date})" if evidence.date else ""
-    source = f"{some[0].grade}: {evidence.source}{date}{_error(evidence)}"
-    return f"  {percent(part):>5}  {kinds}, {source}"
-
-
-def _error(evidence: Evidence) -> str:
-    if evidence.held_out_error is not None:
-        return f"; mean error {evidence.held_out_error:.1%} on points left out"
-    if evidence.mean_error is not None and evidence.samples > 2:
-        return f"; mean error {evidence.mean_error:.1%} on {evidence.samples} points"
-    return ""
+    return f"  {percent(part):>5}  {kinds}, {evidence_words(some[0].evidence, some[0].grade)}"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scaling.meshes.units import format_rate
+from scaling.profiles.profile import Evidence
 from scaling.program.ir import Number
 
 
@@ -20,6 +21,18 @@ def three_digits(number: Number) -> str:
 def percent(share: Number) -> str:
     """`41.2%`; `under 0.1%` for less than half a thousandth."""
     return f"{share:.1%}" if share >= 0.0005 or share == 0 else "under 0.1%"
+
+
+def evidence_words(evidence: Evidence, grade: str = "") -> str:
+    """`calibrated: who measured what (2026-11); 77 points, mean error 18.7% on points left out`."""
+    date = f" ({evidence.date})" if evidence.date else ""
+    text = f"{grade or evidence.grade}: {evidence.source}{date}"
+    points = f"{evidence.samples:,} points, " if evidence.samples > 2 else ""
+    if evidence.held_out_error is not None:
+        return f"{text}; {points}mean error {evidence.held_out_error:.1%} on points left out"
+    if evidence.mean_error is not None and points:
+        return f"{text}; {points}mean error {evidence.mean_error:.1%}"
+    return text
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

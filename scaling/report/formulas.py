@@ -8,12 +8,14 @@ chip's constants, and the section of "How to Scale Your Model" that teaches it.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.program.ir import Collective, Kernel, Loop, Number, Operation, bodies
+from scaling.report.constants import link_constants
 from scaling.report.formatting import format_memory, percent
 from scaling.simulate.kernels import WIDER
 from scaling.simulate.prediction import Prediction, axis_name
@@ -131,21 +133,25 @@ def _waiting(priced: Priced) -> Iterator[str]:
         f"communication less the {format_time(line.hidden_communication)} beside compute; most for"
     )
     yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {_collective(step, priced)}"
+    yield from (f"  {text}" for text in link_constants(step, priced))
     yield _guide("torus" if priced.cluster.torus is not None else "communication")
 
 
 def _collective(step: Collective, priced: Priced) -> str:
-    """`112 MiB: 347 us = 20 us of latency + 327 us at 357 GB/s (...); 1.1 x the least`."""
+    """`347 us = 20 us of latency + 318 us for 112 MiB by ring + 9 us of its knee: NVLink ...`."""
     cost = priced.collectives[step.name]
     time, least = float(cost.time), float(cost.lower_bound)
-    chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
-    latency = float(chosen[0].seconds(0.0)) if chosen else 0.0
-    sum_ = f"{format_time(latency)} of latency + " if latency else ""
-    size = f"{format_size(step.bytes)} by {cost.algorithm}"
-    rest = f"{format_time(max(time - latency, 0.0))} for {size}"
+    latency = knee = 0.0
+    for chosen in (c for c in cost.candidates if c.algorithm == cost.algorithm):
+        latency = chosen.latency
+        knee = float(chosen.seconds(step.bytes) - replace(chosen, knee=0.0).seconds(step.bytes))
+    size = f"for {format_size(step.bytes)} by {cost.algorithm}"
+    terms = (latency, "of latency"), (time / step.part - latency - knee, size), (knee, "of knee")
+    sum_ = " + ".join(f"{format_time(seconds)} {words}" for seconds, words in terms if seconds > 0)
+    part = f"{percent(step.part)} of a call of " if step.part < 1 else ""
     bound = f"; {time / least:.2f} x its bytes over the full links" if least else ""
     evidence = f"; {cost.evidence.grade}" if cost.evidence else ""
-    return f"{format_time(time)} = {sum_}{rest}: {cost.bottleneck}{bound}{evidence}"
+    return f"{format_time(time)} = {part}{sum_}: {cost.bottleneck}{bound}{evidence}"
 
 
 def _bubble(priced: Priced) -> Iterator[str]:

@@ -85,7 +85,7 @@ def label(step: Operation) -> str:
     """Name of an event."""
     layer = step.origin.layer or step.origin.phase
     if isinstance(step, Collective):
-        size = format_size(float(np.max(step.bytes)))
+        size = format_size(float(np.max(step.bytes * step.part)))
         return " ".join(filter(None, (f"{step.kind}[{axis_name(step)}]", layer, size)))
     kind = step.kind if isinstance(step, Kernel) else ""
     return " ".join(filter(None, (kind, layer, step.name)))
@@ -97,7 +97,7 @@ def arguments(step: Operation, priced: Priced) -> Record:
     if isinstance(step, Collective):
         cost = priced.collectives[step.name]
         return common | {
-            "bytes": plain(step.bytes),
+            "bytes": plain(step.bytes * step.part),
             "dtype": step.dtype,
             "algorithm": cost.algorithm,
             "level": cost.level,

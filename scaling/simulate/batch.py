@@ -134,14 +134,14 @@ def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, N
         alike[collective.kind, collective.axes, collective.groups][collective.name] = collective
     meshes, number = _distinct(program.mesh)
     for (kind, axes, stated), found in alike.items():
-        sizes = _rows([c.bytes for c in found.values()])
+        sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
         if stated:
             groups = device_groups(next(iter(found.values())), program.mesh)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
-            yield from _named(found, cost.time)
+            yield from _named(found, cost.time * parts)
             continue
         spans = [span_of(mesh, axes) for mesh in meshes]
-        yield from _named(found, prices.seconds(kind, sizes, spans, number))
+        yield from _named(found, prices.seconds(kind, sizes, spans, number) * parts)
 
 
 def _distinct(mesh: Mapping[str, Any]) -> tuple[list[dict[str, int]], np.ndarray]:

@@ -8,7 +8,7 @@ A GPU's host runs ahead of it and its memory is its own: there is nothing to add
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def price(
     profile = profile.of_program(program.is_xla)
     kernel = {k.name: kernel_time(k, cluster.accelerator, profile) for k, _ in kernels(program)}
     collective = {
-        c.name: collective_time(c.kind, c.bytes, device_groups(c, program.mesh), cluster, profile)
+        c.name: _collective_cost(c, device_groups(c, program.mesh), cluster, profile)
         for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
@@ -62,6 +62,17 @@ def price(
     host = dispatch_time(program, profile.dispatch)
     timeline = run_schedule(program, times, host, record, slowdown=profile.slowdown)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def _collective_cost(
+    collective: Collective, groups: np.ndarray, cluster: Cluster, profile: Profile
+) -> CollectiveCost:
+    """The cost of a call, or of the part of it that this is."""
+    cost = collective_time(collective.kind, collective.bytes, groups, cluster, profile)
+    part = collective.part
+    if part == 1:
+        return cost
+    return replace(cost, time=cost.time * part, lower_bound=cost.lower_bound * part)
 
 
 def shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:

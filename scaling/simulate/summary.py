@@ -104,7 +104,7 @@ def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLi
         axis=axis_name(collective),
         bytes=collective.bytes,
         dtype=collective.dtype,
-        count=calls,
+        count=calls * collective.part,
         time=timeline.by_name[collective.name],
         exposed=timeline.exposed_by_name.get(collective.name, 0.0),
         algorithm=cost.algorithm,

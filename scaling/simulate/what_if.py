@@ -5,9 +5,10 @@ latency                   of all links, and the fixed costs of calling a collect
 peak                      FLOP/s of matrix products in every format
 memory_bandwidth          of the device memory and its caches
 memory                    bytes of the device memory
-launch                    the fixed cost of a kernel
+launch                    the fixed cost of a kernel, and what the host of other software takes to
+                          issue an operation
 
-The program stays the one that was compiled for the cluster as it is.
+Otherwise the program stays the one that was made for the cluster as it is.
 """
 
 import math
@@ -21,6 +22,7 @@ from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.profiles.profile import CollectiveFit, Profile
+from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
@@ -68,6 +70,30 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         cluster = _multiplied(cluster, of_cluster, factor, applies)
         profile = _multiplied(profile, of_profile, factor, applies)
     return cluster, profile
+
+
+def changed_program(program: Program, changes: Sequence[str]) -> Program:
+    """The program with the seconds that its host takes for each operation times those of `launch`.
+
+    Raises:
+        InputError: as `check_changes`.
+    """
+    factor = math.prod(n for name, n in map(_parsed, changes) if name == "launch")
+    return program if factor == 1 else replace(program, schedule=_issued(program.schedule, factor))
+
+
+def _issued(block: Block, factor: float) -> Block:
+    """The block with `factor` times the host's seconds."""
+    found: list[Operation] = []
+    for step in block:
+        if isinstance(step, Kernel | Collective):
+            step = replace(step, issue=factor * step.issue)
+        elif isinstance(step, Loop):
+            step = replace(step, body=_issued(step.body, factor))
+        elif isinstance(step, Branch):
+            step = replace(step, branches=tuple(_issued(b, factor) for b in step.branches))
+        found.append(step)
+    return tuple(found)
 
 
 def check_changes(changes: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from scaling.profiles.io import ideal
 from scaling.program.ir import Loop, Wait, collectives, kernels, operations
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price, running_kernels
+from scaling.simulate.summary import collective_lines
 
 H100 = catalog.load("dgx-h100")
 DENSE = ModelConfig(1024, d_model=64, n_layers=8, n_heads=8, n_kv_heads=4, head_dim=8, d_ff=128)
@@ -57,7 +58,7 @@ def moved(run: Run, shape: MeshShape) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for call, calls in collectives(analytic_program(run, shape)):
         key = "+".join(call.axes), call.kind
-        found[key] = found.get(key, 0.0) + float(call.bytes * calls)
+        found[key] = found.get(key, 0.0) + float(call.bytes * call.part * calls)
     return found
 
 
@@ -216,6 +217,22 @@ def test_configurations_at_once_are_each_by_itself(mesh: str, software: str) -> 
         alone = price(analytic_program(one, shape), place, profile)
         assert every.timeline.total[i] == pytest.approx(float(alone.timeline.total), rel=1e-6)
         assert every.memory.peak[i] == pytest.approx(float(alone.memory.peak))
+
+
+def test_a_call_that_is_hidden_in_part_has_its_latency_once() -> None:
+    run = Run("toy", DENSE, Batch(64, 64), software="pytorch-fsdp")
+    place = catalog.load("dgx-h100", nodes=2)
+    priced, whole = (
+        price(analytic_program(run, MeshShape(fsdp=16), habits=habits), place, ideal())
+        for habits in (None, replace(habits_of("pytorch-fsdp"), hidden_weights=1.0))
+    )
+    halves = [c for c, _ in collectives(priced.program) if c.part < 1]
+    assert len(halves) > 2 and priced.program != whole.program
+    total = lambda step: sum(step.collectives[c.name].time for c, _ in collectives(step.program))
+    assert total(priced) == pytest.approx(total(whole))
+    assert [(c.bytes, c.count) for c in collective_lines(priced)] == [
+        (c.bytes, pytest.approx(c.count)) for c in collective_lines(whole)
+    ]
 
 
 @given(RUNS, MESHES)

@@ -8,7 +8,7 @@ from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
-from scaling.program.ir import Kernel
+from scaling.program.ir import Collective, Kernel
 from scaling.report.explain import MOST_LINES, explanation
 from scaling.simulate.step import price
 
@@ -74,6 +74,13 @@ def test_the_evidence_of_every_second_is_listed_with_its_share(hand_priced):
     assert sum(shares) == pytest.approx(100, abs=0.3)
     assert shares == sorted(shares, reverse=True)
     assert any("calibrated: large streams" in line for line in lines)
+
+
+def test_the_kind_of_a_collective_is_said_once(hand_step):
+    name = "forward mlp weights all-gather[fsdp] matrices"
+    call = Collective(name, kind="all-gather", axes=("fsdp",), bytes=2**20, asynchronous=False)
+    priced = price(replace(hand_step, schedule=(call,)), H100, PROFILE)
+    assert "\nall-gather[fsdp] forward mlp weights matrices  " in explanation(priced)
 
 
 def test_long_programs_are_summed_up(hand_step):

@@ -20,9 +20,16 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
-from scaling.program.ir import Collective, Kernel, Program
+from scaling.program.ir import Branch, Collective, Kernel, Loop, Program, operations
 from scaling.simulate.step import price
-from scaling.simulate.what_if import FIGURES, MAY_BE_ZERO, carrier, changed, check_changes
+from scaling.simulate.what_if import (
+    FIGURES,
+    MAY_BE_ZERO,
+    carrier,
+    changed,
+    changed_program,
+    check_changes,
+)
 
 H100 = catalog.load("dgx-h100", nodes=2)
 PROFILE = profile_of(H100.accelerator)
@@ -174,6 +181,15 @@ def test_only_what_may_vanish_can_be_zero(name):
     else:
         with pytest.raises(InputError, match="the factor must be positive"):
             check_changes([f"{name} x0"])
+
+
+def test_launch_is_also_what_the_host_of_other_software_takes():
+    late = Loop("l", body=(replace(TINY, issue=1e-3), replace(INSIDE, issue=2e-3)), trips=4)
+    program = Program("p", "analytic", {}, (late, Branch("b", branches=((late,),))))
+    found = changed_program(program, ["launch x3", "peak x2", "launch x0.5"])
+    issued = lambda p: [(op.name, op.issue) for op, _ in operations(p.schedule)]
+    assert issued(found) == [(name, 1.5 * seconds) for name, seconds in issued(program)]
+    assert changed_program(program, ["peak x2"]) is program
 
 
 def test_a_link_that_the_cluster_lacks_is_refused():

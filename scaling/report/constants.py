@@ -1,0 +1,86 @@
+"""The constants behind the seconds of one collective, with their units and what they rest on.
+
+    NVLink of a chip: alpha 4.31 us a call; 7 hops x 0.803 us (0.6 us of the links + 0.203 us
+    beyond); efficiency 79.4% of 450 GB/s (of the links: ...); fill and drain 0.479 of 7 transfers;
+    knee 1.35, its end 0.328, without units
+      calibrated: fitted on ...; 114 points, mean error 18.7% on points left out
+
+`scaling.profiles.profile.LinkFit` says what each constant is.
+"""
+
+from collections.abc import Iterator
+
+from scaling.collectives.candidates import Use, uses_of
+from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.measured import measured_line
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.levels import NetworkLevel
+from scaling.meshes.units import format_rate, format_time
+from scaling.profiles.profile import CollectiveFit, LinkFit
+from scaling.program.ir import Collective
+from scaling.report.formatting import evidence_words, percent
+from scaling.simulate.step import Priced, device_groups
+
+
+def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
+    """Two lines for each level of links that the collective loads, or for its measured line."""
+    cost, groups = priced.collectives[step.name], device_groups(step, priced.program.mesh)
+    chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
+    if chosen:
+        placement = place_groups(groups, priced.cluster)
+        uses = uses_of(step.kind, cost.algorithm, link_loads(step.kind, placement, cost.algorithm))
+        called = set[str]()
+        for use, fit in zip(uses, chosen[0].fits, strict=True):
+            link = use.level.link  # all its levels have one alpha together
+            alpha = "" if link in called else f"alpha {format_time(fit.alpha)} a call; "
+            called.add(link)
+            yield f"{use.level.name}: {alpha}{_fitted(use, fit, priced.cluster)}"
+            yield f"  {evidence_words(fit.evidence)}"
+    elif cost.algorithm == "measured":
+        line = measured_line(step.kind, groups, priced.profile).fit
+        yield from (_measured(line), f"  {evidence_words(line.evidence)}")
+
+
+def _fitted(use: Use, fit: LinkFit, cluster: Cluster) -> str:
+    """The constants of one level but alpha; those that are zero are left out."""
+    level, load = use.level, use.load
+    each = fit.latency_factor * level.hop_latency + fit.hop_overhead
+    own = load.torus_hops if load.torus_hops is not None else use.hops * load.hops_per_message
+    found = []
+    if own:
+        factor = "" if fit.latency_factor == 1 else f"{fit.latency_factor:g} x "
+        beside = " beside the bytes" * (load.torus_hops is not None)
+        wire = f"{factor}{format_time(level.hop_latency)} of the links{beside}"
+        over = f" + {format_time(fit.hop_overhead)} beyond" if fit.hop_overhead else ""
+        found.append(f"{own:g} hop{'s' * (own != 1)} x {format_time(each)} ({wire}{over})")
+    if fit.member_overhead and load.units > 1:
+        found.append(f"{load.units - 1} other members x {format_time(fit.member_overhead)}")
+    rate = f"{format_rate(level.bandwidth)}{_source(level, cluster)}"
+    found.append(f"efficiency {percent(fit.efficiency)} of {rate}")
+    if fit.fill_drain and load.serial_steps:
+        found.append(f"fill and drain {fit.fill_drain:.3g} of {load.serial_steps} transfers")
+    if fit.knee:
+        found.append(f"knee {fit.knee:.3g}, its end {fit.knee_end:.3g}, without units")
+    return "; ".join(found)
+
+
+def _measured(fit: CollectiveFit) -> str:
+    cache = ""
+    if fit.cache_bandwidth is not None:
+        cache = f", the first {fit.cache:,.0f} bytes at {format_rate(fit.cache_bandwidth)}"
+    where = f"{fit.groups} x {fit.ranks} devices"
+    return f"{where}: alpha {format_time(fit.alpha)} a call, {format_rate(fit.bandwidth)}{cache}"
+
+
+def _source(level: NetworkLevel, cluster: Cluster) -> str:
+    """Where the rate of a level's links comes from, or of its NICs; "" where no link has it."""
+    is_network = level.link == "network"
+    rates = [
+        link.bandwidth
+        for link in cluster.links
+        if (link.kind == level.link if is_network else link.total_bandwidth == level.bandwidth)
+    ]
+    if cluster.torus is not None and not is_network:
+        rates = [cluster.torus.bandwidth]
+    sources = dict.fromkeys(rate.source for rate in rates if rate is not None)
+    return f" (of the links: {', '.join(sources)})" if sources else ""
