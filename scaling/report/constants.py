@@ -1,20 +1,21 @@
 """The constants behind the seconds of one collective, with their units and what they rest on.
 
-    NVLink of a chip: alpha 4.31 us a call; 7 hops x 0.803 us (0.6 us of the links + 0.203 us
-    beyond); efficiency 79.4% of 450 GB/s (of the links: ...); fill and drain 0.479 of 7 transfers;
-    knee 1.35, its end 0.328, without units
+    NVLink of a chip: alpha 4.31 us a call; 7 hops x 0.803 us = 0.6 us (of the links: ...) + 0.203
+    us beyond; efficiency 79.4% of 450 GB/s (of the links: ...); fill and drain 0.479 of 7
+    transfers; knee 1.35, its end 0.328, without units
       calibrated: fitted on ...; 114 points, mean error 18.7% on points left out
 
 `scaling.profiles.profile.LinkFit` says what each constant is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from scaling.collectives.candidates import Use, uses_of
 from scaling.collectives.contention import link_loads, place_groups
 from scaling.collectives.measured import measured_line
-from scaling.meshes.cluster import Cluster
+from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.levels import NetworkLevel
+from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.units import format_rate, format_time
 from scaling.profiles.profile import CollectiveFit, LinkFit
 from scaling.program.ir import Collective
@@ -50,12 +51,12 @@ def _fitted(use: Use, fit: LinkFit, cluster: Cluster) -> str:
     if own:
         factor = "" if fit.latency_factor == 1 else f"{fit.latency_factor:g} x "
         beside = " beside the bytes" * (load.torus_hops is not None)
-        wire = f"{factor}{format_time(level.hop_latency)} of the links{beside}"
+        wire = f"{factor}{format_time(level.hop_latency)}{_latency_source(level, cluster)}{beside}"
         over = f" + {format_time(fit.hop_overhead)} beyond" if fit.hop_overhead else ""
-        found.append(f"{own:g} hop{'s' * (own != 1)} x {format_time(each)} ({wire}{over})")
+        found.append(f"{own:g} hop{'s' * (own != 1)} x {format_time(each)} = {wire}{over}")
     if fit.member_overhead and load.units > 1:
         found.append(f"{load.units - 1} other members x {format_time(fit.member_overhead)}")
-    rate = f"{format_rate(level.bandwidth)}{_source(level, cluster)}"
+    rate = f"{format_rate(level.bandwidth)}{_rate_source(level, cluster)}"
     found.append(f"efficiency {percent(fit.efficiency)} of {rate}")
     if fit.fill_drain and load.serial_steps:
         found.append(f"fill and drain {fit.fill_drain:.3g} of {load.serial_steps} transfers")
@@ -72,15 +73,30 @@ def _measured(fit: CollectiveFit) -> str:
     return f"{where}: alpha {format_time(fit.alpha)} a call, {format_rate(fit.bandwidth)}{cache}"
 
 
-def _source(level: NetworkLevel, cluster: Cluster) -> str:
+def _rate_source(level: NetworkLevel, cluster: Cluster) -> str:
     """Where the rate of a level's links comes from, or of its NICs; "" where no link has it."""
-    is_network = level.link == "network"
-    rates = [
-        link.bandwidth
-        for link in cluster.links
-        if (link.kind == level.link if is_network else link.total_bandwidth == level.bandwidth)
-    ]
-    if cluster.torus is not None and not is_network:
-        rates = [cluster.torus.bandwidth]
-    sources = dict.fromkeys(rate.source for rate in rates if rate is not None)
-    return f" (of the links: {', '.join(sources)})" if sources else ""
+    if level.grid is not None and cluster.torus is not None:
+        return _sources([cluster.torus.bandwidth])
+    return _sources(link.bandwidth for link in _links(level, cluster))
+
+
+def _latency_source(level: NetworkLevel, cluster: Cluster) -> str:
+    """Where the latency of a hop comes from: between nodes of all links from chip to chip."""
+    if level.grid is not None and cluster.torus is not None:
+        return _sources([cluster.torus.hop_latency])
+    if level.link == "network":
+        return _sources(j.latency for j in cluster.links if j.kind != "nvlink")
+    return _sources(link.latency for link in _links(level, cluster))
+
+
+def _links(level: NetworkLevel, cluster: Cluster) -> list[LinkSpec]:
+    """The links of a level: those to the network, or those that are as fast."""
+    if level.link == "network":
+        return [link for link in cluster.links if link.kind == "network"]
+    return [link for link in cluster.links if link.total_bandwidth == level.bandwidth]
+
+
+def _sources(figures: Iterable[SourcedValue | None]) -> str:
+    """` (of the links: ...)`, each source once."""
+    found = dict.fromkeys(each.source for each in figures if each is not None)
+    return f" (of the links: {', '.join(found)})" if found else ""

@@ -65,7 +65,9 @@ def test_a_collective_and_the_bubble_are_explained():
     found = formulas(priced, summarize(priced)).split("\n")
     assert "of latency + " in line_of(found, "11 x permute[stage]")
     constants = line_of(found, "NVLink of a chip: alpha ")
-    assert re.search(r" us a call; 1 hop x .* of the links \+ .* beyond\); efficiency ", constants)
+    assert re.search(
+        r" us a call; 1 hop x .* \(of the links: .*\) \+ .* beyond; efficiency ", constants
+    )
     assert "% of 450 GB/s (of the links: " in constants
     assert re.search(r"\n *(calibrated|datasheet): .*published", "\n".join(found))
     assert line_of(found, "pipeline bubble").endswith("ticks without work: 3 of 11 ticks")
