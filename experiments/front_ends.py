@@ -105,8 +105,10 @@ CASES = (
     Case("mistral-7b", "fsdp=16,tensor=2", SELECTIVE),
     Case("mixtral-8x7b", "fsdp=8,expert=8", f"{FULL} model.moe.capacity_factor=1.25"),
     Case("mixtral-8x7b", "fsdp=8,expert=8", FULL),
+    Case("mixtral-8x7b", "fsdp=64", FULL),
     Case("mixtral-8x7b", "fsdp=8,expert=4,tensor=2", f"{FULL} model.moe.capacity_factor=1.25"),
     Case("deepseek-v3", "fsdp=32,expert=32", FULL),
+    Case("deepseek-v3", "fsdp=32,expert=32", f"{FULL} model.moe.capacity_factor=null"),
     Case("llama3-8b", "fsdp=16", f"{FULL} precision.compute=tf32"),
     Case("llama3-8b", "fsdp=8,tensor=4", FULL, cluster="dgx-b200"),
     Case("gpt2-355m", "data=2,fsdp=2,tensor=2", SELECTIVE, 2, 8),
@@ -232,7 +234,9 @@ def figures(priced: Priced) -> Figures:
 def _part(kernel: Kernel) -> str:
     """Where a kernel belongs: its phase, part of the model, and whether it multiplies."""
     phase = "backward" if kernel.origin.phase == "remat" else kernel.origin.phase or "other"
-    kind = kernel.kind if kernel.kind in ("matmul", "attention") else "fusions and copies"
+    kind = (
+        kernel.kind if kernel.kind in ("matmul", "grouped", "attention") else "fusions and copies"
+    )
     layer = kernel.origin.layer.split("/")[0]
     where = {"loss": "head", "embed": "embedding"}.get(layer, layer)
     return " ".join(filter(None, [phase, where, kind]))

@@ -33,6 +33,7 @@ class Execution:
     compute: Literal["fp8", "bf16", "fp16", "tf32", "fp32"] = "bf16"
     remat: Literal["none", "selective", "full"] = "none"
     attention_kernel: Literal["cudnn", "xla"] = "xla"
+    grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.grouped_matmul`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
     recompute_stages: bool = False  # save only a stage's input of each iteration

@@ -188,7 +188,9 @@ def _routed(
         if dropless:
             load_E = jnp.zeros(moe.n_experts, jnp.int32).at[experts_TK.reshape(-1)].add(1)
             counts_PE = all_to_all(load_E.reshape(devices, -1), over)
-            rows_RD = ragged_experts(config, execution, rows_RD, weights_R, counts_PE, weights)
+            rows_RD = ragged_experts(
+                config, execution, rows_RD, weights_R, counts_PE, experts_TK.size, weights
+            )
         else:
             rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
     with jax.named_scope("combine"):

@@ -47,8 +47,8 @@ BATCHES = {
     "qwen2.5*": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
     "qwen3*": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
-# XLA multiplies each row of dropless experts by every expert of its device, and keeps the products:
-# with Mixtral's 8 experts that fits, with the next model's 128 it takes 16 times as much.
+# Dropless buffers have room for every token on each device: with Mixtral's 8 experts that is 4
+# times an even load over expert=8, with the next model's 128 it is 8 times, and does not fit.
 MOST_DROPLESS_EXPERTS = 8
 CAPACITY_FACTOR = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default

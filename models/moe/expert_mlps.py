@@ -1,7 +1,6 @@
 """The experts' MLPs on the rows that a device has received, each expert on its own rows.
 
-    dropless           rows sorted by expert, `jax.lax.ragged_dot`: empty rows are skipped where the
-                       backend has such a kernel; XLA's fallback multiplies all rows by all experts
+    dropless           rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`)
     capacity factor    batched products of equal groups, empty rows included
 
 A row's weight multiplies its hidden units, before the last product: so no gradient needs the
@@ -28,6 +27,7 @@ from scaling.models.moe.dispatch import (
     sort_indices,
     weights_of_rows,
 )
+from scaling.models.moe.grouped_matmul import grouped_matmul
 from scaling.models.partial_sums import all_gather_weight
 
 DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights, by name
@@ -49,6 +49,7 @@ def ragged_experts(
     rows_RD: jax.Array,
     weights_R: jax.Array,
     counts_PE: jax.Array,
+    even_rows: int,
     weights: Weights,
 ) -> jax.Array:
     """The experts' results for received rows, dropless: [R, D].
@@ -57,15 +58,13 @@ def ragged_experts(
         rows_RD: P groups by sender, each sorted by expert, empty rows last.
         weights_R: of the rows, float32.
         counts_PE: int32, rows of each sender for each of this device's experts.
+        even_rows: those that are received under an even load.
     """
     devices, local = counts_PE.shape
     sizes_E = counts_PE.sum(axis=0)
     is_used_R = jnp.arange(rows_RD.shape[0]) < sizes_E.sum()
-    product = functools.partial(
-        jax.lax.ragged_dot,
-        group_sizes=sizes_E,
-        precision=execution.precision,
-        preferred_element_type=execution.dtype,
+    product = lambda x, w: grouped_matmul(
+        x, w, sizes_E, execution.grouped_kernel, even_rows, execution.precision
     )
     run = functools.partial(_mlp, config, execution, weights, product)
     if devices == 1:  # sorted by expert already
@@ -135,7 +134,10 @@ def _mlp(
     is_used_R: jax.Array | None = None,
     prefix: str = "",
 ) -> jax.Array:
-    """(act(x gate) * (x up) * weight) down, row by row; unused rows count as zero."""
+    """(act(x gate) * (x up) * weight) down, row by row; unused rows count as zero.
+
+    They are masked before anything is computed with them: they may not be numbers.
+    """
     activate, gated = ACTIVATIONS[config.mlp], config.mlp == "swiglu"
     token_axes = (*execution.rules.axes("batch"), *execution.rules.axes("sequence"))
 
@@ -146,10 +148,13 @@ def _mlp(
         return regathered(execution, multiply)(x, weights[prefix + name])
 
     def hidden(up: jax.Array, gate: jax.Array | None) -> jax.Array:
+        if is_used_R is not None:
+            used = is_used_R[:, None]
+            up, gate = jnp.where(used, up, 0), None if gate is None else jnp.where(used, gate, 0)
         h = activate(up) if gate is None else activate(gate) * up
         if row_weights is not None:
             h = (h.astype(jnp.float32) * row_weights[..., None]).astype(execution.dtype)
-        return h if is_used_R is None else jnp.where(is_used_R[:, None], h, 0)
+        return h
 
     up = checkpoint_name(times(x, "up"), "mlp_up")
     gate = checkpoint_name(times(x, "gate"), "mlp_gate") if gated else None

@@ -2,12 +2,12 @@
 
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops, train_flops
-from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.models.accounting.expert_buffers import exchange_rows, tile_count, tile_size
 from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
 
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
-EVERY_EXPERT = "XLA multiplies each row of the experts' buffers by every expert of its device"
+TILES = "experts' rows are multiplied in tiles that are filled up: grouped products have no kernel"
 
 
 def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict[str, float]:
@@ -29,8 +29,8 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
 def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     """FLOPs on one device beyond those asked for, by reason: of the experts' fixed buffers.
 
-    Batched products take empty rows along. Where the backend has no ragged product, XLA also takes
-    each row to all experts of its device (seen with jax 0.10.2 for H100).
+    Batched products take empty rows along. Grouped ones do where they have no kernel
+    (`scaling.models.moe.grouped_matmul`).
     """
     moe = run.model.moe
     if moe is None:
@@ -43,8 +43,8 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     experts *= pipeline_schedule(run, shape).overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token
-    padding = exchange_rows(moe, tokens, shape.expert) / filled
+    rows, local = exchange_rows(moe, tokens, shape.expert), moe.n_experts // shape.expert
     if moe.capacity_factor is not None:
-        return {BUFFERS: experts * (padding - 1)}
-    local = moe.n_experts // shape.expert
-    return {BUFFERS: experts * (padding - 1), EVERY_EXPERT: experts * (padding * local - 1)}
+        return {BUFFERS: experts * (rows / filled - 1)}
+    tile = tile_size(rows, local)
+    return {TILES: experts * (tile_count(rows, local, tile) * tile / filled - 1)}

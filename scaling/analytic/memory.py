@@ -205,17 +205,11 @@ def _logits(step: StepSizes) -> Number:
 
 
 def hidden_units(step: StepSizes, moe: bool) -> Number:
-    """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts.
-
-    The trainer's dropless buffers pass every expert of a device (`scaling.analytic.flops`).
-    """
+    """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts."""
     experts, width = step.config.moe, step.tokens * step.config.d_ff
     if moe and experts is not None:
-        rows = exchanged_rows(step)
-        if step.habits.is_ours and experts.capacity_factor is None:
-            rows = rows * -(-experts.n_experts // step.shape.expert)
         shared = experts.n_shared_experts * step.tokens
-        width = (rows + shared) * expert_width(step.config)
+        width = (exchanged_rows(step) + shared) * expert_width(step.config)
     return width / step.shape.tensor
 
 

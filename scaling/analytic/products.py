@@ -31,6 +31,7 @@ class Product:
     inputs: Number
     outputs: Number
     batch: Number = 1
+    grouped: bool = False  # of groups of rows, each with its own matrix
     again: Number = 0  # 1 where remat computes it again
 
     @property
@@ -59,7 +60,9 @@ def _product(step: StepSizes, stack: Stack) -> Product:
     if not stack.experts:
         return product
     batch, rows = _expert_rows(step)
-    return replace(product, batch=batch, rows=rows)
+    assert step.config.moe is not None
+    grouped = step.habits.is_ours and step.config.moe.capacity_factor is None
+    return replace(product, batch=batch, rows=rows, grouped=grouped)
 
 
 def _is_leaving(name: str) -> bool:
@@ -67,18 +70,16 @@ def _is_leaving(name: str) -> bool:
 
 
 def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
-    """Experts of a device, and the rows that each multiplies.
+    """Experts of a device, and the rows that each multiplies: without capacity those there are.
 
-    The trainer's dropless buffers pass every expert of a device whole (`scaling.analytic.flops`).
+    The load is even in the trainer's programs, which do not know it; else it is `moe.skew`.
     """
     moe = step.config.moe
     assert moe is not None
     local = -(-moe.n_experts // step.shape.expert)
-    if step.habits.is_ours:
-        rows = exchanged_rows(step)
-        return local, rows if moe.capacity_factor is None else rows / local
     if moe.capacity_factor is None:
-        return local, step.tokens * moe.experts_per_token * moe.skew / local
+        skew = 1.0 if step.habits.is_ours else moe.skew
+        return local, step.tokens * moe.experts_per_token * skew / local
     return local, exchanged_rows(step) / local
 
 
@@ -144,7 +145,8 @@ def _matmul(
     times: Number = 1,
 ) -> Kernel:
     dims = product.batch, product.rows, n, k
-    return matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
+    made = matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
+    return replace(made, kind="grouped") if product.grouped else made
 
 
 def matmul(

@@ -3,6 +3,8 @@
     dot, __cublas$gemm, __cublas$lt$matmul, __onednn$matmul     2 batch m n k
     convolution, __cudnn$conv...     2 (batch x positions) features (inputs x window)
     __cudnn$fmha...                  forward 2 products, backward 5, of 2 B N S T H each
+    __gpu$xla.gpu.triton             what its metadata says, for kernels of Pallas-Triton whose
+                                     metadata is that of `scaling.models.moe.triton_products`
 
 B sequences, N query heads, S queries, T keys, H the length of a head. Attention is counted as a
 full square of S x T scores whatever the mask, so that it compares with `models.accounting`. That
@@ -11,6 +13,7 @@ keys once more, because the scores are not stored. `train_flops` has that recomp
 remat "selective", and agrees; under "none" and "full" a program has one `scores` per layer more.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass, replace
@@ -33,19 +36,24 @@ CONVOLUTIONS = (
 )
 ATTENTION = "__cudnn$fmha"  # how those of attention begin
 ONEDNN = "__onednn$matmul"
+TRITON = "__gpu$xla.gpu.triton"
+METADATA = re.compile(r'serialized_metadata = "((?:[^"\\]|\\.)*)"')  # in MLIR's notation
+ESCAPED = re.compile(r"\\([0-9A-F]{2})")
+GROUPED = "grouped_matmul"  # the kind that a kernel says it is
 SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array after the results
 
 
 @dataclass(frozen=True)
 class Product:
-    """One matrix product, or those of one attention."""
+    """One matrix product, or those of one attention or of groups of rows."""
 
-    kind: Literal["matmul", "attention"]
+    kind: Literal["matmul", "grouped", "attention"]
     flops: float
     dtype: str  # of the operands
-    dims: tuple[int, ...]  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
+    dims: tuple[float, ...]  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
     transcendentals: float = 0.0
     may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
+    bytes: float | None = None  # read and written; None: its operands and results, once each
 
 
 def product_of(instruction: Instruction, computation: Computation) -> Product | None:
@@ -55,6 +63,8 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
         UnknownHlo: a library's call without the configuration that says what it computes.
     """
     target = call_target(instruction)
+    if target == TRITON:
+        return _grouped(instruction)
     is_attention = target.startswith(ATTENTION)
     is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, ONEDNN)
     if instruction.opcode not in ("dot", "convolution") and not is_known:
@@ -147,6 +157,21 @@ def _matmul(
     may_round = lhs.dtype == "f32" and not exact
     dtype = "tf32" if nvidia and may_round else type_name(lhs.dtype)
     return Product("matmul", flops, dtype, dims, may_round=may_round)
+
+
+def _grouped(instruction: Instruction) -> Product | None:
+    """The grouped product that a kernel says it is, under an even load; None for other kernels."""
+    found = METADATA.search(instruction.attribute("backend_config") or "")
+    text = ESCAPED.sub(lambda byte: chr(int(byte[1], 16)), found[1]) if found else "{}"
+    try:
+        said = json.loads(text)
+        if said.get("kind") != GROUPED:
+            return None
+        dims = tuple(float(d) for d in said["dims"].split(","))
+        flops, moved = float(said["flops"]), float(said["bytes"])
+        return Product("grouped", flops, said["dtype"], dims, bytes=moved)
+    except (AttributeError, KeyError, ValueError):
+        raise UnknownHlo(f"metadata {text[:80]!r}: {instruction.excerpt}") from None
 
 
 def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> Product:

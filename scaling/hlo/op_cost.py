@@ -88,13 +88,14 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     products = [p for i in content.parts if (p := product_of(i.instruction, i.computation))]
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
+    stated = largest.bytes if largest else None
     return Kernel(
         instruction.name,
         kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
         flops=sum(p.flops for p in products),
         vector_flops=vector,
         transcendentals=transcendental + sum(p.transcendentals for p in products),
-        bytes=sum(moved.values()),
+        bytes=sum(moved.values()) if stated is None else stated,
         host_bytes=sum(sum(way.values()) for way in from_host),
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),

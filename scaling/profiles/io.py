@@ -249,6 +249,7 @@ def _assumed(accelerator: Accelerator) -> Profile:
         name=accelerator.name,
         machine=accelerator.name,
         matmul=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.matmul),
+        grouped=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.grouped),
         memory=_assumed_fit(stand_in.memory, stand_in.name),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
         attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),

@@ -206,6 +206,7 @@ class Profile:
     memory: MemoryFit
     vector: VectorFit
     attention: tuple[AttentionFit, ...] = ()
+    grouped: tuple[MatmulFit, ...] = ()  # products whose groups have each their own matrix
     links: tuple[LinkFit, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
     dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
@@ -270,9 +271,9 @@ def evidences(profile: Profile) -> Iterator[Evidence]:
                 yield fit.evidence
 
 
-def matmul_fit(profile: Profile, dtype: str) -> MatmulFit:
-    """The fit of `dtype`; InputError lists the fitted ones."""
-    by_dtype = {fit.dtype: fit for fit in profile.matmul}
+def matmul_fit(profile: Profile, dtype: str, grouped: bool = False) -> MatmulFit:
+    """The fit of `dtype`, of grouped products where there is one; InputError lists those known."""
+    by_dtype = {fit.dtype: fit for fit in grouped and profile.grouped or profile.matmul}
     fit = by_dtype.get(dtype) or by_dtype.get(ANY)
     if fit is None:
         known = ", ".join(by_dtype) or "none"

@@ -25,7 +25,7 @@ Category = Literal[
     "parameters", "gradients", "optimizer_state", "activations", "temporary", "communication",
     "pinned_host",
 ]  # fmt: skip
-KernelKind = Literal["matmul", "attention", "fusion", "copy", "custom"]
+KernelKind = Literal["matmul", "grouped", "attention", "fusion", "copy", "custom"]
 CollectiveKind = Literal[
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute", "broadcast"
 ]
@@ -75,8 +75,9 @@ class Operation:
 class Kernel(Operation):
     """One operation of the compute stream.
 
-    `dims` are what its efficiency depends on: (batch, m, n, k) of a matmul, (batch, heads, queries,
-    keys, head_dim) of attention.
+    `dims` are what its efficiency depends on: (batch, m, n, k) of a matmul, or of a grouped one
+    whose groups have their own matrices and m (or k) on average; (batch, heads, queries, keys,
+    head_dim) of attention.
     """
 
     kind: KernelKind = "fusion"

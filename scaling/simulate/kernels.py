@@ -162,8 +162,8 @@ def _matrix(
         peak = attention.peak or peak_rate(accelerator, kernel.dtype)
         share = attention_efficiency(attention, kernel.dims)
         return kernel.flops / (peak * share), attention
-    fit = matmul_fit(profile, kernel.dtype)
-    dims = kernel.dims if kernel.kind == "matmul" else ()
+    fit = matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
+    dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
     share = matmul_efficiency(fit, dims, accelerator.cores)
     return kernel.flops / ((fit.peak or peak_rate(accelerator, kernel.dtype)) * share), fit
 

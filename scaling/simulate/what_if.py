@@ -29,6 +29,7 @@ DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to
 TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
 
 Names = Mapping[str, tuple[str, ...]]  # part of a cluster or a profile -> what is multiplied there
+PRODUCTS = ("matmul", "grouped", "attention")  # fits of a profile
 LINKS = ("nvlink", "pcie", "network")
 OF_LINKS: tuple[Names, Names] = (
     {"links": ("bandwidth",)},
@@ -40,13 +41,13 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
         {"links": ("latency",), "fabric": ("hop_latency",), "torus": ("hop_latency",)},
         {"links": ("alpha", "hop_overhead"), "collectives": ("alpha",)},
     ),
-    "peak": ({"accelerator": ("peaks",)}, {"matmul": ("peak",), "attention": ("peak",)}),
+    "peak": ({"accelerator": ("peaks",)}, dict.fromkeys(PRODUCTS, ("peak",))),
     "memory_bandwidth": (
         {"accelerator": ("memory_bandwidth",)},
         {"memory": ("bandwidth", "cache_bandwidth")},
     ),
     "memory": ({"accelerator": ("memory", "usable_memory")}, {}),
-    "launch": ({}, dict.fromkeys(("matmul", "attention", "memory"), ("overhead",))),
+    "launch": ({}, dict.fromkeys((*PRODUCTS, "memory"), ("overhead",))),
 }
 MAY_BE_ZERO = ("latency", "launch")
 

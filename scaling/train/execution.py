@@ -1,6 +1,7 @@
 """The `Execution` of a run: the formats, kernels and gathers that its blocks use on a platform."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import jax
 
@@ -9,6 +10,12 @@ from scaling.parallelism.pipeline import recomputes
 from scaling.run import Run
 
 FLASH_CAPABILITY = 8.0  # NVIDIA Ampere, the oldest with flash attention (cuDNN 9 support matrix)
+# Where products of experts have a kernel (`scaling.models.moe.grouped_matmul`)
+GROUPED_KERNELS: Mapping[str, Literal["triton", "ragged"]] = {
+    "gpu": "triton",
+    "cuda": "triton",
+    "tpu": "ragged",
+}
 
 
 def execution_for(run: Run, rules: Any, platform: str) -> Execution:
@@ -16,7 +23,8 @@ def execution_for(run: Run, rules: Any, platform: str) -> Execution:
 
     Flash attention is cuDNN's: on NVIDIA GPUs, in bf16, for head_dim a multiple of 8 up to 128
     (cuDNN 9 documentation, fused attention support matrix). Elsewhere XLA's plain one is used,
-    and for latent attention, whose values are of another length than its keys.
+    and for latent attention, whose values are of another length than its keys. Products of experts
+    are our own kernels on the same GPUs, in any format.
     """
     head = run.model.head_dim
     flash = (
@@ -32,6 +40,7 @@ def execution_for(run: Run, rules: Any, platform: str) -> Execution:
         compute=run.precision.compute,
         remat=run.remat,
         attention_kernel="cudnn" if flash else "xla",
+        grouped_kernel=GROUPED_KERNELS.get(platform, "tiles"),
         context_method=run.context.method,
         virtual_stages=run.pipeline.virtual_stages,
         recompute_stages=recomputes(run),

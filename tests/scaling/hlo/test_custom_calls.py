@@ -130,6 +130,30 @@ def test_onednn_multiplies_transposed_or_not() -> None:
         assert found is not None and (found.dims, found.dtype) == ((3, 128, 96, 64), "fp32")
 
 
+def triton(metadata: str | None) -> str:
+    said = "" if metadata is None else f', serialized_metadata = "{metadata}"'
+    config = f'backend_config={{grid_x = 72 : i32, ir = "ML\\EFR\\22"{said}}}'
+    return f'{HALF} custom-call(%0, %1), custom_call_target="__gpu$xla.gpu.triton", {config}'
+
+
+def test_a_grouped_product_says_what_it_computes_in_its_metadata() -> None:
+    text = r"{\22kind\22: \22grouped_matmul\22, \22dims\22: \228,0.5,32,16\22, "
+    text += r"\22flops\22: \224096\22, \22bytes\22: \221000\22, \22dtype\22: \22bf16\22}"
+    found = product(triton(text), HALF, HALF)
+    assert found == Product("grouped", 4096.0, "bf16", (8, 0.5, 32, 16), bytes=1000.0)
+
+
+@pytest.mark.parametrize("metadata", [None, "{}", r"{\22kind\22: \22mine\22}"])
+def test_another_triton_kernel_is_no_product(metadata: str | None) -> None:
+    assert product(triton(metadata), HALF, HALF) is None
+
+
+@pytest.mark.parametrize("metadata", ["{", "[]", r"{\22kind\22: \22grouped_matmul\22}"])
+def test_metadata_that_cannot_be_read_is_an_error(metadata: str) -> None:
+    with pytest.raises(UnknownHlo, match="metadata"):
+        product(triton(metadata), HALF, HALF)
+
+
 def test_attention_is_two_products_forward_and_five_backward() -> None:
     pairs, grouped = 2 * 8 * 256 * 512, 2
     forward, backward = attention("", grouped), attention("Backward", grouped)

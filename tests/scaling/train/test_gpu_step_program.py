@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.analytic.flops import BUFFERS, EVERY_EXPERT, flops_in_ticks
+from scaling.analytic.flops import BUFFERS, flops_in_ticks
 from scaling.analytic.table import SMALLEST, expected_bytes
 from scaling.compare.audit import audit
 from scaling.compare.discrepancy import FETCHED_ONCE, PRODUCTS, TIED_TABLE
@@ -99,7 +99,7 @@ def test_gpu_program_moves_and_multiplies_what_the_table_says(case: Case) -> Non
     assert {d.reason for d in traffic} <= {FETCHED_ONCE, *joined}, "\n".join(map(str, found))
     if not traffic:
         assert moved(priced) == pytest.approx(expected_bytes(run, run.mesh), rel=ROUNDING)
-    known = {BUFFERS, EVERY_EXPERT} if run.model.moe else set()
+    known = {BUFFERS} if run.model.moe else set()
     assert {d.reason for d in found if d.kind == PRODUCTS} <= known, "\n".join(map(str, found))
     if run.mesh.stage > 1:
         assert_one_hop_per_tick(priced, run)

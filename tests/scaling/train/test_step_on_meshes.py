@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from scaling.analytic.flops import BUFFERS, EVERY_EXPERT
+from scaling.analytic.flops import BUFFERS, TILES
 from scaling.analytic.table import expected_bytes
 from scaling.compare.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_ONCE
 from scaling.meshes.devices import host_mesh
@@ -60,7 +60,7 @@ PACKED = [
     Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed"),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
-KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, BUFFERS, EVERY_EXPERT}
+KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, BUFFERS, TILES}
 DENSE = ("llama", "odd", "latent", "gpt", "direct", "qwen")
 EXPERTS = ("mixtral", "padded", "balanced", "deepseek-v3", "plain experts")
 

@@ -1,0 +1,133 @@
+"""Products of rows that are sorted by group, each with the matrix of its own group.
+
+    y_RN[r] = x_RK[r] w_EKN[group of r]        rows beyond the sum of the sizes belong to no group
+
+    triton   kernels of our own for NVIDIA GPUs of compute capability 8.0 and later
+             (`scaling.models.moe.triton_products`): they compute the rows of the groups only
+    tiles    a loop over tiles of rows of one group, in any backend: the last tile of each is
+             filled up (`scaling.models.accounting.expert_buffers`)
+    ragged   `jax.lax.ragged_dot`: TPUs have a kernel for it; elsewhere XLA (jax 0.10.2) multiplies
+             every row with every matrix
+
+`triton` falls back on `tiles` for matrices whose sides no block of its kernels divides (Pallas'
+Triton backend is deprecated from jax 0.11.0 on). What a row of no group gets is not defined, and
+may not be a number; the gradients of all else do not depend on it.
+"""
+
+# Dims: R rows, E groups, K inputs, N outputs, T tiles, t rows of a tile
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from scaling.models.accounting.expert_buffers import tile_size
+from scaling.models.moe import triton_products
+from scaling.models.moe.row_tiles import row_tiles
+
+Implementation = Literal["triton", "tiles", "ragged"]
+
+
+def grouped_matmul(
+    x_RK: jax.Array,
+    w_EKN: jax.Array,
+    sizes_E: jax.Array,
+    implementation: Implementation = "ragged",
+    even_rows: int | None = None,
+    precision: jax.lax.Precision = jax.lax.Precision.DEFAULT,
+) -> jax.Array:
+    """The product of each row with the matrix of its group: [R, N], in the format of the rows.
+
+    Args:
+        sizes_E: int32, rows of each group; in sum at most R.
+        even_rows: rows of all groups under an even load: what the kernels say they compute, since
+            the compiler does not know the rows that there are. None: R.
+    """
+    if implementation == "ragged":
+        return jax.lax.ragged_dot(
+            x_RK, w_EKN, sizes_E, precision=precision, preferred_element_type=x_RK.dtype
+        )
+    how = _How(implementation, x_RK.shape[0] if even_rows is None else even_rows, precision)
+    return _product(how, x_RK, w_EKN, sizes_E)
+
+
+@dataclass(frozen=True)
+class _How:
+    """What `grouped_matmul` is asked for, as static data."""
+
+    implementation: Implementation
+    even_rows: int
+    precision: jax.lax.Precision
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(how: _How, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Array) -> jax.Array:
+    return _forward(how, x_RK, w_EKN, sizes_E)
+
+
+def _saved(how: _How, *operands: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    return _product(how, *operands), operands
+
+
+def _gradients(how: _How, saved: tuple[jax.Array, ...], dy_RN: jax.Array) -> tuple:
+    x_RK, w_EKN, sizes_E = saved
+    dx_RK = _forward(how, dy_RN, w_EKN, sizes_E, transposed=True)
+    return dx_RK, _weights_gradient(how, x_RK, dy_RN, sizes_E), None
+
+
+_product.defvjp(_saved, _gradients)
+
+
+def _forward(
+    how: _How, x: jax.Array, w: jax.Array, sizes: jax.Array, transposed: bool = False
+) -> jax.Array:
+    """The products with the matrices, or with the transposed ones."""
+    if _has_kernel(how, w):
+        return triton_products.forward(x, w, sizes, how.even_rows, how.precision, transposed)
+    rows, t = x.shape[0], tile_size(x.shape[0], sizes.size)
+    tiles = row_tiles(sizes, rows, t)
+    padded = jnp.pad(x, ((0, t), (0, 0)))
+
+    def multiply(y: jax.Array, tile: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        group, first, _ = tile
+        own = w[group].T if transposed else w[group]
+        part = _dot(how, jax.lax.dynamic_slice_in_dim(padded, first, t), own).astype(x.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(y, part, first, 0), None
+
+    # Tiles ascend, so what one has written beyond its group's end the next ones overwrite.
+    empty = _zeros((rows + t, w.shape[1 if transposed else 2]), x)
+    return jax.lax.scan(multiply, empty, tiles)[0][:rows]
+
+
+def _weights_gradient(how: _How, x: jax.Array, dy: jax.Array, sizes: jax.Array) -> jax.Array:
+    """The sum over each group's rows of x^T dy: [E, K, N]."""
+    if _has_kernel(how, jnp.empty((0, x.shape[1], dy.shape[1]))):
+        return triton_products.weights_gradient(x, dy, sizes, how.even_rows, how.precision)
+    t = tile_size(x.shape[0], sizes.size)
+    padded_x, padded_dy = (jnp.pad(y, ((0, t), (0, 0))) for y in (x, dy))
+
+    def add(dw: jax.Array, tile: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
+        group, first, end = tile
+        is_used = (first + jnp.arange(t) < end)[:, None]
+        of_tile = lambda y: jnp.where(is_used, jax.lax.dynamic_slice_in_dim(y, first, t), 0)
+        return dw.at[group].add(_dot(how, of_tile(padded_x).T, of_tile(padded_dy))), None
+
+    sums = _zeros((sizes.size, x.shape[1], dy.shape[1]), x, jnp.float32)
+    return jax.lax.scan(add, sums, row_tiles(sizes, x.shape[0], t))[0].astype(x.dtype)
+
+
+def _has_kernel(how: _How, w: jax.Array) -> bool:
+    return how.implementation == "triton" and all(map(triton_products.block, w.shape[1:]))
+
+
+def _dot(how: _How, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.dot(a, b, precision=how.precision, preferred_element_type=jnp.float32)
+
+
+def _zeros(shape: tuple[int, ...], like: jax.Array, dtype: jnp.dtype | None = None) -> jax.Array:
+    """Zeros that vary over the mesh axes of a `shard_map` that `like` varies over."""
+    zeros = jnp.zeros(shape, dtype or like.dtype)
+    varying = tuple(jax.typeof(like).manual_axis_type.varying)
+    return jax.lax.pcast(zeros, varying, to="varying") if varying else zeros

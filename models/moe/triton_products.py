@@ -1,0 +1,186 @@
+"""Grouped products as kernels of Pallas-Triton: rows of the groups only, each matrix read by tiles.
+
+    forward            a program per tile of rows of one group and block of columns
+    weights' gradient  a program per group and block of its matrix, over the rows of the group
+
+The grid has a program for every tile that there may be; those without rows return at once. Programs
+go down the tiles of a band and then to the next columns, so that the band's rows and one block of
+columns stay in the L2 cache.
+
+Each call says in its `metadata` what it computes under an even load, for whoever reads the compiled
+program: {"kind": "grouped_matmul", "dims": "groups,m,n,k", "flops", "bytes", "dtype"}.
+"""
+
+# Dims: R rows, E groups, K inputs, N outputs
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+
+from scaling.models.moe.row_tiles import row_tiles
+
+ROWS = 128  # of a tile; with 128 columns and 4 warps as cuBLAS' and tokamax' kernels on Hopper
+BLOCKS = (128, 64, 32, 16)  # columns of a tile; tensor cores want 16 of each dimension
+DEPTH = 128  # bytes of a row that one step of the loop takes
+BAND = 8  # tiles
+COMPILER = triton.CompilerParams(num_warps=4, num_stages=3)  # 96 KiB: what sm_86 to sm_120 have
+INTERPRET = False  # tests run the kernels on CPUs
+
+
+def block(size: int) -> int:
+    """The largest block of the kernels that divides a matrix's side; 0: there is none."""
+    return next((b for b in BLOCKS if size % b == 0), 0)
+
+
+def forward(
+    x: jax.Array,
+    w: jax.Array,
+    sizes: jax.Array,
+    even_rows: int,
+    precision: jax.lax.Precision,
+    transposed: bool = False,
+) -> jax.Array:
+    """x [R, K] times w [E, K, N] of each row's group, or [E, N, K] transposed: [R, N]."""
+    (rows, k), n = x.shape, w.shape[1 if transposed else 2]
+    columns, depth = block(n), _depth(k, x)
+    tiles = row_tiles(sizes, rows, ROWS)
+    kernel = functools.partial(
+        _forward, tiles=tiles[0].size, shape=(columns, depth, k), transposed=transposed,
+        precision=precision,
+    )  # fmt: skip
+    return pl.pallas_call(
+        kernel,
+        out_shape=_like((rows, n), x),
+        grid=(tiles[0].size * (n // columns),),
+        interpret=INTERPRET,
+        compiler_params=COMPILER,
+        name="grouped_matmul",
+        metadata=_metadata(x, precision, even_rows, (sizes.size, even_rows / sizes.size, n, k)),
+    )(*tiles, x, w)
+
+
+def _forward(
+    group_ref: Any,
+    first_ref: Any,
+    end_ref: Any,
+    x_ref: Any,
+    w_ref: Any,
+    y_ref: Any,
+    *,
+    tiles: int,
+    shape: tuple[int, int, int],
+    transposed: bool,
+    precision: jax.lax.Precision,
+) -> None:
+    columns, depth, k = shape
+    tile, block_ = _place(pl.program_id(0), tiles, y_ref.shape[1] // columns)
+    group, first, end = group_ref[tile], first_ref[tile], end_ref[tile]
+
+    @pl.when(first < end)
+    def _() -> None:
+        rows = first + jnp.arange(ROWS)
+        safe = jnp.where(rows < end, rows, first)[:, None]
+        over = pl.ds(block_ * columns, columns)
+
+        def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+            along = pl.ds(i * depth, depth)
+            x = triton.load(x_ref.at[safe, (i * depth + jnp.arange(depth))[None, :]])
+            w_at = w_ref.at[group, over, along] if transposed else w_ref.at[group, along, over]
+            return sums + triton.dot(x, triton.load(w_at), trans_b=transposed, precision=precision)
+
+        zeros = jnp.zeros((ROWS, columns), jnp.float32)
+        sums = jax.lax.fori_loop(0, k // depth, add, zeros)
+        at = y_ref.at[rows[:, None], (block_ * columns + jnp.arange(columns))[None, :]]
+        triton.store(at, sums.astype(y_ref.dtype), mask=(rows < end)[:, None])
+
+
+def _place(program: jax.Array, tiles: int, blocks: int) -> tuple[jax.Array, jax.Array]:
+    """Tile and block of columns of a program."""
+    band = program // (BAND * blocks)
+    height = jnp.minimum(tiles - band * BAND, BAND)
+    within = program - band * BAND * blocks
+    return band * BAND + within % height, within // height
+
+
+def weights_gradient(
+    x: jax.Array, dy: jax.Array, sizes: jax.Array, even_rows: int, precision: jax.lax.Precision
+) -> jax.Array:
+    """The sum over the rows of each group of x^T dy, x [R, K] and dy [R, N]: [E, K, N]."""
+    k, n, groups = x.shape[1], dy.shape[1], sizes.size
+    ends = jnp.cumsum(sizes).astype(jnp.int32)
+    blocks = block(k), block(n)
+    kernel = functools.partial(
+        _weights_gradient, blocks=blocks, depth=DEPTH // x.dtype.itemsize, precision=precision
+    )
+    return pl.pallas_call(
+        kernel,
+        out_shape=_like((groups, k, n), x),
+        grid=(k // blocks[0], n // blocks[1], groups),
+        interpret=INTERPRET,
+        compiler_params=COMPILER,
+        name="grouped_matmul_weights",
+        metadata=_metadata(x, precision, even_rows, (groups, k, n, even_rows / groups)),
+    )(ends - sizes.astype(jnp.int32), ends, x, dy)
+
+
+def _weights_gradient(
+    first_ref: Any,
+    end_ref: Any,
+    x_ref: Any,
+    dy_ref: Any,
+    dw_ref: Any,
+    *,
+    blocks: tuple[int, int],
+    depth: int,
+    precision: jax.lax.Precision,
+) -> None:
+    group = pl.program_id(2)
+    first, end = first_ref[group], end_ref[group]
+    starts = [pl.program_id(i) * size for i, size in enumerate(blocks)]
+
+    def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+        rows = first + i * depth + jnp.arange(depth)
+        is_used, safe = (rows < end)[:, None], jnp.where(rows < end, rows, first)[:, None]
+
+        def of_rows(ref: Any, start: jax.Array, size: int) -> jax.Array:
+            at = ref.at[safe, (start + jnp.arange(size))[None, :]]
+            return triton.load(at, mask=is_used, other=0.0)
+
+        x, dy = map(of_rows, (x_ref, dy_ref), starts, blocks)
+        return sums + triton.dot(x, dy, trans_a=True, precision=precision)
+
+    sums = jax.lax.fori_loop(0, pl.cdiv(end - first, depth), add, jnp.zeros(blocks, jnp.float32))
+    at = dw_ref.at[group, *(pl.ds(start, size) for start, size in zip(starts, blocks, strict=True))]
+    triton.store(at, sums.astype(dw_ref.dtype))
+
+
+def _depth(k: int, x: jax.Array) -> int:
+    return min(block(k), DEPTH // x.dtype.itemsize)
+
+
+def _metadata(
+    x: jax.Array,
+    precision: jax.lax.Precision,
+    even_rows: int,
+    dims: tuple[float, float, float, float],
+) -> dict[str, str]:
+    """FLOPs, and bytes if every operand is read and the result written once."""
+    groups, m, n, k = dims
+    is_exact = precision == jax.lax.Precision.HIGHEST
+    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32" if is_exact else "tf32"}
+    moved = x.dtype.itemsize * groups * (m * k + k * n + m * n)
+    return {
+        "kind": "grouped_matmul",
+        "dims": ",".join(f"{d:.10g}" for d in dims),
+        "flops": f"{2 * groups * m * n * k:.0f}",
+        "bytes": f"{moved:.0f}",
+        "dtype": names[x.dtype.name],
+    }
+
+
+def _like(shape: tuple[int, ...], x: jax.Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, x.dtype, manual_axis_type=jax.typeof(x).manual_axis_type)
