@@ -34,7 +34,8 @@ class Moe:
     d_ff_expert: int | None = None  # None: the model's d_ff
     n_shared_experts: int = 0  # always active, each of d_ff_expert
     first_dense_layers: int = 0  # leading layers that keep the dense MLP
-    capacity_factor: float | None = None  # None: dropless
+    capacity_factor: float | None = None  # rows of an expert over an even load; None: no bound
+    device_capacity_factor: float | None = None  # of all experts of a device; both None: dropless
     skew: float = 1.0  # busiest expert's load over the mean; 1.0 is balanced
     gate: Literal["softmax", "sigmoid"] = "softmax"  # of the router's logits
     normalize_weights: bool = True  # a token's weights are divided by their sum
@@ -51,10 +52,16 @@ class Moe:
             check_range(name, getattr(self, name), 1)
         for name in ("n_shared_experts", "first_dense_layers", *_RATES):
             check_range(name, getattr(self, name), 0)
-        for name in ("routed_scaling", "capacity_factor"):
+        for name in ("routed_scaling", "capacity_factor", "device_capacity_factor"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"{name}={value} must be a positive number")
+        if self.capacity_factor is not None and self.device_capacity_factor is not None:
+            raise InputError(
+                f"capacity_factor={self.capacity_factor} bounds each expert and "
+                f"device_capacity_factor={self.device_capacity_factor} those of a device together: "
+                "set one of them to null"
+            )
         if not 1 <= self.experts_per_token <= self.n_experts:
             raise InputError(
                 f"experts_per_token={self.experts_per_token} must lie between 1 and "

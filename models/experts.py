@@ -4,10 +4,12 @@ One `shard_map` over all mesh axes; on each device
 
     own tokens      router, k experts and weights of each     sequence sharded over context, tensor
     all-gather      tokens, weights and experts over tensor   as the dense MLP does
-    all-to-all      tokens to their experts' devices          fixed buffers (models/moe/dispatch.py)
+    all-gather      tokens over expert                        fixed buffers (models/moe/dispatch.py)
     experts         this device's hidden units                models/moe/expert_mlps.py
-    all-to-all      results back; the sum of each token's k
+    reduce-scatter  sums of each token's k over expert
     reduce-scatter  partial sums over tensor
+
+With a capacity factor an all-to-all over expert takes rows there, and another one results back.
 
 Experts are stored sharded over expert, their embed dimension over fsdp, their hidden units over
 tensor. Devices along tensor exchange the same tokens, each for its part of the hidden units.
@@ -24,24 +26,27 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from scaling.models.accounting.expert_buffers import capacity
+from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.accounting.matrices import expert_width
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import constant, matrix, residual_std
 from scaling.models.moe.dispatch import (
+    all_gather,
     all_to_all,
     combine,
     dispatch,
-    routing_indices,
+    padded_indices,
+    reduce_scatter,
+    sorted_indices,
     weights_of_rows,
 )
 from scaling.models.moe.expert_mlps import (
     DIMS,
     Weights,
     gather_expert_weight,
+    grouped_experts,
     padded_experts,
-    ragged_experts,
     regathered,
     shared_experts,
 )
@@ -173,26 +178,59 @@ def _routed(
     weights: Weights,
 ) -> tuple[jax.Array, jax.Array]:
     """The weighted sum of each token's experts, partial over tensor, and the number of drops."""
-    moe = config.moe
+    moe, rules = config.moe, execution.rules
     assert moe is not None
-    over, devices = execution.rules.axes("experts"), execution.rules.mesh.expert
-    rows = capacity(moe, x_TD.shape[0], devices)
-    dropless = moe.capacity_factor is None
+    exchange = _rows_gathered if moe.capacity_factor is None else _rows_sent
+    operands = x_TD, weights_TK, experts_TK, weights
+    return exchange(config, execution, moe, rules.axes("experts"), *operands)
+
+
+def _rows_gathered(
+    config: ModelConfig,
+    execution: Execution,
+    moe: Moe,
+    over: tuple[str, ...],
+    x_TD: jax.Array,
+    weights_TK: jax.Array,
+    experts_TK: jax.Array,
+    weights: Weights,
+) -> tuple[jax.Array, jax.Array]:
+    """Every device along `over` picks the rows of its experts from the tokens of all."""
+    devices = execution.rules.mesh.expert
+    local, rows = moe.n_experts // devices, buffer_rows(moe, x_TD.shape[0], devices)
     with jax.named_scope("dispatch"):
-        idx = routing_indices(
-            experts_TK, moe.n_experts, devices if dropless else moe.n_experts, rows
+        first = jax.lax.axis_index(over) * local if over else 0
+        own_GK = all_gather(experts_TK, over) - first
+        idx, sizes_E = sorted_indices(own_GK, local, rows)
+        rows_RD = dispatch(all_gather(x_TD, over), idx)
+        weights_R = weights_of_rows(all_gather(weights_TK, over), idx)
+    with jax.named_scope("experts"):
+        rows_RD = grouped_experts(
+            config, execution, rows_RD, weights_R, sizes_E, experts_TK.size, weights
         )
+    with jax.named_scope("combine"):
+        y_TD = reduce_scatter(combine(rows_RD, idx), over)
+    assigned = ((own_GK >= 0) & (own_GK < local)).sum()
+    return y_TD, (assigned - idx.kept).astype(jnp.float32)
+
+
+def _rows_sent(
+    config: ModelConfig,
+    execution: Execution,
+    moe: Moe,
+    over: tuple[str, ...],
+    x_TD: jax.Array,
+    weights_TK: jax.Array,
+    experts_TK: jax.Array,
+    weights: Weights,
+) -> tuple[jax.Array, jax.Array]:
+    """Every device sends the rows of its tokens, as many to each expert, and gets results back."""
+    with jax.named_scope("dispatch"):
+        idx = padded_indices(experts_TK, moe.n_experts, capacity(moe, x_TD.shape[0]))
         rows_RD = all_to_all(dispatch(x_TD, idx), over)
         weights_R = all_to_all(weights_of_rows(weights_TK, idx), over)
     with jax.named_scope("experts"):
-        if dropless:
-            load_E = jnp.zeros(moe.n_experts, jnp.int32).at[experts_TK.reshape(-1)].add(1)
-            counts_PE = all_to_all(load_E.reshape(devices, -1), over)
-            rows_RD = ragged_experts(
-                config, execution, rows_RD, weights_R, counts_PE, experts_TK.size, weights
-            )
-        else:
-            rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
+        rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
     with jax.named_scope("combine"):
         y_TD = combine(all_to_all(rows_RD, over), idx)
     return y_TD, (experts_TK.size - idx.kept).astype(jnp.float32)

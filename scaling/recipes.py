@@ -48,7 +48,7 @@ BATCHES = {
     "qwen3*": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
 # Dropless buffers have room for every token on each device: with Mixtral's 8 experts that is 4
-# times an even load over expert=8, with the next model's 128 it is 8 times, and does not fit.
+# times an even load over expert=8, with the next model's 128 it is 8 times, in every layer.
 MOST_DROPLESS_EXPERTS = 8
 CAPACITY_FACTOR = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
@@ -140,9 +140,10 @@ def recipe(name: str) -> Run:
 
 def with_capacity(model: ModelConfig) -> ModelConfig:
     """Return the model with `CAPACITY_FACTOR` where its experts are dropless."""
-    if model.moe is None or model.moe.capacity_factor is not None:
+    moe = model.moe
+    if moe is None or moe.capacity_factor is not None or moe.device_capacity_factor is not None:
         return model
-    return replace(model, moe=replace(model.moe, capacity_factor=CAPACITY_FACTOR))
+    return replace(model, moe=replace(moe, capacity_factor=CAPACITY_FACTOR))
 
 
 def _with_defaults(name: str, model: ModelConfig) -> Run:

@@ -1,13 +1,19 @@
-"""Rows of the buffers in which tokens are exchanged over `expert`; their size is static.
+"""Rows of the buffers of tokens that experts multiply; their size is static.
 
 T tokens of a device, each to k of n experts, and P devices along `expert`, n / P experts on each:
 
-    dropless           P * T * min(k, n / P)      every token may go to the same device
-    capacity factor c  n * ceil(c * T * k / n)    c times an even load, for each expert by itself
+    dropless                  P * T * min(k, n / P)      every token may go to the same device
+    device capacity factor d  ceil(d * T * k)            d times an even load, for all experts of a
+                                                         device together; no more than dropless
+    capacity factor c         n * ceil(c * T * k / n)    c times an even load, for each expert
 
-are the rows that a device sends and receives in one layer, of d_model elements each. An even load
-fills T * k of them. Without capacity the buffer is P * min(k, n / P) / k times that: 1 on one
-device, 4 for Mixtral (k = 2 of 8) over P = 8, 8 for DeepSeek-V3 (k = 8 of 256) over P = 8.
+are the rows of one layer on a device, of d_model elements each. An even load fills T * k of them.
+With room for all the buffer is P * min(k, n / P) / k times that: 1 on one device, 4 for Mixtral
+(k = 2 of 8) over P = 8, 8 for DeepSeek-V3 (k = 8 of 256) over P = 8.
+
+With a capacity factor the rows themselves are exchanged, P groups each way. Else every device
+gathers the tokens of all P and picks its rows: (P - 1) * T elements of d_model arrive, never more
+than in rows with room for all, and min(k, n / P) times fewer.
 
 Where grouped products have no kernel, rows are multiplied in tiles of one expert each
 (`models.moe.grouped_matmul`): the last tile of each is filled up.
@@ -20,18 +26,21 @@ from scaling.models.config import Moe
 TILE = 8, 512  # least and most rows of a tile
 
 
-def capacity(moe: Moe, tokens: int, devices: int) -> int:
-    """Rows of one group: of an expert with a capacity factor, of a device without."""
-    if moe.capacity_factor is None:
-        return tokens * min(moe.experts_per_token, moe.n_experts // devices)
+def capacity(moe: Moe, tokens: int) -> int:
+    """Rows of one expert with a capacity factor, for the `tokens` of a device."""
+    assert moe.capacity_factor is not None
     even = tokens * moe.experts_per_token / moe.n_experts
     return min(tokens, math.ceil(moe.capacity_factor * even))
 
 
-def exchange_rows(moe: Moe, tokens: int, devices: int) -> int:
-    """Rows that a device sends, and receives, for its `tokens` of one microbatch."""
-    groups = devices if moe.capacity_factor is None else moe.n_experts
-    return groups * capacity(moe, tokens, devices)
+def buffer_rows(moe: Moe, tokens: int, devices: int) -> int:
+    """Rows of a device's buffer, of `devices` that have so many `tokens` of a microbatch each."""
+    if moe.capacity_factor is not None:
+        return moe.n_experts * capacity(moe, tokens)
+    every = devices * tokens * min(moe.experts_per_token, moe.n_experts // devices)
+    if moe.device_capacity_factor is None:
+        return every
+    return min(every, math.ceil(moe.device_capacity_factor * tokens * moe.experts_per_token))
 
 
 def tile_size(rows: int, groups: int) -> int:

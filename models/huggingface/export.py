@@ -25,7 +25,10 @@ ARCHITECTURES = {
 }
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
 # Fields of Moe that files do not have.
-TRAINING: dict[str, Any] = {"capacity_factor": None, "skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0}
+TRAINING: dict[str, Any] = {
+    **dict.fromkeys(("capacity_factor", "device_capacity_factor")),
+    **{"skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0},
+}
 
 
 def family_of(config: ModelConfig) -> str:

@@ -1,7 +1,10 @@
-"""Dispatch of tokens to their experts' devices and back: fixed buffers, all-to-all over `expert`.
+"""Dispatch of tokens to rows of their experts and back, in fixed buffers.
 
-Each of the T * K assignments of a device gets a row of a buffer [groups, capacity, D], in groups
-by expert (with a capacity factor) or by device (dropless, sorted by expert inside). Then
+    with a capacity factor  rows of the device's own tokens, [experts, capacity]: they are sent
+    else                    rows of the device's own experts, sorted by expert, for tokens of all
+                            devices along `expert`: those are gathered
+
+Each of the T * K assignments gets a row, or none. Then
 
     dispatch   rows  = x[token of the row], 0 where a row is empty
     combine    y     = sum over the K rows of a token, 0 for those that were dropped
@@ -38,36 +41,35 @@ class RoutingIndices(NamedTuple):
         return self.assignment_R < self.row_KT.size
 
 
-def routing_indices(
-    experts_TK: jax.Array, experts: int, groups: int, capacity: int
-) -> RoutingIndices:
-    """Rows for all assignments: E experts in equal groups with `capacity` rows each.
+def padded_indices(experts_TK: jax.Array, experts: int, capacity: int) -> RoutingIndices:
+    """Rows for all assignments: `capacity` rows for each of E experts.
 
     `experts_TK` are the experts of each token, best first.
     """
     expert_A = experts_TK.T.reshape(-1)
     order_A = jnp.argsort(expert_A, stable=True)
-    group_A = expert_A[order_A] // (experts // groups)
-    counts = jnp.zeros(groups, jnp.int32).at[group_A].add(1)
-    rank_A = jnp.arange(group_A.size) - (jnp.cumsum(counts) - counts)[group_A]
-    rows = groups * capacity
-    row_A = jnp.where(rank_A < capacity, group_A * capacity + rank_A, rows)
+    counts_E = jnp.zeros(experts, jnp.int32).at[expert_A].add(1)
+    rank_A = jnp.arange(expert_A.size) - (jnp.cumsum(counts_E) - counts_E)[expert_A[order_A]]
+    rows = experts * capacity
+    row_A = jnp.where(rank_A < capacity, expert_A[order_A] * capacity + rank_A, rows)
     return _both_ways(order_A, row_A, rows, experts_TK.shape[::-1])
 
 
-def sort_indices(expert_R: jax.Array, experts: int) -> RoutingIndices:
-    """The order by expert of a received buffer's rows, without those of no expert (`experts`)."""
-    order_R = jnp.argsort(expert_R, stable=True)
-    rows = expert_R.size
-    row_R = jnp.where(expert_R[order_R] < experts, jnp.arange(rows), rows)
-    return _both_ways(order_R, row_R, rows, (1, rows))
+def sorted_indices(
+    experts_TK: jax.Array, experts: int, rows: int
+) -> tuple[RoutingIndices, jax.Array]:
+    """Rows for the assignments to experts 0 to E - 1, by expert, and the rows of each: int32 [E].
 
-
-def expert_of_rows(counts_PE: jax.Array, capacity: int) -> jax.Array:
-    """The expert of each received row by the senders' counts: int32 [P * capacity], E if empty."""
-    ends_PE = jnp.cumsum(counts_PE, axis=1)
-    expert_PC = (jnp.arange(capacity)[None, :, None] >= ends_PE[:, None, :]).sum(axis=-1)
-    return expert_PC.reshape(-1)
+    Other numbers are experts of other devices.
+    """
+    expert_A = experts_TK.T.reshape(-1)
+    is_own_A = (expert_A >= 0) & (expert_A < experts)
+    is_kept_A = is_own_A & (jnp.cumsum(is_own_A) <= rows)
+    key_A = jnp.where(is_kept_A, expert_A, experts)
+    order_A = jnp.argsort(key_A, stable=True)
+    row_A = jnp.where(key_A[order_A] < experts, jnp.arange(key_A.size), rows)
+    sizes_E = jnp.zeros(experts, jnp.int32).at[key_A].add(1, mode="drop")
+    return _both_ways(order_A, row_A, rows, experts_TK.shape[::-1]), sizes_E
 
 
 @jax.custom_vjp
@@ -99,6 +101,16 @@ def weights_of_rows(weights_TK: jax.Array, idx: RoutingIndices) -> jax.Array:
 def all_to_all(rows: jax.Array, axes: tuple[str, ...]) -> jax.Array:
     """All-to-all over `axes`: part p of the first dimension goes to device p. Its own inverse."""
     return jax.lax.all_to_all(rows, axes, 0, 0, tiled=True) if axes else rows
+
+
+def all_gather(y: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """The first dimensions of all devices along `axes`, one after the other."""
+    return jax.lax.all_gather(y, axes, axis=0, tiled=True) if axes else y
+
+
+def reduce_scatter(y: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """This device's part of the first dimension, summed over the devices along `axes`."""
+    return jax.lax.psum_scatter(y, axes, scatter_dimension=0, tiled=True) if axes else y
 
 
 def _both_ways(

@@ -1,7 +1,7 @@
 """The experts' MLPs on the rows that a device has received, each expert on its own rows.
 
-    dropless           rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`)
     capacity factor    batched products of equal groups, empty rows included
+    else               rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`)
 
 A row's weight multiplies its hidden units, before the last product: so no gradient needs the
 results, and they are neither saved nor recomputed.
@@ -20,13 +20,6 @@ from jax.ad_checkpoint import checkpoint_name
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS
-from scaling.models.moe.dispatch import (
-    combine,
-    dispatch,
-    expert_of_rows,
-    sort_indices,
-    weights_of_rows,
-)
 from scaling.models.moe.grouped_matmul import grouped_matmul
 from scaling.models.partial_sums import all_gather_weight
 
@@ -43,36 +36,27 @@ Weights = dict[str, jax.Array]  # by name of DIMS, as stored on this device; and
 Product = Callable[[jax.Array, jax.Array], jax.Array]  # rows, gathered weight
 
 
-def ragged_experts(
+def grouped_experts(
     config: ModelConfig,
     execution: Execution,
     rows_RD: jax.Array,
     weights_R: jax.Array,
-    counts_PE: jax.Array,
+    sizes_E: jax.Array,
     even_rows: int,
     weights: Weights,
 ) -> jax.Array:
-    """The experts' results for received rows, dropless: [R, D].
+    """The experts' results for rows sorted by expert: [R, D], not defined for unused rows.
 
     Args:
-        rows_RD: P groups by sender, each sorted by expert, empty rows last.
         weights_R: of the rows, float32.
-        counts_PE: int32, rows of each sender for each of this device's experts.
-        even_rows: those that are received under an even load.
+        sizes_E: int32, rows of each of this device's experts; all others are unused.
+        even_rows: rows in use under an even load.
     """
-    devices, local = counts_PE.shape
-    sizes_E = counts_PE.sum(axis=0)
-    is_used_R = jnp.arange(rows_RD.shape[0]) < sizes_E.sum()
     product = lambda x, w: grouped_matmul(
         x, w, sizes_E, execution.grouped_kernel, even_rows, execution.precision
     )
-    run = functools.partial(_mlp, config, execution, weights, product)
-    if devices == 1:  # sorted by expert already
-        return run(rows_RD, weights_R, is_used_R)
-    expert_R = expert_of_rows(counts_PE, rows_RD.shape[0] // devices)
-    by_expert = sort_indices(expert_R, local)
-    sorted_R = weights_of_rows(weights_R[:, None], by_expert)
-    return combine(run(dispatch(rows_RD, by_expert), sorted_R, is_used_R), by_expert)
+    is_used_R = jnp.arange(rows_RD.shape[0]) < sizes_E.sum()
+    return _mlp(config, execution, weights, product, rows_RD, weights_R, is_used_R)
 
 
 def padded_experts(

@@ -2,8 +2,8 @@
 
 Beyond its letters: A matrices of the attention and of shared experts of one layer over tensor,
 G those of the routed experts of one device (n / expert of them, over tensor), n experts, k of them
-per token, T tokens of one microbatch on one device, R rows of the buffers (models/accounting/
-exchange.py), L now the layers with experts.
+per token, T tokens of one microbatch on one device, P devices along expert, L now the layers with
+experts.
 
     over          kind            elements               why
     fsdp          all-gather      M L 2 (A + G)          as any matrix; the router, D n, in float32
@@ -12,9 +12,10 @@ exchange.py), L now the layers with experts.
                                                          the router are replicated over all three
     data+context  all-reduce      L G / fsdp             experts have seen the tokens of all devices
                                                          along expert already
-    expert        all-to-all      M L 4 R D              tokens out, results back, and the gradients
-                                                         of both
-    expert        all-to-all      M L 2 R                float32: weights of rows, and gradients
+    expert        all-gather      M L 2 P T D            tokens out, and gradients of results
+    expert        reduce-scatter  M L 2 P T D            results back, and gradients of tokens
+    expert        all-gather      M L 2 P T k            weights and numbers of the chosen experts
+    expert        reduce-scatter  M L P T k              float32: gradients of the weights
     tensor        all-gather      M L 2 T k              weights and numbers of the chosen experts
     tensor        reduce-scatter  M L T k                float32: gradients of the weights
     tokens        all-reduce      M L (2 n + 3)          float32: load and balancing losses
@@ -25,8 +26,12 @@ sequence-parallel stream, so its gradient is summed over tensor too (and so are 
 that make latents: not in A). Without sequence parallelism choices are not gathered, and the
 gradients of weights are summed over tensor instead.
 
+With a capacity factor R rows (`models.accounting.expert_buffers`) go to their experts and back, in
+all-to-alls of R D elements where tokens are gathered or results scattered, and of R float32
+weights.
+
 Other software sends the rows that there are, `moe.skew` times the mean to the busiest device, in
-one call each way, and no choices: a device knows those of its own tokens.
+one all-to-all each way, and no choices: a device knows those of its own tokens.
 """
 
 from collections.abc import Iterator
@@ -35,7 +40,7 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.models.accounting.expert_buffers import buffer_rows
 from scaling.models.accounting.matrices import n_moe_layers
 from scaling.program.ir import CollectiveKind, Number
 
@@ -49,7 +54,7 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 
 def exchanged_rows(step: StepSizes) -> Number:
-    """Rows of d_model elements that a device sends to experts, and receives, in one layer."""
+    """Rows of d_model elements that the experts of a device take in one layer."""
     return step.once(_exchanged_rows)
 
 
@@ -61,7 +66,7 @@ def _exchanged_rows(step: StepSizes) -> Number:
         return step.tokens * moe.experts_per_token * moe.skew / parts
     pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.tokens).astype(int), step.shape.expert))
     distinct, number = np.unique(pairs, axis=1, return_inverse=True)
-    rows = np.array([float(exchange_rows(moe, *map(int, pair))) for pair in distinct.T])[number]
+    rows = np.array([float(buffer_rows(moe, *map(int, pair))) for pair in distinct.T])[number]
     return rows if np.ndim(step.tokens) or np.ndim(step.shape.expert) else float(rows[0])
 
 
@@ -69,28 +74,34 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
     moe, over, ours = step.config.moe, step.over("expert"), step.habits.is_ours
     assert moe is not None
-    rows = exchanged_rows(step)
     passes = step.passes(n_moe_layers(step.config))
     tick, again = step.recompute, step.again if ours else step.full
     out, back = "experts out", "experts back"
+    gathers = ours and moe.capacity_factor is None
+    rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
     # Results are only added up: remat does not need them, a tick of a pipeline does.
-    stream = (
-        *((f"forward {out}", 1), (f"forward {back}", 1), (f"again {out}", tick)),
-        *((f"again {back}", tick), (f"remat {out}", again), (f"remat {back}", again * (not ours))),
-        *((f"backward {back}", 1), (f"backward {out}", 1)),
+    stream: tuple[tuple[str, Number, bool], ...] = (
+        *((f"forward {out}", 1, True), (f"forward {back}", 1, False)),
+        *((f"again {out}", tick, True), (f"again {back}", tick, False)),
+        *((f"remat {out}", again, True), (f"remat {back}", again * (not ours), False)),
+        *((f"backward {back}", 1, True), (f"backward {out}", 1, False)),
     )
+    kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
+    if gathers:
+        kinds = "reduce-scatter", "all-gather"  # of what comes back, of what goes out
     size, what = rows * step.config.d_model * step.itemsize, "tokens of experts"
-    for place, share in stream:
-        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
+    for place, share, goes_out in stream:
+        yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
     if not ours:
         return
-    weights = (f"forward {out}", 1), (f"again {out}", tick), (f"remat {out}", again)
-    for place, share in (*weights, (f"backward {out}", 1)):
-        size, what = rows * FLOAT32, "weights of rows"
-        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
-    for place, share in weights if moe.capacity_factor is None else ():
-        size, what = moe.n_experts * INT32, "rows of experts"
-        yield Transfer(over, "all-to-all", size, passes * share, what, place, moe=True)
+    count = moe.experts_per_token if gathers else 1  # weights that go with a row
+    what = "weights of rows"
+    for place, share, goes_out in stream[0], stream[2], stream[4], stream[7]:
+        size = rows * count * FLOAT32
+        yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
+    for place, share, _ in (stream[0], stream[2], stream[4]) if gathers else ():
+        size, what = rows * count * INT32, "experts of tokens"
+        yield Transfer(over, "all-gather", size, passes * share, what, place, moe=True)
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:

@@ -2,7 +2,7 @@
 
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops, train_flops
-from scaling.models.accounting.expert_buffers import exchange_rows, tile_count, tile_size
+from scaling.models.accounting.expert_buffers import buffer_rows, tile_count, tile_size
 from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
 
@@ -43,7 +43,7 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     experts *= pipeline_schedule(run, shape).overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token
-    rows, local = exchange_rows(moe, tokens, shape.expert), moe.n_experts // shape.expert
+    rows, local = buffer_rows(moe, tokens, shape.expert), moe.n_experts // shape.expert
     if moe.capacity_factor is not None:
         return {BUFFERS: experts * (rows / filled - 1)}
     tile = tile_size(rows, local)

@@ -20,7 +20,7 @@ from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, train_flops
-from scaling.models.accounting.expert_buffers import exchange_rows
+from scaling.models.accounting.expert_buffers import buffer_rows
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
@@ -146,7 +146,7 @@ def test_buffers_cost_their_empty_rows(name: str, capacity_factor: float | None)
         forward = lambda model, tokens: jnp.sum(model(tokens))
         jaxpr = jax.make_jaxpr(jax.grad(forward))(model, tokens(mesh))
     local = BATCH * SEQ // 4
-    padding = exchange_rows(config.moe, local, 2) / (local * config.moe.experts_per_token)
+    padding = buffer_rows(config.moe, local, 2) / (local * config.moe.experts_per_token)
     credited = train_flops(config, BATCH, SEQ, "full").components
     padded = {n: padding * f if n.startswith("expert_") else f for n, f in credited.items()}
     assert flops(jaxpr.jaxpr) == sum(padded.values())

@@ -47,6 +47,7 @@ CONTRACT = {
             "n_shared_experts": 0,
             "first_dense_layers": 0,
             "capacity_factor": None,
+            "device_capacity_factor": None,
             "skew": 1.0,
             "gate": "softmax",
             "normalize_weights": True,

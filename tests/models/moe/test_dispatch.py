@@ -7,23 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.models.accounting.expert_buffers import capacity, exchange_rows
+from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.config import Moe
 from scaling.models.moe.dispatch import (
     RoutingIndices,
     combine,
     dispatch,
-    expert_of_rows,
-    routing_indices,
-    sort_indices,
+    padded_indices,
+    sorted_indices,
     weights_of_rows,
 )
 
 TOKENS, K, EXPERTS = 10, 2, 8
 SEEDS = st.integers(0, 10**6)
-placed = jax.jit(
-    routing_indices, static_argnums=(1, 2, 3)
-)  # one shape, so that nothing compiles twice
+# one shape each, so that nothing compiles twice
+placed = jax.jit(padded_indices, static_argnums=(1, 2))
+picked = jax.jit(sorted_indices, static_argnums=(1, 2))
 
 
 def choices(seed: int) -> np.ndarray:
@@ -36,25 +35,37 @@ def choices(seed: int) -> np.ndarray:
 
 @given(SEEDS, st.sampled_from([1, 2]))
 def test_dropless_rows_hold_each_assignment_once_sorted_by_expert(seed: int, devices: int) -> None:
-    experts_TK = choices(seed)
-    room = capacity(Moe(EXPERTS, K), TOKENS, devices)
-    at = placed(experts_TK, EXPERTS, devices, room)
-    held = np.asarray(at.assignment_R).reshape(devices, room)
-    used = held[held < TOKENS * K]
-    assert sorted(used) == list(range(TOKENS * K)) and int(at.kept) == TOKENS * K
-    for device, rows in enumerate(held):
-        full = rows[rows < TOKENS * K]
-        assert (rows[: len(full)] == full).all()  # empty rows come last
-        of_rows = experts_TK.T.reshape(-1)[full]
+    experts_TK, local = choices(seed), EXPERTS // devices
+    rows = buffer_rows(Moe(EXPERTS, K), TOKENS // devices, devices)
+    held: list[int] = []
+    for device in range(devices):  # TOKENS are those of all devices
+        at, sizes = picked(experts_TK - device * local, local, rows)
+        own = np.asarray(at.assignment_R)
+        own, empty = own[: int(sizes.sum())], own[int(sizes.sum()) :]
+        assert (empty == TOKENS * K).all() and int(at.kept) == len(own)
+        of_rows = experts_TK.T.reshape(-1)[own] - device * local
+        assert (np.bincount(of_rows, minlength=local) == sizes).all()
         assert (np.diff(of_rows) >= 0).all()
-        assert (of_rows // (EXPERTS // devices) == device).all()
+        held += list(own)
+    assert sorted(held) == list(range(TOKENS * K))
+
+
+@given(SEEDS, st.sampled_from([0, 3, 7, 12]))
+def test_a_full_device_drops_later_choices_and_later_tokens(seed: int, rows: int) -> None:
+    """Whichever of its experts they are for."""
+    experts_TK = choices(seed)
+    at, sizes = picked(experts_TK, EXPERTS // 2, rows)
+    own = [a for a, e in enumerate(experts_TK.T.reshape(-1)) if e < EXPERTS // 2]
+    held = np.asarray(at.assignment_R)
+    assert sorted(held[held < TOKENS * K]) == own[:rows]
+    assert int(at.kept) == int(sizes.sum()) == min(rows, len(own))
 
 
 @given(SEEDS, st.sampled_from([0.3, 0.7, 1.0, 1.5]))
 def test_without_room_later_choices_and_later_tokens_are_dropped(seed: int, factor: float) -> None:
     experts_TK = choices(seed)
-    room = capacity(Moe(EXPERTS, K, capacity_factor=factor), TOKENS, 1)
-    at = placed(experts_TK, EXPERTS, EXPERTS, room)
+    room = capacity(Moe(EXPERTS, K, capacity_factor=factor), TOKENS)
+    at = placed(experts_TK, EXPERTS, room)
     kept = np.asarray(at.row_KT) < EXPERTS * room
     taken = np.zeros(EXPERTS, int)
     for choice in range(K):
@@ -75,9 +86,11 @@ def both_ways(x_TD: jax.Array, y_RD: jax.Array, at: RoutingIndices) -> tuple:
 
 @given(SEEDS, st.sampled_from([None, 0.7]))
 def test_spread_and_collect_are_each_others_transposes(seed: int, factor: float | None) -> None:
-    moe = Moe(EXPERTS, K, capacity_factor=factor)
-    groups = 2 if factor is None else EXPERTS
-    at = placed(choices(seed), EXPERTS, groups, capacity(moe, TOKENS, 2))
+    if factor is None:
+        at, _ = picked(choices(seed), EXPERTS // 2, TOKENS * K)
+    else:
+        moe = Moe(EXPERTS, K, capacity_factor=factor)
+        at = placed(choices(seed), EXPERTS, capacity(moe, TOKENS))
     noise = np.random.default_rng(0)
     x_TD = noise.standard_normal((TOKENS, 3)).astype(np.float32)
     y_RD = noise.standard_normal((at.assignment_R.size, 3)).astype(np.float32)
@@ -90,27 +103,18 @@ def test_spread_and_collect_are_each_others_transposes(seed: int, factor: float 
 def test_rows_carry_the_weight_of_their_assignment_and_empty_ones_none() -> None:
     experts_TK = jnp.int32([[0, 3], [3, 1]])
     weights_TK = jnp.float32([[0.6, 0.4], [0.7, 0.3]])
-    at = routing_indices(experts_TK, 4, 2, 4)
-    found = np.asarray(weights_of_rows(weights_TK, at)).reshape(2, 4)
+    found = lambda first: weights_of_rows(
+        weights_TK, sorted_indices(experts_TK - first, 2, rows=4)[0]
+    )
     # device 0: expert 0 of token 0, expert 1 of token 1; device 1: expert 3 of tokens 1 (its first
     # choice), then 0
-    np.testing.assert_allclose(found, [[0.6, 0.3, 0, 0], [0.7, 0.4, 0, 0]])
-
-
-def test_received_rows_know_their_expert_from_the_counts() -> None:
-    counts_PE = jnp.int32([[2, 0, 1], [0, 1, 0]])
-    expert_R = expert_of_rows(counts_PE, 4)
-    assert expert_R.tolist() == [0, 0, 2, 3, 1, 3, 3, 3]  # 3: nobody's
-    at = sort_indices(expert_R, 3)
-    assert at.assignment_R.tolist() == [0, 1, 4, 2, 8, 8, 8, 8]  # by expert, then empty ones
-    x_R1 = jnp.arange(1.0, 9.0)[:, None]
-    back = combine(dispatch(x_R1, at), at)[:, 0]
-    assert back.tolist() == [1, 2, 3, 0, 5, 0, 0, 0]
+    np.testing.assert_allclose(found(0), [0.6, 0.3, 0, 0])
+    np.testing.assert_allclose(found(2), [0.7, 0.4, 0, 0])
 
 
 def test_sums_of_bfloat16_rows_are_added_up_in_float32() -> None:
     k = 3
-    at = routing_indices(jnp.int32([[0, 1, 2]]), 3, 1, 3)
+    at, _ = sorted_indices(jnp.int32([[0, 1, 2]]), 3, 3)
     rows = jnp.bfloat16([[256.0], [1.0], [1.0]])  # 256 + 1 is 256 in bfloat16
     assert combine(rows, at).tolist() == [[258.0]] and at.row_KT.shape == (k, 1)
 
@@ -118,19 +122,22 @@ def test_sums_of_bfloat16_rows_are_added_up_in_float32() -> None:
 def test_room_by_hand() -> None:
     """Mixtral, 4,096 tokens on a device, 8 devices: each of them may get every token once."""
     mixtral = Moe(8, 2)
-    assert exchange_rows(mixtral, 4096, 8) == 8 * 4096 == 4 * 2 * 4096
-    assert exchange_rows(mixtral, 4096, 1) == 2 * 4096
+    assert buffer_rows(mixtral, 4096, 8) == 8 * 4096 == 4 * 2 * 4096
+    assert buffer_rows(mixtral, 4096, 1) == 2 * 4096
     deepseek = Moe(256, 8)
-    assert exchange_rows(deepseek, 4096, 8) == 8 * 8 * 4096
-    assert exchange_rows(deepseek, 4096, 64) == 64 * 4 * 4096
+    assert buffer_rows(deepseek, 4096, 8) == 8 * 8 * 4096
+    assert buffer_rows(deepseek, 4096, 64) == 64 * 4 * 4096
+    # Twice an even load, or room for all where that is less.
+    assert buffer_rows(Moe(256, 8, device_capacity_factor=2.0), 4096, 8) == 2 * 8 * 4096
+    assert buffer_rows(Moe(256, 8, device_capacity_factor=2.0), 4096, 1) == 8 * 4096
     # 1.25 x 4096 x 2 / 8 = 1,280 rows for each expert, on any number of devices
-    assert exchange_rows(Moe(8, 2, capacity_factor=1.25), 4096, 4) == 8 * 1280
+    assert buffer_rows(Moe(8, 2, capacity_factor=1.25), 4096, 4) == 8 * 1280
 
 
 @given(st.sampled_from([1, 2, 4]), st.integers(1, 99), st.integers(1, 4))
 def test_dropless_room_is_enough_and_no_more_than_all_tokens_to_each(devices, tokens, k) -> None:
-    rows = exchange_rows(Moe(8, k), tokens, devices)
+    rows = buffer_rows(Moe(8, k), tokens, devices)
     assert tokens * k <= rows <= devices * tokens * k
     assert rows == devices * tokens * min(k, 8 // devices)
-    generous = exchange_rows(Moe(8, k, capacity_factor=8.0), tokens, devices)
+    generous = buffer_rows(Moe(8, k, capacity_factor=8.0), tokens, devices)
     assert generous == 8 * tokens  # a token chooses an expert once

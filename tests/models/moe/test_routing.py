@@ -144,6 +144,8 @@ def test_a_biased_load_becomes_even_by_the_bias_alone() -> None:
         ({"experts_per_token": 9}, "experts_per_token=9 must lie between 1 and n_experts=8"),
         ({"experts_per_token": 0}, "experts_per_token=0"),
         ({"capacity_factor": 0.0}, "capacity_factor=0.0 must be a positive number"),
+        ({"device_capacity_factor": 0.0}, "device_capacity_factor=0.0 must be a positive number"),
+        ({"capacity_factor": 1.0, "device_capacity_factor": 2.0}, "set one of them to null"),
         ({"capacity_factor": -1.0}, "capacity_factor=-1.0"),
         ({"capacity_factor": float("nan")}, "capacity_factor=nan"),
         ({"capacity_factor": float("inf")}, "capacity_factor=inf"),

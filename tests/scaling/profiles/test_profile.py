@@ -150,7 +150,7 @@ def test_the_grade_is_that_of_the_weakest_figure():
     assert profile.grade == "datasheet"
     matmul = tuple(f for f in profile.matmul if f.evidence.grade == "calibrated")
     vector = replace(profile.vector, evidence=HERE)
-    assert replace(profile, matmul=matmul, vector=vector).grade == "calibrated"
+    assert replace(profile, matmul=matmul, grouped=(), vector=vector).grade == "calibrated"
 
 
 def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():

@@ -45,6 +45,24 @@ def test_device_drops_the_same_tokens_however_they_were_sharded() -> None:
     assert dropped == as_many >= 0.5 * x_BSD.shape[0] * x_BSD.shape[1] * 2
 
 
+def test_full_device_drops_what_is_counted(monkeypatch) -> None:
+    """Over `expert` a device takes at most `device_capacity_factor` times an even load."""
+    x_BSD = np.random.default_rng(0).standard_normal((8, 16, 64)).astype(np.float32)
+    mesh, moe = MeshShape(data=2, expert=4), TIGHT.moe
+    bounded = lambda factor: replace(
+        TIGHT, moe=replace(moe, capacity_factor=None, device_capacity_factor=factor)
+    )
+    monkeypatch.setitem(globals(), "TIGHT", bounded(0.5))
+    _, dropped = expert_layer(mesh, x_BSD)
+    assert 128 <= dropped < 256  # half of 256 assignments, and more where the load is uneven
+    monkeypatch.setitem(globals(), "TIGHT", bounded(4.0))
+    roomy, none = expert_layer(mesh, x_BSD)
+    monkeypatch.setitem(globals(), "TIGHT", bounded(None))
+    exact, _ = expert_layer(mesh, x_BSD)
+    assert none == 0
+    np.testing.assert_array_equal(roomy, exact)
+
+
 def test_metrics_have_the_share_of_dropped_tokens(monkeypatch) -> None:
     monkeypatch.setitem(MODELS, "tight", TIGHT)
     metrics = stepped(Case("expert=4,tensor=2", "tight"), steps=1)["metrics"]
