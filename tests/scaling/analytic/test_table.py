@@ -108,10 +108,10 @@ def test_whole_sequences_on_tensor_by_hand() -> None:
 
 
 def test_mixtral_over_experts_by_hand() -> None:
-    # 8,192 tokens on each of 64 devices; one expert on a device, so a token goes there once at most
+    # 8,192 tokens on each of 64 devices; experts see those of 8 of them
     attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
     expert = 3 * 4096 * 14336
-    router, tables, rows = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
+    router, tables, tokens = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
     run = run_of(preset("mixtral-8x7b"), 128, 4096, remat="selective")
     assert expected_bytes(run, MeshShape(fsdp=8, expert=8)) == {
         ("fsdp", "all-gather"): BF16 * (2 * 32 * (attention + expert) + tables)
@@ -119,8 +119,9 @@ def test_mixtral_over_experts_by_hand() -> None:
         ("fsdp", "reduce-scatter"): BF16 * (32 * (attention + expert) + tables)
         + FLOAT32 * 32 * router,
         ("expert", "all-reduce"): BF16 * (32 * attention + tables) / 8,
-        # out, back, their gradients, out again; weights of rows likewise but for the way back
-        ("expert", "all-to-all"): 32 * rows * (5 * BF16 * 4096 + 3 * FLOAT32),
+        # tokens out, gradients of results, out again; a token's two weights and experts out twice
+        ("expert", "all-gather"): 32 * tokens * (3 * BF16 * 4096 + 2 * 2 * (FLOAT32 + 4)),
+        ("expert", "reduce-scatter"): 32 * tokens * (2 * BF16 * 4096 + 2 * FLOAT32),
     }
 
 
@@ -150,9 +151,9 @@ def test_experts_on_data_and_context_by_hand() -> None:
     run = run_of(model, 8, 512)
     table = expected_bytes(run, parse_mesh("data=2,expert=2,context=2"), smallest=0)
     tokens = 2 * 256
-    rows = 2 * tokens * 2  # either device may get all of them, twice each
-    calls = 4 * BF16 * 128 + 2 * FLOAT32  # and how many rows are each expert's:
-    assert table["expert", "all-to-all"] == 3 * (rows * calls + 4 * FLOAT32)
+    both = 3 * 2 * tokens  # tokens of the devices along expert in three layers
+    assert table["expert", "all-gather"] == both * (2 * BF16 * 128 + 2 * (FLOAT32 + 4))
+    assert table["expert", "reduce-scatter"] == both * (2 * BF16 * 128 + 2 * FLOAT32)
     attention, expert = 4 * 128 * 128, 3 * 128 * 256
     assert table["data+context", "all-reduce"] == BF16 * 3 * 2 * expert
     others = BF16 * (3 * (attention + expert) + 2 * 1000 * 128)
