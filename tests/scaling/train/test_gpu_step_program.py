@@ -98,7 +98,12 @@ def test_gpu_program_moves_and_multiplies_what_the_table_says(case: Case) -> Non
     joined = {TIED_TABLE} if run.model.tied_embeddings else set()
     assert {d.reason for d in traffic} <= {FETCHED_ONCE, *joined}, "\n".join(map(str, found))
     if not traffic:
-        assert moved(priced) == pytest.approx(expected_bytes(run, run.mesh), rel=ROUNDING)
+        most = expected_bytes(
+            run, run.mesh, smallest=0
+        )  # XLA joins some small calls with large ones
+        for key, least in expected_bytes(run, run.mesh).items():
+            assert least * (1 - ROUNDING) <= moved(priced)[key] <= most[key] * (1 + ROUNDING), key
+        assert set(moved(priced)) <= set(most)
     known = {BUFFERS} if run.model.moe else set()
     assert {d.reason for d in found if d.kind == PRODUCTS} <= known, "\n".join(map(str, found))
     if run.mesh.stage > 1:
