@@ -1,8 +1,8 @@
 """Rematerialisation: what a block saves from the forward pass for the backward pass.
 
     none       the inputs of every operation, so that no matmul or attention is recomputed
-    selective  block input, q, k, v, attention output and its log-sum-exp, the residual stream after
-               attention, MLP up and gate; norms, activations and softmax are recomputed
+    selective  block input, q, k, v, attention output and its log-sum-exp, MLP up and gate;
+               norms, activations and softmax are recomputed
     full       the block input only
 
 Gathered weights are never saved (`scaling.models.sharding.project`).
@@ -16,10 +16,7 @@ import jax
 from scaling.models.attention_kernels.flash import FORWARD
 from scaling.models.execution import Execution
 
-SAVED = (
-    *("query", "key", "value", "attention", "attention_statistics", "residual"),
-    *("mlp_up", "mlp_gate"),
-)
+SAVED = ("query", "key", "value", "attention", "attention_statistics", "mlp_up", "mlp_gate")
 
 
 def rematerialized(block: Callable, execution: Execution) -> Callable:

@@ -94,7 +94,7 @@ def activation_tensors(
         latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank
         tensors.append(Activation("latents", latents + mla.qk_rope_head_dim, NONE))
         tensors.append(Activation("latent_norm_outputs", latents, NONE))
-    tensors += [Activation("residual", D, SAVED), Activation("norm2_output", D, NONE)]
+    tensors += [Activation("residual", D, NONE), Activation("norm2_output", D, NONE)]
     has_experts = n_moe_layers(config) > 0 if moe is None else moe
     mlp = _expert_tensors(config) if has_experts else _mlp_tensors(config, config.d_ff)
     return (*tensors, *mlp)
