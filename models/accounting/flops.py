@@ -46,8 +46,9 @@ RECOMPUTED: dict[Remat, dict[str, int]] = {
     ),
     "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router"), 1),
 }
-# ... and under "selective" with qk_norm: the norms' own inputs are not saved.
-RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "kv_b": 1}
+# ... and under "selective" with qk_norm: the norms' own inputs are not saved (v is in one product
+# with q and k).
+RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "v": 1, "kv_b": 1}
 
 
 @dataclass(frozen=True)

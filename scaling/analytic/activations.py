@@ -45,8 +45,8 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     first = STREAM if is_stream else LATENTS
     latents = step.tokens * taken * step.itemsize
     kept = latents * (1 - _kept(step) / taken)  # of which the rest is saved for remat
-    tick, again = step.recompute, step.full
-    gather_again = step.again if ours else np.maximum(again, int(step.sequence_parallel))
+    tick, again = step.recompute, step.again if ours else step.full
+    gather_again = again if ours else np.maximum(again, int(step.sequence_parallel))
     # place, bytes, share of passes, what, whether it is gathered (else summed)
     lines: tuple[tuple[str, Number, Number, str, bool], ...] = (
         ("forward attention in", latents, 1, first, True),

@@ -114,7 +114,7 @@ def test_recomputation_by_policy():
     assert extra["none"] == 0
     assert extra["full"] == sum(f.values()) - f["head"] - f["down"]
     selective = train_flops(c, B, S, "selective").total - 3 * sum(f.values())
-    assert selective == f["scores"]
+    assert selective == f["scores"] + f["o"]
 
 
 def test_kept_queries_are_normalised_so_qk_norm_needs_the_projections_again():

@@ -29,11 +29,10 @@ def test_full_keeps_the_block_input_only():
 
 
 def test_selective_keeps_the_named_tensors():
-    """Llama 3 8B: block input, q, k, v, attention output and log-sum-exp, the stream after it, MLP
-    gate and up."""
+    """Llama 3 8B: block input, q, k, v, attention output and log-sum-exp, MLP gate and up."""
     kept = activation_bytes(preset("llama3-8b"), 1, 1, "selective")
     widths = {"block_input": 4096, "q": 4096, "k": 1024, "v": 1024, "attention_output": 4096}
-    widths |= {"residual": 4096, "gate": 14336, "up": 14336}
+    widths |= {"gate": 14336, "up": 14336}
     assert kept == {name: 2 * width for name, width in widths.items()} | {"log_sum_exp": 4 * 32}
 
 
