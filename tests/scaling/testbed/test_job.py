@@ -23,7 +23,7 @@ PIDS = subprocess.run(["sh", "-c", "unshare --pid --fork --mount-proc true"], ca
 pytestmark = pytest.mark.skipif(PIDS.returncode != 0, reason="pid namespaces need Linux and root")
 ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
-DEADLINE = 30  # seconds for something to happen on a busy machine
+DEADLINE = 300  # s; a loaded machine is slow, and what waits here waits for longer
 
 
 @pytest.fixture
@@ -72,12 +72,12 @@ def test_the_trainer_understands_the_environment(index, other):
 
 def test_the_first_failure_ends_the_others_and_is_the_exit_code(here):
     began = time.monotonic()
-    assert here("[ $JAX_PROCESS_ID = 1 ] && exit 7; exec sleep 60") == 7
+    assert here("[ $JAX_PROCESS_ID = 1 ] && exit 7; exec sleep 900") == 7
     assert time.monotonic() - began < DEADLINE
 
 
 def test_an_end_by_a_signal_is_told_as_shells_do(here):
-    assert here("[ $JAX_PROCESS_ID = 2 ] && kill -9 $$; exec sleep 60") == 128 + 9
+    assert here("[ $JAX_PROCESS_ID = 2 ] && kill -9 $$; exec sleep 900") == 128 + 9
 
 
 def test_a_host_that_ends_well_leaves_the_others_running(here):
@@ -147,9 +147,9 @@ def alive(tmp_path):
 
 
 LEFT = {  # what a command may leave running when it ends
-    "own-session": "setsid sleep 60 &",  # as the child of --restarts
-    "orphan": "(setsid sh -c 'sleep 60 & exec sleep 60' &) ;",
-    "deaf": "setsid sh -c 'trap \"\" TERM INT HUP; sleep 60; sleep 60' &",
+    "own-session": "setsid sleep 900 &",  # as the child of --restarts
+    "orphan": "(setsid sh -c 'sleep 900 & exec sleep 900' &) ;",
+    "deaf": "setsid sh -c 'trap \"\" TERM INT HUP; sleep 900; sleep 900' &",
     "forks-on": "setsid sh -c 'while :; do sleep 0.01 & done' &",
     "never-the-same-process": "hop() { (sleep 0.01; hop) & }; hop;",
 }
@@ -158,7 +158,7 @@ LEFT = {  # what a command may leave running when it ends
 @pytest.mark.parametrize("left", LEFT)
 def test_no_child_of_a_child_is_left(here, alive, left):
     """Of all that held the pipe when the commands ended, and nobody else is hit."""
-    bystander = subprocess.Popen(["setsid", "sleep", "60"], env=here.environment)
+    bystander = subprocess.Popen(["setsid", "sleep", "900"], env=here.environment)
     try:
         assert here(f"exec 9>$AT/alive; {LEFT[left]} exit 0") == 0
         assert not alive()
@@ -169,7 +169,7 @@ def test_no_child_of_a_child_is_left(here, alive, left):
 
 
 def test_when_the_job_itself_is_killed_nothing_of_it_goes_on(here, alive):
-    text = 'exec 9>$AT/alive; setsid sleep 60 & trap "" TERM; touch $AT/up$JAX_PROCESS_ID; wait'
+    text = 'exec 9>$AT/alive; setsid sleep 900 & trap "" TERM; touch $AT/up$JAX_PROCESS_ID; wait'
     code = f"""
         from pathlib import Path
         from scaling.testbed.job import run_job
@@ -194,7 +194,7 @@ def test_when_the_testbed_is_taken_down_nothing_of_the_job_goes_on(here, alive):
             (here.folder / "netns" / name).unlink()
 
     threading.Thread(target=down, daemon=True).start()
-    text = 'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; sleep 60'
+    text = 'exec 9>$AT/alive; trap "" TERM; touch $AT/up$JAX_PROCESS_ID; sleep 900'
     assert here(text) == 128 + signal.SIGKILL  # 0 if it came to its own end
     assert not alive(DEADLINE)
 
