@@ -116,10 +116,13 @@ def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Ker
     return fusion(step, f"{phase} {name}", Origin(phase, "layers/mlp"), moved, times)
 
 
-def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) -> list[Kernel]:
+def attention(
+    step: StepSizes, phase: Phase, flash: float, times: Number = 1, kept: Number = 0
+) -> list[Kernel]:
     """The attention's core: one fused kernel, or products and a softmax.
 
-    FLOPs are those of all scores, or of the chunks that meet over `context`.
+    FLOPs are those of all scores, or of the chunks that meet over `context`. `kept` is 1 where the
+    result is still there, so that products alone do not multiply the values again.
     """
     run, config, shape = step.run, step.config, step.shape
     heads, length = -(-config.n_heads // shape.tensor), run.batch.seq_len
@@ -137,14 +140,14 @@ def attention(step: StepSizes, phase: Phase, flash: float, times: Number = 1) ->
     score = lambda name, k: matmul(
         step, f"{phase} {name}", origin, (batch, window, window, k), times
     )
-    value = lambda name, n: matmul(
+    value = lambda name, n, times=times: matmul(
         step, f"{phase} {name}", origin, (batch, window, n, window), times
     )
     passes = (SOFTMAX_OURS if step.habits.is_ours else SOFTMAX)[back]
     passes += 2 * bool(run.dropout)
     softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
     if not back:
-        return [score("scores", keys), softmax, value("values", values)]
+        return [score("scores", keys), softmax, value("values", values, times * (1 - kept))]
     return [
         *(value("d values", values), score("d probabilities", values), softmax),
         *(value("d queries", keys), value("d keys", keys)),

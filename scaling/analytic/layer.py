@@ -242,7 +242,8 @@ class Layer:
         step, is_ring = self.step, self.step.run.context.method == RING
         where = f"{place} attention"
         if not (step.habits.is_ours and "context" in step.cut):
-            core = kernels.attention(step, phase, self.flash, times)
+            kept = step.selective if place == "remat" and step.habits.is_ours else 0
+            core = kernels.attention(step, phase, self.flash, times, kept)
             return self.sent(where, 1.0 if is_ring else 0.0).around(core)
         if not is_ring:
             return zigzag_attention(step, phase, self.flash, self.sent(where, 1.0), times)

@@ -270,9 +270,9 @@ def compiled(tmp_path, monkeypatch):
 
 @pytest.mark.deviceless
 def test_a_step_that_does_not_fit_is_told(compiled) -> None:
-    """The logits alone, float32, are 105 GB."""
+    """Two layers keep about 90 GB of a million tokens without remat."""
     model = replace(preset("gpt2-124m"), n_layers=2, tied_embeddings=False, max_positions=4096)
-    run = Run("large", model, Batch(128, 4096))
+    run = Run("large", model, Batch(256, 4096))
     reasons = [s.reason for s in compiled(run, MeshShape())]
     assert REMATERIALISED in reasons
 
