@@ -1,4 +1,4 @@
-"""What does PyTorch's host take for one operation of a layer? The assumed `launch` of a software.
+"""Seconds of PyTorch's host for one operation of a layer: the assumed `launch` of a software.
 
     .venv-parity/bin/python -m experiments.eager_layer       seconds; `make parity` makes that .venv
 

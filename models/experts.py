@@ -28,7 +28,7 @@ from jax.sharding import PartitionSpec as P
 
 from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.accounting.matrices import expert_width
-from scaling.models.config import ModelConfig, Moe
+from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import constant, matrix, residual_std
 from scaling.models.moe.dispatch import (
@@ -126,7 +126,8 @@ def _local(
         gating = top_k_gating(moe, logits_bsE, weights.get("bias"))
     flat = lambda y: _gather_tokens(execution, y)
     x_TD, experts_TK = flat(x_bsD), flat(gating.experts)
-    y_TD, dropped = _routed(config, execution, x_TD, flat(gating.weights), experts_TK, weights)
+    exchange = _rows_gathered if moe.capacity_factor is None else _rows_sent
+    y_TD, dropped = exchange(config, execution, x_TD, flat(gating.weights), experts_TK, weights)
     if moe.n_shared_experts:
         with jax.named_scope("shared"):
             y_TD = y_TD + shared_experts(config, execution, x_TD, weights)
@@ -169,34 +170,21 @@ def _gather_tokens(execution: Execution, y_bsX: jax.Array) -> jax.Array:
     return y_bsX.reshape(-1, y_bsX.shape[-1])
 
 
-def _routed(
-    config: ModelConfig,
-    execution: Execution,
-    x_TD: jax.Array,
-    weights_TK: jax.Array,
-    experts_TK: jax.Array,
-    weights: Weights,
-) -> tuple[jax.Array, jax.Array]:
-    """The weighted sum of each token's experts, partial over tensor, and the number of drops."""
-    moe, rules = config.moe, execution.rules
-    assert moe is not None
-    exchange = _rows_gathered if moe.capacity_factor is None else _rows_sent
-    operands = x_TD, weights_TK, experts_TK, weights
-    return exchange(config, execution, moe, rules.axes("experts"), *operands)
-
-
 def _rows_gathered(
     config: ModelConfig,
     execution: Execution,
-    moe: Moe,
-    over: tuple[str, ...],
     x_TD: jax.Array,
     weights_TK: jax.Array,
     experts_TK: jax.Array,
     weights: Weights,
 ) -> tuple[jax.Array, jax.Array]:
-    """Every device along `over` picks the rows of its experts from the tokens of all."""
-    devices = execution.rules.mesh.expert
+    """Every device along `expert` picks the rows of its experts from the tokens of all.
+
+    As `_rows_sent` the weighted sum of each token's experts [T, D], partial over tensor, and the
+    number of assignments that found no room, a float32 scalar.
+    """
+    moe, over, devices = config.moe, execution.rules.axes("experts"), execution.rules.mesh.expert
+    assert moe is not None
     local, rows = moe.n_experts // devices, buffer_rows(moe, x_TD.shape[0], devices)
     with jax.named_scope("dispatch"):
         first = jax.lax.axis_index(over) * local if over else 0
@@ -217,14 +205,14 @@ def _rows_gathered(
 def _rows_sent(
     config: ModelConfig,
     execution: Execution,
-    moe: Moe,
-    over: tuple[str, ...],
     x_TD: jax.Array,
     weights_TK: jax.Array,
     experts_TK: jax.Array,
     weights: Weights,
 ) -> tuple[jax.Array, jax.Array]:
     """Every device sends the rows of its tokens, as many to each expert, and gets results back."""
+    moe, over = config.moe, execution.rules.axes("experts")
+    assert moe is not None
     with jax.named_scope("dispatch"):
         idx = padded_indices(experts_TK, moe.n_experts, capacity(moe, x_TD.shape[0]))
         rows_RD = all_to_all(dispatch(x_TD, idx), over)

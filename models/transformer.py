@@ -132,7 +132,7 @@ class Transformer(nnx.Module):
         return linear_cross_entropy(self.execution, x_BSD, head_VD, targets_BS, weights_BS, z_loss)
 
     def _head(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What the output head multiplies: normalised hidden states, and its stored weight."""
+        """The operands of the output head: normalised states [B, S, D], stored weight [V, D]."""
         x_BSD = gather_tokens(self.execution, self.final_norm(x_BSD))
         head = self.embedding.table_VD if self.head_VD is None else self.head_VD
         return x_BSD, head[...]

@@ -18,14 +18,13 @@ has been timed. Half of the shapes, by hash, give the held-out error.
 import argparse
 import csv
 import hashlib
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from experiments.published.fit_kernels import CHIPS, ROBUST
+from experiments.published.fit_kernels import ROBUST, ship
 from scaling.meshes import catalog
 from scaling.profiles.io import shipped, shipped_names
 from scaling.profiles.profile import ANY, Evidence, MatmulFit
@@ -79,7 +78,7 @@ def product(groups: Number, m: Number, n: Number, k: Number) -> Kernel:
 
 
 def seconds(of: Records, chip: str, fit: MatmulFit, idle: float) -> np.ndarray:
-    """What the records would take."""
+    """Predicted seconds of each record."""
     accelerator, profile = catalog.accelerator(chip), replace(shipped(chip), grouped=(fit,))
     copies = memory_time(of.copied, accelerator, profile.memory)
     time = kernel_time(of.kernel, accelerator, profile).time + copies + idle * of.idle_programs
@@ -124,7 +123,10 @@ def fitted(chip: str) -> tuple[MatmulFit, float]:
 
 
 def fits() -> dict[str, tuple[MatmulFit, ...]]:
-    """Of every shipped chip: bf16, and other formats as bf16; chips with few records as H100."""
+    """Two fits for every shipped chip: bf16, and all other formats, assumed as bf16.
+
+    Chips with few records have those of H100.
+    """
     found = {chip: fitted(chip)[0] for chip in FITTED}
     for chip in shipped_names():
         if chip not in found:
@@ -166,10 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
     write = parser.parse_args(arguments).write
     print("\n".join(report()))
     for chip, found in fits().items() if write else ():
-        path = CHIPS / f"{chip}.json"
-        document = json.loads(path.read_text(encoding="utf-8"))
-        document["grouped"] = [asdict(fit) for fit in found]
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        ship(chip, grouped=[asdict(fit) for fit in found])
 
 
 if __name__ == "__main__":

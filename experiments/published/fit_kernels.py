@@ -20,6 +20,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -250,11 +251,14 @@ def main(arguments: list[str] | None = None) -> None:
     write = parser.parse_args(arguments).write
     print("\n".join(report()))
     for chip, profile in profiles().items() if write else ():
-        path = CHIPS / f"{chip}.json"
-        document = json.loads(path.read_text(encoding="utf-8"))
-        document["matmul"] = [asdict(fit) for fit in profile.matmul]
-        document["memory"] = asdict(profile.memory)
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        ship(chip, matmul=[asdict(fit) for fit in profile.matmul], memory=asdict(profile.memory))
+
+
+def ship(chip: str, **fits: Any) -> None:
+    """Put these fits into the shipped profile of a chip."""
+    path = CHIPS / f"{chip}.json"
+    document = json.loads(path.read_text(encoding="utf-8")) | fits
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ BLACKWELL = 10.0  # compute capability
 CHIP = "blackwell"  # the constant of the chip among those of a software
 Constants = Mapping[str, float]
 
-# What a constant stays at that the runs do not move: an operation takes 5.5 to 9 us of PyTorch's
-# host (experiments/eager_layer.py); the other values are this project's guesses.
+# Values of constants that no run moves. PyTorch's host takes 5.5 to 9 us for an operation
+# (experiments/eager_layer.py); the other values are this project's guesses.
 ASSUMED = {
     "launch": 8e-6, "traffic": 1.4, "products": 0.95, "attention": 0.9, "hidden_tensor": 0.5,
     "hidden_weights": 0.8, CHIP: 0.6,

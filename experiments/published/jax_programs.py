@@ -2,7 +2,6 @@
 
     python -m experiments.published.jax_programs             prices the programs in programs/
     python -m experiments.published.jax_programs --compile   makes those anew, seconds each
-    python -m experiments.published.jax_programs --fit       fits `scaling.profiles.io.XLA`
 
 Published is what others' programs took, priced is the step that this trainer compiles: of dense
 models with a recipe (`jax_dense_runs.jsonl`) with the options of XLA that it sets, of the others
@@ -14,24 +13,20 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from experiments.published.jax_rows import reasons, runs_of_table
 from experiments.published.score_training import Scored, naive_error, scored
 from experiments.published.training import Measured, dense_runs, part_of
 from scaling.api.predict import predict
 from scaling.api.result import with_step_error
-from scaling.profiles.io import XLA
-from scaling.profiles.profile import StepFit
 from scaling.program.ir import Program
 from scaling.program.serialization import program_dict, read_program_dict
 from scaling.report.formatting import columns
-from scaling.run import Run, read_run
+from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.resolve import profile_for, target
 from scaling.simulate.step import Priced, price
@@ -83,10 +78,10 @@ def program_of(path: Path) -> Program:
     return read_program_dict(json.loads(gzip.decompress(path.read_bytes())))
 
 
-def priced(row: Measured, run: Run, xla: StepFit = XLA) -> Priced:
+def priced(row: Measured, run: Run) -> Priced:
     """The kept program of a row on the cluster of its run."""
     where = target(run)
-    profile = replace(profile_for(where.cluster)[0], xla=xla)
+    profile = profile_for(where.cluster)[0]
     return price(program_of(file_of(row)), where.cluster, with_step_error(profile, run.software))
 
 
@@ -101,18 +96,6 @@ def scores() -> tuple[Scored, ...]:
         return scored(row, step)
 
     return tuple(score(row) for row in rows() if file_of(row).exists())
-
-
-def fitted(found: Sequence[Measured]) -> float:
-    """Time of matrix products in these steps over that alone: the least absolute log errors."""
-    steps = [(row, read_run(row.run)) for row in found]
-
-    def error(slower: float) -> float:
-        fit = replace(XLA, slowdown=float(slower))
-        times = [float(priced(*step, fit).timeline.total) for step in steps]
-        return float(np.abs(np.log(np.divide(times, [row.step_time for row in found]))).sum())
-
-    return float(minimize_scalar(error, bounds=(1.0, 1.3), options={"xatol": 1e-3}).x)
 
 
 def table() -> list[str]:
@@ -154,6 +137,4 @@ def _groups(found: Sequence[Scored]) -> Iterator[list[str]]:
 if __name__ == "__main__":
     if "--compile" in sys.argv:
         compile_all()
-    if "--fit" in sys.argv:
-        print(f"{fitted([row for row in dense_runs() if part_of(row) == 'fit']):.3f}")
     print("\n".join(table()))

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator reserves over what a step allocates, by software.
+"""Bytes that PyTorch's allocator reserves over those that a step allocates, by software.
 
     python -m experiments.published.reserve
 

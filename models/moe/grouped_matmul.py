@@ -55,7 +55,7 @@ def grouped_matmul(
 
 @dataclass(frozen=True)
 class _How:
-    """What `grouped_matmul` is asked for, as static data."""
+    """The options of one `grouped_matmul`, static under jit."""
 
     implementation: Implementation
     even_rows: int

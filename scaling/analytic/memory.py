@@ -153,7 +153,7 @@ def _turned(step: StepSizes) -> Number:
 
 
 def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
-    """What a pipeline has of all ticks, and of one tick backward.
+    """Buffers of a pipeline: those of all ticks, and those of one tick backward.
 
     Gradients of layers are summed over the ticks backward, those of tables over the loss as well.
     The last stage's stream is shared out over the stages, whole over tensor.

@@ -27,7 +27,6 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
-    StepFit,
     VectorFit,
 )
 from scaling.profiles.samples import Samples
@@ -62,10 +61,6 @@ ICI = LinkFit(
 INTERFERENCE = InterferenceFit(
     0.189, Evidence("Lee et al., arXiv 2507.03114, abstract", "2025-07", "calibrated")
 )
-# What products take in the 10 of 18 published steps of MaxText and Pax on H100 that may be fitted:
-# `python -m experiments.published.jax_programs --fit`, which has the error on the other 8.
-XLA_SOURCE = "MaxText and Pax on H100, NVIDIA/dgxc-benchmarking"
-XLA = StepFit(1.067, Evidence(XLA_SOURCE, "2025-06", "calibrated", samples=10))
 GPUS = ("NVIDIA", "AMD")  # collectives are kernels there; others have engines of their own
 # Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
 # x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
@@ -160,8 +155,7 @@ def profile_of(accelerator: Accelerator) -> Profile:
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
     interference = INTERFERENCE if accelerator.vendor in GPUS else None
-    xla = XLA if accelerator.vendor in GPUS else None
-    return replace(profile, links=links_of(accelerator), interference=interference, xla=xla)
+    return replace(profile, links=links_of(accelerator), interference=interference)
 
 
 @dataclass(frozen=True)

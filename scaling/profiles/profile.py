@@ -211,9 +211,7 @@ class Profile:
     collectives: tuple[CollectiveFit, ...] = ()
     dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
     step: StepFit | None = None  # None: no whole steps were measured
-    # In steps that XLA compiled; None: collectives take nothing from kernels, products no longer.
-    interference: InterferenceFit | None = None
-    xla: StepFit | None = None  # of matrix products
+    interference: InterferenceFit | None = None  # in steps that XLA compiled; None: there is none
     overlap: bool = True  # the parts of a kernel run at once; False: one after another
     samples: Samples = Samples()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -230,26 +228,11 @@ class Profile:
 
         The constants of other software were fitted on whole steps: they have all of this in them.
         """
-        if self.xla is None and self.interference is None:
-            return self
-        return self._in_xla if is_xla else self._in_others
+        return self if is_xla or self.interference is None else self._undisturbed
 
     @cached_property
-    def _in_xla(self) -> "Profile":
-        slower, source = (self.xla.slowdown, self.xla.evidence.source) if self.xla else (1.0, "")
-        note = f"; in a step {slower:g} times as long: {source}"
-
-        def slowed(fit: MatmulFit) -> MatmulFit:
-            evidence = replace(fit.evidence, source=fit.evidence.source + note)
-            rates = fit.efficiency / slower, fit.sustained / slower
-            return replace(fit, evidence=evidence, efficiency=rates[0], sustained=rates[1])
-
-        matmul = tuple(map(slowed, self.matmul)) if self.xla else self.matmul
-        return replace(self, matmul=matmul, xla=None)
-
-    @cached_property
-    def _in_others(self) -> "Profile":
-        return replace(self, interference=None, xla=None)
+    def _undisturbed(self) -> "Profile":
+        return replace(self, interference=None)
 
     @property
     def grade(self) -> Grade:

@@ -161,8 +161,7 @@ def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
     assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
     fitted = {fit.evidence for fit in profile.links}
     assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
-    steps = {profile.interference.evidence, profile.xla.evidence}  # as on the chips that they name
-    others = set(evidences(profile)) - fitted - steps
+    others = set(evidences(profile)) - fitted - {profile.interference.evidence}
     assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
     assert profile.samples == Samples()
 

@@ -28,22 +28,16 @@ def test_every_kernel_and_collective_has_the_cost_of_one_call(hand_step):
     assert set(priced.kernels) == {"dot.1", "norm.1", "adam.1"}
     assert set(priced.collectives) == {"gather.1", "sum.1"}
     dot = hand_step.schedule[0].body[1]
-    assert priced.kernels["dot.1"] == kernel_time(dot, H100.accelerator, PROFILE.of_program(True))
+    assert priced.kernels["dot.1"] == kernel_time(dot, H100.accelerator, PROFILE)
     groups = np.array([[0, 2, 4, 6], [1, 3, 5, 7]])
     gather = collective_time("all-gather", 2**26, groups, H100, PROFILE)
     assert priced.collectives["gather.1"] == gather
 
 
-def test_products_take_longer_in_steps_of_xla_and_kernels_beside_collectives(hand_step):
-    plain = replace(PROFILE, xla=None, interference=None)
-    alone, slower, both = (
-        price(hand_step, H100, profile)
-        for profile in (plain, replace(plain, xla=PROFILE.xla), PROFILE)
-    )
-    dot = [p.kernels["dot.1"].compute for p in (slower, both)]
-    assert dot == [pytest.approx(PROFILE.xla.slowdown * alone.kernels["dot.1"].compute)] * 2
-    assert slower.kernels["norm.1"] == alone.kernels["norm.1"]
-    assert alone.timeline.total < slower.timeline.total < both.timeline.total
+def test_steps_of_xla_take_longer_for_kernels_beside_collectives_others_do_not(hand_step):
+    alone = price(hand_step, H100, replace(PROFILE, interference=None))
+    beside = price(hand_step, H100, PROFILE)
+    assert beside.kernels == alone.kernels and alone.timeline.total < beside.timeline.total
     other = price(replace(hand_step, is_xla=False), H100, PROFILE)
     assert (other.kernels, other.timeline) == (alone.kernels, alone.timeline)
 
