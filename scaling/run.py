@@ -110,6 +110,7 @@ class Train:
     keep_checkpoints: int = 2
     eval_every: int = 0  # steps; 0: never
     eval_batches: int = 4
+    log_layer_norms: bool = False  # the gradient norm of each layer, in metrics.jsonl
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,11 @@ MODELS = {
     "deepseek": _toy(moe=replace(DEEPSEEK, first_dense_layers=1)),
     "deepseek-v3": _toy(mla=LATENT, moe=DEEPSEEK),
 }
+# Settings of the trainer by name.
+TUNINGS: dict[str, dict[str, Any]] = {
+    "all parameters": {},
+    "layer norms": {"log_layer_norms": True},
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Case:
     compute: str = "fp32"
     optimizer: str = "adamw"
     documents: str = "joined"
+    tuning: str = "all parameters"
 
     @property
     def alone(self) -> "Case":
@@ -114,6 +120,7 @@ class Case:
             layers=self.layers,
             optimizer=self.optimizer,
             documents=self.documents,
+            tuning=self.tuning,
         )
 
     @property
@@ -130,7 +137,7 @@ class Case:
             precision=Precision(self.compute),
             optimizer=self.optimizer,
             remat=self.remat,
-            train=replace(train, documents=self.documents),
+            train=replace(train, documents=self.documents, **TUNINGS[self.tuning]),
         )
 
     def __str__(self) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
     import jax
 
     from scaling.train.loop import RunResult
+    from scaling.train.monitor.utilization import Predicted
     from scaling.train.prepare import Plan, Programs
     from scaling.train.run_folder import Options
 
@@ -247,11 +248,12 @@ def _check_state_fits(step: "jax.stages.Compiled") -> None:
         )
 
 
-def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | None:
-    """Write the prediction before the first step; return the seconds of one step, if known."""
+def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicted | None":
+    """Write the prediction before the first step; return what it says of one step, if known."""
     import jax
 
     from scaling.compare.folder import remove_prediction, write_prediction
+    from scaling.train.monitor.utilization import Predicted
     from scaling.train.running import try_to_predict
 
     if jax.process_index() != 0:
@@ -271,7 +273,8 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> float | N
             *(f"warning: {text}" for text in prediction.warnings),
         ]
     )
-    return float(prediction.step_time)
+    known = lambda ratio: None if ratio is None else float(ratio)
+    return Predicted(float(prediction.step_time), known(prediction.mfu), known(prediction.hfu))
 
 
 def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:

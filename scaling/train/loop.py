@@ -35,8 +35,9 @@ from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
 from scaling.train.monitor.measured import MEASURED, measured, peak_memory
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
-from scaling.train.monitor.profile import ProfileRecorder
+from scaling.train.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.train.monitor.progress import ProgressLine
+from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
 from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.train.run_folder import TOKENIZER, Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
@@ -106,11 +107,12 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         line = stack.enter_context(ProgressLine(run.train.steps, step, stream, options.predicted))
         for text in notes:
             line.note(text)
-        profile = stack.enter_context(ProfileRecorder(folder / "profile", options.profile))
+        profile = stack.enter_context(ProfileRecorder(folder / PROFILE, options.profile))
         stop = stack.enter_context(StopSignal())
         schedule = CheckpointSchedule(run.train.checkpoint_every, step)
         loop = _Loop(
-            plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop, clock
+            *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
+            *(clock, options.predicted),
         )
         return loop.run(state)
 
@@ -130,6 +132,7 @@ class _Loop:
     profile: ProfileRecorder
     stop: StopSignal
     clock: Clock
+    predicted: Predicted | None = None  # of one step, by the first process
     saved: int = -1  # step of the last save; the folder may not show it to every process yet
     ready: float = 0.0  # when the last step that was read had finished
     step_times: dict[int, float] = field(default_factory=dict)  # s, by number
@@ -174,7 +177,8 @@ class _Loop:
         read = last or evaluate or save or gather or self.profile.ends(step)
         if read:
             self._read(this)
-        self.profile.after(step, this.metrics)  # writes, while no step is in flight
+        if self.profile.after(step, this.metrics):  # writes, while no step is in flight
+            self.line.note(how_to_open(self.folder / PROFILE, self.profile.recorded))
         if gather:
             self._gather_data_wait(step)
         if evaluate:
@@ -234,6 +238,7 @@ class _Loop:
             checkpoint_time=self.clock.since_last("checkpoints"),
             peak_memory=peak_memory(self.plan.mesh),
             goodput=self.clock.goodput,
+            **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
             **{name: value for name, value in values.items() if name not in COMMON},
             **arrays,
         )

@@ -20,6 +20,7 @@ from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.launch.supervisor import RESTARTED
+from scaling.train.monitor.utilization import Predicted
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
 IN_USE = "is being written by another run"
@@ -39,7 +40,7 @@ class Options:
     resume: bool = False
     profile: tuple[int, int] | None = None  # first and last step recorded
     sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
-    predicted: float | None = None  # s, of one step; shown beside the measured one
+    predicted: Predicted | None = None  # of one step; shown beside the measured one
     began: float | None = None  # unix time, of the first of its attempts; None: now
     initial: Path | None = None  # safetensors files that the first step begins with
 

@@ -33,6 +33,7 @@ from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.optimizers import Optimizer, optimizer_of
 from scaling.run import Batch, Run, Train
 from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, with_updated_bias
+from scaling.train.monitor.layer_norms import layer_gradient_norms
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.optimizer import ADAMW, make_optimizer
 
@@ -237,7 +238,8 @@ def train_step(
 
     Returns:
         The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
-        `learning_rate` used; with experts also what `routing_metrics` says.
+        `learning_rate` used; with experts also what `routing_metrics` says. On request
+        `layer_grad_norms` [L].
     """
     output, grads = output_and_gradients(state.params, tokens, train.z_loss)
     with jax.named_scope("optimizer"):
@@ -253,6 +255,8 @@ def train_step(
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
         **routing_metrics(output.routing),
     }
+    if train.log_layer_norms:
+        metrics["layer_grad_norms"] = layer_gradient_norms(state.params, grads)
     return TrainState(state.step + 1, params, opt_state), metrics
 
 

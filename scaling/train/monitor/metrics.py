@@ -8,7 +8,7 @@ kill is removed when the file is opened again, and the lines of repeated steps a
 import importlib.util
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +38,14 @@ class MetricsLog:
     def write(self, step: int, **values: Any) -> None:
         """Write one line: the step, counted from 1, then the values in their order.
 
-        Values are numbers, texts or scalar arrays; reading those of a device waits for it.
+        Values are numbers, texts, scalar arrays or lists; reading those of a device waits for it.
+        Sinks get the numbers of a list as `name/0`, `name/1` ..., and none of a list of lists.
         """
         plain = {name: _plain(value) for name, value in values.items()}
         self._file.write(json.dumps({"step": int(step), **plain}, allow_nan=False) + "\n")
         self._file.flush()
-        numbers = {n: float(v) for n, v in plain.items() if isinstance(v, int | float)}
+        named = (pair for name, value in plain.items() for pair in _each(name, value))
+        numbers = {n: float(v) for n, v in named if isinstance(v, int | float)}
         for sink in self._sinks:
             sink.write(int(step), numbers)
 
@@ -93,10 +95,20 @@ def _remove_torn_line(path: Path) -> None:
             file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _plain(value: Any) -> Value:
-    """A Python scalar; None for NaN and Infinity, which JSON lacks."""
+def _plain(value: Any) -> Value | list:
+    """A Python scalar, or a list of them; None for NaN and Infinity, which JSON lacks."""
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
     scalar = value.item() if hasattr(value, "item") else value
     return None if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
+
+
+def _each(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The value under its name; of a list each element, under numbers."""
+    if not isinstance(value, list):
+        yield name, value
+        return
+    yield from ((f"{name}/{number}", element) for number, element in enumerate(value))
 
 
 def _tensorboard(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:

@@ -1,4 +1,7 @@
-"""Records a profile of some steps with `jax.profiler`, to be read by Perfetto or XProf.
+"""Records a profile of some steps with `jax.profiler`, to be read by XProf or TensorBoard.
+
+jax writes `FOLDER/plugins/profile/DATE/HOST.xplane.pb`, where TensorBoard's profile plugin, which
+is XProf, looks for the recordings below its --logdir (docs.jax.dev/en/latest/profiling.html).
 
 Starting a recording takes a while, and writing it longer. So the timer of steps waits for those in
 flight before either: `begins` and `ends` say when.
@@ -10,6 +13,8 @@ from typing import Any
 import jax
 
 from scaling.meshes.errors import InputError, is_count
+
+PROFILE = "profile"  # folder of the recordings in a run folder
 
 
 def parse_range(text: str, steps: int) -> tuple[int, int]:
@@ -27,6 +32,19 @@ def parse_range(text: str, steps: int) -> tuple[int, int]:
             "the last"
         )
     return int(first), int(last)
+
+
+def how_to_open(folder: Path, steps: tuple[int, int] | None) -> str:
+    """One line: the commands that show the recordings in a folder, and where.
+
+    As in docs.jax.dev/en/latest/profiling.html; 6006 is TensorBoard's own port.
+    """
+    first, last = steps or (0, 0)
+    return (
+        f"recorded steps {first} to {last}: `pip install xprof`, then `xprof --port 8791 {folder}` "
+        f"and http://localhost:8791, or `tensorboard --logdir {folder}` and "
+        "http://localhost:6006/#profile"
+    )
 
 
 class ProfileRecorder:
@@ -53,12 +71,18 @@ class ProfileRecorder:
             jax.profiler.start_trace(self._folder)
             self._recording = True
 
-    def after(self, step: int, result: Any) -> None:
-        """Called after a step was dispatched; waits for the last recorded one, and writes."""
-        if self.ends(step):
+    def after(self, step: int, result: Any) -> bool:
+        """Called after a step was dispatched; waits for the last recorded one, and writes.
+
+        Returns:
+            True if it has written.
+        """
+        ends = self.ends(step)
+        if ends:
             jax.block_until_ready(result)
             self._stop()
             self.recorded = (self._first, self._last)
+        return ends
 
     def __enter__(self) -> "ProfileRecorder":
         return self

@@ -1,6 +1,6 @@
 """The progress of a run on stderr: a live line on a terminal, a plain line now and then elsewhere.
 
-step 120/300 | loss 2.3456 | 12,345 tokens/s | 83 ms/step | 0:00:15 left
+step 120/300 | loss 2.3456 | 12,345 tokens/s | MFU 41.0% | HFU 43.5% | 83 ms/step | 0:00:15 left
 """
 
 import sys
@@ -10,6 +10,8 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
+
+from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
 
 PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
 BAR_WIDTH = 6  # characters: leaves room for the line on a terminal of 80
@@ -21,21 +23,24 @@ def progress_line(
     loss: float,
     tokens_per_second: float,
     step_time: float,
-    predicted: float | None = None,
+    predicted: Predicted | None = None,
     width: int | None = None,
 ) -> str:
-    """One line: steps, loss, rate, seconds per step (measured and predicted), time left.
+    """One line: steps, loss, rate, MFU and HFU, seconds per step (measured, predicted), time left.
 
-    The rate, then the prediction are left out to fit `width` characters.
+    MFU and HFU, the rate, then the prediction are left out to fit `width` characters.
     """
     head = f"step {step:,}/{total:,} | loss {loss:.4f} | "
     rate = f"{tokens_per_second:,.0f} tokens/s | "
     measured = f"{_duration(step_time)}/step"
-    beside = "" if predicted is None else f" (predicted {_duration(predicted)})"
+    beside = "" if predicted is None else f" (predicted {_duration(predicted.step_time)})"
     left = f" | {timedelta(seconds=round((total - step) * step_time))} left"
-    lines = (head + rate + measured + beside + left, head + measured + beside + left)
-    shortest = head + measured + left
-    return next((line for line in lines if width is None or len(line) <= width), shortest)
+    found = predicted.at(step_time) if predicted else NOT_KNOWN
+    used = "".join(f"{name.upper()} {u:.1%} | " for name, u in found.items() if u is not None)
+    shortest = measured + left
+    lines = [head + more + measured + beside + left for more in (rate + used, rate, "")]
+    fitting = (line for line in lines if width is None or len(line) <= width)
+    return next(fitting, head + shortest)
 
 
 def _duration(seconds: float) -> str:
@@ -51,11 +56,11 @@ class ProgressLine:
         total: int,
         first: int = 0,
         stream: TextIO | None = None,
-        predicted: float | None = None,
+        predicted: Predicted | None = None,
     ):
         """Start the line on `stream` (None: stderr), for a run that goes on after step `first`.
 
-        `predicted` are the seconds of one step, as predicted before the first one.
+        `predicted` is what was predicted of one step before the first one.
         """
         self._total, self._first, self._predicted = total, first, predicted
         self._stream = stream or sys.stderr

@@ -33,7 +33,8 @@ def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
 ):
     plan, programs = SimpleNamespace(run=toy(), mesh=None), SimpleNamespace(step=None)
     monkeypatch.setattr(running, "try_to_predict", lambda *_: made)
-    assert train.predict_first(plan, programs, tmp_path) == made[1].step_time
+    predicted = train.predict_first(plan, programs, tmp_path)
+    assert predicted is not None and predicted.step_time == made[1].step_time
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"predicted.json", "program.json", "calibration.json"}
     monkeypatch.setattr(running, "try_to_predict", lambda *_: "no prediction: never measured")

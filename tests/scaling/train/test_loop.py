@@ -29,7 +29,7 @@ from tests.scaling.train.fakes import with_step
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()
-WATCHED = "time data_time checkpoint_time peak_memory goodput".split()
+WATCHED = "time data_time checkpoint_time peak_memory goodput mfu hfu".split()
 DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
@@ -81,6 +81,7 @@ def test_each_step_has_one_line_with_the_keys_of_the_contract_in_order(finished)
     paused = [line["step"] for line in lines if line["checkpoint_time"]]
     assert paused == [4, 7]  # after those of steps 3 and 6
     assert {line["peak_memory"] for line in lines} == {None}  # jax does not count on the CPU
+    assert {line["mfu"] for line in lines} == {None}  # nothing was predicted
 
 
 def test_measured_json_leaves_the_first_steps_out_and_says_where_the_wall_time_went(finished):

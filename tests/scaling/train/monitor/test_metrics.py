@@ -125,3 +125,13 @@ def test_sinks_are_made_by_their_packages(tmp_path, monkeypatch):
     options, *others = calls
     assert options["name"] == "toy" and options["config"] == {"a": 1}
     assert others == [("loss", 2.0, 5), ({"loss": 2.0}, 5), "closed", "finished"]
+
+
+def test_a_list_is_one_value_of_a_line_and_several_of_a_sink(tmp_path):
+    seen = {}
+    with MetricsLog(
+        tmp_path, [Sink(lambda step, numbers: seen.update(numbers), lambda: None)]
+    ) as log:
+        log.write(1, norms=[0.5, math.nan], load=[[1.0, 2.0]])
+    assert read_metrics(tmp_path) == [{"step": 1, "norms": [0.5, None], "load": [[1.0, 2.0]]}]
+    assert seen == {"norms/0": 0.5}

@@ -45,11 +45,18 @@ def recorded(folder):
     return data, sum(len(list(line.events)) for plane in data.planes for line in plane.lines)
 
 
-def test_a_run_leaves_a_profile_that_jax_reads(toy, prepare, tmp_path):
+def test_a_run_leaves_a_profile_that_jax_reads_and_says_how_to_open_it(
+    toy, prepare, tmp_path, capsys
+):
     train(*prepare(toy()), Options(tmp_path, profile=(3, 4)))
     data, events = recorded(tmp_path / "profile")
     assert any("CPU" in plane.name for plane in data.planes)
     assert events > 0
+    (file,) = (tmp_path / "profile").rglob("*.xplane.pb")  # where TensorBoard's plugin looks
+    assert file.relative_to(tmp_path / "profile").parts[:2] == ("plugins", "profile")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "recorded" in line]
+    assert line.startswith("recorded steps 3 to 4: ")
+    assert f"tensorboard --logdir {tmp_path / 'profile'}" in line and "#profile" in line
 
 
 STEP, TRACE = 0.05, 1000.0  # s, that one step and each end of a recording take at least

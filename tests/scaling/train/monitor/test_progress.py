@@ -3,6 +3,7 @@
 import io
 
 from scaling.train.monitor.progress import ProgressLine, progress_line
+from scaling.train.monitor.utilization import Predicted
 
 
 class Terminal(io.StringIO):
@@ -27,12 +28,21 @@ def test_a_line_says_steps_loss_rate_step_time_and_time_left():
     assert "| 12.50 s/step | 1 day, 0:00:00 left" in progress_line(0, 6912, 1.0, 1.0, 12.5)
 
 
+def test_mfu_and_hfu_are_those_of_the_measured_time_where_the_peak_is_known():
+    line = progress_line(1, 2, 2.3, 1.0, 0.1, Predicted(0.08, mfu=0.5, hfu=0.55))
+    assert "| MFU 40.0% | HFU 44.0% | 100 ms/step (predicted 80 ms) |" in line
+    assert Predicted(0.08, None, None).at(0.1) == {"mfu": None, "hfu": None}
+    assert "FU" not in progress_line(1, 2, 2.3, 1.0, 0.1, Predicted(0.08, None, None))
+
+
 def test_the_time_left_stays_on_a_narrow_terminal(monkeypatch):
-    full = progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09)
-    assert len(full) > 80 and full.endswith(" left")
-    narrow = progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09, width=74)
+    predicted = Predicted(0.09, 0.4, None)
+    shown = lambda width: progress_line(300, 1300, 2.3, 12345.6, 0.083, predicted, width)
+    assert len(shown(None)) > 80 and shown(None).endswith(" left")
+    assert "tokens/s" in shown(95) and "MFU" not in shown(95)
+    narrow = shown(74)
     assert "tokens/s" not in narrow and "predicted 90 ms" in narrow and narrow.endswith(" left")
-    assert "predicted" not in progress_line(300, 1300, 2.3, 12345.6, 0.083, 0.09, width=60)
+    assert "predicted" not in shown(60)
     monkeypatch.setenv("COLUMNS", "80")
     assert " left" in show(Terminal())
 
