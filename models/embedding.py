@@ -111,7 +111,6 @@ def _gathered(
     token_axes: tuple[str, ...],
 ) -> jax.Array:
     """A table in compute format, all-gathered along d_model."""
-    table = table.astype(execution.dtype)
     return all_gather_weight(execution, table, dims, token_axes, (*MARKED, "fsdp"))
 
 

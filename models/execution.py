@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import Rules
+from scaling.meshes.rules import Rules, named
 
 DTYPES = {
     "fp8": jnp.bfloat16,  # matrix products only, see `scaling.models.float8`
@@ -38,6 +38,7 @@ class Execution:
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
     recompute_stages: bool = False  # save only a stage's input of each iteration
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
+    reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
 
     @property
     def dtype(self) -> jnp.dtype:
@@ -77,3 +78,8 @@ class Execution:
 def spec_of(x: jax.Array) -> P:
     """The PartitionSpec that `x` has."""
     return jax.typeof(x).sharding.spec
+
+
+def axes_of(x: jax.Array) -> frozenset[str]:
+    """The mesh axes that `x` is sharded over."""
+    return named(spec_of(x).partitions)

@@ -22,9 +22,9 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.models.accounting.logits import loss_chunks
-from scaling.models.execution import Execution, spec_of
+from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.one_pass import mean_over_chunks
-from scaling.models.sharding import axes_of, gather_weight
+from scaling.models.sharding import gather_weight
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 

@@ -3,9 +3,13 @@
 With explicit shardings a weight that is marked `reduced` over some mesh axes gets a gradient that
 is `unreduced` over them: one partial sum per device. Inside a `shard_map` a weight that is marked
 varying over some axes gets a gradient that is summed over them.
+
+Both sums are made in the format in which the gradient is computed, or in float32
+(`in_format`): a sum of n numbers in bfloat16 stands still once it is 256 times what is added.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,9 +19,8 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import REPLICAS
-from scaling.models.execution import Execution, spec_of
+from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import is_matrix
-from scaling.models.sharding import axes_of
 
 MARKED = (*REPLICAS, "stage")  # the axes that any run marks weights `reduced` over
 
@@ -40,29 +43,73 @@ def mark_reduced(params: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
+Place = Callable[[jax.Array], jax.Array]
+
+
+def in_format(execution: Execution, dtype: Any, w: jax.Array, place: Place) -> jax.Array:
+    """`place` of a weight in format `dtype`; its gradient is reduced as `Execution.reduce` says.
+
+    Args:
+        w: a stored weight, or one that is gathered once per step.
+        place: moves the weight to the devices that multiply by it; linear.
+    """
+    if execution.reduce == "bf16":
+        return place(w.astype(dtype))
+    return _reduced_in_float32(place, jnp.dtype(dtype), w)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _reduced_in_float32(place: Place, dtype: jnp.dtype, w: jax.Array) -> jax.Array:
+    return place(w.astype(dtype))
+
+
+def _transposed_in_float32(
+    place: Place, dtype: jnp.dtype, w: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array]:
+    """The sums over devices that are the transpose of `place`, of a float32 gradient.
+
+    (`jax.linear_transpose` of jax 0.10.2 does not know weights that are marked `reduced`.)
+    """
+    _, transpose = jax.vjp(place, w.astype(jnp.float32))
+    (total,) = transpose(gradient.astype(jnp.float32))
+    return (total.astype(w.dtype),)
+
+
+_reduced_in_float32.defvjp(
+    lambda place, dtype, w: (place(w.astype(dtype)), w), _transposed_in_float32
+)
+
+
 def all_gather_weight(
     execution: Execution,
     w: jax.Array,
     dims: tuple[str | None, ...],
     token_axes: Sequence[str],
     jointly: Sequence[str] = MARKED,
+    dtype: Any = None,
 ) -> jax.Array:
     """A stored weight inside a `shard_map`, all-gathered over fsdp along "embed".
 
-    As it is if gathered already (`Execution.gathers_weights_once`). Before the gather the weight is
-    marked varying over the replicas, so that its gradient is reduce-scattered over fsdp first, and
-    only the shard is summed over them.
+    As it is stored if gathered already (`Execution.gathers_weights_once`). Before the gather the
+    weight is marked varying over the replicas, so that its gradient is reduce-scattered over fsdp
+    first, and only the shard is summed over them.
 
     Args:
-        w, dims: this device's shard, in compute format, and the weight's logical dimensions.
+        w, dims: this device's shard and the weight's logical dimensions.
         token_axes: mesh axes that shard the tokens it is multiplied with.
         jointly: axes over which the gradient is summed in one all-reduce.
+        dtype: format in which it is gathered; None: the compute format.
     """
     rules = execution.rules
     fsdp = () if execution.gathers_weights_once else rules.axes("embed")
     sharded = {*fsdp, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
-    w = _mark_varying(w, tuple(axis for axis in token_axes if axis not in sharded), jointly)
-    return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
+    others = tuple(axis for axis in token_axes if axis not in sharded)
+
+    def gather(w: jax.Array) -> jax.Array:
+        w = _mark_varying(w, others, jointly)
+        return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
+
+    return in_format(execution, dtype or execution.dtype, w, gather)
 
 
 def _mark_varying(w: jax.Array, axes: tuple[str, ...], jointly: Sequence[str]) -> jax.Array:

@@ -16,16 +16,12 @@ from jax.sharding import reshard
 
 from scaling.meshes.rules import named
 from scaling.models import float8
-from scaling.models.execution import Execution, spec_of
+from scaling.models.execution import Execution, axes_of, spec_of
+from scaling.models.partial_sums import in_format
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 JOINED = -2  # dimension along which weights are concatenated
 WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
-
-
-def axes_of(x: jax.Array) -> frozenset[str]:
-    """The mesh axes that `x` is sharded over."""
-    return named(spec_of(x).partitions)
 
 
 def gather_weight(
@@ -46,8 +42,12 @@ def gather_weight(
     used = rules.spec(*(None if dim == "embed" else dim for dim in dims))
     stored = used if execution.gathers_weights_once else rules.spec(*dims)
     summed = token_axes - named(used)
-    w = reshard(w.astype(execution.dtype), P(*stored, reduced=summed - named(stored)))
-    return reshard(w, P(*used, reduced=summed))
+
+    def gather(w: jax.Array) -> jax.Array:
+        w = reshard(w, P(*stored, reduced=summed - named(stored)))
+        return reshard(w, P(*used, reduced=summed))
+
+    return in_format(execution, execution.dtype, w, gather)
 
 
 def project(
@@ -84,7 +84,8 @@ def project(
         if execution.remat == "none" and execution.regathers_per_iteration:
             w = with_dependency(w, x)
         if isinstance(w, tuple):
-            w = _joined(execution, [part.astype(execution.dtype) for part in w])
+            early = None if execution.reduce == "fp32" else execution.dtype
+            w = _joined(execution, [part.astype(early or part.dtype) for part in w])
         gathered = gather_weight(execution, w, dims, token_axes)
         if execution.compute == "fp8":
             return float8.product(execution.rules, equation, target, x, gathered)

@@ -50,16 +50,20 @@ def all_gather_params(params: Any, execution: Execution) -> Any | None:
         return tree_map_with_path(gather, params, is_leaf=_is_variable)
 
 
-def reduce_scatter_grads(gradients: Any, params: Any) -> Any:
+def reduce_scatter_grads(gradients: Any, params: Any, execution: Execution) -> Any:
     """Partial sums of whole gradients as float32 shards like those of `params`.
 
-    Reduce-scattered over fsdp; the shards are all-reduced over the other replicas.
+    Reduce-scattered over fsdp, in the format that they have or in float32 (`Execution.reduce`); the
+    shards are all-reduced over the other replicas.
     """
-    return _map(
-        lambda g, own: g.replace(_reduce_scatter(g[...], spec_of(own[...])).astype(own[...].dtype)),
-        gradients,
-        params,
-    )
+
+    def shard(gradient: nnx.Variable, own: nnx.Variable) -> nnx.Variable:
+        wide = own[...].dtype
+        early = wide if execution.reduce == "fp32" else gradient[...].dtype
+        total = _reduce_scatter(gradient[...].astype(early), spec_of(own[...]))
+        return gradient.replace(total.astype(wide))
+
+    return _map(shard, gradients, params)
 
 
 def float32_accumulators(

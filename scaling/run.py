@@ -74,6 +74,7 @@ class Precision:
     compute: Dtype = "bf16"
     parameters: Dtype = "fp32"
     gradients: Dtype = "fp32"
+    reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices; bf16: as `compute`, if wider
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
 

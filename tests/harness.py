@@ -109,6 +109,7 @@ class Case:
     optimizer: str = "adamw"
     documents: str = "joined"
     tuning: str = "all parameters"
+    reduce: str = "bf16"
 
     @property
     def alone(self) -> "Case":
@@ -134,7 +135,7 @@ class Case:
             Sharding(self.zero, self.sequence_parallel),
             pipeline=Pipeline(self.schedule, 2 if self.schedule == "circular" else 1),
             context=Context(self.method),
-            precision=Precision(self.compute),
+            precision=Precision(self.compute, reduce=self.reduce),
             optimizer=self.optimizer,
             remat=self.remat,
             train=replace(train, documents=self.documents, **TUNINGS[self.tuning]),
@@ -302,7 +303,7 @@ def wide(case: Case) -> Run:
         max_positions=toy.max_positions and 512,
         sliding_window=toy.sliding_window and 100,
     )
-    precision = run.precision if case.compute == "fp8" else Precision("bf16")
+    precision = run.precision if case.compute == "fp8" else replace(run.precision, compute="bf16")
     batch = Batch(16 * case.microbatches, 512, case.microbatches)
     return replace(run, model=model, batch=batch, precision=precision)
 

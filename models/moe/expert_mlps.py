@@ -99,8 +99,8 @@ def gather_expert_weight(
     execution: Execution, w: jax.Array, name: str, token_axes: tuple[str, ...]
 ) -> jax.Array:
     """The stored weight `name` of `DIMS` in compute format (the router: float32), all-gathered."""
-    w = w if name == "router" else w.astype(execution.dtype)
-    return all_gather_weight(execution, w, DIMS[name], token_axes)
+    dtype = jnp.float32 if name == "router" else None
+    return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype)
 
 
 def regathered(execution: Execution, multiply: Product) -> Product:

@@ -219,6 +219,7 @@ class Layer:
             *self._turned("backward attention in"),
             *self.sent("backward attention in").around(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
+            *self._widened(),
             *done,
             *sums.around([norm(ATTENTION), *self._sums()], first=False),
             *late,
@@ -304,13 +305,23 @@ class Layer:
         origin = Origin(phase, "layers/mlp")
         return [kernels.fusion(self.step, f"{phase} quantized", origin, moved)]
 
+    def _widened(self) -> list[Operation]:
+        """Gradients of weights in float32, before they are scattered: `precision.reduce`."""
+        step = self.step
+        if not step.habits.is_ours or step.reduced_bytes == step.itemsize:
+            return []
+        scattered = step.zero(3) * np.greater(step.shape.fsdp, 1)
+        moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * scattered
+        moved = moved * (step.itemsize + step.reduced_bytes)
+        return [kernels.fusion(step, "backward widened", Origin("backward", "layers"), moved)]
+
     def _sums(self) -> list[Operation]:
         """Gradients of weights, into the arrays of all layers."""
-        step = self.step
+        step, ours = self.step, self.step.habits.is_ours
         shards = step.zero(2, 3) / step.shape.fsdp + step.zero(0, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * shards
-        sums = FLOAT32 if step.habits.is_ours else 2 * BYTES[step.run.precision.gradients]
-        moved = moved * (step.itemsize + sums)
+        sums = FLOAT32 if ours else 2 * BYTES[step.run.precision.gradients]
+        moved = moved * ((step.reduced_bytes if ours else step.itemsize) + sums)
         return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
 
     def _elements(self, part: str) -> Number:

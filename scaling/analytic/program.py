@@ -345,7 +345,7 @@ def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer
     (`scaling.compare.discrepancy`).
     """
     tied = step.config.tied_embeddings and step.habits.is_ours
-    wider = (FLOAT32 / step.itemsize) ** (1 - step.is_sum)
+    wider = (FLOAT32 / step.reduced_bytes) ** (1 - step.is_sum)
     for line in lines:
         if tied and line.what == TABLES and line.kind == "all-reduce":
             line = replace(line, bytes=line.bytes * wider)

@@ -87,12 +87,14 @@ class Traffic:
         return replace(one, name=name, bytes=one.bytes * np.less(number, needed))
 
     def _dtype(self, transfer: Transfer) -> str:
-        """The format of gradients where they are summed after the last microbatch, else that of
-        what products take."""
+        """The format in which gradients are summed, else that of what products take."""
         step = self.step
+        width: Number = step.itemsize
         if transfer.place.startswith("end"):
-            return "fp32" if np.all(step.gradient_bytes == FLOAT32) else step.run.precision.between
-        return step.run.precision.between
+            width = step.gradient_bytes
+        elif transfer.place.endswith("gradients") and step.habits.is_ours:
+            width = step.reduced_bytes
+        return "fp32" if np.all(width == FLOAT32) else step.run.precision.between
 
 
 @dataclass(frozen=True)

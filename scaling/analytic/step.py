@@ -123,7 +123,12 @@ class StepSizes:
         microbatch."""
         if not self.habits.is_ours:
             return BYTES[self.run.precision.gradients]
-        return np.where(self.is_sum, FLOAT32, self.itemsize)[()]
+        return np.where(self.is_sum, FLOAT32, self.reduced_bytes)[()]
+
+    @property
+    def reduced_bytes(self) -> int:
+        """Bytes of an element of a gradient as our trainer sums it over devices where it arises."""
+        return FLOAT32 if self.run.precision.reduce == "fp32" else self.itemsize
 
     @property
     def virtual_stages(self) -> int:

@@ -83,7 +83,8 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     for w in weights_of(step):
         size, what, moe = w.elements * w.itemsize, w.what, w.moe
         summed = w.elements * _summed_bytes(step, w)
-        scattered = size if ours else summed
+        arising = w.elements * max(w.itemsize, step.reduced_bytes)  # ours, of one microbatch
+        scattered = arising if ours else summed
         end = f"end {w.part}"
         ahead, back = f"forward {w.part} weights", f"backward {w.part} weights"
         yield Transfer(fsdp, "all-gather", size, w.gathers * each, what, ahead, moe)
@@ -95,7 +96,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
         own = w.over_tensor and step.sequence_parallel
         at_once = 1 * own if ours else 0  # sums over tensor that each microbatch makes
         once = step.zero(1) * at_once
-        yield Transfer(tensor, "all-reduce", size, w.runs * once, what, gradients, moe)
+        yield Transfer(tensor, "all-reduce", arising, w.runs * once, what, gradients, moe)
         yield Transfer(fsdp, "reduce-scatter", summed, w.stored * step.zero(1), what, end, moe)
         each_time = w.runs * step.zero(2, 3)
         yield Transfer(fsdp, "reduce-scatter", scattered, each_time, what, gradients, moe)
@@ -112,7 +113,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
                     name = step.over(*over)
                     yield Transfer(name, "all-reduce", summed * shard, calls, what, place, moe)
         after = w.runs * others * is_sum * (w.stored > 0)
-        yield Transfer(tensor, "all-reduce", size * shard, after, what, gradients, moe)
+        yield Transfer(tensor, "all-reduce", arising * shard, after, what, gradients, moe)
         later = w.stored * (own and not ours)
         yield Transfer(tensor, "all-reduce", summed * shard, later, what, end, moe)
         if not ours and w.part == "head" and step.config.tied_embeddings:
@@ -123,7 +124,7 @@ def _summed_bytes(step: StepSizes, w: Weights) -> Number:
     """Bytes of an element of a gradient's sum over microbatches."""
     if not step.habits.is_ours:
         return step.gradient_bytes
-    return np.where(step.is_sum, FLOAT32, w.itemsize)[()]
+    return np.where(step.is_sum, FLOAT32, max(w.itemsize, step.reduced_bytes))[()]
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:

@@ -45,6 +45,7 @@ def execution_for(run: Run, rules: Any, platform: str) -> Execution:
         virtual_stages=run.pipeline.virtual_stages,
         recompute_stages=recomputes(run),
         zero_stage=run.sharding.zero_stage,
+        reduce=run.precision.reduce,
     )
 
 

@@ -228,7 +228,7 @@ def _gathered_once(params: Transformer) -> Transformer | None:
 
 def _scattered_once(grads: Transformer, params: Transformer) -> Transformer:
     with jax.named_scope("gradients"):
-        return reduce_scatter_grads(grads, params)
+        return reduce_scatter_grads(grads, params, params.execution)
 
 
 def train_step(

@@ -82,11 +82,19 @@ EIGHT_BITS = [
     Case("fsdp=2,context=2,tensor=2", remat="full", microbatches=2, compute="fp8"),
     Case("data=2,fsdp=2,stage=2", remat="selective", microbatches=2, compute="fp8"),
 ]
+IN_FLOAT32 = [
+    Case("data=2,fsdp=2,tensor=2", reduce="fp32"),
+    Case("data=2,fsdp=4", "latent", "full", 2, reduce="fp32"),
+    Case("data=2,fsdp=2,tensor=2", zero=1, reduce="fp32"),
+    Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective", reduce="fp32"),
+    Case("data=2,fsdp=2,stage=2", microbatches=2, reduce="fp32"),
+]
 PACKED = [
     Case("data=2,fsdp=2,tensor=2", "window", "selective", 2, documents="packed"),
     Case("fsdp=4,tensor=2", "latent", "full", documents="packed"),
 ]
 CASES = [*DENSE, *PACKED, *ZERO, *CONTEXT, *PIPELINES, *EXPERTS, *OPTIMIZERS, *EIGHT_BITS]
+CASES += IN_FLOAT32
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
