@@ -93,7 +93,7 @@ def sequence_rotation(
 ) -> Rotation:
     """The rotation of whole sequences in zigzag order, or of packed documents."""
     if documents is not None:
-        return rotation_at(config, documents.positions_BS)
+        return rotation_at(config, documents.positions_BS, length)
     return rotation(config, zigzag_order(length, execution.rules.mesh.context))
 
 

@@ -1,11 +1,12 @@
-"""Decoding: logits of new tokens from a cache of keys and values of the tokens before.
+"""Decoding: new tokens behind a cache of keys and values of the tokens before.
 
-    cache  = empty_cache(...)
-    logits, cache = decode_step(model, cache, prompt, 0)              prefill: T tokens at once
-    logits, cache = decode_step(model, cache, token, position)        one at a time
+    cache = empty_cache(...)
+    x, cache = decode_step(model, cache, prompts, [0, 0])            prefill: T tokens at once
+    x, cache = decode_step(model, cache, tokens, [5, 9])             one at a time
 
-Rows of the cache behind the newest token may hold anything: a query sees its own position and those
-before it, and a token's row is written before it is read. So a prompt may be padded.
+Each sequence has a place of its own. Rows of the cache behind its newest token may hold anything: a
+query sees its own position and those before it, and a token's row is written before it is read. So
+prompts of any lengths may be padded behind their ends.
 
 The cache is sharded like the activations: batch over data x fsdp x expert, key/value heads over
 tensor. Latent attention caches the latents, shared by all heads: a copy on each tensor device.
@@ -20,7 +21,6 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers, query_key_dim
@@ -29,7 +29,7 @@ from scaling.models.attention_kernels.reference import causal_mask, reference_at
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import LatentAttention
-from scaling.models.positions import rotation_from
+from scaling.models.positions import rotation_at
 from scaling.models.transformer import Block, Transformer
 
 
@@ -42,12 +42,13 @@ class KVCache(NamedTuple):
     keys: Any
     values: Any
 
-    def append(self, keys: jax.Array, values: jax.Array, start: jax.Array) -> "KVCache":
-        """The cache with the rows of the positions start, start + 1, ... replaced."""
-        write = lambda rows, new: jax.lax.dynamic_update_slice_in_dim(
-            rows, new.astype(rows.dtype), start, axis=1
-        )
-        return KVCache(write(self.keys, keys), write(self.values, values))
+    def append(self, keys: jax.Array, values: jax.Array, start_B: jax.Array) -> "KVCache":
+        """The cache with the rows from `start_B` on replaced; what lies beyond its end is lost."""
+        at_BT = start_B[:, None] + jnp.arange(keys.shape[1])
+        ascending = dict(indices_are_sorted=True, unique_indices=True)
+        write = jax.vmap(lambda old, new, at: old.at[at].set(new, mode="drop", **ascending))
+        new = keys.astype(self.keys.dtype), values.astype(self.values.dtype)
+        return KVCache(write(self.keys, new[0], at_BT), write(self.values, new[1], at_BT))
 
 
 class Cache(NamedTuple):
@@ -75,67 +76,73 @@ def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: i
 
 
 def decode_step(
-    model: Transformer, cache: Cache, tokens_BT: jax.Array, start: jax.Array | int
+    model: Transformer, cache: Cache, tokens_BT: jax.Array, start_B: jax.Array
 ) -> tuple[jax.Array, Cache]:
-    """float32 logits [B, T, V] of tokens at the positions from `start` on, and the longer cache.
+    """The stream after the last layer [B, T, D] at positions from `start_B` on; the longer cache.
 
-    The cache has the positions before `start` (may be traced), and room for T more. The model's
-    execution does not shard the sequence.
+    The cache has the positions before `start_B`, int32 [B]. Tokens at positions beyond its end are
+    padding, whose results mean nothing. The model's execution does not shard the sequence.
     """
-    chex.assert_rank(tokens_BT, 2)
-    start = jnp.asarray(start, jnp.int32)
-    x_BTD = model.embedding(tokens_BT, start=start)
+    chex.assert_rank([tokens_BT, start_B], [2, 1])
+    positions_BT = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
+    positions_BT = jnp.minimum(positions_BT, cache.layers.keys.shape[2] - 1)
+    x_BTD = model.embedding(tokens_BT, positions_BS=positions_BT)
 
     def layer(x_BTD: jax.Array, both: Any) -> tuple[jax.Array, KVCache]:
         block, layer_cache = both
-        return _decode_block(block, layer_cache, x_BTD, start)
+        return _decode_block(block, layer_cache, x_BTD, positions_BT)
 
     dense_layers = cache.dense_layers
     if dense_layers is not None:
         x_BTD, dense_layers = jax.lax.scan(layer, x_BTD, (model.dense_layers, dense_layers))
     x_BTD, layers = jax.lax.scan(layer, x_BTD, (model.layers, cache.layers))
-    return model.logits(x_BTD), Cache(dense_layers, layers)
+    return x_BTD, Cache(dense_layers, layers)
 
 
 def _decode_block(
-    block: Block, cache: KVCache, x_BTD: jax.Array, start: jax.Array
+    block: Block, cache: KVCache, x_BTD: jax.Array, positions_BT: jax.Array
 ) -> tuple[jax.Array, KVCache]:
     """One layer on T new tokens."""
     attention, h_BTD = block.attention, block.attention_norm(x_BTD)
     if isinstance(attention, LatentAttention):
-        y_BTD, cache = decode_latent_attention(attention, h_BTD, cache, start)
+        y_BTD, cache = decode_latent_attention(attention, h_BTD, cache, positions_BT)
     else:
-        y_BTD, cache = decode_attention(attention, h_BTD, cache, start)
+        y_BTD, cache = decode_attention(attention, h_BTD, cache, positions_BT)
     return block.feed_forward(x_BTD + y_BTD)[0], cache
 
 
 def decode_attention(
-    attention: Attention, x_BTD: jax.Array, cache: KVCache, start: jax.Array
+    attention: Attention, x_BTD: jax.Array, cache: KVCache, positions_BT: jax.Array
 ) -> tuple[jax.Array, KVCache]:
-    """Attention [B, T, D] of tokens from `start` on to those before and themselves; the new cache.
+    """Attention [B, T, D] of tokens at these positions to those before and themselves; the new
+    cache.
 
-    The cache holds keys and values [B, U, M, K] of U positions, of which `start` are filled.
+    The cache holds keys and values [B, U, M, K] of U positions, filled up to the first of these.
     """
     execution, config = attention.execution, attention.config
     positions = cache.keys.shape[1]
-    q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, rotation_from(config, start, positions))
+    rotate = rotation_at(config, positions_BT, positions)
+    q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, rotate)
 
     def core(q: jax.Array, k: jax.Array, v: jax.Array, cache: KVCache, start: jax.Array) -> tuple:
         cache = cache.append(k, v, start)
-        mask = causal_mask(q.shape[1], positions, config.sliding_window, start)
+        mask = _mask(config, q.shape[1], positions, start)
         return reference_attention(q, *cache, mask, execution.precision), cache
 
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
     both = KVCache(keys, keys)
     mapped = jax.shard_map(
-        core, in_specs=(query, keys, keys, both, P()), out_specs=(query, both), check_vma=False
+        core,
+        in_specs=(query, keys, keys, both, execution.spec("batch")),
+        out_specs=(query, both),
+        check_vma=False,
     )
-    a_BTNK, cache = mapped(q_BTNK, k_BTMK, v_BTMK, cache, start)
+    a_BTNK, cache = mapped(q_BTNK, k_BTMK, v_BTMK, cache, positions_BT[:, 0])
     return attention.output(a_BTNK), cache
 
 
 def decode_latent_attention(
-    attention: LatentAttention, x_BTD: jax.Array, cache: KVCache, start: jax.Array
+    attention: LatentAttention, x_BTD: jax.Array, cache: KVCache, positions_BT: jax.Array
 ) -> tuple[jax.Array, KVCache]:
     """As `decode_attention`; the cache holds norm(c) [B, U, 1, R] and rotated k_r [B, U, 1, r].
 
@@ -145,7 +152,7 @@ def decode_latent_attention(
     execution, config = attention.execution, attention.config
     assert config.mla is not None
     n, positions = config.mla.qk_nope_head_dim, cache.keys.shape[1]
-    scale, rotate = query_key_dim(config) ** -0.5, rotation_from(config, start, positions)
+    scale, rotate = query_key_dim(config) ** -0.5, rotation_at(config, positions_BT, positions)
     q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotate)
     qn_BTNK, qr_BTNK = attention.queries(q_BTR, rotate)
     kv_RNK = execution.place(attention.kv_b_RNK[...].astype(execution.dtype), None, "heads", None)
@@ -155,20 +162,26 @@ def decode_latent_attention(
         cache = cache.append(new[0][:, :, None], new[1][:, :, None], start)
         q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
         k = jnp.concatenate(cache, axis=-1)
-        mask = causal_mask(q.shape[1], positions, config.sliding_window, start)
+        mask = _mask(config, q.shape[1], positions, start)
         a = reference_attention(q, k, cache.keys, mask, execution.precision, scale)
         return product("btnr,rnv->btnv", a, kv[..., n:]), cache
 
     heads, shared = execution.spec(*HEADS), execution.spec("batch", "sequence", None)
     both = KVCache(*[execution.spec("batch", "sequence", None, None)] * 2)
+    weight, starts = execution.spec(None, "heads", None), execution.spec("batch")
     mapped = jax.shard_map(
         core,
-        in_specs=(heads, heads, execution.spec(None, "heads", None), (shared,) * 2, both, P()),
+        in_specs=(heads, heads, weight, (shared,) * 2, both, starts),
         out_specs=(heads, both),
         check_vma=False,
     )
-    a_BTNV, cache = mapped(qn_BTNK, qr_BTNK, kv_RNK, (c_BTR, k_BTR), cache, start)
+    a_BTNV, cache = mapped(qn_BTNK, qr_BTNK, kv_RNK, (c_BTR, k_BTR), cache, positions_BT[:, 0])
     return attention.output(a_BTNV), cache
+
+
+def _mask(config: ModelConfig, queries: int, keys: int, start_B: jax.Array) -> jax.Array:
+    """True where a query from `start_B` on sees a key of the cache: bool [B, 1, 1, T, U]."""
+    return causal_mask(queries, keys, config.sliding_window, start_B[:, None, None, None, None])
 
 
 def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int]) -> KVCache:

@@ -17,7 +17,6 @@ from flax import nnx
 
 from scaling.models.attention_kernels.zigzag import zigzag_positions
 from scaling.models.config import ModelConfig
-from scaling.models.documents import Documents
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import matrix
 from scaling.models.partial_sums import MARKED, all_gather_weight
@@ -40,20 +39,17 @@ class Embedding(nnx.Module):
         self,
         tokens_BS: jax.Array,
         execution: Execution | None = None,
-        start: jax.Array | None = None,
-        documents: Documents | None = None,
+        positions_BS: jax.Array | None = None,
     ) -> jax.Array:
-        """Tokens int32 [B, S] to vectors [B, S, D]; `start`: position of the first token.
+        """Tokens int32 [B, S] to vectors [B, S, D]; `positions_BS` None: 0, 1, ...
 
-        `execution` replaces the module's own where the batch is sharded differently. `documents`
-        have positions of their own.
+        `execution` replaces the module's own where the batch is sharded differently.
         """
         chex.assert_rank(tokens_BS, 2)
         execution = execution or self.execution
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
-            tables += [self.positions_TD[...], *([] if start is None else [start])]
-            tables += [] if documents is None else [documents.positions_BS]
+            tables += [self.positions_TD[...], *([] if positions_BS is None else [positions_BS])]
         specs = [spec_of(table) for table in tables]
         look_up = jax.shard_map(
             functools.partial(_look_up, execution),
@@ -68,8 +64,7 @@ def _look_up(
 ) -> jax.Array:
     """One device's shard: b of the B rows; v, d of the table; its part of the stream.
 
-    `learned` are the table of positions and, where they are not 0, 1, ..., the first position or
-    those of all tokens.
+    `learned` are the table of positions and, where they are not 0, 1, ..., those of all tokens.
     """
     rules, vocab = execution.rules, execution.rules.axes("vocab")
     sharded, dim = rules.stream_cut
@@ -86,12 +81,11 @@ def _look_up(
     else:
         x_bsD = _rows(table_vD, _own_part(tokens_bS, sharded, axis=dim))
     if learned:
-        position_s = _positions(execution, tokens_bS.shape[1])
-        position_s = _own_part(position_s, sharded, axis=0) if dim == 1 else position_s
-        if len(learned) > 1 and learned[1].ndim:
+        if len(learned) > 1:
             position_s = _own_part(learned[1], sharded, axis=dim)
-        elif len(learned) > 1:
-            position_s = position_s + learned[1]
+        else:
+            position_s = _positions(execution, tokens_bS.shape[1])
+            position_s = _own_part(position_s, sharded, axis=0) if dim == 1 else position_s
         table_TD = _gathered(execution, learned[0], (None, "embed"), token_axes)
         x_bsD = x_bsD + table_TD.astype(jnp.float32)[position_s]
     return x_bsD.astype(execution.dtype)

@@ -63,15 +63,8 @@ def rotation(config: ModelConfig, positions: np.ndarray) -> Rotation:
     return lambda x: apply_rotary(x, *rope) if config.positions == "rope" else x
 
 
-def rotation_from(config: ModelConfig, start: jax.Array, most: int) -> Rotation:
-    """As `rotation`, at positions start, start + 1, ... below `most`; `start` may be traced."""
-    rope = rotary_frequencies(config), start, most, attention_factor(config)
-    return lambda x: apply_rotary_from(x, *rope) if config.positions == "rope" else x
-
-
-def rotation_at(config: ModelConfig, positions_BS: jax.Array) -> Rotation:
-    """As `rotation`, at positions of each token that are known when the step runs, below S."""
-    most = positions_BS.shape[1]
+def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rotation:
+    """As `rotation`, at positions of each token that are known when the step runs, below `most`."""
     tables = _cos_sin(np.arange(most), rotary_frequencies(config), attention_factor(config))
 
     def rotate(x_BSNK: jax.Array) -> jax.Array:
@@ -94,15 +87,6 @@ def apply_rotary(
     if positions is None:
         positions = np.arange(x_BSNK.shape[1])
     return _rotate(x_BSNK, *_cos_sin(positions, freqs, factor))
-
-
-def apply_rotary_from(
-    x_BSNK: jax.Array, freqs: np.ndarray, start: jax.Array, most: int, factor: float = 1.0
-) -> jax.Array:
-    """As `apply_rotary`, at the positions of `rotation_from`."""
-    rows = x_BSNK.shape[1]
-    rows_of = lambda table: jax.lax.dynamic_slice_in_dim(jnp.asarray(table), start, rows, axis=1)
-    return _rotate(x_BSNK, *map(rows_of, _cos_sin(np.arange(most), freqs, factor)))
 
 
 def _cos_sin(

@@ -107,7 +107,8 @@ class Transformer(nnx.Module):
         chex.assert_rank(tokens_BS, 2)
         with jax.named_scope("embed"):
             documents = None if segments_BS is None else documents_of(segments_BS)
-            x_BSD = self.embedding(tokens_BS, documents=documents)
+            positions_BS = None if documents is None else documents.positions_BS
+            x_BSD = self.embedding(tokens_BS, positions_BS=positions_BS)
         apply = rematerialized(lambda x_BSD, block: block(x_BSD, documents), self.execution)
         with jax.named_scope("layers"):
             if self.dense_layers is not None:

@@ -58,9 +58,14 @@ def built(config: ModelConfig, execution: Execution) -> Transformer:
     return jax.tree.map(noisy, model)
 
 
+def decoded_logits(model, cache, tokens, start):
+    x, cache = decode_step(model, cache, tokens, start)
+    return model.logits(x), cache
+
+
 @pytest.mark.parametrize(("name", "shape"), CASES)
 def test_logits_from_the_cache_are_those_of_the_whole_model(name: str, shape: MeshShape) -> None:
-    """A prompt at once, padded with anything, then token by token."""
+    """Prompts of several lengths at once, padded with anything, then token by token."""
     config, execution = (
         MODELS[name],
         Execution(make_rules(shape, sequence_parallel=False), compute="fp32"),
@@ -70,27 +75,30 @@ def test_logits_from_the_cache_are_those_of_the_whole_model(name: str, shape: Me
         model = built(config, execution)
         random = np.random.default_rng(1)
         text = random.integers(config.vocab_size, size=(BATCH, LENGTH)).astype(np.int32)
-        put = lambda x: jax.device_put(x, jax.NamedSharding(mesh, execution.spec("batch", None)))
+        put = lambda x: jax.device_put(x, jax.NamedSharding(mesh, execution.spec("batch")))
         whole = jax.jit(lambda model, tokens: model(tokens))
         whole = whole.lower(model, put(text)).compile(compiler_options=QUICK)
         expected = np.asarray(whole(model, put(text)))
         cache = empty_cache(config, execution, BATCH, LENGTH)
-        first = text.copy()
-        first[:, PROMPT:] = 7
-        zero = jax.numpy.int32(0)
+        step = jax.jit(decoded_logits)
         steps = {
-            tokens: jax.jit(decode_step)
-            .lower(model, cache, put(text[:, :tokens]), zero)
-            .compile(compiler_options=QUICK)
-            for tokens in (1, LENGTH)
+            tokens: step.lower(model, cache, put(text[:, :tokens]), put(text[:, 0])).compile(
+                compiler_options=QUICK
+            )
+            for tokens in (1, PROMPT)
         }
-        logits, cache = steps[LENGTH](model, cache, put(first), zero)
-        found = [np.asarray(logits)[:, :PROMPT]]
-        for place in range(PROMPT, LENGTH):
-            token = put(text[:, place : place + 1])
-            logits, cache = steps[1](model, cache, token, jax.numpy.int32(place))
-            found.append(np.asarray(logits))
-    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, RTOL, ATOL)
+        places = np.array([PROMPT, 1, 3, 2], np.int32)  # lengths of the prompts
+        first = np.where(np.arange(PROMPT) < places[:, None], text[:, :PROMPT], 7)
+        logits, cache = steps[PROMPT](model, cache, put(first), put(0 * places))
+        found = np.zeros_like(expected)
+        found[:, :PROMPT] = logits  # what is behind a prompt's end is replaced below
+        while (places < LENGTH).any():
+            at = np.minimum(places, LENGTH - 1)[:, None]
+            token = np.take_along_axis(text, at, axis=1)
+            logits, cache = steps[1](model, cache, put(token), put(at[:, 0]))
+            np.put_along_axis(found, at[..., None], np.asarray(logits), axis=1)
+            places = places + 1
+    np.testing.assert_allclose(found, expected, RTOL, ATOL)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -16,7 +16,6 @@ from scaling.models.config import Mla, ModelConfig, RopeScaling, Yarn
 from scaling.models.latent_attention import EPS, LatentAttention
 from scaling.models.positions import (
     apply_rotary,
-    apply_rotary_from,
     attention_factor,
     rotary_frequencies,
     yarn_score_scale,
@@ -103,15 +102,6 @@ def test_later_queries_see_what_they_would_see_among_all(window: int | None) -> 
     for first in range(7):
         np.testing.assert_array_equal(seen(first), expected[first : first + 2])
     assert expected.sum(axis=1).tolist() == [min(t + 1, window or 8) for t in range(8)]
-
-
-def test_a_rotation_may_begin_anywhere() -> None:
-    x, freqs = numbers(1, 12, 2, 8), rotary_frequencies(replace(CONFIG, mla=None))
-    whole = np.asarray(apply_rotary(x, freqs, factor=1.5))
-    part = jit(lambda x, start: apply_rotary_from(x, freqs, start, 20, 1.5))
-    for start in (0, 3, 8):
-        found = part(x[:, start : start + 4], start)
-        np.testing.assert_allclose(found, whole[:, start : start + 4], rtol=1e-6, atol=1e-6)
 
 
 def test_yarn_follows_the_paper_case_by_case() -> None:
