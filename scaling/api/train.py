@@ -293,7 +293,7 @@ def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
 
 def _use_of_checkpoint(run: Run, folder: Path) -> str:
     """Return the command that samples from a run on text, or exports another."""
-    from scaling.train.sample import tokenizer_of
+    from scaling.train.trained_model import tokenizer_of
 
     try:
         tokenizer_of(run)

@@ -31,14 +31,15 @@ class ExportCommand(Command):
         from scaling.compile.quiet import quiet
 
         with quiet():
+            from scaling.meshes.shape import MeshShape
             from scaling.models.huggingface.export import family_of
             from scaling.train.data.tokenizer import copy_tokenizer
-            from scaling.train.trained_model import newest_model, run_of_folder
+            from scaling.train.trained_model import newest_model, on_mesh, run_of_folder
             from scaling.weights.exported import export_weights
 
             run = run_of_folder(self.run_dir)
             family = family_of(run.model)  # refused before anything is read
-            model = newest_model(run, self.run_dir, _host())
+            model, _ = newest_model(on_mesh(run, MeshShape()), self.run_dir, _host())
             files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
             if run.train.tokenizer is not None:
                 copy_tokenizer(run.train.tokenizer, self.output)
@@ -50,11 +51,11 @@ class ExportCommand(Command):
         return 0
 
 
-def _host() -> "jax.Device | None":
+def _host() -> "list[jax.Device] | None":
     """Return the CPU as a device; None where JAX_PLATFORMS leaves it out."""
     import jax
 
     try:
-        return jax.devices("cpu")[0]
+        return jax.devices("cpu")[:1]
     except RuntimeError:
         return None

@@ -59,3 +59,33 @@ class RunCommand(Command):
     def load(self) -> "sc.Run":
         """Return the run with the changes."""
         return sc.load_run(self.run, mesh=self.mesh, device_order=self.device_order, set=self.set)
+
+
+@dataclass(frozen=True)
+class TrainedCommand(Command):
+    """A command that computes with a trained model."""
+
+    run_dir: RunFolder
+    """Folder of a run, or of a Hugging Face model with safetensors."""
+    mesh: Text = None
+    """Axis sizes over data, fsdp, expert and tensor, whatever the run was trained on. Without it
+    all devices are fsdp."""
+    devices: Number = None
+    """Number of fake host devices, where no accelerator is present."""
+    batch: Number = None
+    """Sequences at once on the whole mesh (default: as many on each device as in a microbatch of
+    training)."""
+    seq_len: Number = None
+    """Tokens that the model sees at most (default: as in training)."""
+
+    def load(self) -> "sc.Run":
+        """Return the run on its mesh; its model is not read yet."""
+        from scaling.meshes.devices import use_host_devices
+        from scaling.meshes.shape import parse_mesh
+        from scaling.train.trained_model import on_mesh, run_of_folder
+
+        run = run_of_folder(self.run_dir)
+        if self.devices is not None:
+            use_host_devices(self.devices)
+        mesh = None if self.mesh is None else parse_mesh(self.mesh)
+        return on_mesh(run, mesh, self.batch, self.seq_len)

@@ -1,44 +1,74 @@
-"""`scaling sample`: text from a checkpoint."""
+"""`scaling sample`: text from a trained model."""
 
+import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from tyro.conf import arg
+from tyro.conf import UseAppendAction, arg
 
-from scaling.cli.options import Command, RunFolder
+from scaling.cli.options import File, Number, Switch, TrainedCommand
+from scaling.meshes.errors import InputError
+
+BETWEEN = "---"  # line between two texts
 
 
 @dataclass(frozen=True)
-class SampleCommand(Command):
-    """Print text from a checkpoint.
+class SampleCommand(TrainedCommand):
+    """Print text from a trained model, one after each prompt.
 
     Example: scaling sample runs/demo --prompt "def "
     """
 
-    run_dir: RunFolder
-    """Folder of a run on text."""
-    prompt: Annotated[str, arg(metavar="TEXT")]
-    """How the text begins."""
+    prompt: Annotated[
+        tuple[str, ...],
+        UseAppendAction,
+        arg(metavar="TEXT", help_behavior_hint="(repeatable)"),
+    ] = ()
+    """How a text begins."""
+    prompts: File = None
+    """File with a prompt a line."""
     tokens: Annotated[int, arg(metavar="N")] = 200
     """Tokens to add at most; of a byte-level run bytes."""
     temperature: Annotated[float, arg(metavar="X")] = 0.8
     """0 is greedy; higher is more random."""
+    top_k: Number = None
+    """Draw from the N likeliest tokens alone."""
+    top_p: Annotated[float, arg(metavar="X")] = 1.0
+    """Draw from the fewest likeliest tokens that have this probability in all."""
     seed: Annotated[int, arg(metavar="N")] = 0
     """Seed of the sampling."""
 
-    chat: bool = False
-    """The prompt is a message, and only the answer is printed."""
+    chat: Switch = False
+    """The prompts are messages, and only the answers are printed."""
+    json: Switch = False
+    """Print a document with "texts" instead."""
 
     def execute(self) -> int:
         """Load the newest checkpoint and print text."""
         from scaling.compile.quiet import quiet
 
+        prompts = self._prompts()
         with quiet():
-            from scaling.train.sample import generate, load_model, tokenizer_of
+            from scaling.train.sample import Sampling, generate
+            from scaling.train.trained_model import newest_model, tokenizer_of
 
-            run, model = load_model(self.run_dir)
-            known = tokenizer_of(run) if run.train.tokenizer or self.chat else None
-            options = (run.batch.seq_len, self.tokens, self.temperature, self.seed, known)
-            text = generate(model, self.prompt, *options, self.chat)
-        print(text)
+            sampling = Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)
+            run = self.load()
+            tokenizer = tokenizer_of(run)
+            model, _ = newest_model(run, self.run_dir)
+            texts = generate(model, run, prompts, sampling, tokenizer, self.chat)
+        document = {"name": run.name, "texts": texts}
+        print(json.dumps(document) if self.json else f"\n{BETWEEN}\n".join(texts))
         return 0
+
+    def _prompts(self) -> list[str]:
+        """Return the prompts of the command line, then those of the file."""
+        prompts = list(self.prompt)
+        if self.prompts is not None:
+            try:
+                prompts += filter(None, self.prompts.read_text(encoding="utf-8").splitlines())
+            except (OSError, UnicodeDecodeError) as error:
+                raise InputError(f"--prompts {self.prompts} cannot be read: {error}") from None
+        if not prompts:
+            raise InputError("nothing to continue: give --prompt, or --prompts with a line of text")
+        return prompts

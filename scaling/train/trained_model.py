@@ -1,52 +1,157 @@
-"""The model of a run folder, on one device whatever mesh it was trained on."""
+"""The model of a run folder, or of Hugging Face's files, on any mesh of the devices here.
 
+    run = on_mesh(run_of_folder(folder), MeshShape(fsdp=4, tensor=2))
+    model, step = newest_model(run, folder)
+
+It is used over data, fsdp, expert and tensor, whatever mesh it was trained on: sequences and layers
+stay whole, and the stream between blocks is not cut over tensor. Experts have room for every token,
+so that a result does not depend on what is computed beside it.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 
 from scaling.meshes.devices import present_mesh
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.rules import check_divisible
 from scaling.meshes.shape import MeshShape
+from scaling.models.config import ModelConfig, with_positions
 from scaling.models.transformer import Transformer
 from scaling.optimizers import optimizer_of
+from scaling.parallelism.checks import check_device, check_trainable
 from scaling.parallelism.rules import rules_for
-from scaling.run import Run, load_run
+from scaling.recipes import resolve
+from scaling.run import Batch, Pipeline, Run, Sharding
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import latest_step
+from scaling.train.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.train.execution import execution_for, flash_platform
 from scaling.train.run_folder import TOKENIZER
 from scaling.train.step import abstract_state
+from scaling.weights.imported import import_weights
 from scaling.weights.naming import from_dict, to_dict
+
+NEEDED = ("params/", "step")  # arrays of a checkpoint; moments of the optimiser stay on the disk
 
 
 def run_of_folder(folder: Path) -> Run:
-    """The run of a folder, put on one device, with the folder's copy of its tokenizer.
+    """The run of a folder with the folder's copy of its tokenizer; of Hugging Face's a run of it.
 
     Raises:
-        InputError: no run.json.
+        InputError: neither run.json nor config.json.
     """
-    if not (folder / "run.json").exists():
+    if not any((folder / name).exists() for name in ("run.json", "config.json")):
         raise InputError(f"{folder} is not a run folder: it has no run.json")
-    run = load_run(folder / "run.json")
-    if (folder / TOKENIZER).is_dir():
-        run = replace(run, train=replace(run.train, tokenizer=str(folder / TOKENIZER)))
-    return replace(run, mesh=MeshShape())
+    run, copy = resolve(str(folder)), folder / TOKENIZER
+    if not (folder / "run.json").exists() and (folder / FILE).is_file():
+        copy = folder
+    if copy.is_dir():
+        run = replace(run, train=replace(run.train, tokenizer=str(copy)))
+    return run
 
 
-def newest_model(run: Run, folder: Path, device: jax.Device | None = None) -> Transformer:
-    """The parameters of a run's newest intact checkpoint, on one device (None: the first).
+def tokenizer_of(run: Run) -> Tokenizer:
+    """The tokenizer of a run's text.
 
     Raises:
-        InputError: there is none.
+        InputError: it was trained on ids whose tokenizer the run does not name.
     """
-    device = device or jax.local_devices()[0]
-    execution = execution_for(run, rules_for(run, MeshShape()), flash_platform(device))
-    with jax.set_mesh(present_mesh(MeshShape(), [device])):
+    data, vocab_size = run.train.data, run.model.vocab_size
+    files = [data] if isinstance(data, str) else data
+    ids = next((file for file in files if file.endswith(".bin")), None)
+    if run.train.tokenizer is None and (ids or vocab_size < BYTES.size):
+        raise InputError(
+            f"{run.name} was trained on tokens of {ids or data!r} (vocab_size {vocab_size}); text "
+            "needs train.tokenizer, the tokenizer that made them"
+        )
+    return open_tokenizer(run.train.tokenizer, vocab_size)
+
+
+def on_mesh(
+    run: Run, mesh: MeshShape | None, batch: int | None = None, seq_len: int | None = None
+) -> Run:
+    """The run as its model is used on `mesh`, `batch` sequences at once; without remat.
+
+    Args:
+        mesh: None: all devices as fsdp.
+        batch: None: on each device as many as in a microbatch of training, 1 of Hugging Face's.
+        seq_len: tokens that the model sees at most; None: as in training.
+
+    Raises:
+        InputError: the mesh has other axes or more devices than there are, or does not divide the
+            model or the batch; more tokens than learned positions.
+    """
+    mesh = mesh or MeshShape(fsdp=jax.device_count())
+    if mesh.context > 1 or mesh.stage > 1:
+        raise InputError(
+            f"mesh {mesh}: a trained model is used over data, fsdp, expert and tensor, whatever it "
+            "was trained on; leave context and stage out"
+        )
+    if mesh.devices > jax.device_count():
+        raise InputError(
+            f"mesh {mesh} needs {mesh.devices} devices, but {jax.device_count()} are present; use "
+            f"fewer, or fake host devices: --devices {mesh.devices}"
+        )
+    trained = run.batch
+    each = trained.global_batch // trained.microbatches // run.mesh.batch_shards if run.mesh else 1
+    batch = each * mesh.batch_shards if batch is None else batch
+    check_range("--batch", batch, 1)
+    check_divisible("--batch", batch, ("data", "fsdp", "expert"), mesh)
+    run = replace(
+        run,
+        model=_dropless(run.model),
+        batch=Batch(batch, seq_len or trained.seq_len),
+        mesh=mesh,
+        device_order=mesh.device_order,
+        sharding=Sharding(sequence_parallel=False),
+        pipeline=Pipeline(),
+        remat="none",
+    )
+    with_positions(run.model, run.batch.seq_len)
+    check_trainable(run, mesh, "a trained model")
+    rules_for(run, mesh)
+    return run
+
+
+def newest_model(
+    run: Run, folder: Path, devices: Sequence[jax.Device] | None = None
+) -> tuple[Transformer, int | None]:
+    """The parameters of the newest intact checkpoint on the run's mesh, and its step.
+
+    Of a folder without run.json those of its safetensors files, and None.
+
+    Args:
+        devices: as many as the mesh has; None: the first ones.
+
+    Raises:
+        InputError: there is no checkpoint, it is of another model, or the devices cannot compute in
+            the run's format.
+    """
+    mesh = run.mesh or MeshShape()
+    devices = jax.devices()[: mesh.devices] if devices is None else devices
+    check_device(run, devices[0])
+    execution = execution_for(run, rules_for(run, mesh), flash_platform(devices[0]))
+    with jax.set_mesh(present_mesh(mesh, devices)):
         like = abstract_state(run.model, execution, run.train, optimizer_of(run))
+        if not (folder / "run.json").exists():
+            return import_weights(folder, like.params), None
+        needed = {n: leaf for n, leaf in to_dict(like).items() if n.startswith(NEEDED)}
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if latest_step(checkpoints.folder) is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
-            arrays, _, saved = checkpoints.restore(to_dict(like))
-        return from_dict(like, reorder_layers(arrays, saved, run)).params
+            arrays, _, saved = checkpoints.restore(needed, partial=True)
+        step = int(arrays["step"])
+        arrays = {n.removeprefix("params/"): x for n, x in arrays.items()}
+        return from_dict(like.params, reorder_layers(arrays, saved, run)), step
+
+
+def _dropless(model: ModelConfig) -> ModelConfig:
+    """Experts with room for every token; what is dropped depends on what is computed at once."""
+    if model.moe is None:
+        return model
+    moe = replace(model.moe, capacity_factor=None, device_capacity_factor=None)
+    return replace(model, moe=moe)

@@ -15,7 +15,6 @@ from scaling.models.attention_kernels.reference import causal_mask, reference_at
 from scaling.models.config import Mla, ModelConfig, RopeScaling, Yarn
 from scaling.models.latent_attention import EPS, LatentAttention
 from scaling.models.positions import (
-    apply_rotary,
     attention_factor,
     rotary_frequencies,
     yarn_score_scale,

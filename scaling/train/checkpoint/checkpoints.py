@@ -112,11 +112,12 @@ class Checkpoints:
         """The newest of `steps`; None if there is none."""
         return max(self.steps(), default=None)
 
-    def restore(self, abstract_state: State) -> Restored:
+    def restore(self, abstract_state: State, partial: bool = False) -> Restored:
         """Read the newest intact checkpoint onto any mesh; damaged ones are named in a warning.
 
         Args:
             abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted.
+            partial: the checkpoint may hold more arrays, which are not read.
 
         Raises:
             InputError: no checkpoint, none that is intact, or one of another model.
@@ -132,7 +133,7 @@ class Checkpoints:
             path = step_path(self.folder, candidate)
             damage = _agreed_damage(path)
             if damage is None:
-                return _read(path, abstract_state)
+                return _read(path, abstract_state, partial)
             self._damaged.add(candidate)
             then = "" if before is None else f"; going back to step {before}"
             warnings.warn(f"checkpoint {path} is damaged: {damage}{then}", stacklevel=2)
@@ -199,21 +200,24 @@ class Checkpoints:
         )
 
 
-def _read(path: Path, abstract_state: State) -> Restored:
+def _read(path: Path, abstract_state: State, partial: bool) -> Restored:
     """State, place in the data and run description of an intact checkpoint."""
     metadata = ocp.metadata(path, checkpointable_name="state")
-    _check_match(metadata.metadata, abstract_state, path)
-    state = ocp.load(path, abstract_state, checkpointable_name="state")
+    _check_match(metadata.metadata, abstract_state, path, partial)
+    context = ocp.Context()
+    context.pytree.loading.partial_load = partial
+    with context:
+        state = ocp.load(path, abstract_state, checkpointable_name="state")
     return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
 
 
-def _check_match(saved: State, wanted: State, path: Path) -> None:
+def _check_match(saved: State, wanted: State, path: Path, partial: bool) -> None:
     """Raise InputError with the first array in which a checkpoint differs from the run."""
     there, here = (
         {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in to_dict(state).items()}
         for state in (saved, wanted)
     )
-    for name in {**here, **there}:
+    for name in here if partial else {**here, **there}:
         if here.get(name) != there.get(name):
             raise InputError(
                 f"checkpoint {path} belongs to another run: {name} is "

@@ -21,7 +21,7 @@ from scaling.train.loop import train
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.run_folder import Options
 from scaling.train.step import abstract_state, init_state
-from scaling.train.trained_model import newest_model
+from scaling.train.trained_model import newest_model, on_mesh
 from scaling.weights.naming import to_dict
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
@@ -66,7 +66,7 @@ def exported(trained, tmp_path_factory):
 
 def test_a_run_begins_with_the_weights_of_another_bit_for_bit(trained, exported):
     plan, programs, folder = trained
-    saved = newest_model(load_run(folder / "run.json"), folder)
+    saved, _ = newest_model(on_mesh(load_run(folder / "run.json"), plan.run.mesh), folder)
     with jax.set_mesh(plan.mesh):
         state = initial_state(plan, programs, exported)
         fresh = initial_state(plan, programs, None)
@@ -123,7 +123,7 @@ def test_weights_go_through_the_memory_of_the_host(monkeypatch):
             return ["the host", "another"]
 
     monkeypatch.setitem(sys.modules, "jax", Accelerators())
-    assert export._host() == "the host"
+    assert export._host() == ["the host"]
 
     def absent(platform):
         raise RuntimeError("Unknown backend cpu")

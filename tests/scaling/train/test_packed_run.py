@@ -14,7 +14,8 @@ from scaling.run import Batch, Precision, Run, Train
 from scaling.train.loop import train
 from scaling.train.prepare import compile_programs, plan
 from scaling.train.run_folder import Options
-from scaling.train.sample import generate, load_model, tokenizer_of
+from scaling.train.sample import Sampling, generate
+from scaling.train.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from tests.scaling.train.fakes import with_step
 
 STEPS, HALF = 6, 3
@@ -81,11 +82,13 @@ def test_a_run_on_a_mixture_goes_on_on_another_mesh_with_the_same_rows(run, whol
 
 
 def test_an_answer_is_returned_without_its_question(whole):
-    run, model = load_model(whole[0])
-    options = ("1 + 1?", run.batch.seq_len, 5, 0, 0, tokenizer_of(run))
-    answer = generate(model, *options, chat=True)
+    run = on_mesh(run_of_folder(whole[0]), MeshShape())
+    model, step = newest_model(run, whole[0])
+    assert step == STEPS
+    options = model, run, ["1 + 1?"], Sampling(5, 0.0), tokenizer_of(run)
+    (answer,) = generate(*options, chat=True)
     assert "1 + 1?" not in answer and len(answer.encode(errors="replace")) <= 3 * 5
-    assert generate(model, *options).startswith("1 + 1?")
+    assert generate(*options)[0].startswith("1 + 1?")
 
 
 def test_a_run_on_ids_needs_the_tokenizer_that_made_them(run):

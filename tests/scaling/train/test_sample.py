@@ -1,7 +1,7 @@
-"""Text from a checkpoint: on one device whatever the mesh, greedy or drawn, window sliding."""
+"""Text from a checkpoint: the same on any mesh and in any batch, greedy or drawn."""
 
+import json
 import shutil
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +10,19 @@ import pytest
 
 from scaling.cli import main as cli
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Run, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.data.tokenizer import BYTES
 from scaling.train.loop import train
 from scaling.train.run_folder import Options
-from scaling.train.sample import generate, load_model
+from scaling.train.sample import Sampling, _likeliest, generate
+from scaling.train.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from scaling.weights.naming import to_dict
 
 STEPS, SEQ_LEN = 8, 16
+ONE = MeshShape()
 
 decode = BYTES.decode
 
@@ -37,26 +40,42 @@ def trained(toy, prepare, tmp_path_factory):
     return plan, programs, folder
 
 
+def loaded(folder, mesh=ONE, batch=None):
+    """Run and model of a folder."""
+    run = on_mesh(run_of_folder(folder), mesh, batch)
+    return run, newest_model(run, folder)[0]
+
+
 @pytest.fixture(scope="module")
-def model(trained):
-    return load_model(trained[2])[1]
+def write(trained):
+    """Writes on with the model on one device: write(prompt, tokens, temperature)."""
+    run, model = loaded(trained[2])
+
+    def texts(prompts, tokens, temperature=0.0, seed=0, **options):
+        sampling = Sampling(tokens, temperature, seed=seed, **options)
+        if isinstance(prompts, str):
+            return generate(model, run, [prompts], sampling, BYTES)[0]
+        return generate(model, run, prompts, sampling, BYTES)
+
+    return texts
 
 
 def test_the_parameters_are_those_of_the_checkpoint_on_one_device(trained):
     plan, programs, folder = trained
-    run, model = load_model(folder)
+    run, model = loaded(folder)
     with jax.set_mesh(plan.mesh), Checkpoints(folder / "checkpoints") as checkpoints:
         arrays, _, _ = checkpoints.restore(to_dict(programs.state))
     saved = [array for name, array in arrays.items() if name.startswith("params/")]
     for expected, actual in zip(saved, jax.tree.leaves(model), strict=True):
         assert actual.sharding.device_set == {jax.local_devices()[0]}
         np.testing.assert_array_equal(np.asarray(actual), np.asarray(expected))
-    assert replace(run, mesh=plan.run.mesh) == plan.run
+    assert run.model == plan.run.model and run.train == plan.run.train
 
 
 @pytest.fixture(scope="module")
-def likeliest(model):
+def likeliest(trained):
     """The likeliest byte after some bytes, by the whole model and without a cache."""
+    model = loaded(trained[2])[1]
     whole = jax.jit(lambda model, tokens: model(tokens))
 
     def byte(text):
@@ -68,13 +87,12 @@ def likeliest(model):
     return byte
 
 
-@pytest.mark.parametrize("prompt", ["d", "alpha be", "return alpha def beta gamma "])
-def test_greedy_text_is_the_likeliest_byte_each_time(model, likeliest, prompt):
-    text = generate(model, prompt, SEQ_LEN, 1, temperature=0, seed=0)
-    assert text == prompt + decode([likeliest(encode(prompt))])
+@pytest.mark.parametrize("prompt", ["d", "alpha be", "n alpha def beta"])
+def test_greedy_text_is_the_likeliest_byte_each_time(write, likeliest, prompt):
+    assert write(prompt, 1) == prompt + decode([likeliest(encode(prompt))])
 
 
-def test_greedy_text_is_the_whole_model_s_also_beyond_the_window(model, likeliest):
+def test_greedy_text_is_the_whole_model_s_also_beyond_the_window(write, likeliest):
     """A full window begins again with its later half."""
     text = encode("def alpha ").tolist()
     window, prompt = list(text), decode(text)
@@ -84,53 +102,108 @@ def test_greedy_text_is_the_whole_model_s_also_beyond_the_window(model, likelies
         byte = likeliest(window)
         text.append(byte)
         window.append(byte)
-    assert generate(model, prompt, SEQ_LEN, 2 * SEQ_LEN, 0, seed=0) == decode(text)
+    assert write(prompt, 2 * SEQ_LEN) == decode(text)
 
 
-def test_a_seed_gives_its_text_again_and_another_seed_another_unless_greedy(model):
-    draw = lambda seed, heat=1.0: generate(model, "def ", SEQ_LEN, 16, heat, seed)
+PROMPTS = ["d", "alpha beta gamma", "return al", "beta ", "gamma d"]
+
+
+@pytest.mark.parametrize("chunk", [512, 3])
+def test_each_text_of_a_batch_is_that_of_its_prompt_alone(write, monkeypatch, chunk):
+    """Greedy and, of the first prompt, drawn; windows fill at different times."""
+    alone = [write(prompt, 2 * SEQ_LEN) for prompt in PROMPTS]
+    drawn = write(PROMPTS[0], 5, 1.0)
+    monkeypatch.setattr("scaling.train.sample.CHUNK", chunk)
+    assert write(PROMPTS, 2 * SEQ_LEN) == alone
+    assert write(PROMPTS, 5, 1.0)[0] == drawn
+    assert len(set(write(["d"] * 5, 9, 1.0))) > 1  # each row has randomness of its own
+
+
+@pytest.mark.parametrize("mesh", [{"fsdp": 2, "tensor": 2}, {"data": 2, "expert": 2}])
+def test_greedy_text_on_a_mesh_is_that_of_one_device(trained, write, mesh):
+    """In two batches, of which the second is filled up."""
+    run, model = loaded(trained[2], MeshShape(**mesh), batch=4)
+    assert {len(x.sharding.device_set) for x in jax.tree.leaves(model)} == {4}
+    texts = generate(model, run, PROMPTS, Sampling(6, 0.0), BYTES)
+    assert texts == write(PROMPTS, 6)
+
+
+def test_a_seed_gives_its_text_again_and_another_seed_another_unless_greedy(write):
+    draw = lambda seed, heat=1.0, **few: write("def ", 16, heat, seed, **few)
     assert draw(0) == draw(0) != draw(1)
-    assert draw(0, 0) == draw(1, 0) == draw(1, 1e-6)
-    assert generate(model, "naïve ☃", SEQ_LEN, 0, 1.0, seed=0) == "naïve ☃"
+    assert draw(0, 0.0) == draw(1, 0.0) == draw(1, 1e-6)
+    assert draw(0, 0.0) == draw(1, top_k=1) == draw(1, top_p=1e-6)
+    assert draw(0) == draw(0, top_k=256, top_p=1.0) != draw(0, top_k=3)
+    assert write("naïve ☃", 0, 1.0) == "naïve ☃"
 
 
-def test_only_the_last_window_of_a_long_prompt_counts(model):
-    window = "alpha beta gamma"
-    assert len(window) == SEQ_LEN
-    longer = "return " * 5 + window
-    short = generate(model, window, SEQ_LEN, 6, temperature=0, seed=0)
-    assert generate(model, longer, SEQ_LEN, 6, temperature=0, seed=0) == "return " * 5 + short
+def test_the_likeliest_tokens_are_kept():
+    logits = jnp.log(jnp.array([0.1, 0.4, 0.05, 0.15, 0.3]))
+    kept = lambda k, p: set(np.flatnonzero(np.isfinite(_likeliest(logits, k, p))).tolist())
+    assert kept(5, 1.0) == {0, 1, 2, 3, 4}
+    assert kept(2, 1.0) == {1, 4}
+    assert kept(5, 0.6) == {1, 4} and kept(5, 0.75) == {1, 3, 4}
+    assert kept(3, 0.8) == {1, 4}  # 0.7 / 0.85 of the three likeliest
+    assert kept(1, 0.01) == {1}
 
 
 @pytest.mark.parametrize(
-    ("prompt", "tokens", "temperature", "message"),
-    [("", 1, 1.0, "empty"), ("a", -1, 1.0, "negative"), ("a", 1, -0.5, "negative")],
+    ("prompt", "settings", "message"),
+    [
+        ("", {}, "empty"),
+        ("a", {"tokens": -1}, "negative"),
+        ("a", {"temperature": -0.5}, "negative"),
+        ("a", {"top_p": 0.0}, "top-p 0.0 must be above 0"),
+        ("a", {"top_k": 0}, "top-k"),
+        ("b" * 17, {}, "prompt 1 has 17 tokens; the model sees 1 to 16"),
+    ],
 )
-def test_what_cannot_be_sampled_is_bad_input(model, prompt, tokens, temperature, message):
+def test_what_cannot_be_sampled_is_bad_input(write, prompt, settings, message):
     with pytest.raises(InputError, match=message):
-        generate(model, prompt, SEQ_LEN, tokens, temperature, seed=0)
+        write(prompt, **{"tokens": 1, **settings})
+
+
+@pytest.mark.parametrize(
+    ("mesh", "batch", "message"),
+    [
+        ({"tensor": 4}, None, "n_kv_heads=2 is not divisible by tensor=4"),
+        ({"context": 2}, None, "leave context and stage out"),
+        ({"stage": 2}, None, "leave context and stage out"),
+        ({"data": 16}, None, "needs 16 devices, but 8 are present"),
+        ({"fsdp": 4}, 6, "--batch=6 is not divisible by fsdp=4"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_bad_input(trained, mesh, batch, message):
+    with pytest.raises(InputError, match=message):
+        on_mesh(run_of_folder(trained[2]), MeshShape(**mesh), batch)
 
 
 def test_a_folder_without_a_run_or_a_checkpoint_says_so(trained, tmp_path, capsys):
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(InputError, match="not a run folder"):
-            load_model(folder)
+            run_of_folder(folder)
     assert cli.main(["sample", str(tmp_path), "--prompt", "a"]) == 2
     assert "not a run folder" in capsys.readouterr().err
     shutil.copy(trained[2] / "run.json", tmp_path)
     with pytest.raises(InputError, match="no finished checkpoint"):
-        load_model(tmp_path)
+        loaded(tmp_path)
 
 
 def test_a_model_of_other_tokens_than_bytes_is_refused(tmp_path):
     model = ModelConfig(100, d_model=32, n_layers=2, n_heads=4, d_ff=64)
     save_run(Run("tokens", model, Batch(8, 16)), tmp_path / "run.json")
     with pytest.raises(InputError, match="needs train.tokenizer"):
-        load_model(tmp_path)
+        tokenizer_of(run_of_folder(tmp_path))
 
 
-def test_the_command_prints_the_text(trained, capsys):
-    words = ["sample", str(trained[2]), "--prompt", "def ", "--tokens", "4", "--temperature", "0"]
-    assert cli.main(words) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("def ") and out.endswith("\n")
+def test_the_command_prints_the_texts(trained, write, tmp_path, capsys):
+    more = tmp_path / "prompts.txt"
+    more.write_text("alpha \n\nbeta\n")
+    words = ["sample", str(trained[2]), "--mesh", "tensor=2", "--tokens", "4", "--temperature", "0"]
+    assert cli.main([*words, "--prompt", "def "]) == 0
+    assert capsys.readouterr().out == write("def ", 4) + "\n"
+    assert cli.main([*words, "--prompt", "def ", "--prompts", str(more), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"name": "toy", "texts": write(["def ", "alpha ", "beta"], 4)}
+    assert cli.main(words) == 2
+    assert "give --prompt" in capsys.readouterr().err
