@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.flops import Remat
+from scaling.models.accounting.remat import Remat
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
 

@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.meshes.rules import Rules, named
+from scaling.models.accounting.remat import Remat
 
 DTYPES = {
     "fp8": jnp.bfloat16,  # matrix products only, see `scaling.models.float8`
@@ -31,7 +32,7 @@ class Execution:
     rules: Rules
     _: KW_ONLY
     compute: Literal["fp8", "bf16", "fp16", "tf32", "fp32"] = "bf16"
-    remat: Literal["none", "selective", "full"] = "none"
+    remat: Remat = "none"
     attention_kernel: Literal["cudnn", "xla"] = "xla"
     grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.grouped_matmul`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`

@@ -1,22 +1,21 @@
 """Rematerialisation: what a block saves from the forward pass for the backward pass.
 
-    none       the inputs of every operation, so that no matmul or attention is recomputed
-    selective  block input, q, k, v, attention output and its log-sum-exp, MLP up and gate;
-               norms, activations and softmax are recomputed
-    full       the block input only
-
-Gathered weights are never saved (`scaling.models.sharding.project`).
+Which tensors that are is said by name: `scaling.models.accounting.remat`. Under "none" they are the
+inputs of every operation. Gathered weights are never saved (`scaling.models.sharding.project`).
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.ad_checkpoint import checkpoint_name
 
+from scaling.models.accounting.remat import Kept, kept_by
 from scaling.models.attention_kernels.flash import FORWARD
 from scaling.models.execution import Execution
 
-SAVED = ("query", "key", "value", "attention", "attention_statistics", "mlp_up", "mlp_gate")
+STATISTICS = "attention_statistics"  # kept with "attention"
+HOST = "pinned_host"  # jax's name of the host's memory that devices copy to and from
 
 
 def rematerialized(block: Callable, execution: Execution) -> Callable:
@@ -24,15 +23,31 @@ def rematerialized(block: Callable, execution: Execution) -> Callable:
 
     `prevent_cse=False`: inside a scan the compiler cannot merge forward and backward anyway.
     """
-    if execution.remat == "none":
+    kept = kept_by(execution.remat)
+    if kept is None:
         return block
-    policy = _saved if execution.remat == "selective" else None
-    return jax.checkpoint(block, policy=policy, prevent_cse=False)
+    return jax.checkpoint(block, policy=_policy(kept) if kept.names else None, prevent_cse=False)
 
 
-def _saved(primitive: Any, *args: Any, **params: Any) -> bool:
+def _policy(kept: Kept) -> Callable[..., Any]:
     """Named tensors, and both results of cuDNN's kernel, which no name reaches."""
-    return primitive.name == FORWARD or _named(primitive, *args, **params)
+    save, offload = (
+        (*names, STATISTICS) if "attention" in names else names
+        for names in (kept.save, kept.offload)
+    )
+    if kept.offload:
+        named: Callable[..., Any] = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=save,
+            names_which_can_be_offloaded=offload,
+            offload_src="device",
+            offload_dst=HOST,
+        )
+    else:
+        named = jax.checkpoint_policies.save_only_these_names(*save)
+    (name,) = jax.make_jaxpr(lambda x: checkpoint_name(x, "attention"))(0.0).eqns
+    kernel = named(name.primitive, **name.params)
 
+    def policy(primitive: Any, *args: Any, **params: Any) -> Any:
+        return kernel if primitive.name == FORWARD else named(primitive, *args, **params)
 
-_named = jax.checkpoint_policies.save_only_these_names(*SAVED)
+    return policy

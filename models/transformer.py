@@ -14,6 +14,7 @@ An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take i
 import chex
 import jax
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
 from scaling.models.attention import Attention
@@ -49,7 +50,8 @@ class Block(nnx.Module):
     ) -> tuple[jax.Array, Routing | None]:
         """The residual stream after this layer; with experts also their load and losses."""
         with jax.named_scope("attention"):
-            x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD), documents)
+            y_BSD = self.attention(self.attention_norm(x_BSD), documents)
+            x_BSD = x_BSD + checkpoint_name(y_BSD, "attention_out")
         return self.feed_forward(x_BSD)
 
     def feed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:

@@ -12,6 +12,7 @@ from scaling.meshes.catalog.overrides import parse_overrides
 from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape
+from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.presets import model_dict, model_from
 
@@ -142,7 +143,7 @@ class Run:
     context: Context = Context()
     precision: Precision = Precision()
     optimizer: str = "adamw"
-    remat: Literal["none", "selective", "full"] = "none"
+    remat: Kept | str = "none"  # what is kept for the backward pass, `models.accounting.remat`
     attention: Literal["flash", "unfused"] = "flash"
     dropout: float = 0.0
     train: Train = Train()
@@ -152,6 +153,14 @@ class Run:
 
     def __post_init__(self) -> None:
         check_range("dropout", self.dropout, 0, 1)
+        check_remat(self.remat, self.model)
+        if self.remat == Kept():
+            object.__setattr__(self, "remat", "full")
+        if self.software != "jax" and self.remat not in POLICIES:
+            raise InputError(
+                f"remat '{self.remat}' names tensors of software 'jax', and software is "
+                f"{self.software!r}; use none, selective or full"
+            )
         order = self.device_order or AXES
         order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order
         object.__setattr__(self, "device_order", order)
@@ -174,6 +183,7 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     batch = read(Batch, data["batch"], f"{where}: batch")
     model = _model(data["model"], batch, f"{where}: model")
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
+    values.update(_remat(data, f"{where}: remat"))
     if "cluster" in data:
         values["cluster"] = _with_numbers(data["cluster"], f"{where}: cluster")
     return read(Run, values, where)
@@ -219,6 +229,16 @@ def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
     check_keys(data["mesh"], AXES, f"{where}: mesh", "axis")
     return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
+
+
+def _remat(data: dict[str, Any], where: str) -> dict[str, Any]:
+    """`remat`, if stated, as a policy's name or `Kept`, from a text, a list or a table."""
+    remat = data.get("remat")
+    if isinstance(remat, str):
+        return {"remat": parse_remat(remat)}
+    if isinstance(remat, list | tuple):
+        return {"remat": read(Kept, {"save": remat}, where)}
+    return {"remat": read(Kept, remat, where)} if isinstance(remat, dict) else {}
 
 
 def _with_numbers(cluster: Any, where: str) -> Any:

@@ -23,6 +23,7 @@ from scaling.compare.discrepancy import PRODUCTS, Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
+from scaling.models.accounting.remat import Remat
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.execution import Execution
@@ -97,7 +98,7 @@ class Case:
 
     mesh: str = "data=1"
     model: str = "llama"
-    remat: str = "none"
+    remat: Remat = "none"
     microbatches: int = 1
     method: str = "ring"  # of attention over `context`
     schedule: str = "1f1b"

@@ -96,7 +96,7 @@ def mesh_of(run: Run) -> MeshShape:
 
 def label(run: Run) -> str:
     """A case in a few words: "gpt2-124m 32x1024 none"."""
-    words = [run.name, f"{run.batch.global_batch}x{run.batch.seq_len}", run.remat]
+    words = [run.name, f"{run.batch.global_batch}x{run.batch.seq_len}", str(run.remat)]
     words += ["unfused"] if run.attention == "unfused" else []
     words += [str(run.mesh)] if mesh_of(run).devices > 1 else []
     return " ".join(words)

@@ -1,8 +1,9 @@
 """Bytes that the forward pass saves for the backward pass, tensor by tensor, and the KV cache.
 
-One line per tensor below: its name, its elements per token, and the remat policies that save it.
-The lines are the inputs of the gradients' formulas, each tensor once; a compiler may save fewer
-(recomputing cheap ones) or more (copies in another number format).
+One line per tensor below: its name, its elements per token, and the name by which a remat policy
+(`models.accounting.remat`) keeps it. The lines are the inputs of the gradients' formulas, each
+tensor once; a compiler may save fewer (recomputing cheap ones) or more (copies in another number
+format).
 """
 
 from dataclasses import dataclass
@@ -11,19 +12,17 @@ from typing import Any
 from scaling.meshes.errors import InputError, nearest
 from scaling.models.accounting.matrices import (
     BYTES,
-    Remat,
     expert_width,
     n_moe_layers,
     query_key_dim,
     value_dim,
 )
+from scaling.models.accounting.remat import Remat, kept_by
 from scaling.models.config import ModelConfig
 
 Number = Any  # int, float or numpy array
 
-ALL = ("none", "selective", "full")
-SAVED = ("none", "selective")
-NONE = ("none",)
+ALWAYS, NEVER = "always", ""  # by every policy; by "none" alone
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Activation:
 
     name: str
     elements: Number  # per token
-    policies: tuple[str, ...]  # remat policies that save it
+    kept_as: str = NEVER  # its name in remat policies
     always_fp32: bool = False
 
 
@@ -51,7 +50,7 @@ def activation_bytes(
         config: the model.
         batch: sequences.
         seq: tokens per sequence.
-        remat: "none", "selective" or "full".
+        remat: a policy; tensors that it keeps in the host's memory count as well.
         dtype: the number format of the computation.
         attention: "flash" saves one log-sum-exp per query, "unfused" all probabilities.
         moe: True for a block with experts, False with the dense MLP; None: as most blocks.
@@ -59,13 +58,12 @@ def activation_bytes(
     Raises:
         InputError: an unknown policy, number format or attention.
     """
-    _check_choice("remat", remat, ALL)
+    kept = kept_by(remat)
     _check_choice("dtype", dtype, BYTES)
-    tensors = activation_tensors(config, seq, attention, moe)
     return {
         t.name: batch * seq * t.elements * (BYTES["fp32"] if t.always_fp32 else BYTES[dtype])
-        for t in tensors
-        if remat in t.policies
+        for t in activation_tensors(config, seq, attention, moe)
+        if kept is None or t.kept_as == ALWAYS or t.kept_as in kept.names
     }
 
 
@@ -78,23 +76,24 @@ def activation_tensors(
     kv_heads = heads if config.mla else config.n_kv_heads
     K, V = query_key_dim(config), value_dim(config)
     tensors = [
-        Activation("block_input", D, ALL),
-        Activation("norm1_output", D, NONE),
-        Activation("q", heads * K, SAVED),
-        Activation("k", kv_heads * K, SAVED),
-        Activation("v", kv_heads * V, SAVED),
-        Activation("attention_output", heads * V, SAVED),
-        Activation("log_sum_exp", heads, SAVED, always_fp32=True)
+        Activation("block_input", D, ALWAYS),
+        Activation("norm1_output", D),
+        Activation("q", heads * K, "query"),
+        Activation("k", kv_heads * K, "key"),
+        Activation("v", kv_heads * V, "value"),
+        Activation("attention_output", heads * V, "attention"),
+        Activation("log_sum_exp", heads, "attention", always_fp32=True)
         if attention == "flash"
-        else Activation("probabilities", heads * seq, NONE),
+        else Activation("probabilities", heads * seq),
     ]
     if config.qk_norm:  # the norms' own inputs, beside what the attention takes
-        tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K, NONE))
+        tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K))
     if mla := config.mla:  # compressed vectors before and after their norm
         latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank
-        tensors.append(Activation("latents", latents + mla.qk_rope_head_dim, NONE))
-        tensors.append(Activation("latent_norm_outputs", latents, NONE))
-    tensors += [Activation("residual", D, NONE), Activation("norm2_output", D, NONE)]
+        tensors.append(Activation("latents", latents + mla.qk_rope_head_dim))
+        tensors.append(Activation("latent_norm_outputs", latents))
+    # By name it is what is added to the block's input: as large.
+    tensors += [Activation("residual", D, "attention_out"), Activation("norm2_output", D)]
     has_experts = n_moe_layers(config) > 0 if moe is None else moe
     mlp = _expert_tensors(config) if has_experts else _mlp_tensors(config, config.d_ff)
     return (*tensors, *mlp)
@@ -102,9 +101,9 @@ def activation_tensors(
 
 def _mlp_tensors(config: ModelConfig, width: int, prefix: str = "") -> list[Activation]:
     """Input and output of the activation; with swiglu the gate as well."""
-    gate = [Activation(prefix + "gate", width, SAVED)] if config.mlp == "swiglu" else []
-    hidden = Activation(prefix + "hidden", width, NONE)  # input of down
-    return [*gate, Activation(prefix + "up", width, SAVED), hidden]
+    gate = [Activation(prefix + "gate", width, "mlp_gate")] if config.mlp == "swiglu" else []
+    hidden = Activation(prefix + "hidden", width)  # input of down
+    return [*gate, Activation(prefix + "up", width, "mlp_up"), hidden]
 
 
 def _expert_tensors(config: ModelConfig) -> list[Activation]:
@@ -117,8 +116,8 @@ def _expert_tensors(config: ModelConfig) -> list[Activation]:
     assert moe is not None
     copies, width, shared = moe.experts_per_token, expert_width(config), moe.n_shared_experts
     return [
-        Activation("router_probabilities", moe.n_experts, NONE, always_fp32=True),
-        Activation("expert_input", copies * config.d_model, NONE),
+        Activation("router_probabilities", moe.n_experts, always_fp32=True),
+        Activation("expert_input", copies * config.d_model, "expert_input"),
         *_mlp_tensors(config, copies * width, "expert_"),
         *(_mlp_tensors(config, shared * width, "shared_") if shared else []),
     ]

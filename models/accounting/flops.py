@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.meshes.errors import InputError, nearest
-from scaling.models.accounting.matrices import Remat, query_key_dim, stacks, value_dim
+from scaling.models.accounting.matrices import query_key_dim, stacks, value_dim
+from scaling.models.accounting.remat import HIDDEN, QKV, Remat, kept_by, tensor_names
 from scaling.models.config import ModelConfig
 
 Number = Any  # int, float or numpy array
@@ -27,28 +27,43 @@ UNGROUPED = {**dict.fromkeys(ATTENTION, "attention"), "router": "router", "head"
 MLP = ("gate", "up", "down")
 PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 
-# How often the backward pass recomputes a product of the forward pass, by remat policy.
+# What the backward pass computes again unless these tensors are kept, under any policy but "none".
 #
-# full: only the block's input is saved, so every product whose result enters a gradient is
-#   recomputed. The last product of the MLP is not: its result is only added to the residual.
-#   Nor is an expert's: the router's weight multiplies its hidden units.
-# selective: q, k, v as they enter the attention, its output and the MLP's gate and up are saved.
-#   The softmax needs the scores again; the second norm needs the residual after the attention,
-#   hence o; the router needs its logits; latent attention needs its compressed vectors.
+# The last product of the MLP is not in it: its result is only added to the stream. Nor is an
+# expert's: the router's weight multiplies its hidden units. Products of one input run as one. An
+# expert's are apart.
 # (Flash attention recomputes the scores under any policy; here the scores are those of an
 # attention that stores them.)
-RECOMPUTED: dict[Remat, dict[str, int]] = {
-    "none": {},
-    "full": dict.fromkeys(
-        (*PROJECTIONS, *ATTENTION, "o", "gate", "up", "router")
-        + ("shared_gate", "shared_up", "expert_gate", "expert_up"),
-        1,
-    ),
-    "selective": dict.fromkeys(("q_a", "kv_a", "scores", "o", "router"), 1),
+AGAIN_WITHOUT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("q", "k", "v"), QKV),
+    "q_b": ("query",),
+    "kv_b": ("key", "value"),
+    "values": ("attention",),
+    "o": ("attention_out",),  # the second norm needs the stream between
+    **dict.fromkeys(("gate", "up"), HIDDEN),
+    **dict.fromkeys(("shared_gate", "expert_gate"), ("mlp_gate",)),
+    **dict.fromkeys(("shared_up", "expert_up"), ("mlp_up",)),
 }
-# ... and under "selective" with qk_norm: the norms' own inputs are not saved (v is in one product
-# with q and k).
-RECOMPUTED_FOR_QK_NORM = {"q": 1, "q_b": 1, "k": 1, "v": 1, "kv_b": 1}
+# No policy names the softmax, the router's logits, or latents.
+ALWAYS_AGAIN = ("scores", "router", "q_a", "kv_a")
+# ... and with qk_norm the norms' own inputs.
+AGAIN_FOR_QK_NORM = ("q", "q_b", "k", "v", "kv_b")
+
+
+def recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
+    """Names of the products that the backward pass computes again.
+
+    Raises:
+        InputError: a name that is no policy.
+    """
+    kept = kept_by(remat)
+    if kept is None:
+        return frozenset()
+    there = kept.names | (set(HIDDEN) - set(tensor_names(config)))  # what a model lacks is kept
+    direct = config.mla is not None  # then q is a product of its own
+    needed = AGAIN_WITHOUT | ({"q": ("query",)} if direct else {})
+    names = {name for name, tensors in needed.items() if not there >= set(tensors)}
+    return frozenset((*names, *ALWAYS_AGAIN, *(AGAIN_FOR_QK_NORM if config.qk_norm else ())))
 
 
 @dataclass(frozen=True)
@@ -119,14 +134,9 @@ def _credited(
 
 
 def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:
-    if remat not in RECOMPUTED:
-        raise InputError(f"remat {remat!r} is not a policy; {nearest(remat, RECOMPUTED)}")
-    again = RECOMPUTED[remat]
-    if remat == "selective" and config.qk_norm:
-        again = again | RECOMPUTED_FOR_QK_NORM
-    return Flops(
-        {n: (FORWARD_AND_BACKWARD + again.get(n, 0)) * f for n, f in forward.components.items()}
-    )
+    again = recomputed(config, remat)
+    times = {name: FORWARD_AND_BACKWARD + (name in again) for name in forward.components}
+    return Flops({name: times[name] * flops for name, flops in forward.components.items()})
 
 
 def _exact(value: Number) -> Number:

@@ -8,12 +8,10 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from scaling.models.config import ModelConfig
 
 Shape = tuple[int, int]  # inputs, outputs
-Remat = Literal["none", "selective", "full"]
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
 
 

@@ -8,8 +8,8 @@ merges the partial softmaxes as they come (in `scaling.models.attention_kernels`
     kernel             one block, and the merge of blocks
 
 Saved for the backward pass: q, k, v, the output and its log-sum-exp; the others' keys and values
-are communicated again. A layer under remat "full" also saves those that it has received (of a ring
-the first to arrive), because its backward pass follows at once.
+are communicated again. Attention that remat computes again also saves those that it has received
+(of a ring the first to arrive), because its backward pass follows at once.
 """
 
 # Dims: B batch, S sequence (on one device inside `shard_map`), N query heads, M key/value heads,
@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
+from scaling.models.accounting.remat import keeps
 from scaling.models.attention_kernels.kernel import AttentionKernel
 from scaling.models.attention_kernels.kv_exchange import KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
@@ -85,7 +86,7 @@ def _specs(execution: Execution) -> tuple[P, P, P | None]:
     """The specs of queries, of keys and values, and of others' that are saved (None: none)."""
     query = execution.spec("batch", "sequence", "heads", None)
     keys = execution.spec("batch", "sequence", "kv_heads", None)
-    if execution.remat != "full":
+    if keeps(execution.remat, "attention"):
         return query, keys, None
     sequence = None if execution.context_method == "all-gather" else "sequence"
     return query, keys, P(None, None, *execution.spec("batch", sequence, "kv_heads", None))

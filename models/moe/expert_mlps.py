@@ -140,6 +140,8 @@ def _mlp(
             h = (h.astype(jnp.float32) * row_weights[..., None]).astype(execution.dtype)
         return h
 
+    if row_weights is not None:
+        x = checkpoint_name(x, "expert_input")
     up = checkpoint_name(times(x, "up"), "mlp_up")
     gate = checkpoint_name(times(x, "gate"), "mlp_gate") if gated else None
     return times(jax.checkpoint(hidden, prevent_cse=False)(up, gate), "down")

@@ -64,7 +64,7 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
             "latents again" * (not is_stream) or STREAM,
             True,
         ),
-        ("remat attention out", size, again, STREAM, False),
+        ("remat attention out", size, step.recomputes("o") if ours else again, STREAM, False),
         ("remat mlp in", size, gather_again, STREAM, True),
         ("remat mlp out", size, 0 if ours else again, STREAM, False),
         ("backward mlp out", size, 1, STREAM, True),
@@ -97,7 +97,8 @@ def _kept(step: StepSizes) -> Number:
     """Latents of a token that are not gathered to recompute a layer: the saved, rotated part of its
     keys."""
     mla = step.config.mla
-    return step.selective * mla.qk_rope_head_dim if mla else 0
+    kept = step.keeps("key") - (1 - step.again) if step.habits.is_ours else step.selective
+    return kept * mla.qk_rope_head_dim if mla else 0
 
 
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
@@ -113,7 +114,8 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     rows = step.tokens * visible
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
     axes, again = step.over("context"), hops - per_size(lambda size: sum(map(bool, paths(size))), C)
-    attends = step.full if step.habits.is_ours else step.again  # remat runs the attention again
+    # remat runs the attention again
+    attends = step.recomputes("values") if step.habits.is_ours else step.again
     for moe, layers in step.layer_kinds:
         passes = step.passes(layers)
         if run.context.method == "ring":

@@ -83,7 +83,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     stream: tuple[tuple[str, Number, bool], ...] = (
         *((f"forward {out}", 1, True), (f"forward {back}", 1, False)),
         *((f"again {out}", tick, True), (f"again {back}", tick, False)),
-        *((f"remat {out}", again, True), (f"remat {back}", again * (not ours), False)),
+        *((f"remat {out}", rows_again(step), True), (f"remat {back}", again * (not ours), False)),
         *((f"backward {back}", 1, True), (f"backward {out}", 1, False)),
     )
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
@@ -96,12 +96,18 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
         return
     count = moe.experts_per_token if gathers else 1  # weights that go with a row
     what = "weights of rows"
-    for place, share, goes_out in stream[0], stream[2], stream[4], stream[7]:
+    remat = (stream[4][0], again, True)  # also where rows are kept
+    for place, share, goes_out in stream[0], stream[2], remat, stream[7]:
         size = rows * count * FLOAT32
         yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
-    for place, share, _ in (stream[0], stream[2], stream[4]) if gathers else ():
+    for place, share, _ in (stream[0], stream[2], remat) if gathers else ():
         size, what = rows * count * INT32, "experts of tokens"
         yield Transfer(over, "all-gather", size, passes * share, what, place, moe=True)
+
+
+def rows_again(step: StepSizes) -> Number:
+    """1 where remat sends tokens to their experts again."""
+    return step.again * (1 - step.keeps("expert_input")) if step.habits.is_ours else step.full
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:

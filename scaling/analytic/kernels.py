@@ -6,8 +6,8 @@ units, in compute format; those of the trainer are of XLA's fusions for H100 (ja
     norm                       2 X forward; 10 X backward, remat and the gradient of its scale
                                included; one more where the stream is summed
     rotation of q and k        twice their size
-    activation                 3 H forward with a gate, else 2; 5 and 3 backward; remat 1 more if
-                               "selective", 5 if "full"
+    activation                 3 H forward with a gate, else 2; 5 and 3 backward; remat 1 more, and
+                               5 where its inputs are not kept
     gradients of inputs        over tensor summed before they are sent: one more than there are
     saved activations          into stacks of all layers that are filled with zeros first, and out
     loss                       logits in float32: read twice forward; read, and written in compute
@@ -47,7 +47,8 @@ LAUNCHED = {
 LAUNCHES = 3
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
 NORM_BACKWARD, NORM = 10, 2
-REMAT_ACTIVATION = 5  # passes over the hidden units under remat "full", beyond the backward pass's
+REMAT_ACTIVATION = 5  # passes over the hidden units that remat makes again, beyond the backward
+# pass's
 EMBED_STREAM, EMBED_TABLE = 5, 10  # passes over X, and bytes of an element, of the token table's
 # gradient: it is filled with zeros, scattered into, and rounded
 SOFTMAX = 2, 3  # passes over the scores forward and backward: read, write; read both, write
@@ -105,7 +106,9 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
     gated = step.config.mlp == "swiglu"
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
     if phase == "remat" and step.habits.is_ours:
-        passes = step.selective + REMAT_ACTIVATION * step.full
+        prefix = "expert_" if moe else ""
+        again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
+        passes = 1 + (REMAT_ACTIVATION - 1) * again
     moved = passes * hidden_units(step, moe) * step.itemsize
     return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
 

@@ -9,11 +9,12 @@ gradients are scattered beside the products after them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from scaling.analytic import kernels
+from scaling.analytic.experts import rows_again
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
 from scaling.analytic.schedule import COMBINED, JOINED, Sent, Traffic
@@ -112,6 +113,10 @@ class Layer:
         """
         step = self.step
         run = lambda products: [forward(step, p, phase, times(p)) for p in products]
+        # Of the trainer's flash attention queries and keys are rotated where they are made again.
+        rotates = step.habits.is_ours and self.flash
+        rows = rows_again(step) if phase == "remat" else norms
+        turned = times(self._of(ATTENTION, False)[-1]) if rotates else core
         entering = run(self._of(MLP, False))
         first, *others, last = self._by_product(weights[MLP])
         mlp: list[Operation] = []
@@ -125,14 +130,14 @@ class Layer:
             *(self._casts(ATTENTION, phase) if phase == "forward" else []),
             *weights[ATTENTION].waits,
             *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
-            kernels.rotation(step, phase, core),
+            kernels.rotation(step, phase, turned),
             *self._attention(place, phase, core),
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
             norm(MLP),
             *(self._casts(MLP, phase) if phase == "forward" else []),
             *first.waits,
-            *self._router(place, phase, norms),
+            *self._router(place, phase, rows),
             *self._entering(f"{place} mlp in", mlp),
             kernels.activation(step, self.moe, phase, norms),
         ]
@@ -160,8 +165,9 @@ class Layer:
             part: self.sent(f"backward {part} weights", habits.hidden_weights)
             for part in (ATTENTION, MLP)
         }
-        # Where the whole layer is computed again, that has fetched them already.
-        later = {part: sent.where(1 - step.full, "later") for part, sent in fetched.items()}
+        # Where all its products are computed again, that has fetched them already.
+        again = {part: self._fetched_again(part) for part in fetched}
+        later = {part: sent.where(1 - again[part], "later") for part, sent in fetched.items()}
         entering = inputs(MLP, False)
         first, *others = self._by_product(later[MLP])
         mlp: list[Operation] = [*first.waits, *others[0].issued, *inputs(MLP, True)]
@@ -198,7 +204,7 @@ class Layer:
             *self._casts(ATTENTION, "backward"),
             *self._quantized("backward"),
             *self._restores(),
-            *self._remat({p: sent.where(step.full, "again") for p, sent in fetched.items()}),
+            *self._remat({p: sent.where(again[p], "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
             *self._entering("backward mlp out", mlp),
             *kernels.sum_of_inputs(step, MLP, len(entering)),
@@ -230,7 +236,7 @@ class Layer:
         """What is computed again before the backward pass, by the policy of each configuration."""
         step, ours = self.step, self.step.habits.is_ours
         again = step.again if ours else step.full
-        core = step.full if ours and self.flash else step.again
+        core = step.recomputes("values") if ours and self.flash else step.again
         found = self._ahead("remat", "remat", weights, lambda p: p.again, core, again)
         if ours:
             return found
@@ -238,12 +244,20 @@ class Layer:
         back = self._experts("remat experts back", "remat", again)
         return [*found, *self._leaving("remat mlp out", down), *back]
 
+    def _fetched_again(self, part: str) -> Number:
+        """1 where remat multiplies by all weights of a part, but for the layer's last."""
+        if not self.step.habits.is_ours:
+            return self.step.full
+        own = self._of(part, False) + (self._of(part, True) if part == ATTENTION else [])
+        return reduce(np.minimum, (product.again for product in own))
+
     def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
         """The attention's core, with the exchange of keys and values over context."""
         step, is_ring = self.step, self.step.run.context.method == RING
         where = f"{place} attention"
         if not (step.habits.is_ours and "context" in step.cut):
-            kept = step.selective if place == "remat" and step.habits.is_ours else 0
+            ours = place == "remat" and step.habits.is_ours
+            kept = 1 - step.recomputes("values") if ours else 0
             core = kernels.attention(step, phase, self.flash, times, kept)
             return self.sent(where, 1.0 if is_ring else 0.0).around(core)
         if not is_ring:

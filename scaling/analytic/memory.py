@@ -132,7 +132,7 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     apart = np.greater(shape.fsdp, 1) | (not step.ticks)
     turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * apart
     yield Buffer("turned weights", turned * step.zero(3), "temporary")
-    none = 1 - step.selective - step.full  # outputs of a norm, whole over tensor
+    none = 1 - step.again  # outputs of a norm, whole over tensor
     layers = sum(step.stored(n) for _, n in step.layer_kinds)
     stack = none * layers * step.tokens * step.config.d_model * item
     stack = stack * (step.sequence_parallel and not step.ticks) * np.greater(shape.tensor, 1)

@@ -13,7 +13,6 @@ import numpy as np
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import part_of
-from scaling.models.accounting.flops import RECOMPUTED, RECOMPUTED_FOR_QK_NORM
 from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
 from scaling.program.ir import Kernel, Number, Origin, Phase
 
@@ -88,9 +87,7 @@ def _again(step: StepSizes, name: str) -> Number:
     selective one the attention's core (arXiv 2205.05198, section 5)."""
     if not step.habits.is_ours:
         return step.full
-    named = lambda remat: int(name in RECOMPUTED[remat])
-    normed = int(step.config.qk_norm and name in RECOMPUTED_FOR_QK_NORM)
-    return step.full * named("full") + step.selective * max(named("selective"), normed)
+    return step.recomputes(name)
 
 
 def _merged(products: list[Product], ours: bool) -> Iterator[Product]:

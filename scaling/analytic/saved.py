@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.models.accounting.activations import activation_tensors
+from scaling.models.accounting.activations import ALWAYS, Activation, activation_tensors
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Number
 
@@ -15,33 +15,56 @@ READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers ta
 
 
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
-    """Bytes that a layer keeps of one microbatch from its forward to its backward pass."""
+    """Bytes that a layer keeps of one microbatch from its forward to its backward pass, on the
+    device."""
+    return _kept_bytes(step, moe, False, without) + _dropped(step) * step.tokens
+
+
+def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str]) -> Number:
+    """Bytes among them that are kept in the host's memory, of tensors that remat names so."""
+    return _kept_bytes(step, moe, True, names=names)
+
+
+def _kept_bytes(
+    step: StepSizes,
+    moe: bool,
+    on_host: bool,
+    without: Sequence[str] = (),
+    names: Sequence[str] | None = None,
+) -> Number:
     run, shape = step.run, step.shape
     tensors = activation_tensors(step.config, run.batch.seq_len, run.attention, moe)
-    none = 1 - step.selective - step.full
     total: Number = 0.0
     for tensor in tensors:
-        if tensor.name in without:
+        if tensor.name in without or not (names is None or tensor.kept_as in names):
             continue
         item = FLOAT32 if tensor.always_fp32 else step.itemsize
-        policies = {"none": none, "selective": step.selective, "full": step.full}
-        if step.habits.is_ours:
-            kept = sum(policies[name] for name in tensor.policies)
-        else:  # only the core's are computed again
-            kept = none + step.selective * (tensor.name != "probabilities")
-            kept = kept + step.full * ("full" in tensor.policies)
+        kept = _is_kept(step, tensor)
+        there = step.on_host(tensor.kept_as)
+        kept = there if on_host else kept - there
         whole = tensor.name in NORMED and step.habits.is_ours
         cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
         total = total + kept * tensor.elements * item / (shape.tensor if cut else 1)
-    return (total + _dropped(step, none)) * step.tokens
+    return total * step.tokens
 
 
-def _dropped(step: StepSizes, none: Number) -> Number:
+def _is_kept(step: StepSizes, tensor: Activation) -> Number:
+    """1 where a tensor is kept; of other software's "selective" all but the attention's core."""
+    if tensor.kept_as == ALWAYS:
+        return 1
+    none = 1 - step.again
+    if not step.habits.is_ours:
+        return none + step.selective * (tensor.name != "probabilities")
+    return step.keeps(tensor.kept_as) if tensor.kept_as else none
+
+
+def _dropped(step: StepSizes) -> Number:
     """Bytes of a token that dropout of other software keeps: masks of one byte after attention and
     MLP; of stored probabilities the mask and the result (arXiv 2205.05198, section 4.1)."""
     run, shape = step.run, step.shape
     if step.habits.is_ours or not run.dropout:
         return 0
+    none = 1 - step.again
     masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)
     probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
     of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")

@@ -10,8 +10,10 @@ import numpy as np
 from scaling.analytic.software import Habits, habits_of
 from scaling.meshes.many import Shape, Size
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
+from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
 from scaling.parallelism.pipeline import recomputes
 from scaling.parallelism.rules import is_sequence_parallel
@@ -44,12 +46,17 @@ class Grid:
     microbatches: Number
     global_batch: Number  # sequences
     zero_stage: Number
-    remat: Number  # index into REMATS
+    remat: Number  # index into `policies`
+
+
+def policies(run: Run) -> tuple[Remat, ...]:
+    """Remat policies that a grid may have: the three of any software, and the run's own."""
+    return REMATS if run.remat in REMATS else (*REMATS, run.remat)
 
 
 def grid_of(run: Run) -> Grid:
     """The grid of one configuration, the run's own."""
-    batch, remat = run.batch, REMATS.index(run.remat)
+    batch, remat = run.batch, policies(run).index(run.remat)
     return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
 
 
@@ -92,20 +99,43 @@ class StepSizes:
         """M of the table."""
         return self.grid.microbatches
 
+    def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
+        """1 where this is true of the remat policy, else 0."""
+        true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
+        return sum(1 * np.equal(self.grid.remat, i) for i in true)
+
+    def keeps(self, *names: str) -> Number:
+        """1 where remat, or none of it, keeps all of these tensors (`models.accounting.remat`)."""
+        return self.where_remat(lambda remat: keeps(remat, *names))
+
+    def on_host(self, name: str) -> Number:
+        """1 where remat keeps a tensor in the host's memory, else 0."""
+        offloaded = lambda kept: kept is not None and name in kept.offload
+        return self.where_remat(lambda remat: offloaded(kept_by(remat)))
+
+    def recomputes(self, product: str) -> Number:
+        """1 where our trainer's backward pass computes a product of a layer again, else 0."""
+        return self.where_remat(lambda remat: product in recomputed(self.config, remat))
+
+    @property
+    def offloads(self) -> bool:
+        """True if a policy keeps any tensor in the host's memory."""
+        return any(kept.offload for kept in map(kept_by, policies(self.run)) if kept)
+
     @property
     def selective(self) -> Number:
         """1 where remat is "selective", else 0."""
-        return 1 * np.equal(self.grid.remat, REMATS.index("selective"))
+        return self.where_remat(lambda remat: remat == "selective")
 
     @property
     def full(self) -> Number:
         """1 where remat is "full", else 0."""
-        return 1 * np.equal(self.grid.remat, REMATS.index("full"))
+        return self.where_remat(lambda remat: remat == "full")
 
     @property
     def again(self) -> Number:
         """1 where remat computes parts of a layer again, else 0."""
-        return 1 * np.not_equal(self.grid.remat, REMATS.index("none"))
+        return self.where_remat(lambda remat: remat != "none")
 
     def zero(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""

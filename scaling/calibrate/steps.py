@@ -17,7 +17,7 @@ from scaling.compile.options import compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.flops import Remat
+from scaling.models.accounting.remat import Remat
 from scaling.models.config import ModelConfig
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import resolved_mesh, rules_for

@@ -36,6 +36,7 @@ from scaling.compare.discrepancy import (
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import padding, scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
+from scaling.models.accounting.remat import keeps
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
@@ -147,7 +148,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
         none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
         forward = none.groups["attention"] / 3
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
-        groups["attention"] = forward * (1 + (run.remat == "full") + backward)
+        groups["attention"] = forward * (1 + (not keeps(run.remat, "attention")) + backward)
     groups = flops_in_ticks(run, shape, groups)
     share = scores_share(run.model, run.batch.seq_len, shape.context)
     groups["attention"] *= share * padding(run.model, shape.context)

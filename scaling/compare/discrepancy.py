@@ -12,6 +12,7 @@ from scaling.analytic.weights import TABLES
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
+from scaling.models.accounting.remat import keeps
 from scaling.parallelism.sequence import sequence_cut
 from scaling.program.ir import Collective
 from scaling.run import Run
@@ -106,7 +107,7 @@ def _is_fetched_once(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
 def _is_passed_on_once(found: Discrepancy, run: Run, shape: MeshShape) -> bool:
     """Return True if keys and values move as without the permutes of layers computed again."""
     here = found.axes, found.kind
-    if run.remat != "full" or here != ("context", "permute"):
+    if keeps(run.remat, "attention") or here != ("context", "permute"):
         return False
     kept = expected_bytes(replace(run, remat="none"), shape).get(here, 0.0)
     return found.is_extra(kept - found.expected)

@@ -26,7 +26,7 @@ def recomputes(run: Run) -> bool:
 def computes_again(run: Run, shape: MeshShape) -> bool:
     """True if that is more than `remat` computes again anyway.
 
-    Full remat of a part of one layer recomputes all of it from the same input.
+    Remat "full" of a part of one layer recomputes all of it from the same input.
     """
     one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
     return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.many import Meshes, side_by_side
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.models.accounting.matrices import Remat
 from scaling.parallelism.checks import check_trainable
 from scaling.parallelism.rules import rules_for
 from scaling.program.ir import Number
@@ -61,7 +60,7 @@ class Choices:
             device_order=self.mesh.device_order,
             batch=replace(run.batch, microbatches=pick(self.grid.microbatches)),
             sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
-            remat=cast(Remat, REMATS[pick(self.grid.remat)]),
+            remat=REMATS[pick(self.grid.remat)],
         )
 
 

@@ -13,7 +13,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_time
-from scaling.models.accounting.matrices import Remat
 from scaling.recipes import CAPACITY_FACTOR, with_capacity
 from scaling.report.formatting import format_memory
 from scaling.run import Run
@@ -26,7 +25,7 @@ MUCH = 1 / 3  # share of the step, or of the memory, that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile
 # the remat policy that recomputes less
-CHEAPER: dict[str, Remat] = {"full": "selective", "selective": "none"}
+CHEAPER = {"full": "selective", "selective": "none"}
 
 
 def advice(run: Run | None, prediction: Prediction, try_run: TryRun | None) -> list[str]:

@@ -52,7 +52,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
         str(plan.rank),
         str(run.mesh),
         str(run.batch.microbatches),
-        run.remat,
+        str(run.remat),
         str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
         format_time(p.step_time),
         "-" if p.mfu is None else percent(p.mfu),

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.tree_util import keystr, tree_flatten_with_path
@@ -21,6 +22,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, train_flops
 from scaling.models.accounting.expert_buffers import buffer_rows
+from scaling.models.accounting.remat import Kept, Remat, tensor_names
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
@@ -82,7 +84,7 @@ MODELS |= {
 MESHES = {"one": MeshShape(), "data2-fsdp2-tensor2": MeshShape(data=2, fsdp=2, tensor=2)}
 
 
-def execution(mesh: MeshShape, remat: str = "none") -> Execution:
+def execution(mesh: MeshShape, remat: Remat = "none") -> Execution:
     return Execution(make_rules(mesh, sequence_parallel=True), compute="bf16", remat=remat)
 
 
@@ -121,9 +123,24 @@ TRAINED = [  # every model on one mesh with one remat policy in turn; the long t
 ]
 
 
-@pytest.mark.parametrize(("config", "remat", "mesh"), TRAINED)
+# Of each model some subsets of the tensors that a policy can name, the same in every execution.
+CHOSEN = np.random.default_rng(0)
+LISTED = [
+    pytest.param(
+        config,
+        Kept(tuple(name for name in tensor_names(config) if CHOSEN.random() < 0.5)),
+        MESHES["one"],
+        id=f"{model}-list-{n}",
+        marks=[pytest.mark.slow] * (n > 0 or i % 2),
+    )
+    for i, (model, config) in enumerate(MODELS.items())
+    for n in range(4)
+]
+
+
+@pytest.mark.parametrize(("config", "remat", "mesh"), [*TRAINED, *LISTED])
 def test_train_flops_equal_the_products_of_the_jaxpr(
-    config: ModelConfig, remat: str, mesh: MeshShape
+    config: ModelConfig, remat: Remat, mesh: MeshShape
 ) -> None:
     def loss(model: Transformer, tokens_BS: jax.Array) -> jax.Array:
         return cross_entropy(model(tokens_BS), tokens_BS)[0]

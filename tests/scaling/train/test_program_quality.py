@@ -1,17 +1,23 @@
 """What an expert looks for in the text of the step that XLA compiled for H100s.
 
-Every tensor that remat keeps is stacked once, and no gather or scatter of the residual stream comes
-with a copy of it. `models.accounting` says what is kept.
+Every tensor that remat keeps is stacked once, what it does not keep is computed again, and no
+gather or scatter of the residual stream comes with a copy of it. `models.accounting` says what is
+kept.
 """
 
 import re
+from dataclasses import replace
 from math import prod
 
 import pytest
 
+from scaling.compare.audit import audit
 from scaling.models.accounting import activation_bytes
+from scaling.models.accounting.remat import Kept
+from scaling.profiles.io import ideal
 from scaling.program.ir import kernels
 from scaling.run import Run, read_run
+from scaling.simulate.step import price
 from scaling.train.program import program_of_run
 from tests.harness import H100
 
@@ -24,6 +30,13 @@ MODEL = {
 }  # fmt: skip
 COPY = re.compile("transpose|copy")  # XLA's names of kernels that only move
 ITEMSIZE = {"bf16": 2, "f32": 4}  # bytes, by XLA's names
+REMATS = [
+    "selective",
+    Kept(("query", "attention")),
+    Kept(("value", "attention_out", "mlp_up")),
+    "minimal_with_context",
+    Kept(("attention",), ("query", "mlp_up")),
+]
 MESHES = [({"fsdp": 8}, 2), ({"fsdp": 2, "tensor": 4}, 4)]  # sequences of a batch shard
 
 
@@ -33,15 +46,17 @@ def step_of(mesh: dict[str, int], sequences: int) -> Run:
     return read_run(run, "run.json")
 
 
+@pytest.mark.parametrize("remat", REMATS, ids=str)
 @pytest.mark.parametrize(("mesh", "sequences"), MESHES)
-def test_what_selective_remat_keeps_is_stacked_once(mesh, sequences):
-    run = step_of(mesh, sequences)
-    _, text = program_of_run(run, run.mesh, H100)
+def test_what_remat_keeps_is_stacked_once_and_the_rest_computed_again(mesh, sequences, remat):
+    run = replace(step_of(mesh, sequences), remat=remat)
+    program, text = program_of_run(run, run.mesh, H100)
+    assert audit(price(program, H100, ideal()), run, run.mesh) == []  # FLOPs and collectives
     loops = [line.split(" while(")[0] for line in text.splitlines() if " while(" in line]
     forward = next(line for line in loops if f"[{LAYERS}," in line)
     stacks = re.findall(rf"(bf16|f32)\[{LAYERS},([\d,]+)\]", forward)
     saved = [(kind, dims) for kind, dims in stacks if str(SEQ) in dims.split(",")]
-    kept = activation_bytes(run.model, sequences, SEQ, "selective")
+    kept = activation_bytes(run.model, sequences, SEQ, remat)
     assert len(saved) == len(kept), saved
     size = lambda kind, dims: ITEMSIZE[kind] * prod(map(int, dims.split(",")))
     of_layer = sum(size(*stack) for stack in saved)

@@ -19,6 +19,7 @@ from scaling.compare.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_O
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
+from scaling.models.accounting.remat import Kept
 from scaling.models.config import ModelConfig
 from scaling.run import Batch
 from scaling.train.step import (
@@ -58,6 +59,16 @@ PACKED = [
     Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed"),
     Case("fsdp=2,tensor=2", "gpt", microbatches=2, zero=1, documents="packed"),
     Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed"),
+]
+NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
+    Case("data=2,fsdp=2,tensor=2", remat=Kept(("value", "attention_out", "mlp_up"))),
+    Case(
+        *("fsdp=2,stage=2,tensor=2", "odd", Kept(("query", "attention", "attention_out")), 2),
+        schedule="gpipe",
+    ),
+    Case("fsdp=2,context=2,tensor=2", remat="minimal"),
+    Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", Kept(("expert_input", "attention"))),
+    Case("fsdp=4,tensor=2", remat=Kept(("query",), ("attention", "mlp_up"))),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
 KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, BUFFERS, TILES}
@@ -143,7 +154,7 @@ def test_step_of_packed_documents_equals_one_device_however_weights_are_spread(c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", GRID, ids=str)
+@pytest.mark.parametrize("case", [*GRID, *NAMED], ids=str)
 def test_step_on_every_mesh_equals_one_device_and_moves_the_table(case: Case) -> None:
     check(case)
 

@@ -1,0 +1,128 @@
+"""Remat policies by name: the tensors of a block that are kept for its backward pass.
+
+    none        what the gradient of every operation needs
+    selective   query, key, value, attention, mlp_up, mlp_gate
+    full        nothing else than the block's input, which every policy keeps
+    a list      the tensors that it names; those of a list "offload" in the host's memory
+    MaxText's   names of its policies, by our tensors
+
+    query, key, value    as they enter the attention
+    attention            its result, and a flash kernel's log-sum-exp
+    attention_out        the result times the output matrix, as it is added to the stream
+    mlp_up, mlp_gate     inputs of the MLP's activation, of every expert
+    expert_input         rows of tokens, sorted by their experts
+
+A product runs again in the backward pass if a gradient needs a result of it that is not kept.
+"""
+
+from dataclasses import dataclass
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.models.config import ModelConfig
+
+QKV = ("query", "key", "value")
+PROJECTIONS = (*QKV, "attention_out")
+HIDDEN = ("mlp_up", "mlp_gate")
+NAMES = (*PROJECTIONS, "attention", *HIDDEN, "expert_input")
+HOST = "@host"  # marks an offloaded tensor in the short form of a policy
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Names of the tensors kept on the device, and of those kept in the host's memory."""
+
+    save: tuple[str, ...] = ()
+    offload: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(self.save + self.offload)
+
+    def __str__(self) -> str:
+        """The short form: `query,key,mlp_up@host`; `parse_remat` reads it back."""
+        return ",".join((*self.save, *(name + HOST for name in self.offload))) or "full"
+
+
+Remat = str | Kept  # a name of POLICIES or MAXTEXT, or the tensors
+
+POLICIES: dict[str, Kept | None] = {
+    "none": None,
+    "selective": Kept((*QKV, "attention", *HIDDEN)),
+    "full": Kept(),
+}
+# AI-Hypercomputer/maxtext, src/maxtext/layers/decoders.py, get_remat_policy, read in 2026-11.
+# Its query_proj, key_proj, value_proj, qkv_proj are our query, key, value; context is attention;
+# out_proj attention_out; mlpwi, mlpwi_0, mlpwi_1 are mlp_gate and mlp_up. What its mlpwo names is
+# only added to the stream: no gradient needs it, and jax does not keep it either.
+MAXTEXT: dict[str, Kept] = {
+    "minimal_with_context": Kept((*PROJECTIONS, "attention", *HIDDEN)),
+    "minimal_flash": Kept((*PROJECTIONS, "attention", *HIDDEN)),
+    "minimal": Kept((*PROJECTIONS, *HIDDEN)),
+    "save_dot_with_context_except_mlp": Kept((*PROJECTIONS, "attention")),
+    "save_dot_except_mlpwi": Kept(PROJECTIONS),
+    "save_dot_except_mlp": Kept(PROJECTIONS),
+    "save_qkv_proj": Kept(QKV),
+    "save_out_proj": Kept(("attention_out",)),
+    "qkv_proj_offloaded": Kept((), QKV),
+    "minimal_offloaded": Kept((), (*PROJECTIONS, *HIDDEN)),
+}
+
+
+def parse_remat(text: str) -> Remat:
+    """A policy's name, or the tensors of its short form, such as `query,key,mlp_up@host`."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) == 1 and parts[0].removesuffix(HOST) not in NAMES:
+        return text
+    host = tuple(part.removesuffix(HOST) for part in parts if part.endswith(HOST))
+    return Kept(tuple(part for part in parts if not part.endswith(HOST)), host)
+
+
+def kept_by(remat: Remat) -> Kept | None:
+    """The tensors that a policy keeps; None: whatever a gradient needs.
+
+    Raises:
+        InputError: a name that is no policy.
+    """
+    if isinstance(remat, Kept):
+        return remat
+    policies = POLICIES | MAXTEXT
+    if remat not in policies:
+        raise InputError(
+            f"remat {remat!r} is not a policy; {nearest(str(remat), policies)}; or list tensors, "
+            f"such as {', '.join(NAMES[:4])}"
+        )
+    return policies[remat]
+
+
+def keeps(remat: Remat, *names: str) -> bool:
+    """True if a policy keeps all of these tensors."""
+    kept = kept_by(remat)
+    return kept is None or kept.names >= set(names)
+
+
+def tensor_names(config: ModelConfig) -> tuple[str, ...]:
+    """The tensors of a model's blocks that a policy can name, in the order of the forward pass."""
+    gate = ("mlp_gate",) if config.mlp == "swiglu" else ()
+    rows = ("expert_input",) if config.moe else ()
+    return (*QKV, "attention", "attention_out", *rows, *gate, "mlp_up")
+
+
+def check_remat(remat: Remat, config: ModelConfig) -> None:
+    """Raise InputError for a policy that is not known, or names what the model does not have."""
+    if not isinstance(remat, Kept):
+        kept_by(remat)
+        return
+    given, valid = (*remat.save, *remat.offload), tensor_names(config)
+    for name in given:
+        if name not in valid:
+            why = ""
+            if name == "mlp_gate":
+                why = f" (mlp {config.mlp!r} has no gate)"
+            if name == "expert_input":
+                why = " (a dense model)"
+            raise InputError(
+                f"remat: {name!r} is no tensor of this model{why}; use {', '.join(valid)}"
+            )
+        if given.count(name) > 1:
+            raise InputError(f"remat: {name!r} is named twice; save it, or offload it")
