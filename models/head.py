@@ -86,8 +86,24 @@ def cross_entropy(
 ) -> tuple[jax.Array, jax.Array]:
     """The minimised loss per token, and the cross-entropy in it, as `linear_cross_entropy`.
 
+    Tokens have one or two dimensions.
+    """
+    normalizer_BS, target_BS, top_BS = shifted_terms(logits_BSV, targets_BS)
+    tokens = spec_of(normalizer_BS)
+    weigh = lambda x_BS: x_BS if weights_BS is None else x_BS * reshard(weights_BS, P(*tokens))
+    value = weigh(normalizer_BS - target_BS).mean()
+    if not z_loss:
+        return value, value
+    return value + z_loss * weigh(jnp.square(normalizer_BS + top_BS)).mean(), value
+
+
+def shifted_terms(
+    logits_BSV: jax.Array, targets_BS: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The logits' normaliser and the target's logit, both less the largest logit, and that one.
+
     The target's logit is selected by comparing with a sharded iota, so that no logits are gathered;
-    three numbers per token are reduced over `tensor`. Tokens have one or two dimensions.
+    three numbers per token are reduced over `tensor`.
     """
     chex.assert_equal_shape_prefix([logits_BSV, targets_BS], targets_BS.ndim)
     *tokens, vocab = spec_of(logits_BSV)
@@ -97,12 +113,7 @@ def cross_entropy(
     shifted_BSV = logits_BSV - top_BS[..., None]
     normalizer_BS = jnp.log(jnp.exp(shifted_BSV).sum(axis=-1))
     is_target_BSV = targets_BS[..., None] == vocab_V
-    target_BS = jnp.where(is_target_BSV, shifted_BSV, 0).sum(axis=-1)
-    weigh = lambda x_BS: x_BS if weights_BS is None else x_BS * reshard(weights_BS, P(*tokens))
-    value = weigh(normalizer_BS - target_BS).mean()
-    if not z_loss:
-        return value, value
-    return value + z_loss * weigh(jnp.square(normalizer_BS + top_BS)).mean(), value
+    return normalizer_BS, jnp.where(is_target_BSV, shifted_BSV, 0).sum(axis=-1), top_BS
 
 
 def _loss(

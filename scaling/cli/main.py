@@ -38,6 +38,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "collective": "CollectiveCommand",
     "compare": "CompareCommand",
     "calibrate": "CalibrateCommand",
+    "eval": "EvalCommand",
     "sample": "SampleCommand",
     "export": "ExportCommand",
     "sharding": "ShardingCommand",

@@ -73,8 +73,8 @@ class TrainedCommand(Command):
     devices: Number = None
     """Number of fake host devices, where no accelerator is present."""
     batch: Number = None
-    """Sequences at once on the whole mesh (default: as many on each device as in a microbatch of
-    training)."""
+    """Sequences at once on the whole mesh (default: on each device as many as in a microbatch of
+    training, or 4,096 tokens)."""
     seq_len: Number = None
     """Tokens that the model sees at most (default: as in training)."""
 

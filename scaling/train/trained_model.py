@@ -35,6 +35,7 @@ from scaling.train.step import abstract_state
 from scaling.weights.imported import import_weights
 from scaling.weights.naming import from_dict, to_dict
 
+LEAST_TOKENS = 4096  # at once on a device: without gradients they take little memory
 NEEDED = ("params/", "step")  # arrays of a checkpoint; moments of the optimiser stay on the disk
 
 
@@ -78,7 +79,7 @@ def on_mesh(
 
     Args:
         mesh: None: all devices as fsdp.
-        batch: None: on each device as many as in a microbatch of training, 1 of Hugging Face's.
+        batch: None: on each device as many as in a microbatch of training, or `LEAST_TOKENS`.
         seq_len: tokens that the model sees at most; None: as in training.
 
     Raises:
@@ -96,15 +97,17 @@ def on_mesh(
             f"mesh {mesh} needs {mesh.devices} devices, but {jax.device_count()} are present; use "
             f"fewer, or fake host devices: --devices {mesh.devices}"
         )
-    trained = run.batch
-    each = trained.global_batch // trained.microbatches // run.mesh.batch_shards if run.mesh else 1
-    batch = each * mesh.batch_shards if batch is None else batch
+    trained, seq_len = run.batch, seq_len or run.batch.seq_len
+    if batch is None:
+        shards = trained.microbatches * run.mesh.batch_shards if run.mesh else trained.global_batch
+        each = max(trained.global_batch // shards, LEAST_TOKENS // seq_len, 1)
+        batch = each * mesh.batch_shards
     check_range("--batch", batch, 1)
     check_divisible("--batch", batch, ("data", "fsdp", "expert"), mesh)
     run = replace(
         run,
         model=_dropless(run.model),
-        batch=Batch(batch, seq_len or trained.seq_len),
+        batch=Batch(batch, seq_len),
         mesh=mesh,
         device_order=mesh.device_order,
         sharding=Sharding(sequence_parallel=False),

@@ -22,7 +22,7 @@ Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of document
 class TokenizedDocuments:
     """Token ids of documents one after the other, and which of them count in the loss."""
 
-    ids: np.ndarray  # int32 [tokens]
+    ids: np.ndarray  # integers [tokens]
     counted: np.ndarray  # bool [tokens]
     ends: np.ndarray  # int64 [documents]: where each ends in `ids`
 
@@ -36,6 +36,11 @@ class TokenizedDocuments:
         return TokenizedDocuments(
             self.ids[begin:end], self.counted[begin:end], self.ends[first:last] - begin
         )
+
+
+def one_document(ids: np.ndarray) -> TokenizedDocuments:
+    """A stream as one document, all of which counts."""
+    return TokenizedDocuments(ids, np.broadcast_to(True, len(ids)), np.array([len(ids)]))
 
 
 class PackedRows(Sequence[Row]):

@@ -13,6 +13,8 @@ packed     documents side by side in a sequence; of chats only what the assistan
 import difflib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from scaling.run import Train
 from scaling.train.data.cache import key_of, load_or_make
 from scaling.train.data.chat import encode_chats
 from scaling.train.data.documents import NUL, RECORDS, STDLIB, read_records, read_texts
-from scaling.train.data.packing import PackedRows, TokenizedDocuments
+from scaling.train.data.packing import PackedRows, TokenizedDocuments, one_document
 from scaling.train.data.tokenizer import BYTES, Tokenizer, open_tokenizer
 from scaling.train.data.tokens import (
     HELD_OUT_FRACTION,
@@ -71,10 +73,8 @@ def open_source(
     Raises:
         InputError: see `open_data`.
     """
-    path = Path(spec).expanduser()
-    if path != STDLIB and not path.exists():
-        raise InputError(f"data {spec!r}: no such file or folder; {_nearest_source(path, spec)}")
-    try:
+    path = _existing(spec)
+    with _readable(spec):
         if path.suffix == ".bin" and path.is_file():
             if packed:
                 raise InputError(
@@ -87,9 +87,27 @@ def open_source(
             if packed:
                 return _packed(path, known, seq_len)
             stream = _joined(path, known)
-    except OSError as error:
-        raise InputError(f"data {spec!r} cannot be read: {error}") from error
     return split_stream(stream[0], vocab_size, seq_len, spec, stream[1])
+
+
+def open_whole(
+    spec: str, vocab_size: int, tokenizer: str | None = None
+) -> tuple[TokenizedDocuments, int | None]:
+    """All documents of a source, none of them held out, and the bytes of their text.
+
+    A `.bin` is one document, whose text is not known (None); neither is that of chats.
+
+    Raises:
+        InputError: as `open_source`.
+    """
+    path = _existing(spec)
+    with _readable(spec):
+        if path.suffix == ".bin" and path.is_file():
+            return one_document(token_file(path, vocab_size)[0]), None
+        known = open_tokenizer(tokenizer, vocab_size)
+        documents, _ = _texts_or_chats(path)
+        texts = isinstance(documents[0], bytes)
+        return _tokenized(documents, known), sum(map(len, documents)) if texts else None
 
 
 def _joined(path: Path, tokenizer: Tokenizer) -> tuple[np.ndarray, str]:
@@ -98,14 +116,16 @@ def _joined(path: Path, tokenizer: Tokenizer) -> tuple[np.ndarray, str]:
         texts, where = _texts(path)
         joined = np.frombuffer(NUL.join(texts), np.uint8)
         return joined, f"{len(texts):,} documents, {len(joined):,} bytes of {where}"
-    found, where = _tokenized(path, tokenizer, chats=False)
+    texts, where = _texts(path)
+    found = _tokenized(texts, tokenizer)
     said = f"{len(found):,} documents, {len(found.ids):,} tokens of {where}"
     return found.ids, f"{said} by {tokenizer.description}"
 
 
 def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
     """The documents packed into rows."""
-    found, where = _tokenized(path, tokenizer, chats=True)
+    documents, where = _texts_or_chats(path)
+    found = _tokenized(documents, tokenizer)
     if len(found) < 2:
         raise InputError(
             f"data '{path}' has {len(found)} document; packed ones need 2 at least, one to train "
@@ -125,9 +145,8 @@ def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
     )
 
 
-def _tokenized(path: Path, tokenizer: Tokenizer, chats: bool) -> tuple[TokenizedDocuments, str]:
-    """The documents of a source of text or, if they may be, of chats; and where they are."""
-    documents, where = _texts(path) if not chats else _texts_or_chats(path)
+def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments:
+    """The ids of texts as UTF-8, or of chats."""
 
     def make() -> TokenizedDocuments:
         starts = range(0, len(documents), AT_ONCE)
@@ -139,9 +158,9 @@ def _tokenized(path: Path, tokenizer: Tokenizer, chats: bool) -> tuple[Tokenized
         return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
 
     if tokenizer is BYTES:
-        return make(), where
+        return make()
     texts = (d if isinstance(d, bytes) else json.dumps(d).encode() for d in documents)
-    return load_or_make(key_of(texts, tokenizer.digest), make), where
+    return load_or_make(key_of(texts, tokenizer.digest), make)
 
 
 def _texts(path: Path) -> tuple[list[bytes], str]:
@@ -173,8 +192,21 @@ def _encoded(tokenizer: Tokenizer, documents: list[Any]) -> list[tuple[np.ndarra
     return [(ids, np.ones(len(ids), bool)) for ids in found]
 
 
-def _nearest_source(path: Path, spec: str) -> str:
-    """Suggestions for a misspelt source: "stdlib" or the best matches beside the missing path."""
+def _existing(spec: str) -> Path:
+    """The path of a source; if there is none InputError with the best matches beside it."""
+    path = Path(spec).expanduser()
+    if path == STDLIB or path.exists():
+        return path
     folder = path.parent if path.parent.is_dir() else Path()
     beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
-    return nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
+    close = nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
+    raise InputError(f"data {spec!r}: no such file or folder; {close}")
+
+
+@contextmanager
+def _readable(spec: str) -> Iterator[None]:
+    """Turn what the disk refuses into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"data {spec!r} cannot be read: {error}") from error

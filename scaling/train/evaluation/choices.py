@@ -1,0 +1,138 @@
+"""Multiple choice by likelihood, as lm-evaluation-harness defines it (0.4.13, `api/task.py`).
+
+    {"question": "The sky is", "choices": ["green", "blue"], "answer": 1}
+
+acc         share of questions whose answer has the largest log p(" " + choice | question)
+acc_norm    the same of log p over the number of characters of the choice
+
+The first of equals is taken. Spaces at the end of a question are counted to the choice.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaling.meshes.errors import InputError
+from scaling.models.transformer import Transformer
+from scaling.run import Run
+from scaling.train.data.tokenizer import Tokenizer
+from scaling.train.evaluation.scores import Score, row_of, scores
+
+PROMPTS = ("question", "prompt")  # keys of the text before the choices
+DELIMITER = " "  # between question and choice: lm-evaluation-harness's default
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of several choices."""
+
+    prompt: str
+    choices: tuple[str, ...]  # 2 at least
+    answer: int  # number of the right one, from 0
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of the questions of a file that are answered."""
+
+    data: str
+    questions: int
+    acc: float
+    acc_norm: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a `.jsonl` file.
+
+    Raises:
+        InputError: none, or a line that is none, with its number.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--choices {path} cannot be read: {error}") from None
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise InputError(f"--choices {path} has no question")
+    return [_question(line, f"--choices {path}, line {number:,}") for number, line in numbered]
+
+
+def accuracy(
+    model: Transformer, run: Run, tokenizer: Tokenizer, questions: Sequence[Question], data: str
+) -> Accuracy:
+    """The accuracy of a model on questions; `data` is their name.
+
+    Raises:
+        InputError: a question and a choice that are longer than the model sees.
+    """
+    pairs = []
+    for number, question in enumerate(questions, 1):
+        for choice in question.choices:
+            context, rest = encoded_pair(tokenizer, question.prompt, DELIMITER + choice)
+            length = len(context) + len(rest)
+            if not rest or length - 1 > run.batch.seq_len:
+                raise InputError(
+                    f"question {number} of {data}: {choice[:40]!r} adds {len(rest):,} tokens to "
+                    f"{len(context):,}; the model needs 1 at least and sees {run.batch.seq_len:,}"
+                )
+            pairs.append((context, rest))
+    found = iter(log_likelihoods(model, run, pairs))
+    right, right_norm = [], []
+    for question in questions:
+        choices = question.choices
+        values = np.array([next(found).log_likelihood for _ in choices])
+        right.append(int(values.argmax()) == question.answer)
+        per_character = values / [len(choice) for choice in choices]
+        right_norm.append(int(per_character.argmax()) == question.answer)
+    return Accuracy(data, len(questions), float(np.mean(right)), float(np.mean(right_norm)))
+
+
+def encoded_pair(tokenizer: Tokenizer, context: str, rest: str) -> tuple[list[int], list[int]]:
+    """Ids of the context, and those that the text of both has behind them.
+
+    Spaces at the end of the context belong to what follows, as tokenizers join them to words.
+    """
+    text = context + rest
+    before, both = (ids.tolist() for ids, _ in tokenizer.encode([context.rstrip(), text]))
+    return before, both[len(before) :]
+
+
+def log_likelihoods(
+    model: Transformer, run: Run, pairs: Sequence[tuple[list[int], list[int]]]
+) -> list[Score]:
+    """The score of each second part behind its first, in order; the longest are computed first."""
+    order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+    rows = (row_of([*pairs[i][0], *pairs[i][1]], len(pairs[i][0])) for i in order)
+    found = dict(zip(order, scores(model, run, rows), strict=True))
+    return [found[i] for i in range(len(pairs))]
+
+
+def _question(line: str, where: str) -> Question:
+    """The question of a line."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is no JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: expected a table, got {line:.80}")
+    prompts = [record[key] for key in PROMPTS if key in record]
+    choices, answer = record.get("choices"), record.get("answer")
+    is_text = lambda value: isinstance(value, str) and bool(value.strip())
+    if len(prompts) != 1 or not is_text(prompts[0]):
+        raise InputError(f"{where}: expected a text as 'question' or 'prompt'")
+    if not isinstance(choices, list) or len(choices) < 2 or not all(map(is_text, choices)):
+        raise InputError(f"{where}: 'choices' must be 2 texts at least, got {choices!r:.80}")
+    if type(answer) is not int or not 0 <= answer < len(choices):
+        raise InputError(
+            f"{where}: 'answer' is {answer!r}; it is the number of one of {len(choices)} choices, "
+            f"0 to {len(choices) - 1}"
+        )
+    return Question(prompts[0], tuple(choices), answer)
