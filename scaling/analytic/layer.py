@@ -10,11 +10,13 @@ gradients are scattered beside the products after them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from types import MappingProxyType
 
 import numpy as np
 
 from scaling.analytic import kernels
 from scaling.analytic.experts import rows_again
+from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
 from scaling.analytic.schedule import COMBINED, JOINED, Sent, Traffic
@@ -80,7 +82,8 @@ class Layer:
         def named(op: Operation) -> Operation:
             if isinstance(op, Loop):
                 return replace(op, body=tuple(map(named, op.body)))
-            return replace(op, name=f"{before}{op.name}{after}") if isinstance(op, Kernel) else op
+            waited_for = not isinstance(op, Kernel) or op.asynchronous  # by its name
+            return op if waited_for else replace(op, name=f"{before}{op.name}{after}")
 
         return [named(op) for op in block]
 
@@ -93,10 +96,13 @@ class Layer:
             for part in (ATTENTION, MLP)
         }
         # Of a tick that runs again only the second time is saved.
-        saves = self._saves(place, 1 if place == "again" else 1 - step.recompute)
+        times = 1 if place == "again" else 1 - step.recompute
+        saves = self._saves(place, times)
+        copies = leaving(step, self.moe, place, times)
+        ahead = self._ahead(phase, place, weights, offloads=copies)
         if place == "again" and step.one_layer and not self.moe:
-            return self._ahead(phase, place, weights)
-        return [*self._ahead(phase, place, weights), *self._out(phase, place, saves)]
+            return [*ahead, *waits(copies)]
+        return [*ahead, *self._out(phase, place, saves), *waits(copies)]
 
     def _ahead(
         self,
@@ -106,11 +112,14 @@ class Layer:
         times: Callable[[Product], Number] = lambda product: 1,
         core: Number = 1,
         norms: Number = 1,
+        offloads: Mapping[str, Kernel] = MappingProxyType({}),
     ) -> list[Operation]:
         """Everything forward but the last product; weights are fetched one product ahead.
 
         `times` masks products, `core` the attention's core, and `norms` the other operations.
+        `offloads` copy what a part saves to the host.
         """
+        leaves = lambda part: [offloads[part]] if part in offloads else []
         step = self.step
         run = lambda products: [forward(step, p, phase, times(p)) for p in products]
         # Of the trainer's flash attention queries and keys are rotated where they are made again.
@@ -132,6 +141,7 @@ class Layer:
             *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
             kernels.rotation(step, phase, turned),
             *self._attention(place, phase, core),
+            *leaves(ATTENTION),
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
             norm(MLP),
@@ -139,6 +149,7 @@ class Layer:
             *first.waits,
             *self._router(place, phase, rows),
             *self._entering(f"{place} mlp in", mlp),
+            *leaves(MLP),
             kernels.activation(step, self.moe, phase, norms),
         ]
 
@@ -171,6 +182,8 @@ class Layer:
         entering = inputs(MLP, False)
         first, *others = self._by_product(later[MLP])
         mlp: list[Operation] = [*first.waits, *others[0].issued, *inputs(MLP, True)]
+        fetches = returning(step, self.moe)
+        mlp += waits(fetches, MLP)
         mlp.append(kernels.activation(step, self.moe, "backward"))
         for product, own, ahead in zip(
             entering, others, [*others[1:], later[ATTENTION]], strict=True
@@ -199,11 +212,13 @@ class Layer:
             of_entering += [product, *own.issued]
         done = [wait for sent in (first_sum, *other_sums) for wait in sent.waits]
         return [
+            *fetches.values(),
             *first.issued,
             *self._casts(MLP, "backward"),
             *self._casts(ATTENTION, "backward"),
             *self._quantized("backward"),
             *self._restores(),
+            *waits(fetches, REMAT),
             *self._remat({p: sent.where(again[p], "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
             *self._entering("backward mlp out", mlp),
@@ -218,6 +233,7 @@ class Layer:
             *self.sent("backward attention out").around(of_entering),
             *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
+            *waits(fetches, ATTENTION),
             *self._attention("backward", "backward"),
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),

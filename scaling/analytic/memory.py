@@ -22,7 +22,7 @@ from functools import reduce
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.saved import activations
+from scaling.analytic.saved import activations, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
 from scaling.meshes.many import Size
@@ -82,6 +82,7 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
         for buffer in (
             *made,
             Buffer(name, activations(step), "activations"),
+            Buffer("offloaded", activations(step, offloaded_bytes), "pinned_host"),
             Buffer("backward of a layer", _working(step) + scores, "temporary"),
         )
     }

@@ -308,7 +308,7 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (),
         (
             *("activations", "streams of ticks", "gathered weights", "sums of gradients"),
-            "turned weights",
+            *("turned weights", "offloaded"),
         ),
     ),
     "loss": (
@@ -322,7 +322,7 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "backward": (
         (
             *("activations", "streams of ticks", "sums of gradients", "sums of table gradients"),
-            "gradients of logits",
+            *("gradients of logits", "offloaded"),
         ),
         (
             "copy of a stack",

@@ -1,6 +1,6 @@
 """Activations: what a layer keeps of a microbatch, and how many microbatches are kept at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Numb
     return _kept_bytes(step, moe, False, without) + _dropped(step) * step.tokens
 
 
-def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str]) -> Number:
-    """Bytes among them that are kept in the host's memory, of tensors that remat names so."""
+def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str] | None = None) -> Number:
+    """Bytes that a layer keeps of one microbatch in the host's memory: of some tensors, or all."""
     return _kept_bytes(step, moe, True, names=names)
 
 
@@ -86,9 +86,11 @@ def in_flight(step: StepSizes) -> Number:
     return np.minimum(most, step.microbatches)[()]
 
 
-def activations(step: StepSizes) -> Number:
-    """Bytes that all layers of a device keep."""
-    of_layers = sum(step.stored(n) * saved_bytes(step, moe) for moe, n in step.layer_kinds)
+def activations(
+    step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
+) -> Number:
+    """Bytes that all layers of a device keep, `of_layer` each, with experts or without."""
+    of_layers = sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
     if not step.ticks:
         return of_layers * in_flight(step)
     return of_layers / step.virtual_stages * (1 if recomputes(step.run) else step.iterations)

@@ -21,6 +21,7 @@ from scaling.program.ir import Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
 CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
+ALLOCATION = "AllocateBuffer"  # a custom call that writes nothing: stacks in the host's memory
 INTEGERS = ("s32", "u32", "s64", "u64", "pred")
 Bytes = dict[str, float]  # by element type
 
@@ -38,7 +39,7 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
         UnknownHlo: an operation that cannot be priced, with its line.
     """
     opcode = instruction.opcode
-    if opcode in FREE or opcode.endswith(FINISHING):
+    if opcode in FREE or opcode.endswith(FINISHING) or call_target(instruction) == ALLOCATION:
         return None
     if opcode in CALLED:
         (name,) = instruction.called(CALLED[opcode])

@@ -89,7 +89,7 @@ class Kernel(Operation):
     dims: tuple[Number, ...] = ()
     asynchronous: bool = False  # on a stream of its own, until the Wait that names it
     estimate: Number | None = None  # s, by the compiler's own cost model
-    host_bytes: Number = 0.0  # of the host's memory, read and written: their time is not priced
+    host_bytes: Number = 0.0  # of the host's memory, read and written
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
 

@@ -2,7 +2,8 @@
 
     time = max(matrix FLOPs / (peak x efficiency),
                vector FLOPs / rate + transcendentals / rate,
-               bytes / (bandwidth x efficiency)) + overhead
+               bytes / (bandwidth x efficiency),
+               bytes to or from the host / its bandwidth) + overhead
 
 On a CPU (a profile without `overlap`) the parts add up, instead of the slowest hiding the others;
 only of a matrix product the traffic is in its efficiency, and counts where it alone takes longer.
@@ -57,8 +58,14 @@ class KernelCost:
         return words if words.ndim else str(words)
 
 
-def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> KernelCost:
+def kernel_time(
+    kernel: Kernel, accelerator: Accelerator, profile: Profile, host: float | None = None
+) -> KernelCost:
     """Price one call of a kernel.
+
+    Args:
+        host: bytes/s between the chip and its host's memory (`scaling.meshes.host_link`); None: the
+            time of such bytes is not priced.
 
     Raises:
         InputError: the kernel has matrix products in a format for which the chip, or the profile,
@@ -70,6 +77,8 @@ def kernel_time(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> K
     slower = 1.0
     if profile.overlap:
         memory = memory_time(kernel.bytes, accelerator, profile.memory)
+        if host is not None and np.any(kernel.host_bytes):
+            memory = np.maximum(memory, kernel.host_bytes / host)
         compute = np.maximum(matrix, vector)
         time = np.maximum(compute, memory) + fit.overhead
     else:

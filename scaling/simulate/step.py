@@ -14,6 +14,7 @@ import numpy as np
 
 from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import DispatchFit, Profile
 from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, operations
@@ -52,7 +53,10 @@ def price(
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
     profile = profile.of_program(program.is_xla)
-    kernel = {k.name: kernel_time(k, cluster.accelerator, profile) for k, _ in kernels(program)}
+    link = host_bandwidth(cluster)
+    kernel = {
+        k.name: kernel_time(k, cluster.accelerator, profile, link) for k, _ in kernels(program)
+    }
     collective = {
         c.name: _collective_cost(c, device_groups(c, program.mesh), cluster, profile)
         for c, _ in collectives(program)

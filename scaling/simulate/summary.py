@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.program.ir import Collective, Number, as_float
@@ -154,10 +155,9 @@ def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[
         need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
         yield f"does not fit: {need} needed at the peak, {have} there on one device"
     if moved := _host_bytes(priced):
-        yield (
-            f"{format_size(moved)} move between host and device per step; their time over PCIe is "
-            "not priced"
-        )
+        rate = host_bandwidth(priced.cluster)
+        words = f"priced at {format_size(rate)}/s, which was not measured" if rate else "not priced"
+        yield f"{format_size(moved)} move between host and device per step, {words}"
     chip, dtype = priced.cluster.accelerator, run.precision.compute if run else _main_dtype(priced)
     if chip.peaks and dtype not in chip.peaks and _peak(priced, run):
         yield f"{chip.name} has no units for {dtype}: it multiplies in a wider format, at that rate"

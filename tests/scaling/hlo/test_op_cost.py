@@ -254,6 +254,11 @@ def test_a_copy_to_the_host_touches_the_device_once() -> None:
     assert found == Work("copy", bytes=256, dtype="fp32", host_bytes=256)
 
 
+def test_making_room_on_the_host_moves_nothing() -> None:
+    made = 'y = f32[64]{0:S(5)} custom-call(), custom_call_target="AllocateBuffer"'
+    assert root_work(f"x = f32[64]{{0}} parameter(0); {made}") is None
+
+
 def test_a_slice_of_what_lies_on_the_host_is_all_that_leaves_it() -> None:
     given = "x = f32[64,32]{1,0:S(5)} parameter(0); i = s32[] parameter(1);"
     part = f"{given} s = f32[1,32]{{1,0}} dynamic-slice(%x, %i, %i), dynamic_slice_sizes={{1,32}}"

@@ -294,3 +294,10 @@ def test_more_of_anything_never_takes_less_time_on_a_cpu(moved, flops, special, 
     for name in ("bytes", "vector_flops", "transcendentals"):
         large = replace(small, **{name: more * getattr(small, name)})
         assert host_time(large, summing()).time >= host_time(small, summing()).time
+
+
+def test_a_copy_to_the_host_takes_as_long_as_the_slower_memory():
+    copy = Kernel("copy", kind="copy", bytes=1e9, host_bytes=1e9)
+    alone, far = (kernel_time(copy, H100, ideal(), host) for host in (None, 50e9))
+    assert (alone.memory, far.memory) == (pytest.approx(1e9 / 3.35e12, rel=0.01), 1e9 / 50e9)
+    assert kernel_time(copy, H100, ideal(), 1e15).time == alone.time

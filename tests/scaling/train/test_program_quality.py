@@ -11,6 +11,7 @@ from math import prod
 
 import pytest
 
+from scaling.analytic.program import closed_form
 from scaling.compare.audit import audit
 from scaling.models.accounting import activation_bytes
 from scaling.models.accounting.remat import Kept
@@ -61,6 +62,18 @@ def test_what_remat_keeps_is_stacked_once_and_the_rest_computed_again(mesh, sequ
     size = lambda kind, dims: ITEMSIZE[kind] * prod(map(int, dims.split(",")))
     of_layer = sum(size(*stack) for stack in saved)
     assert of_layer == sum(kept.values()) / mesh.get("tensor", 1)
+
+
+def test_what_is_offloaded_goes_to_the_host_and_back_beside_the_layers():
+    run = replace(step_of({"fsdp": 8}, 2), remat=Kept(("attention",), ("query", "mlp_up")))
+    program, _ = program_of_run(run, run.mesh, H100)
+    kept = activation_bytes(run.model, 2, SEQ, run.remat)
+    on_host = LAYERS * (kept["q"] + kept["up"])
+    copies = [(k, n) for k, n in kernels(program) if k.host_bytes]
+    assert sum(k.host_bytes * n for k, n in copies) == 2 * on_host
+    assert all(kernel.asynchronous for kernel, _ in copies)
+    closed = price(closed_form(run, run.mesh, H100), H100, ideal()).memory
+    assert price(program, H100, ideal()).memory.pinned_host == closed.pinned_host == on_host
 
 
 @pytest.mark.parametrize(

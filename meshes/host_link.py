@@ -1,0 +1,68 @@
+"""The way between a chip and its host's memory, which all chips of the host use at once.
+
+    chip - PCIe switch - socket - memory          or whatever the cluster's wires are
+
+Each wire is shared by the chips whose way goes over it; the slowest share decides. Both directions
+have the whole of it: a step copies one way in its forward, the other in its backward pass.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from scaling.meshes.cluster import Cluster, Part, used_parts, wired_pairs
+
+INNER = ("pcie_switch", "socket", "memory")  # parts on the way
+# Share of the rated bandwidth that copies to and from pinned memory reach: an A100 25.13 of 31.5
+# GB/s (host to device), an H100 52.77 of 63 (device to host), a GH200 346 of 450 over NVLink-C2C:
+# NVIDIA/nvbandwidth, issues 42, 24 and 23.
+COPY_SHARE = 25.13 / 31.5
+
+Wire = tuple[Part, Part]
+
+
+def host_bandwidth(cluster: Cluster) -> float | None:
+    """bytes/s, one direction, that every chip of a host copies at while all others do.
+
+    None where the memory is the devices' own, or no way of known bandwidth leads there.
+    """
+    if cluster.virtual_devices:
+        return None
+    wires = dict(_wires(cluster))
+    ways = [_way(wires, ("chip", chip)) for chip in range(cluster.devices_per_node)]
+    if not all(ways):
+        return None
+    users = Counter(wire for way in ways for wire in way)
+    rates = [(wires[wire], count) for wire, count in users.items()]
+    if any(rate is None for rate, _ in rates):
+        return None
+    return COPY_SHARE * min(rate / count for rate, count in rates if rate is not None)
+
+
+def _wires(cluster: Cluster) -> Iterator[tuple[Wire, float | None]]:
+    """Every wire of a host that can be on the way, with its bandwidth."""
+    there = set(used_parts(cluster))
+    for spec in cluster.links:
+        first, second = spec.parts
+        if second not in INNER or first == second:
+            continue
+        pairs = wired_pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0))
+        for i, j in pairs:
+            if {(first, i), (second, j)} <= there:
+                yield ((first, i), (second, j)), spec.total_bandwidth
+
+
+def _way(wires: dict[Wire, float | None], start: Part) -> list[Wire]:
+    """The wires of the shortest way from a part to a memory; none: there is no way."""
+    ways: dict[Part, list[Wire]] = {start: []}
+    frontier = [start]
+    while frontier:
+        reached = []
+        for wire in wires:
+            if wire[0] in frontier and wire[1] not in ways:
+                ways[wire[1]] = [*ways[wire[0]], wire]
+                reached.append(wire[1])
+        for part in reached:
+            if part[0] == "memory":
+                return ways[part]
+        frontier = reached
+    return []
