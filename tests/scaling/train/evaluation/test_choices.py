@@ -35,7 +35,9 @@ def log_likelihood(log_softmax):
     return of
 
 
-@pytest.mark.parametrize(("mesh", "batch"), [({}, 1), ({"data": 2, "tensor": 2}, 6)])
+@pytest.mark.parametrize(
+    ("mesh", "batch"), [({}, 1), pytest.param({"data": 2, "tensor": 2}, 6, marks=pytest.mark.slow)]
+)
 def test_the_likeliest_choice_is_the_answer(load, log_likelihood, mesh, batch):
     model, run = load(MeshShape(**mesh), batch)
     right = np.zeros((2, len(QUESTIONS)))
@@ -52,7 +54,7 @@ def test_the_likeliest_choice_is_the_answer(load, log_likelihood, mesh, batch):
 
 def test_log_likelihoods_are_those_of_each_pair_alone(load, log_likelihood, log_softmax):
     """In their order, and among them one whose tokens are the likeliest."""
-    model, run = load(batch=2)
+    model, run = load(batch=1)
     likeliest = [100]
     for _ in range(3):
         likeliest.append(int(log_softmax(likeliest)[-1].argmax()))
@@ -109,7 +111,7 @@ def test_the_command_answers_questions(folder, tmp_path, capsys):
     path = tmp_path / "q.jsonl"
     records = [{"question": q.prompt, "choices": q.choices, "answer": q.answer} for q in QUESTIONS]
     path.write_text("\n".join(map(json.dumps, records)))
-    words = ["eval", str(folder), "--mesh", "data=1", "--choices", str(path)]
+    words = ["eval", str(folder), "--mesh", "data=1", "--batch", "1", "--choices", str(path)]
     assert cli.main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     (found,) = document["choices"]

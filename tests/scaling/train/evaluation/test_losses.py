@@ -56,7 +56,12 @@ def text(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("mesh", "batch"),
-    [({}, 1), ({}, 4), ({"data": 2, "fsdp": 2, "tensor": 2}, 4), ({"fsdp": 4, "expert": 2}, 8)],
+    [
+        ({}, 1),
+        pytest.param({}, 4, marks=pytest.mark.slow),
+        ({"data": 2, "fsdp": 2, "tensor": 2}, 4),
+        pytest.param({"fsdp": 4, "expert": 2}, 8, marks=pytest.mark.slow),
+    ],
 )
 def test_the_loss_is_the_mean_over_tokens_on_any_mesh_and_in_any_batch(
     load, log_softmax, text, mesh, batch
@@ -90,7 +95,7 @@ def test_documents_are_predicted_each_by_itself(
 
 
 def test_files_of_the_same_text_have_the_same_loss(load, log_softmax, text, tmp_path):
-    model, run = load(batch=4)
+    model, run = load(batch=1)
     stream = np.array([id for ids in ids_of(TEXTS) for id in ids], np.uint16)
     stream.tofile(tmp_path / "ids.bin")
     table = pyarrow.table({"text": TEXTS})
@@ -107,7 +112,7 @@ def test_files_of_the_same_text_have_the_same_loss(load, log_softmax, text, tmp_
 
 
 def test_without_files_it_is_the_whole_held_out_part(folder, load, log_softmax, text):
-    model, run = load(batch=8)
+    model, run = load(batch=1)
     trained = run_of_folder(folder)
     (evaluated,) = held_out(trained, run)
     stream = open_data(trained.train, 256, SEQ_LEN).held_out.tolist()
@@ -120,20 +125,20 @@ def test_without_files_it_is_the_whole_held_out_part(folder, load, log_softmax, 
 
 
 def test_the_command_prints_a_document_or_a_table(folder, text, tmp_path, capsys):
-    words = ["eval", str(folder), "--mesh", "tensor=2", "--batch", "4", "--data", text]
+    words = ["eval", str(folder), "--mesh", "data=1", "--batch", "1", "--data", text]
     assert cli.main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {key: document[key] for key in ("name", "step", "mesh", "choices")} == {
         "name": "toy",
         "step": 3,
-        "mesh": "tensor=2",
+        "mesh": "data=1",
         "choices": [],
     }
     (found,) = document["data"]
     assert list(found) == ["data", "tokens", "loss", "perplexity", "bits_per_byte"]
     assert cli.main([*words, "--data", text]) == 0
     head, _, line, same, both = capsys.readouterr().out.splitlines()
-    assert head == "toy, step 3, on tensor=2"
+    assert head == "toy, step 3, on data=1"
     assert line == same and f"{found['loss']:.4f}" in both
 
 
