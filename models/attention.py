@@ -6,7 +6,7 @@ sharded over `context`: see `scaling.models.attention_kernels.context`. Decoding
 `scaling.models.decode`.
 """
 
-# Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim
+# Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V of values
 
 import functools
 from collections.abc import Callable
@@ -18,6 +18,8 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.attention_kernels.context import context_attention
+from scaling.models.attention_kernels.flash import flash_attention
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
 from scaling.models.documents import Documents, same_document
@@ -106,51 +108,68 @@ def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Ar
 def attend(
     q_BSNK: jax.Array,
     k_BSMK: jax.Array,
-    v_BSMK: jax.Array,
+    v_BSMV: jax.Array,
     execution: Execution,
     window: int | None,
     documents: Documents | None = None,
 ) -> jax.Array:
-    """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], each device on its own rows and heads.
+    """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], each device on its own rows and heads.
 
     Each position sees `window` tokens of its document, itself included; None: all before it. Saved
     for the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
     B, S, _, K = q_BSNK.shape
-    chex.assert_shape([k_BSMK, v_BSMK], (B, S, None, K))
+    chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
     if execution.rules.axes("sequence"):
         assert documents is None  # refused by check_trainable
-        return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMK)
-    core = functools.partial(
-        jax.nn.dot_product_attention,
-        is_causal=True,
-        local_window_size=None if window is None else (window - 1, 0),
-        implementation=execution.attention_kernel,
-    )
+        return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
+    is_flash = execution.attention_kernel == "cudnn"
+    core: Callable = functools.partial(_stored_scores, execution, window)
+    if is_flash:
+        core = functools.partial(_flash_in_documents if documents else flash_attention, window)
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
-    arguments, specs = [q_BSNK, k_BSMK, v_BSMK], [query, keys, keys]
+    arguments, specs = [q_BSNK, k_BSMK, v_BSMV], [query, keys, keys]
     if documents is not None:
-        core = functools.partial(_attend_in_documents, core, execution.attention_kernel)
         arguments.append(documents.segments_BS)
         specs.append(execution.spec("batch", "sequence"))
     mapped = shard_map_per_stage(execution.rules, core, tuple(specs), query, check_vma=False)
-    with jax.default_matmul_precision(execution.precision.name.lower()):
-        a_BSNK = mapped(*arguments)
-    # The remat policy knows cuDNN's kernel: named as well, its result would be saved twice.
-    is_flash = execution.attention_kernel == "cudnn"
-    return a_BSNK if is_flash else checkpoint_name(a_BSNK, "attention")
+    a_BSNV = mapped(*arguments)
+    return a_BSNV if is_flash else checkpoint_name(a_BSNV, "attention")
 
 
-def _attend_in_documents(
-    core: Callable, kernel: str, q: jax.Array, k: jax.Array, v: jax.Array, segments_BS: jax.Array
+def _stored_scores(
+    execution: Execution,
+    window: int | None,
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    segments_BS: jax.Array | None = None,
 ) -> jax.Array:
-    """Attention within documents: `core` with their mask.
+    """Attention by XLA, also within packed documents."""
+    seen = None if segments_BS is None else same_document(segments_BS)[:, None]
+    if q.shape[-1] != v.shape[-1]:
+        mask = causal_mask(q.shape[1], q.shape[1], window)
+        mask = mask if seen is None else mask & seen[:, None]
+        return reference_attention(q, k, v, mask, execution.precision)
+    with jax.default_matmul_precision(execution.precision.name.lower()):
+        return jax.nn.dot_product_attention(
+            *(q, k, v),
+            mask=seen,
+            is_causal=True,
+            local_window_size=None if window is None else (window - 1, 0),
+            implementation="xla",
+        )
+
+
+def _flash_in_documents(window: int | None, *arrays: jax.Array) -> jax.Array:
+    """cuDNN's attention of q, k, v within the segments [B, S], a call for each sequence.
 
     cuDNN takes a mask as scores to add, in compute format. jax's own tests run gradients only with
-    those that all sequences share (tests/nn_test.py), so each sequence has a call of its own.
+    those that all sequences share (tests/nn_test.py).
     """
-    masked = lambda q, k, v, segments: core(q, k, v, mask=same_document(segments)[:, None])
-    if kernel == "xla":
-        return masked(q, k, v, segments_BS)
-    one = lambda row: masked(*(x[None] for x in row))[0]
-    return jax.lax.map(one, (q, k, v, segments_BS))
+
+    def one(row: tuple[jax.Array, ...]) -> jax.Array:
+        q, k, v, segments_BS = (x[None] for x in row)
+        return flash_attention(window, q, k, v, same_document(segments_BS)[:, None])[0]
+
+    return jax.lax.map(one, arrays)

@@ -20,15 +20,12 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.attention import HEADS, merge_heads, sequence_rotation
-from scaling.models.attention_kernels.context import context_attention
-from scaling.models.attention_kernels.reference import causal_mask, reference_attention
+from scaling.models.attention import HEADS, attend, merge_heads, sequence_rotation
 from scaling.models.config import ModelConfig
-from scaling.models.documents import Documents, same_document
+from scaling.models.documents import Documents
 from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
-from scaling.models.pipeline.shard_map import shard_map_per_stage
 from scaling.models.positions import Rotation, yarn_score_scale
 from scaling.models.sharding import project
 
@@ -67,7 +64,8 @@ class LatentAttention(nnx.Module):
         q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD, documents)
         q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
         v_BSNV = checkpoint_name(v_BSNV, "value")
-        return self.output(self._attend(q_BSNK, k_BSNK, v_BSNV, documents))
+        window = self.config.sliding_window
+        return self.output(attend(q_BSNK, k_BSNK, v_BSNV, self.execution, window, documents))
 
     def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.
@@ -121,38 +119,6 @@ class LatentAttention(nnx.Module):
 
     def output(self, a_BSNV: jax.Array) -> jax.Array:
         return merge_heads(self.execution, a_BSNV, self.out_NVD)
-
-    def _attend(
-        self,
-        q_BSNK: jax.Array,
-        k_BSNK: jax.Array,
-        v_BSNV: jax.Array,
-        documents: Documents | None,
-    ) -> jax.Array:
-        """Attention [B, S, N, V], each device on its own rows and heads; scores are stored.
-
-        jax's flash kernels need values as long as keys. Over `context` values are padded with
-        zeros to that length, so that both are exchanged together.
-        """
-        execution, seq, window = self.execution, q_BSNK.shape[1], self.config.sliding_window
-        if execution.rules.axes("sequence"):
-            zeros = [(0, 0)] * 3 + [(0, q_BSNK.shape[-1] - v_BSNV.shape[-1])]
-            a_BSNK = context_attention(execution, window, q_BSNK, k_BSNK, jnp.pad(v_BSNV, zeros))
-            return a_BSNK[..., : v_BSNV.shape[-1]]
-
-        def core(q: jax.Array, k: jax.Array, v: jax.Array, *segments_BS: jax.Array) -> jax.Array:
-            mask = causal_mask(seq, seq, window)
-            if segments_BS:
-                mask = mask & same_document(*segments_BS)[:, None, None]
-            return reference_attention(q, k, v, mask, execution.precision)
-
-        spec = execution.spec(*HEADS)
-        arguments, specs = [q_BSNK, k_BSNK, v_BSNV], [spec] * 3
-        if documents is not None:
-            arguments.append(documents.segments_BS)
-            specs.append(execution.spec("batch", "sequence"))
-        mapped = shard_map_per_stage(execution.rules, core, tuple(specs), spec)
-        return checkpoint_name(mapped(*arguments), "attention")
 
     def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
         out = ("stream", "residual", None)

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.remat import Kept, kept_by
-from scaling.models.attention_kernels.flash import FORWARD
 from scaling.models.execution import Execution
 
 STATISTICS = "attention_statistics"  # kept with "attention"
@@ -30,24 +28,15 @@ def rematerialized(block: Callable, execution: Execution) -> Callable:
 
 
 def _policy(kept: Kept) -> Callable[..., Any]:
-    """Named tensors, and both results of cuDNN's kernel, which no name reaches."""
     save, offload = (
         (*names, STATISTICS) if "attention" in names else names
         for names in (kept.save, kept.offload)
     )
-    if kept.offload:
-        named: Callable[..., Any] = jax.checkpoint_policies.save_and_offload_only_these_names(
-            names_which_can_be_saved=save,
-            names_which_can_be_offloaded=offload,
-            offload_src="device",
-            offload_dst=HOST,
-        )
-    else:
-        named = jax.checkpoint_policies.save_only_these_names(*save)
-    (name,) = jax.make_jaxpr(lambda x: checkpoint_name(x, "attention"))(0.0).eqns
-    kernel = named(name.primitive, **name.params)
-
-    def policy(primitive: Any, *args: Any, **params: Any) -> Any:
-        return kernel if primitive.name == FORWARD else named(primitive, *args, **params)
-
-    return policy
+    if not kept.offload:
+        return jax.checkpoint_policies.save_only_these_names(*save)
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=save,
+        names_which_can_be_offloaded=offload,
+        offload_src="device",
+        offload_dst=HOST,
+    )

@@ -149,8 +149,9 @@ class Case:
 
 
 def execution_of(run: Run, platform: str = "cpu") -> Execution:
-    """How the blocks of a run compute on a platform."""
-    return execution_for(run, rules_for(run, run.mesh), platform)
+    """How the blocks of a run compute on a platform; "cuda" is a Hopper."""
+    capability = {"cuda": 9.0}.get(platform, 0.0)
+    return execution_for(run, rules_for(run, run.mesh), platform, capability)
 
 
 def abstract_arguments(run: Run, platform: str = "cpu") -> tuple[TrainState, Tokens]:

@@ -26,7 +26,7 @@ from scaling.optimizers import optimizer_of
 from scaling.parallelism.rules import rules_for
 from scaling.profiles.profile import Profile
 from scaling.run import Run
-from scaling.train.execution import execution_for
+from scaling.train.execution import execution_on
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -112,7 +112,7 @@ def measure(
 def trainer(run: Run, devices: list[jax.Device]) -> Iterator[Trainer]:
     """The compiled step of `run` with a fresh state, under the run's mesh over `devices`."""
     rules = rules_for(run, mesh_of(run))
-    execution = execution_for(run, rules, devices[0].platform)
+    execution = execution_on(devices[0], run, rules)
     with jax.set_mesh(present_mesh(mesh_of(run), devices)):
         program = compile_step(run, execution, devices[0].platform)
         yield Trainer(program, fresh_state(run, program.execution), random_tokens(run, execution))

@@ -32,8 +32,9 @@ from scipy.optimize import least_squares
 import scaling.analytic
 from experiments.published.fit_kernels import CHIPS, sustaining
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
-from scaling.analytic.program import AMPERE, analytic_program, flash_rate
+from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import habits_of
+from scaling.models.attention_kernels.support import AMPERE
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import Profile
 from scaling.run import read_run

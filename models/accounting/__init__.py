@@ -5,7 +5,7 @@ from scaling.models.accounting.activations import (
     activation_tensors,
     kv_cache_bytes,
 )
-from scaling.models.accounting.context import exchanged_bytes, padding, scores_share
+from scaling.models.accounting.context import exchanged_bytes, scores_share
 from scaling.models.accounting.flops import (
     Flops,
     forward_flops,
@@ -27,7 +27,6 @@ __all__ = [
     "hardware_flops",
     "kv_cache_bytes",
     "model_flops",
-    "padding",
     "scores_share",
     "train_flops",
 ]

@@ -41,18 +41,9 @@ def exchanged_bytes(
 
 
 def exchanged_width(config: ModelConfig) -> int:
-    """Elements of a token's keys and values of all heads, as they are exchanged.
-
-    Latent attention pads its values to the length of keys (`models.latent_attention`).
-    """
+    """Elements of a token's keys and values of all heads, as they are exchanged."""
     heads = config.n_heads if config.mla else config.n_kv_heads
-    return 2 * heads * query_key_dim(config)
-
-
-def padding(config: ModelConfig, context: int) -> float:
-    """FLOPs of attention over `context` that are computed, per FLOP that is needed."""
-    key, value = query_key_dim(config), value_dim(config)
-    return 1.0 if context == 1 else 2 * key / (key + value)
+    return heads * (query_key_dim(config) + value_dim(config))
 
 
 def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:

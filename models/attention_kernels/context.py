@@ -13,7 +13,7 @@ are communicated again. Attention that remat computes again also saves those tha
 """
 
 # Dims: B batch, S sequence (on one device inside `shard_map`), N query heads, M key/value heads,
-#       K head dim
+#       K head dim, V of values
 
 import functools
 from typing import Any
@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from scaling.models.accounting.remat import keeps
 from scaling.models.attention_kernels.kernel import AttentionKernel
-from scaling.models.attention_kernels.kv_exchange import KvExchange
+from scaling.models.attention_kernels.kv_exchange import KeysValues, KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
 from scaling.models.attention_kernels.zigzag_attention import (
     Halves,
@@ -42,13 +42,13 @@ def context_attention(
     window: int | None,
     q_BSNK: jax.Array,
     k_BSMK: jax.Array,
-    v_BSMK: jax.Array,
+    v_BSMV: jax.Array,
 ) -> jax.Array:
-    """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, K], sequences sharded over `context`.
+    """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], sequences sharded over `context`.
 
     Each position sees `window` tokens, itself included; None: all before it.
     """
-    return _forward(execution, window, q_BSNK, k_BSMK, v_BSMK)[0]
+    return _forward(execution, window, q_BSNK, k_BSMK, v_BSMV)[0]
 
 
 def _forward(execution: Execution, window: int | None, q: Any, k: Any, v: Any) -> tuple:
@@ -89,7 +89,8 @@ def _specs(execution: Execution) -> tuple[P, P, P | None]:
     if keeps(execution.remat, "attention"):
         return query, keys, None
     sequence = None if execution.context_method == "all-gather" else "sequence"
-    return query, keys, P(None, None, *execution.spec("batch", sequence, "kv_heads", None))
+    cut = [execution.rules.axes(dim) for dim in ("batch", sequence, "kv_heads")]
+    return query, keys, P(None, sum(cut, ()))  # of messages: they are lists of elements
 
 
 def _zigzag(
@@ -108,9 +109,9 @@ def _device_forward(
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Attention of one device's queries in compute format, its log-sum-exp, others' keys saved."""
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
-    kv = zigzag.visible_kv(jnp.stack([k, v]))
+    kv = zigzag.visible(k), zigzag.visible(v)
 
-    def visit(total: Halves, shift: int, kv: jax.Array) -> tuple[Halves, None]:
+    def visit(total: Halves, shift: int, kv: KeysValues) -> tuple[Halves, None]:
         return zigzag.attend_other(total, q, kv, shift), None
 
     total, _, received = exchange.run(kv, zigzag.attend_own(q, k, v, kv), visit)
@@ -131,12 +132,13 @@ def _device_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of one device's queries, keys and values."""
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
-    kv, queries = zigzag.visible_kv(jnp.stack([k, v])), QueryState(q, out, lse, dout)
+    kv, queries = (zigzag.visible(k), zigzag.visible(v)), QueryState(q, out, lse, dout)
 
-    def visit(dq: Halves, shift: int, kv: jax.Array) -> tuple[Halves, jax.Array]:
+    def visit(dq: Halves, shift: int, kv: KeysValues) -> tuple[Halves, KeysValues]:
         return zigzag.other_gradients(dq, queries, kv, shift)
 
-    dq, dkv = zigzag.own_gradients(queries, k, v, kv)
+    dq, own = zigzag.own_gradients(queries, k, v, kv)
     dq, gradients, _ = exchange.run(kv, dq, visit, received)
-    dkv = dkv + zigzag.all_rows(exchange.return_gradients(gradients, kv))
-    return jnp.concatenate(dq, axis=1).astype(q.dtype), *dkv.astype(k.dtype)
+    others = exchange.return_gradients(gradients, kv)
+    dk, dv = (x + zigzag.all_rows(dx) for x, dx in zip(own, others, strict=True))
+    return jnp.concatenate(dq, axis=1).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)

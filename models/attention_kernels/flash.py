@@ -1,82 +1,146 @@
-"""cuDNN's flash kernel on one block of keys: with its log-sum-exp, and with that of all keys.
-
-`jax.nn.dot_product_attention` runs the kernel, but rounds the log-sum-exp to the compute format,
-and its gradient uses the statistics of its own keys only. Inside its gradient both are exact:
+"""cuDNN's flash attention: its forward and its backward kernel, each of one block of keys.
 
     out, lse = forward kernel(q, k, v)
     dq, dk, dv = backward kernel(q, k, v, out, lse, dout)
 
-So that gradient is traced and evaluated here in parts. The forward pass ends at the forward kernel
-and returns its results; the backward pass leaves that kernel out and replaces its results by `out`
-and `lse` of all keys.
+jax.nn.dot_product_attention ends in the same two kernels, but takes only values as long as keys,
+rounds the log-sum-exp to the compute format, and asks the devices that are present, not those that
+it is compiled for, what they can run (`scaling.models.attention_kernels.support` knows). So jax's
+primitives are called here, and no other file reaches into jax's private modules.
 """
 
-# Dims: B batch, T queries, U keys, N query heads, M key/value heads, K head dim
+# Dims: B batch, T queries, U keys, N query heads, M key/value heads, K head dim, V of values
 
 import functools
+import inspect
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
-FORWARD = "dot_product_attention_fwd_wrapper"  # cuDNN's primitive: output and log-sum-exp
+from scaling.meshes.errors import InputError
+
+# Added to the score of a key that is not seen: jax's, as cuDNN has a bug with two larger ones.
+HIDDEN = -(2.0**41)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def flash_attention(
+    window: int | None,
+    q_BTNK: jax.Array,
+    k_BTMK: jax.Array,
+    v_BTMV: jax.Array,
+    seen_BNTT: jax.Array | None = None,
+) -> jax.Array:
+    """softmax(q k^T / sqrt(K), causal) v -> [B, T, N, V] in compute format.
+
+    A query sees `window` tokens, itself included (None: all before it), of those that `seen_BNTT`
+    has as true (one mask for all sequences and heads: [1, 1, T, T]). Saved for the backward pass:
+    q, k, v, the result and its log-sum-exp, under the names of `scaling.models.remat`.
+    """
+    return _attend(window, q_BTNK, k_BTMK, v_BTMV, seen_BNTT)[0]
+
+
+def _attend(window: int | None, q: Any, k: Any, v: Any, seen: Any) -> tuple:
+    out, lse = flash_forward(q, k, v, True, window, seen)
+    out = checkpoint_name(out, "attention")
+    lse = checkpoint_name(lse, "attention_statistics")
+    return out, (q, k, v, seen, out, lse)
+
+
+def _gradients(window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
+    q, k, v, seen, out, lse = residuals
+    return *flash_backward(q, k, v, (out, lse), dout, True, window, seen), None
+
+
+flash_attention.defvjp(_attend, _gradients)
 
 
 def flash_forward(
-    q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array, causal: bool, window: int | None
+    q_BTNK: jax.Array,
+    k_BUMK: jax.Array,
+    v_BUMV: jax.Array,
+    causal: bool,
+    window: int | None,
+    seen_BNTU: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Attention in compute format [B, T, N, K] and its log-sum-exp, float32 [B, T, N].
+    """Attention in compute format [B, T, N, V] and its log-sum-exp, float32 [B, T, N].
 
     If `causal`, a query sees the keys up to its own index, at most `window` of them.
     """
-    traced = _gradient(q_BTNK, k_BUMK, v_BUMK, q_BTNK, causal, window)
-    out, lse_BNT = _evaluate(traced, (q_BTNK, k_BUMK, v_BUMK, q_BTNK), None)
-    return out, lse_BNT.transpose(0, 2, 1)
+    forward, _, options = _kernels()
+    arrays, choices = _arguments(q_BTNK, k_BUMK, v_BUMV, seen_BNTU, causal, window)
+    out_BTNV, lse_BNT = forward.bind(*arrays, **choices, **options, is_training=True)
+    return out_BTNV, lse_BNT.transpose(0, 2, 1)
 
 
 def flash_backward(
     q_BTNK: jax.Array,
     k_BUMK: jax.Array,
-    v_BUMK: jax.Array,
+    v_BUMV: jax.Array,
     total: tuple[jax.Array, jax.Array],
-    dout_BTNK: jax.Array,
+    dout_BTNV: jax.Array,
     causal: bool,
     window: int | None,
+    seen_BNTU: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of q, k and v through these keys (arguments as `flash_forward`).
 
     `total` is the attention over all keys of these queries and its log-sum-exp [B, T, N],
-    `dout_BTNK` the gradient of that attention.
+    `dout_BTNV` the gradient of that attention.
     """
-    out_BTNK, lse_BTN = total
-    traced = _gradient(q_BTNK, k_BUMK, v_BUMK, dout_BTNK, causal, window)
-    results = out_BTNK, lse_BTN.transpose(0, 2, 1)
-    dq, dk, dv = _evaluate(traced, (q_BTNK, k_BUMK, v_BUMK, dout_BTNK), results)
+    _, backward, options = _kernels()
+    arrays, choices = _arguments(q_BTNK, k_BUMK, v_BUMV, seen_BNTU, causal, window)
+    out_BTNV, lse_BTN = total
+    results = lse_BTN.transpose(0, 2, 1), out_BTNV, dout_BTNV
+    dq, dk, dv, *_ = backward.bind(*arrays, *results, **choices, **options)
     return dq, dk, dv
 
 
-def _gradient(q: Any, k: Any, v: Any, dout: Any, causal: bool, window: int | None) -> ClosedJaxpr:
-    """The attention's gradient as a traced function of q, k, v and dout."""
-    attention = functools.partial(
-        jax.nn.dot_product_attention,
-        is_causal=causal,
-        local_window_size=None if window is None else (window - 1, 0),
-        implementation="cudnn",
-    )
-    return jax.make_jaxpr(lambda q, k, v, dout: jax.vjp(attention, q, k, v)[1](dout))(q, k, v, dout)
+def cudnn_version() -> int:
+    """That of the installed cuDNN, 91002 for 9.10.2; RuntimeError if there is none."""
+    from jax._src.cudnn.fused_attention_stablehlo import check_cudnn_version
+
+    return check_cudnn_version()
 
 
-def _evaluate(traced: ClosedJaxpr, arguments: Any, results: Any | None) -> list[jax.Array]:
-    """The traced gradient with `results` for the forward kernel's; if None, these themselves."""
-    jaxpr = traced.jaxpr
-    kernels = [i for i, e in enumerate(jaxpr.eqns) if e.primitive.name == FORWARD]
-    if len(kernels) != 1:
-        raise NotImplementedError(f"jax {jax.__version__} does not call {FORWARD} once; context=1")
-    (at,) = kernels
-    outputs = list(jaxpr.eqns[at].outvars)
-    if results is None:
-        part = jaxpr.replace(outvars=outputs, eqns=jaxpr.eqns[: at + 1])
-        return jaxpr_as_fun(ClosedJaxpr(part, traced.consts))(*arguments)
-    others = [*jaxpr.eqns[:at], *jaxpr.eqns[at + 1 :]]
-    part = jaxpr.replace(invars=[*jaxpr.invars, *outputs], eqns=others)
-    return jaxpr_as_fun(ClosedJaxpr(part, traced.consts))(*arguments, *results)
+@functools.cache
+def _kernels() -> tuple[Any, Any, dict[str, None]]:
+    """jax's primitives of the forward and the backward kernel, and options that newer ones take.
+
+    Raises:
+        InputError: this version of jax has others.
+    """
+    try:
+        from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+        forward = cudnn._dot_product_attention_fwd_p_wrapper
+        backward = cudnn._dot_product_attention_bwd_p_wrapper
+        known = inspect.signature(cudnn._dot_product_attention_fwd).parameters
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"jax {jax.__version__} does not have cuDNN's attention where 0.10.2 and 0.12.0 have "
+            f"it ({error}); install one of these, or --set attention=unfused"
+        ) from error
+    return forward, backward, {name: None for name in ("score_mod",) if name in known}
+
+
+def _arguments(
+    q: jax.Array, k: jax.Array, v: jax.Array, seen: Any, causal: bool, window: int | None
+) -> tuple[list[jax.Array], dict[str, Any]]:
+    """Ten arrays, of which those that cuDNN is to do without are empty, and the options."""
+    from jax._src.cudnn.fused_attention_stablehlo import AttentionLayout, MaskType
+
+    empty, masked = jnp.zeros(0, q.dtype), seen is not None
+    bias = jnp.where(seen, 0, HIDDEN).astype(q.dtype) if masked else empty
+    choices = {
+        "scale": q.shape[-1] ** -0.5,
+        "seed": 42,  # of dropout: as jax has it
+        "dropout_rate": 0.0,
+        "variadic_args": (masked, masked),  # there is a bias, and a gradient of it
+        "mask_type": MaskType.CAUSAL if causal else MaskType.NO_MASK,
+        "layout": AttentionLayout.BTNH.value,
+        "sliding_window_length": window,
+    }
+    return [q, k, v, bias, *[empty] * 6], choices

@@ -13,7 +13,8 @@ backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205
     ds = p (dout v^T - sum(dout out))           dq = ds k          dk = ds^T q
 """
 
-# Dims: B batch, T queries, U keys, N query heads, M key/value heads, G = N / M, K head dim
+# Dims: B batch, T queries, U keys, N query heads, M key/value heads, G = N / M, K head dim, V of
+#       values
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -29,7 +30,7 @@ from scaling.models.attention_kernels.reference import MASK_VALUE, causal_mask
 class PartialAttention(NamedTuple):
     """Attention over some of the keys: result and log-sum-exp."""
 
-    out_BTNK: jax.Array
+    out_BTNV: jax.Array
     lse_BTN: jax.Array  # float32
 
 
@@ -56,45 +57,45 @@ class AttentionKernel:
     precision: jax.lax.Precision
 
     def forward(
-        self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array, mask: Mask | None
+        self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMV: jax.Array, mask: Mask | None
     ) -> PartialAttention:
         """Attention to these keys, all of them (`mask` None) or those of the mask.
 
-        `out` in compute format [B, T, N, K], `lse` float32 [B, T, N].
+        `out` in compute format [B, T, N, V], `lse` float32 [B, T, N].
         """
-        _check_shapes(q_BTNK, k_BUMK, v_BUMK)
+        _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):
-            return PartialAttention(*flash_forward(q_BTNK, k_BUMK, v_BUMK, *_flash_mask(mask)))
+            return PartialAttention(*flash_forward(q_BTNK, k_BUMK, v_BUMV, *_flash_mask(mask)))
         scores = self._scores(q_BTNK, k_BUMK, mask)
         lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
-        p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMK.dtype)
-        out = jnp.einsum("bmgtu,bumk->btmgk", p, v_BUMK, precision=self.precision)
-        return PartialAttention(out.reshape(q_BTNK.shape), _to_BTN(lse_BMGT))
+        p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMV.dtype)
+        out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=self.precision)
+        return PartialAttention(out.reshape(*q_BTNK.shape[:3], -1), _to_BTN(lse_BMGT))
 
     def backward(
         self,
         q_BTNK: jax.Array,
         k_BUMK: jax.Array,
-        v_BUMK: jax.Array,
+        v_BUMV: jax.Array,
         total: PartialAttention,
-        dout_BTNK: jax.Array,
+        dout_BTNV: jax.Array,
         mask: Mask | None,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Gradients of q, k and v through these keys; `total` is the attention over all keys."""
-        _check_shapes(q_BTNK, k_BUMK, v_BUMK)
+        _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):
-            return flash_backward(q_BTNK, k_BUMK, v_BUMK, total, dout_BTNK, *_flash_mask(mask))
+            return flash_backward(q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV, *_flash_mask(mask))
         groups = _grouped(q_BTNK, k_BUMK.shape[2])
-        dout = _grouped(dout_BTNK, k_BUMK.shape[2])
+        dout = _grouped(dout_BTNV, k_BUMK.shape[2])
         product = lambda *args: jnp.einsum(*args, precision=self.precision)
         exact = lambda *args: jnp.einsum(
             *args, precision=self.precision, preferred_element_type=jnp.float32
         )
         scores = self._scores(q_BTNK, k_BUMK, mask)
         p = jnp.exp(scores - _to_BMGT(total.lse_BTN, k_BUMK.shape[2])[..., None])
-        dv = product("bmgtu,btmgk->bumk", p.astype(v_BUMK.dtype), dout)
-        dp = exact("btmgk,bumk->bmgtu", dout, v_BUMK)
-        mean_BTN = (dout_BTNK.astype(jnp.float32) * total.out_BTNK.astype(jnp.float32)).sum(-1)
+        dv = product("bmgtu,btmgv->bumv", p.astype(v_BUMV.dtype), dout)
+        dp = exact("btmgv,bumv->bmgtu", dout, v_BUMV)
+        mean_BTN = (dout_BTNV.astype(jnp.float32) * total.out_BTNV.astype(jnp.float32)).sum(-1)
         ds = p * (dp - _to_BMGT(mean_BTN, k_BUMK.shape[2])[..., None]) * q_BTNK.shape[-1] ** -0.5
         ds = ds.astype(q_BTNK.dtype)
         dq = product("bmgtu,bumk->btmgk", ds, k_BUMK).reshape(q_BTNK.shape)
@@ -123,7 +124,7 @@ class AttentionKernel:
 def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention:
     """Attention over the keys of both; `out` in float32."""
     lse_BTN = jnp.logaddexp(first.lse_BTN, second.lse_BTN)
-    weighted = lambda part: part.out_BTNK * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
+    weighted = lambda part: part.out_BTNV * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
     return PartialAttention(weighted(first) + weighted(second), lse_BTN)
 
 
@@ -135,10 +136,10 @@ def _flash_mask(mask: Mask | None) -> tuple[bool, int | None]:
     return True, mask.window
 
 
-def _check_shapes(q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMK: jax.Array) -> None:
+def _check_shapes(q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMV: jax.Array) -> None:
     B, _, _, K = q_BTNK.shape
-    chex.assert_equal_shape([k_BUMK, v_BUMK])
     chex.assert_shape(k_BUMK, (B, None, None, K))
+    chex.assert_shape(v_BUMV, (*k_BUMK.shape[:3], None))
 
 
 def _grouped(x_BTNK: jax.Array, M: int) -> jax.Array:

@@ -13,8 +13,8 @@ are visible to later chunks, and only to their first queries: only these are com
 """
 
 # Dims: B batch, S sequence on one device, C its half (a chunk), N query heads, M key/value heads,
-#       K head dim, R rows of a chunk's keys that are visible to other chunks
-# kv: keys and values that are visible to other chunks, [2, B, 2 R, M, K]
+#       K head dim, V of values, R rows of a chunk's keys that are visible to other chunks
+# kv: keys and values that are visible to other chunks, [B, 2 R, M, K] and [B, 2 R, M, V]
 
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from scaling.models.attention_kernels.kernel import (
     PartialAttention,
     merge,
 )
-from scaling.models.attention_kernels.kv_exchange import CONTEXT
+from scaling.models.attention_kernels.kv_exchange import CONTEXT, KeysValues
 from scaling.models.attention_kernels.reference import MASK_VALUE
 from scaling.models.attention_kernels.zigzag import visible_rows
 
@@ -43,9 +43,9 @@ class QueryState(NamedTuple):
     """Queries of one device, their attention over all keys, and its gradient; S tokens each."""
 
     q_BSNK: jax.Array
-    out_BSNK: jax.Array
+    out_BSNV: jax.Array
     lse_BSN: jax.Array
-    dout_BSNK: jax.Array
+    dout_BSNV: jax.Array
 
 
 class ZigzagAttention:
@@ -56,31 +56,31 @@ class ZigzagAttention:
         self.chunk, self.devices = chunk, devices
         self.rows = visible_rows(window, chunk)
 
-    def visible_kv(self, kv: jax.Array) -> jax.Array:
-        """The last rows of each chunk's keys and values: [2, B, 2 R, M, K] from [2, B, S, M, K]."""
-        return jnp.concatenate([part[:, :, self.chunk - self.rows :] for part in _split(kv, 2)], 2)
+    def visible(self, x_BS: jax.Array) -> jax.Array:
+        """The last rows of each chunk's keys or values: [B, 2 R, M, K] from [B, S, M, K]."""
+        return jnp.concatenate([part[:, self.chunk - self.rows :] for part in _split(x_BS, 1)], 1)
 
-    def all_rows(self, dkv: jax.Array) -> jax.Array:
-        """The transpose of `visible_kv`: gradients of all rows from those of the last ones."""
-        above = [(0, 0), (0, 0), (self.chunk - self.rows, 0), (0, 0), (0, 0)]
-        return jnp.concatenate([jnp.pad(part, above) for part in _split(dkv, 2)], 2)
+    def all_rows(self, dx: jax.Array) -> jax.Array:
+        """The transpose of `visible`: gradients of all rows from those of the last ones."""
+        above = [(0, 0), (self.chunk - self.rows, 0), (0, 0), (0, 0)]
+        return jnp.concatenate([jnp.pad(part, above) for part in _split(dx, 1)], 1)
 
-    def attend_own(self, q: jax.Array, k: jax.Array, v: jax.Array, kv: jax.Array) -> Halves:
+    def attend_own(self, q: jax.Array, k: jax.Array, v: jax.Array, kv: KeysValues) -> Halves:
         """Attention to this device's keys: each chunk to itself, then late to early."""
         both = _stacked(q), _stacked(k), _stacked(v)
         part = self.kernel.forward(*both, Mask(window=self.window))
         early, late = (
             PartialAttention(*parts) for parts in zip(*(_split(x, 0) for x in part), strict=True)
         )
-        early = PartialAttention(early.out_BTNK.astype(jnp.float32), early.lse_BTN)
+        early = PartialAttention(early.out_BTNV.astype(jnp.float32), early.lse_BTN)
         if self.rows:
             across = self.kernel.forward(
                 self._first(_split(q, 1).late), *self._early(kv), self._own_mask()
             )
             late = merge(late, self._padded_part(across))
-        return Halves(early, PartialAttention(late.out_BTNK.astype(jnp.float32), late.lse_BTN))
+        return Halves(early, PartialAttention(late.out_BTNV.astype(jnp.float32), late.lse_BTN))
 
-    def attend_other(self, total: Halves, q: jax.Array, kv: jax.Array, shift: int) -> Halves:
+    def attend_other(self, total: Halves, q: jax.Array, kv: KeysValues, shift: int) -> Halves:
         """`total` merged with attention to the keys `kv` of the device `shift` before this one."""
         before, mask = self._pairs(shift, q.shape[0])
         part = self.kernel.forward(self._queries(q, before), *self._keys(kv, before), mask)
@@ -93,8 +93,8 @@ class ZigzagAttention:
         return Halves(_where(before, merged, early), _where(before, late, merged))
 
     def own_gradients(
-        self, queries: QueryState, k: jax.Array, v: jax.Array, kv: jax.Array
-    ) -> tuple[Halves, jax.Array]:
+        self, queries: QueryState, k: jax.Array, v: jax.Array, kv: KeysValues
+    ) -> tuple[Halves, KeysValues]:
         """Gradients of q through this device's keys, and of these keys and values; float32."""
         q, out, lse, dout = map(_stacked, queries)
         mask = Mask(window=self.window)
@@ -102,31 +102,30 @@ class ZigzagAttention:
             q, _stacked(k), _stacked(v), PartialAttention(out, lse), dout, mask
         )
         early, late = _split(dq.astype(jnp.float32), 0)
-        dkv = jnp.stack([jnp.concatenate(_split(x, 0), 1) for x in (dk, dv)]).astype(jnp.float32)
+        dk, dv = (jnp.concatenate(_split(x, 0), 1).astype(jnp.float32) for x in (dk, dv))
         if self.rows:
             q, out, lse, dout = (self._first(_split(x, 1).late) for x in queries)
             part = PartialAttention(out, lse)
             dq, *across = self.kernel.backward(q, *self._early(kv), part, dout, self._own_mask())
-            seen = jnp.stack(across).astype(jnp.float32)
-            dkv = dkv + self.all_rows(jnp.concatenate([seen, jnp.zeros_like(seen)], 2))
+            seen = (x.astype(jnp.float32) for x in across)
+            of_early = lambda x: self.all_rows(jnp.concatenate([x, jnp.zeros_like(x)], 1))
+            dk, dv = (x + of_early(dx) for x, dx in zip((dk, dv), seen, strict=True))
             late = late + self._padded(dq)
-        return Halves(early, late), dkv
+        return Halves(early, late), (dk, dv)
 
     def other_gradients(
-        self, dq: Halves, queries: QueryState, kv: jax.Array, shift: int
-    ) -> tuple[Halves, jax.Array]:
+        self, dq: Halves, queries: QueryState, kv: KeysValues, shift: int
+    ) -> tuple[Halves, KeysValues]:
         """`dq` plus gradients through the keys `kv` of another device; gradients of `kv`."""
         before, mask = self._pairs(shift, queries.q_BSNK.shape[0])
         q, out, lse, dout = (self._queries(x, before) for x in queries)
         keys = self._keys(kv, before)
         dq_pair, *dkv_pair = self.kernel.backward(q, *keys, PartialAttention(out, lse), dout, mask)
+        dk, dv = (self._returned(x, before) for x in dkv_pair)
         always, either = (self._padded(x) for x in _split(dq_pair, 0))
         early = dq.early + jnp.where(before, either, 0)
         late = dq.late + always + jnp.where(before, 0, either)
-        always, either = _split(jnp.stack(dkv_pair), 1)
-        early_dkv = always + jnp.where(before, either, 0)
-        dkv = jnp.concatenate([early_dkv, jnp.where(before, 0, either)], 2)
-        return Halves(early, late), dkv
+        return Halves(early, late), (dk, dv)
 
     def _pairs(self, shift: int, batch: int) -> tuple[jax.Array, Mask | None]:
         """True if the other device is before this one, and the mask of both pairs of chunks."""
@@ -149,14 +148,23 @@ class ZigzagAttention:
         early, late = map(self._first, _split(x, 1))
         return jnp.concatenate([late, jnp.where(before, early, late)])
 
-    def _keys(self, kv: jax.Array, before: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Keys and values of both pairs, each [2 B, R, M, K]."""
-        early, late = _split(kv, 2)
-        k, v = jnp.concatenate([early, jnp.where(before, early, late)], 1)
+    def _keys(self, kv: KeysValues, before: jax.Array) -> KeysValues:
+        """Keys and values of both pairs, each [2 B, R, M, ...]."""
+
+        def both(early: jax.Array, late: jax.Array) -> jax.Array:
+            return jnp.concatenate([early, jnp.where(before, early, late)])
+
+        k, v = (both(*_split(x, 1)) for x in kv)
         return k, v
 
-    def _early(self, kv: jax.Array) -> tuple[jax.Array, jax.Array]:
-        k, v = _split(kv, 2).early
+    def _returned(self, dx: jax.Array, before: jax.Array) -> jax.Array:
+        """Gradients of another device's keys or values, [B, 2 R, ...], from those of both pairs."""
+        always, either = _split(dx, 0)
+        early = always + jnp.where(before, either, 0)
+        return jnp.concatenate([early, jnp.where(before, 0, either)], 1)
+
+    def _early(self, kv: KeysValues) -> KeysValues:
+        k, v = (_split(x, 1).early for x in kv)
         return k, v
 
     def _first(self, x: jax.Array) -> jax.Array:
@@ -170,7 +178,7 @@ class ZigzagAttention:
 
     def _padded_part(self, part: PartialAttention) -> PartialAttention:
         """A whole chunk from its first rows; the others see none of these keys."""
-        return PartialAttention(self._padded(part.out_BTNK), self._padded(part.lse_BTN, MASK_VALUE))
+        return PartialAttention(self._padded(part.out_BTNV), self._padded(part.lse_BTN, MASK_VALUE))
 
 
 def _split(x: jax.Array, axis: int) -> Halves:

@@ -25,7 +25,7 @@ from scaling.analytic.memory import STATES, elements, hidden_units, shards
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, per_size
-from scaling.models.accounting import padding, scores_share
+from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
@@ -130,7 +130,7 @@ def attention(
     run, config, shape = step.run, step.config, step.shape
     heads, length = -(-config.n_heads // shape.tensor), run.batch.seq_len
     keys, values = query_key_dim(config), value_dim(config)
-    ring = lambda size: scores_share(config, length, size) / size * padding(config, size)
+    ring = lambda size: scores_share(config, length, size) / size
     share = per_size(ring, shape.context)
     origin = Origin(phase, "layers/attention")
     pairs = step.sequences * heads * float(length) ** 2 * share

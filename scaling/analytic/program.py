@@ -37,6 +37,7 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.many import Shape, Size
+from scaling.models.attention_kernels.support import AMPERE, HOPPER, has_flash
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import (
     Block,
@@ -51,7 +52,6 @@ from scaling.program.ir import (
 )
 from scaling.run import Run
 
-AMPERE, HOPPER = 8.0, 9.0  # the oldest with flash attention: arXiv 2307.08691, section 4
 # FlashAttention-2 gets 35 % of an H100's peak, FlashAttention-3 75 % (arXiv 2407.08608, abstract).
 FLASH_2_ON_HOPPER = 0.35 / 0.75
 
@@ -60,15 +60,15 @@ def analytic_program(
     run: Run,
     shape: Shape,
     grid: Grid | None = None,
-    flash: float = 1.0,
+    flash: float | None = None,
     habits: Habits | None = None,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
     Args:
         grid: settings that replace the run's own, numbers or arrays over configurations.
-        flash: rate of the fused attention kernel over the best of the chip; 0: there is none
-            (`flash_rate`).
+        flash: rate of the fused attention kernel over the best of the chip, 0: there is none
+            (`flash_rate`); None: as on NVIDIA's Hopper.
         habits: of the software, where they are not those that are shipped.
 
     Raises:
@@ -76,13 +76,21 @@ def analytic_program(
     """
     step = step_sizes(run, shape, grid, habits)
     _check(step)
-    return Step(step, flash * is_flash(run)).program()
+    return Step(step, _flash_rate(run, HOPPER) if flash is None else flash).program()
 
 
 def flash_rate(run: Run, chip: Accelerator) -> float:
     """Rate of the software's fused attention over the chip's best; 0 where it has none."""
-    capability = AMPERE if chip.compute_capability is None else chip.compute_capability
-    if capability < AMPERE:
+    return _flash_rate(run, chip.compute_capability or AMPERE)
+
+
+def _flash_rate(run: Run, capability: float) -> float:
+    """`flash_rate` on an NVIDIA GPU; the trainer's is cuDNN's, of bf16 (`train.execution`)."""
+    if run.software == "jax":
+        has_kernel = run.precision.between == "bf16" and has_flash(run.model, capability)
+    else:
+        has_kernel = capability >= AMPERE
+    if run.attention != "flash" or not has_kernel:
         return 0.0
     return FLASH_2_ON_HOPPER if habits_of(run.software).flash_2 and capability >= HOPPER else 1.0
 
@@ -91,15 +99,6 @@ def closed_form(run: Run, shape: Shape, cluster: Cluster, grid: Grid | None = No
     """The Program of a step on a cluster's devices; see `analytic_program`."""
     flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
     return analytic_program(run, shape, grid, flash)
-
-
-def is_flash(run: Run) -> bool:
-    """True if the attention is one fused kernel; the trainer's has limits (`train.execution`)."""
-    if run.attention != "flash" or run.software != "jax":
-        return run.attention == "flash"
-    head = run.model.head_dim
-    plain = run.precision.between == "bf16" and not run.model.mla
-    return plain and head % 8 == 0 and head <= 128
 
 
 def _check(step: StepSizes) -> None:

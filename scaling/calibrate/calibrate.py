@@ -33,6 +33,7 @@ from scaling.calibrate.timing import FULL, QUICK, Bench, Case, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
+from scaling.models.attention_kernels.support import AMPERE
 from scaling.profiles.io import loaded, profile_of
 from scaling.profiles.machine import MUCH, machine, versions
 from scaling.profiles.profile import ANY, Evidence, LinkFit, MatmulFit, Profile
@@ -47,7 +48,7 @@ from scaling.profiles.samples import (
 )
 from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.train.execution import flash_platform
+from scaling.train.execution import compute_capability
 
 FUSED = ("copy", "transpose", "reduce")  # memory operations that are bound by the memory
 OneKind = TypeVar("OneKind")
@@ -108,7 +109,7 @@ def all_cases(quick: bool) -> list[Case]:
     mesh = everywhere()
     device = mesh.devices.flat[0]
     sizes = sizes_for(device.platform, quick)
-    flash = flash_platform(device) == "gpu"
+    flash = compute_capability(device) >= AMPERE
     return [
         *matmul_cases(mesh, sizes),
         *memory_cases(mesh, sizes.elements),

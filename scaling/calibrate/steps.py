@@ -27,7 +27,7 @@ from scaling.program.ir import Program
 from scaling.run import Batch, Precision, Run, Train
 from scaling.simulate.resolve import HOST, target
 from scaling.simulate.step import price
-from scaling.train.execution import execution_for
+from scaling.train.execution import execution_on
 from scaling.train.running import program_of
 from scaling.train.step import (
     Tokens,
@@ -72,13 +72,13 @@ class Steps:
         self.run = run
         shape = resolved_mesh(run, None)
         self.mesh = present_mesh(shape, jax.devices()[: shape.devices])
-        platform = self.mesh.devices.flat[0].platform
-        execution = execution_for(run, rules_for(run, shape), platform)
+        device = self.mesh.devices.flat[0]
+        execution = execution_on(device, run, rules_for(run, shape))
         with jax.set_mesh(self.mesh):
             optimizer = optimizer_of(run)
             state, tokens = abstract_arguments(run, execution)
             lowered = jitted_step(run.train, optimizer).lower(state, tokens)
-            self.step = lowered.compile(compiler_options=compiler_options(platform))
+            self.step = lowered.compile(compiler_options=compiler_options(device.platform))
             self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()
             self.tokens = _tokens(run, tokens)
 

@@ -34,7 +34,7 @@ from scaling.compare.discrepancy import (
     cause_of,
 )
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting import padding, scores_share, train_flops
+from scaling.models.accounting import scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.models.accounting.remat import keeps
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
@@ -150,8 +150,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
         groups["attention"] = forward * (1 + (not keeps(run.remat, "attention")) + backward)
     groups = flops_in_ticks(run, shape, groups)
-    share = scores_share(run.model, run.batch.seq_len, shape.context)
-    groups["attention"] *= share * padding(run.model, shape.context)
+    groups["attention"] *= scores_share(run.model, run.batch.seq_len, shape.context)
     return float(sum(groups.values())) / shape.devices + float(muon_flops(step_sizes(run, shape)))
 
 

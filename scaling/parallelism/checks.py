@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.models.accounting.matrices import query_key_dim
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.pipeline import TRAINED
 from scaling.run import Pipeline, Run, Train
@@ -69,9 +69,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
     moe, mla, staged, rope = model.moe, model.mla, mesh.stage > 1, model.positions == "rope"
     schedule, latent = f"pipeline.schedule {pipeline.schedule!r}", "multi-head latent attention"
     rotated, dense = mla.qk_rope_head_dim if mla else 0, moe.first_dense_layers if moe else 0
-    values, keys = value_dim(model), query_key_dim(model)
     # Rotary tables are float32 [seq_len, head_dim] in all.
-    length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * keys)
+    length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(model))
     return (
         (staged and pipeline.schedule not in TRAINED, schedule, f"use {_either(TRAINED)}"),
         (
@@ -89,12 +88,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
             moe and precision.compute == "fp8",
             "a mixture-of-experts model with precision.compute 'fp8'",
             "use bf16",
-        ),
-        (
-            mla and mesh.context > 1 and values > keys,
-            f"{latent} with values longer than keys ({values} > {keys}) on mesh axis "
-            f"context={mesh.context}",
-            "use the other axes",
         ),
         (mla and model.bias, f"{latent} with biases", "set bias to false"),
         (mla and model.qk_norm, f"{latent} with qk_norm", "set qk_norm to false"),

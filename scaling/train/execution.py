@@ -1,46 +1,44 @@
 """The `Execution` of a run: the formats, kernels and gathers that its blocks use on a platform."""
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 
+from scaling.meshes.errors import InputError
+from scaling.models.attention_kernels.flash import cudnn_version
+from scaling.models.attention_kernels.support import AMPERE, check_cudnn, has_flash
 from scaling.models.execution import Execution
 from scaling.parallelism.pipeline import recomputes
 from scaling.run import Run
 
-FLASH_CAPABILITY = 8.0  # NVIDIA Ampere, the oldest with flash attention (cuDNN 9 support matrix)
-# Where products of experts have a kernel (`scaling.models.moe.grouped_matmul`)
-GROUPED_KERNELS: Mapping[str, Literal["triton", "ragged"]] = {
-    "gpu": "triton",
-    "cuda": "triton",
-    "tpu": "ragged",
-}
 
-
-def execution_for(run: Run, rules: Any, platform: str) -> Execution:
+def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) -> Execution:
     """The `Execution` of a run on `platform` ("gpu"/"cuda", "cpu", "tpu").
 
-    Flash attention is cuDNN's: on NVIDIA GPUs, in bf16, for head_dim a multiple of 8 up to 128
-    (cuDNN 9 documentation, fused attention support matrix). Elsewhere XLA's plain one is used,
-    and for latent attention, whose values are of another length than its keys. Products of experts
-    are our own kernels on the same GPUs, in any format.
+    Flash attention is cuDNN's: in bf16, on GPUs whose compute `capability` (0.0: none of NVIDIA's)
+    has it for the model's heads (`scaling.models.attention_kernels.support`). Elsewhere XLA's plain
+    one is used. Products of experts are our own kernels from Ampere on, in any format.
+
+    Raises:
+        InputError: packed documents of an odd length, which that attention does not take.
     """
-    head = run.model.head_dim
     flash = (
         run.attention == "flash"
-        and platform in ("gpu", "cuda")
         and run.precision.between == "bf16"
-        and not run.model.mla
-        and head % 8 == 0
-        and head <= 128
+        and has_flash(run.model, capability)
     )
+    if flash and run.train.documents == "packed" and run.batch.seq_len % 2:
+        raise InputError(
+            f"train.documents 'packed' with batch.seq_len={run.batch.seq_len}: cuDNN's attention "
+            "takes masks of an even length only; use an even seq_len, or --set attention=unfused"
+        )
+    grouped: Literal["triton", "ragged", "tiles"] = "ragged" if platform == "tpu" else "tiles"
     return Execution(
         rules,
         compute=run.precision.compute,
         remat=run.remat,
         attention_kernel="cudnn" if flash else "xla",
-        grouped_kernel=GROUPED_KERNELS.get(platform, "tiles"),
+        grouped_kernel="triton" if capability >= AMPERE else grouped,
         context_method=run.context.method,
         virtual_stages=run.pipeline.virtual_stages,
         recompute_stages=recomputes(run),
@@ -49,13 +47,19 @@ def execution_for(run: Run, rules: Any, platform: str) -> Execution:
     )
 
 
-def flash_platform(device: jax.Device) -> str:
-    """The device's platform as `execution_for` takes it; GPUs without cuDNN's kernel differ.
+def execution_on(device: jax.Device, run: Run, rules: Any) -> Execution:
+    """The `Execution` of a run on a device that is present.
 
-    That kernel needs NVIDIA's Ampere (compute capability 8.0) or later.
+    Raises:
+        InputError: as `execution_for`, or the installed cuDNN lacks the model's attention.
     """
-    if device.platform != "gpu":
-        return device.platform
+    execution = execution_for(run, rules, device.platform, compute_capability(device))
+    if execution.attention_kernel == "cudnn":
+        check_cudnn(run.model, cudnn_version())
+    return execution
+
+
+def compute_capability(device: jax.Device) -> float:
+    """That of an NVIDIA GPU; 0.0 for any other device."""
     nvidia = "cuda" in getattr(device.client, "platform_version", "").lower()
-    capable = nvidia and float(getattr(device, "compute_capability", 0)) >= FLASH_CAPABILITY
-    return "gpu" if capable else "gpu without cuDNN"
+    return float(getattr(device, "compute_capability", 0)) if nvidia else 0.0

@@ -23,7 +23,7 @@ from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.batches import Batch
 from scaling.train.data.sources import open_data
 from scaling.train.data.tokens import Source, fingerprint, parts_of
-from scaling.train.execution import execution_for, flash_platform
+from scaling.train.execution import execution_on
 from scaling.train.launch.agreement import all_processes, mismatched_processes
 from scaling.train.step import (
     Tokens,
@@ -74,7 +74,7 @@ def plan(run: Run) -> Plan:
     rules = rules_for(run, mesh)
     source = _same_source(run)
     check_device(run, jax.devices()[0])
-    execution = execution_for(run, rules, flash_platform(jax.devices()[0]))
+    execution = execution_on(jax.devices()[0], run, rules)
     return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source)
 
 

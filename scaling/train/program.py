@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
@@ -77,27 +76,11 @@ def _compiled(
     from scaling.train.step import abstract_arguments, jitted_step
 
     mesh = host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
-    execution = execution_for(run, rules_for(run, shape), _platform(cluster))
+    platform = "cpu" if cluster.virtual_devices else "cuda"
+    capability = 0.0 if cluster.virtual_devices else cluster.accelerator.compute_capability or 0.0
+    execution = execution_for(run, rules_for(run, shape), platform, capability)
     with jax.set_mesh(mesh):
         arguments = abstract_arguments(run, execution)
     step = jitted_step(run.train, optimizer_of(run))
-    try:
-        program, text = program_and_text(
-            step, arguments, cluster, run.name, estimates, options=options
-        )
-    except NotImplementedError as error:  # by cuDNN's attention, of the shapes
-        raise InputError(
-            f"{cluster.accelerator.title} cannot run this: {str(error).rstrip('.')}; use another "
-            "batch.seq_len or model.head_dim, or --set attention=unfused"
-        ) from error
+    program, text = program_and_text(step, arguments, cluster, run.name, estimates, options=options)
     return mark_bubbles(program, pipeline_schedule(run, shape)), text
-
-
-def _platform(cluster: Cluster) -> str:
-    """Platform for `execution_for`: says whether cuDNN's flash attention is there."""
-    from scaling.train.execution import FLASH_CAPABILITY
-
-    if cluster.virtual_devices:
-        return "cpu"
-    capability = cluster.accelerator.compute_capability
-    return "cuda" if capability and capability >= FLASH_CAPABILITY else "gpu without cuDNN"

@@ -29,7 +29,7 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
-from scaling.train.execution import execution_for, flash_platform
+from scaling.train.execution import execution_on
 from scaling.train.run_folder import TOKENIZER
 from scaling.train.step import abstract_state
 from scaling.weights.imported import import_weights
@@ -137,7 +137,7 @@ def newest_model(
     mesh = run.mesh or MeshShape()
     devices = jax.devices()[: mesh.devices] if devices is None else devices
     check_device(run, devices[0])
-    execution = execution_for(run, rules_for(run, mesh), flash_platform(devices[0]))
+    execution = execution_on(devices[0], run, rules_for(run, mesh))
     with jax.set_mesh(present_mesh(mesh, devices)):
         like = abstract_state(run.model, execution, run.train, optimizer_of(run))
         if not (folder / "run.json").exists():

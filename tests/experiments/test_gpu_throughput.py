@@ -172,7 +172,7 @@ def test_out_of_memory_is_no_missing_kernel(monkeypatch):
 def test_gpu_program_counts_cudnn_attention_calls(monkeypatch, remat, calls):
     """Once forward and once backward; only "full" runs the forward kernel again."""
     run = replace(TINY, remat=remat)
-    execution = execution_for(run, rules_for(run, mesh_of(run)), "cuda")
+    execution = execution_for(run, rules_for(run, mesh_of(run)), "cuda", 9.0)
     untuned = {"xla_gpu_autotune_level": 0}  # there is no device to tune on
     monkeypatch.setattr(measure, "compiler_options", lambda _: compiler_options("cuda") | untuned)
     with jax.set_mesh(absent_mesh(mesh_of(run), load("dgx-h200"))):

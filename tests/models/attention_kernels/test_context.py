@@ -14,6 +14,7 @@ from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
 
 B, S, N, M, K = 2, 32, 4, 2, 4
+LATENT = 3  # of values, where they are not as long as keys
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 RTOL = 1e-4
 
@@ -25,25 +26,27 @@ def execution_on(mesh: MeshShape, method: str = "ring", remat: str = "none") -> 
 
 
 @functools.cache
-def drawn() -> tuple[np.ndarray, ...]:
-    """q, k, v and the gradient of the output, in natural order."""
+def drawn(values: int = K) -> tuple[np.ndarray, ...]:
+    """q, k, v of this length and the gradient of the output, in natural order."""
     noise = np.random.default_rng(0)
-    shapes = (B, S, N, K), (B, S, M, K), (B, S, M, K), (B, S, N, K)
+    shapes = (B, S, N, K), (B, S, M, K), (B, S, M, values), (B, S, N, values)
     return tuple(noise.standard_normal(shape).astype(np.float32) for shape in shapes)
 
 
-def placed_on(execution: Execution) -> list[jax.Array]:
+def placed_on(execution: Execution, values: int = K) -> list[jax.Array]:
     """What is drawn, in zigzag order on the mesh that is set."""
     heads = "heads", "kv_heads", "kv_heads", "heads"
     specs = [execution.spec("batch", "sequence", head, None) for head in heads]
     places, mesh = zigzag_order(S, execution.rules.mesh.context), jax.sharding.get_mesh()
     return [
         jax.device_put(x[:, places], jax.NamedSharding(mesh, spec))
-        for x, spec in zip(drawn(), specs, strict=True)
+        for x, spec in zip(drawn(values), specs, strict=True)
     ]
 
 
-def computed(mesh: MeshShape, execution: Execution, window: int | None) -> list[np.ndarray]:
+def computed(
+    mesh: MeshShape, execution: Execution, window: int | None, values: int = K
+) -> list[np.ndarray]:
     """Output and gradients of q, k and v, in natural order."""
     places = zigzag_order(S, mesh.context)
 
@@ -52,21 +55,21 @@ def computed(mesh: MeshShape, execution: Execution, window: int | None) -> list[
         return out, *back(dout)
 
     with jax.set_mesh(host_mesh(mesh)):
-        placed = placed_on(execution)
+        placed = placed_on(execution, values)
         results = jax.jit(both).lower(*placed).compile(compiler_options=QUICK)(*placed)
     back = np.argsort(places)
     return [np.asarray(x)[:, back] for x in results]
 
 
 @functools.cache
-def on_one_device(window: int | None) -> list[np.ndarray]:
-    return computed(MeshShape(), execution_on(MeshShape()), window)
+def on_one_device(window: int | None, values: int) -> list[np.ndarray]:
+    return computed(MeshShape(), execution_on(MeshShape()), window, values)
 
 
-def check(mesh: str, method: str, window: int | None, remat: str = "none") -> None:
+def check(mesh: str, method: str, window: int | None, remat: str = "none", values: int = K) -> None:
     shape = parse_mesh(mesh)
-    found = computed(shape, execution_on(shape, method, remat), window)
-    expected = on_one_device(window)
+    found = computed(shape, execution_on(shape, method, remat), window, values)
+    expected = on_one_device(window, values)
     for name, one, other in zip(("out", "q", "k", "v"), expected, found, strict=True):
         # Who sees itself only has no gradient of q and k: rounding remains of it.
         largest = np.abs(one).max() or np.abs(expected[0]).max()
@@ -86,6 +89,13 @@ FAST = [
 @pytest.mark.parametrize(("mesh", "method", "window"), FAST)
 def test_output_and_gradients_equal_those_of_one_device(mesh, method, window):
     check(mesh, method, window)
+
+
+@pytest.mark.parametrize(
+    ("method", "window", "remat"), [("ring", None, "full"), ("all-gather", 9, "none")]
+)
+def test_values_of_another_length_than_keys_travel_unpadded(method, window, remat):
+    check("context=4", method, window, remat, LATENT)
 
 
 @pytest.mark.slow

@@ -7,8 +7,14 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.attention_kernels.flash import flash_backward, flash_forward
+from scaling.models.attention_kernels import flash
+from scaling.models.attention_kernels.flash import (
+    flash_attention,
+    flash_backward,
+    flash_forward,
+)
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 
 B, T, N, M, K = 2, 128, 4, 2, 64
@@ -23,16 +29,16 @@ def shapes(sharding=None) -> list[jax.ShapeDtypeStruct]:
     return [make(N), make(M), make(M), make(N)]
 
 
-def lowered(function, *more) -> str:
-    mesh = absent_mesh(MeshShape(data=8), catalog.load("dgx-h100"))
+def lowered(function, *more, cluster: str = "dgx-h100", arguments=None) -> str:
+    mesh = absent_mesh(MeshShape(data=8), catalog.load(cluster))
     specs = jax.P()
     mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=specs, check_vma=False)
     sharding = jax.NamedSharding(mesh, jax.P())
-    arguments = [
-        *shapes(sharding),
-        *(jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=sharding) for m in more),
+    placed = [
+        jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=sharding)
+        for m in (*(arguments or shapes()), *more)
     ]
-    return jax.jit(mapped).lower(*arguments).as_text()
+    return jax.jit(mapped).lower(*placed).as_text()
 
 
 @pytest.mark.deviceless
@@ -60,6 +66,43 @@ def test_backward_is_one_kernel_and_no_forward():
     assert text.count("__cudnn$fmha") == 1
 
 
+@pytest.mark.deviceless
+@pytest.mark.parametrize(
+    ("cluster", "keys", "values"),
+    [
+        ("dgx-a100", 128, 128),
+        ("dgx-h100", 192, 128),
+        ("dgx-h100", 256, 256),
+        ("dgx-b200", 192, 128),
+    ],
+)
+def test_a_step_has_both_kernels_of_its_heads_for_gpus_that_are_not_here(cluster, keys, values):
+    make = lambda heads, length: jax.ShapeDtypeStruct((B, T, heads, length), jnp.bfloat16)
+    arguments = [make(N, keys), make(M, keys), make(M, values), make(N, values)]
+    found = {}
+
+    def both(q, k, v, dout):
+        out, back = jax.vjp(lambda *x: flash_attention(None, *x), q, k, v)
+        gradients = back(dout)
+        found["shapes"] = [x.shape for x in (*gradients, out)]
+        return gradients
+
+    text = lowered(both, cluster=cluster, arguments=arguments)
+    assert text.count("__cudnn$fmhaSoftmaxBackward") == 1 and text.count("__cudnn$fmha") == 2
+    assert found["shapes"] == [x.shape for x in arguments]
+
+
+def test_a_jax_without_these_kernels_is_named(monkeypatch):
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    flash._kernels.cache_clear()
+    monkeypatch.delattr(fused_attention_stablehlo, "_dot_product_attention_bwd_p_wrapper")
+    q, k, v, _ = drawn()
+    with pytest.raises(InputError, match=f"jax {jax.__version__} .* --set attention=unfused"):
+        flash_attention(None, q, k, v)
+    flash._kernels.cache_clear()
+
+
 def drawn() -> list[jax.Array]:
     keys = jax.random.split(jax.random.key(0), 4)
     return [
@@ -80,7 +123,7 @@ def near(actual, expected):
 def test_on_a_gpu_a_block_and_its_log_sum_exp_equal_xla(mask):
     q, k, v, _ = drawn()
     flash, plain = FLASH.forward(q, k, v, mask), PLAIN.forward(q, k, v, mask)
-    near(flash.out_BTNK, plain.out_BTNK)
+    near(flash.out_BTNV, plain.out_BTNV)
     np.testing.assert_allclose(flash.lse_BTN, plain.lse_BTN, atol=1e-2)
 
 
@@ -92,8 +135,8 @@ def test_on_a_gpu_two_blocks_and_their_gradients_equal_all_keys_at_once():
     parts = [FLASH.forward(q, k[at], v[at], None) for at in (first, second)]
     whole = merge(*parts)
     expected = PLAIN.forward(q, k, v, None)
-    near(whole.out_BTNK, expected.out_BTNK)
-    rounded = PartialAttention(whole.out_BTNK.astype(q.dtype), whole.lse_BTN)
+    near(whole.out_BTNV, expected.out_BTNV)
+    rounded = PartialAttention(whole.out_BTNV.astype(q.dtype), whole.lse_BTN)
     found = [FLASH.backward(q, k[at], v[at], rounded, dout, None) for at in (first, second)]
     dq, dk, dv = PLAIN.backward(q, k, v, expected, dout, None)
     near(found[0][0].astype(jnp.float32) + found[1][0], dq)

@@ -10,7 +10,7 @@ from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, Parti
 from tests.models.one_device import jit, numbers
 
 KERNEL = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
-B, T, U, N, M, K = 2, 4, 6, 4, 2, 8
+B, T, U, N, M, K, V = 2, 4, 6, 4, 2, 8, 6  # values shorter than keys, as of latent attention
 WHOLE = Mask(offset=U - T)  # the queries are the last T of U tokens
 merge = jit(kernel.merge)
 
@@ -25,16 +25,17 @@ def backward(q, k, v, whole, dout, mask):
 
 def drawn(seed: int = 0) -> tuple[np.ndarray, ...]:
     """q, k, v and the gradient of the output."""
-    shapes = (B, T, N, K), (B, U, M, K), (B, U, M, K), (B, T, N, K)
+    shapes = (B, T, N, K), (B, U, M, K), (B, U, M, V), (B, T, N, V)
     return tuple(numbers(*shape, seed=4 * seed + i) for i, shape in enumerate(shapes))
 
 
 def plain(q, k, v, mask=WHOLE):
-    """jax's own attention, under the same mask written out."""
+    """jax's own attention, under the same mask written out; it takes values as long as keys."""
     distance = mask.offset + np.arange(T)[:, None] - np.arange(U)
     seen = (distance >= 0) & (distance < (mask.window or U))
     with jax.default_matmul_precision("highest"):
-        return jax.nn.dot_product_attention(q, k, v, mask=seen[None, None])
+        longer = jnp.pad(v, [(0, 0)] * 3 + [(0, K - V)])
+        return jax.nn.dot_product_attention(q, k, longer, mask=seen[None, None])[..., :V]
 
 
 def close(actual, expected):
@@ -45,7 +46,7 @@ def close(actual, expected):
 def test_one_block_is_plain_attention(window):
     q, k, v, _ = drawn()
     mask = Mask(WHOLE.offset, window)
-    close(forward(q, k, v, mask).out_BTNK, plain(q, k, v, mask))
+    close(forward(q, k, v, mask).out_BTNV, plain(q, k, v, mask))
 
 
 def in_two(q, k, v, at, window=None):
@@ -61,7 +62,7 @@ def test_keys_split_anywhere_and_merged_are_all_keys(at, window):
     q, k, v, _ = drawn(at)
     first, second = in_two(q, k, v, at, window)
     for parts in ((first, second), (second, first)):
-        close(merge(*parts).out_BTNK, plain(q, k, v, Mask(WHOLE.offset, window)))
+        close(merge(*parts).out_BTNV, plain(q, k, v, Mask(WHOLE.offset, window)))
 
 
 def test_gradients_of_two_blocks_are_those_of_all_keys():
@@ -74,7 +75,7 @@ def test_gradients_of_two_blocks_are_those_of_all_keys():
     out, dq, dk, dv = jit(with_gradients)(q, k, v)
     at = 4
     whole = merge(*in_two(q, k, v, at))
-    close(whole.out_BTNK, out)
+    close(whole.out_BTNV, out)
     first = backward(q, k[:, :at], v[:, :at], whole, dout, WHOLE)
     second = backward(q, k[:, at:], v[:, at:], whole, dout, Mask(WHOLE.offset - at))
     close(first[0] + second[0], dq)
@@ -86,7 +87,7 @@ def test_a_query_without_keys_adds_nothing_and_is_no_nan():
     q, k, v, dout = drawn()
     hidden = Mask(offset=-U)
     nothing, something = forward(q, k, v, hidden), forward(q, k, v, None)
-    close(merge(nothing, something).out_BTNK, something.out_BTNK)
+    close(merge(nothing, something).out_BTNV, something.out_BTNV)
     for gradient in backward(q, k, v, something, dout, hidden):
         assert not np.any(gradient)
 
@@ -96,7 +97,7 @@ def test_every_sequence_of_a_batch_may_have_its_own_mask():
     both = forward(q, k, v, Mask(jnp.array([0, 2])))
     for row, offset in enumerate((0, 2)):
         alone = forward(q, k, v, Mask(offset))
-        close(both.out_BTNK[row], alone.out_BTNK[row])
+        close(both.out_BTNV[row], alone.out_BTNV[row])
 
 
 def test_merged_parts_may_be_far_apart_in_size():
@@ -104,7 +105,7 @@ def test_merged_parts_may_be_far_apart_in_size():
     one = PartialAttention(jnp.ones((1, 1, 1, 1)), jnp.full((1, 1, 1), 200.0))
     two = PartialAttention(jnp.zeros((1, 1, 1, 1)), jnp.full((1, 1, 1), -200.0))
     merged = merge(one, two)
-    assert float(merged.out_BTNK[0, 0, 0, 0]) == 1.0
+    assert float(merged.out_BTNV[0, 0, 0, 0]) == 1.0
     assert float(merged.lse_BTN[0, 0, 0]) == 200.0
 
 

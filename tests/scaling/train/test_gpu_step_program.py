@@ -48,6 +48,7 @@ CONTEXT = [
     Case("data=2,context=2,tensor=2", remat="selective", microbatches=2),
     Case("fsdp=2,context=2,tensor=2", remat="selective", microbatches=2, method="all-gather"),
     Case("data=2,context=4", "gpt", "full"),
+    Case("context=4,tensor=2", "latent", "selective"),
 ]
 PIPELINES = [
     Case("data=2,stage=2,tensor=2", microbatches=4, schedule="gpipe"),
@@ -116,7 +117,7 @@ def test_gpu_program_moves_and_multiplies_what_the_table_says(case: Case) -> Non
     assert {d.reason for d in found if d.kind == PRODUCTS} <= known, "\n".join(map(str, found))
     if run.mesh.stage > 1:
         assert_one_hop_per_tick(priced, run)
-    if run.mesh.context > 1 and run.model.mla is None:
+    if run.mesh.context > 1:
         assert [k for k, _ in running_kernels(priced) if k.kind == "attention"]
 
 
