@@ -31,6 +31,7 @@ DEFAULT: Mapping[str, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "vocab": ("tensor",),
     "experts": ("expert",),
+    "rank": (),  # of adapters (models/adapters.py)
     "layers": ("stage",),  # of the stored stack
 }
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from scaling.models.adapters import adapted, adapters_of
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
@@ -32,6 +33,7 @@ from scaling.models.sharding import project
 
 HEADS = ("batch", "sequence", "heads", None)  # of queries and of what they attend to
 KV_HEADS = ("batch", "sequence", "kv_heads", None)
+STREAM = ("stream", "residual", None)
 
 
 class Attention(nnx.Module):
@@ -57,6 +59,7 @@ class Attention(nnx.Module):
         self.out_bias_D = bias(config.bias, rules, (D,), (None,))
         self.query_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
         self.key_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
+        self.adapters = adapters_of(execution, key, self)
 
     def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
         rotate = sequence_rotation(self.config, self.execution, x_BSD.shape[1], documents)
@@ -78,16 +81,21 @@ class Attention(nnx.Module):
         dims, out = ("embed", "kv_heads", None, None), ("batch", "sequence", "kv_heads", None, None)
         heads = project(self.execution, "bsd,dmgk->bsmgk", x_BSD, weights, dims, out)
         q, k, v = jnp.split(heads, [G, G + 1], axis=3)
-        q_BSNK = add_bias(q.reshape(*q.shape[:2], -1, K), self.query_bias_NK)
-        k_BSMK = add_bias(k[:, :, :, 0], self.key_bias_MK)
-        v_BSMK = add_bias(v[:, :, :, 0], self.value_bias_MK)
+        q = q.reshape(*q.shape[:2], -1, K)
+        named = {"query_DNK": q, "key_DMK": k[:, :, :, 0], "value_DMK": v[:, :, :, 0]}
+        q, k, v = adapted(self.adapters, self.execution, x_BSD, named, KV_HEADS)
+        q_BSNK = add_bias(q, self.query_bias_NK)
+        k_BSMK, v_BSMK = add_bias(k, self.key_bias_MK), add_bias(v, self.value_bias_MK)
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         return rotate(q_BSNK), rotate(k_BSMK), v_BSMK
 
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
-        return add_bias(merge_heads(self.execution, a_BSNK, self.out_NKD), self.out_bias_D)
+        y_BSD = merge_heads(self.execution, a_BSNK, self.out_NKD)
+        named = {"out_NKD": y_BSD}
+        (y_BSD,) = adapted(self.adapters, self.execution, a_BSNK, named, STREAM, partial=True)
+        return add_bias(y_BSD, self.out_bias_D)
 
 
 def sequence_rotation(
@@ -101,8 +109,8 @@ def sequence_rotation(
 
 def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Array:
     """The heads' results times a stored matrix [N, K, D]: [B, S, D]."""
-    dims, out = ("heads", None, "embed"), ("stream", "residual", None)
-    return project(execution, "bsnk,nkd->bsd", a_BSNK, w[...], dims, out, partial=True)
+    dims = ("heads", None, "embed")
+    return project(execution, "bsnk,nkd->bsd", a_BSNK, w[...], dims, STREAM, partial=True)
 
 
 def attend(

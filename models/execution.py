@@ -15,6 +15,7 @@ from jax.sharding import reshard
 
 from scaling.meshes.rules import Rules, named
 from scaling.models.accounting.remat import Remat
+from scaling.models.lora import Lora
 
 DTYPES = {
     "fp8": jnp.bfloat16,  # matrix products only, see `scaling.models.float8`
@@ -40,6 +41,7 @@ class Execution:
     recompute_stages: bool = False  # save only a stage's input of each iteration
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
+    lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
 
     @property
     def dtype(self) -> jnp.dtype:

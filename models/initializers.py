@@ -70,10 +70,11 @@ def stacked_layers(
 def is_matrix(param: nnx.Variable) -> bool:
     """True for a parameter that is multiplied (a matrix or table), not scaled or added (a vector).
 
-    True for logical dimensions such as ("embed", "heads", None); a bias of heads x head_dim is a
-    vector. Matrices are decayed, and are what fully sharded data parallelism gathers.
+    True for logical dimensions such as ("embed", "heads", None), and for the factors of an adapter;
+    a bias of heads x head_dim is a vector. Matrices are decayed, and are what fully sharded data
+    parallelism gathers.
     """
-    return "embed" in param.dims
+    return "embed" in param.dims or "rank" in param.dims
 
 
 def add_bias(x: jax.Array, bias: nnx.Param | None) -> jax.Array:

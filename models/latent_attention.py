@@ -20,7 +20,8 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.attention import HEADS, attend, merge_heads, sequence_rotation
+from scaling.models.adapters import adapted, adapters_of
+from scaling.models.attention import HEADS, STREAM, attend, merge_heads, sequence_rotation
 from scaling.models.config import ModelConfig
 from scaling.models.documents import Documents
 from scaling.models.execution import Execution
@@ -59,6 +60,7 @@ class LatentAttention(nnx.Module):
         self.kv_b_RNK = make(keys[3], (R, N, mla.qk_nope_head_dim + V), LATENT)
         std = residual_std(config.n_layers)
         self.out_NVD = make(keys[4], (N, V, D), ("heads", None, "embed"), std)
+        self.adapters = adapters_of(execution, key, self)
 
     def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
         q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD, documents)
@@ -74,11 +76,11 @@ class LatentAttention(nnx.Module):
         """
         execution, mla = self.execution, self.config.mla
         assert mla is not None
-        kv_BSR = self._compressed(x_BSD, self.kv_a_DR)
+        kv_BSR = self._compressed(x_BSD, "kv_a_DR")
         c_BSR, k_BSR = jnp.split(kv_BSR, [mla.kv_lora_rank], axis=-1)
         q_BSR = x_BSD
         if self.query_a_DR is not None and self.query_a_norm is not None:
-            q_BSR = self.query_a_norm(self._compressed(x_BSD, self.query_a_DR))
+            q_BSR = self.query_a_norm(self._compressed(x_BSD, "query_a_DR"))
         # Rotated before the gather: so its gradient's sum over heads is reduce-scattered.
         k_BSR = rotate(k_BSR[:, :, None])[:, :, 0]
         return tuple(
@@ -90,12 +92,7 @@ class LatentAttention(nnx.Module):
         """The two parts of the queries, [B, S, N, n] and rotated [B, S, N, r], scaled."""
         mla = self.config.mla
         assert mla is not None
-        if self.query_b_RNK is None:
-            assert self.query_DNK is not None
-            w, dims = self.query_DNK, ("embed", "heads", None)
-        else:
-            w, dims = self.query_b_RNK, LATENT
-        q_BSNK = project(self.execution, "bsr,rnk->bsnk", q_BSR, w[...], dims, HEADS)
+        q_BSNK = self._expanded(q_BSR, "query_DNK" if self.query_b_RNK is None else "query_b_RNK")
         scale = yarn_score_scale(self.config)
         if scale != 1:
             q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
@@ -111,15 +108,24 @@ class LatentAttention(nnx.Module):
         rotate = sequence_rotation(self.config, execution, x_BSD.shape[1], documents)
         q_BSR, c_BSR, k_BSR = self.latents(x_BSD, rotate)
         q_BSNK = jnp.concatenate(self.queries(q_BSR, rotate), axis=-1)
-        kv_BSNK = project(execution, "bsr,rnk->bsnk", c_BSR, self.kv_b_RNK[...], LATENT, HEADS)
+        kv_BSNK = self._expanded(c_BSR, "kv_b_RNK")
         kn_BSNK, v_BSNV = jnp.split(kv_BSNK, [mla.qk_nope_head_dim], axis=-1)
         shape = (*kn_BSNK.shape[:3], mla.qk_rope_head_dim)
         kr_BSNK = jnp.broadcast_to(k_BSR[:, :, None], shape, out_sharding=execution.spec(*HEADS))
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
 
     def output(self, a_BSNV: jax.Array) -> jax.Array:
-        return merge_heads(self.execution, a_BSNV, self.out_NVD)
+        named = {"out_NVD": merge_heads(self.execution, a_BSNV, self.out_NVD)}
+        return adapted(self.adapters, self.execution, a_BSNV, named, STREAM, partial=True)[0]
 
-    def _compressed(self, x_BSD: jax.Array, w: nnx.Param) -> jax.Array:
-        out = ("stream", "residual", None)
-        return project(self.execution, "bsd,dr->bsr", x_BSD, w[...], ("embed", None), out)
+    def _compressed(self, x_BSD: jax.Array, name: str) -> jax.Array:
+        """The product of the stream and the matrix `name`, [B, S, R], with its adapter's."""
+        w, dims = getattr(self, name), ("embed", None)
+        named = {name: project(self.execution, "bsd,dr->bsr", x_BSD, w[...], dims, STREAM)}
+        return adapted(self.adapters, self.execution, x_BSD, named, STREAM)[0]
+
+    def _expanded(self, x_BSR: jax.Array, name: str) -> jax.Array:
+        """The product of a latent (or the stream) and the matrix `name`, [B, S, N, K], likewise."""
+        w = getattr(self, name)
+        named = {name: project(self.execution, "bsr,rnk->bsnk", x_BSR, w[...], LATENT, HEADS)}
+        return adapted(self.adapters, self.execution, x_BSR, named, HEADS)[0]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from scaling.models.adapters import adapted, adapters_of
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
@@ -39,6 +40,7 @@ class Mlp(nnx.Module):
         self.up_bias_F = bias(config.bias, execution.rules, (F,), ("mlp",))
         self.gate_bias_F = bias(config.bias, execution.rules, (F,), ("mlp",)) if gated else None
         self.down_bias_D = bias(config.bias, execution.rules, (D,), (None,))
+        self.adapters = adapters_of(execution, key, self)
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
         execution, activate = self.execution, ACTIVATIONS[self.kind]
@@ -52,14 +54,18 @@ class Mlp(nnx.Module):
             h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
         dims, out = ("mlp", "embed"), ("stream", "residual", None)
         y_BSD = project(execution, "bsf,fd->bsd", h_BSF, self.down_FD[...], dims, out, partial=True)
+        (y_BSD,) = adapted(self.adapters, execution, h_BSF, {"down_FD": y_BSD}, out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
 
     def _hidden(self, x_BSD: jax.Array) -> list[jax.Array]:
-        """x up and, if gated, x gate, [B, S, F] each: one product."""
+        """x up and, if gated, x gate, [B, S, F] each: one product, and their adapters'."""
         weights = tuple(w[...][:, None] for w in (self.up_DF, self.gate_DF) if w is not None)
         dims, out = ("embed", None, "mlp"), ("batch", "sequence", None, "mlp")
         y_BSCF = project(self.execution, "bsd,dcf->bscf", x_BSD, weights, dims, out)
-        return [y[:, :, 0] for y in jnp.split(y_BSCF, len(weights), axis=2)]
+        parts = (y[:, :, 0] for y in jnp.split(y_BSCF, len(weights), axis=2))
+        named = dict(zip(("up_DF", "gate_DF"), parts, strict=False))
+        hidden = ("batch", "sequence", "mlp")
+        return adapted(self.adapters, self.execution, x_BSD, named, hidden)
 
 
 def _saving_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

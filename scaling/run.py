@@ -14,6 +14,7 @@ from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
 from scaling.models.config import ModelConfig, with_positions
+from scaling.models.lora import Lora
 from scaling.models.presets import model_dict, model_from
 
 LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
@@ -113,6 +114,15 @@ class Train:
     eval_every: int = 0  # steps; 0: never
     eval_batches: int = 4
     log_layer_norms: bool = False  # the gradient norm of each layer, in metrics.jsonl
+    lora: Lora | None = None  # adapters, which alone are trained, and what `trainable` adds
+    freeze: tuple[str, ...] = ()  # patterns of arrays that are not trained: "embedding/*"
+    trainable: tuple[str, ...] = ()  # or of those that are, and no others
+    ema: float | None = None  # decay of a running mean of the trained parameters; None: none
+
+    @property
+    def trains_all(self) -> bool:
+        """True if no parameter is frozen."""
+        return self.lora is None and not self.freeze and not self.trainable
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from scaling.models.accounting.remat import Remat
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.execution import Execution
+from scaling.models.lora import Lora
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.parallelism.rules import rules_for
@@ -89,6 +90,14 @@ MODELS = {
 TUNINGS: dict[str, dict[str, Any]] = {
     "all parameters": {},
     "layer norms": {"log_layer_norms": True},
+    "adapters": {"lora": Lora(4, 8.0, ("query", "value", "out", "up", "gate", "down"))},
+    "adapters of attention": {"lora": Lora(4, 8.0, ("query", "key", "out")), "ema": 0.9},
+    "adapters of latents": {
+        "lora": Lora(4, 8.0, ("query_a", "query_b", "kv_a", "kv_b", "out")),
+        "trainable": ("*norm/scale",),
+    },
+    "final norm alone": {"trainable": ("final_norm/*",)},
+    "frozen": {"freeze": ("embedding/*", "layers/mlp/*"), "ema": 0.9},
 }
 
 
@@ -232,7 +241,8 @@ def stepped(case: Case, steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
         both = zip(jax.tree.leaves(state), like, strict=True)
         assert all(x.sharding.is_equivalent_to(sharding, x.ndim) for x, sharding in both)
         assert int(state.step) == steps
-        return found | {"params": in_layer_order(run, state.params)}
+        means = {f"{name} (mean)": x for name, x in in_layer_order(run, state.ema).items()}
+        return found | {"params": in_layer_order(run, state.params) | means}
 
 
 @cache

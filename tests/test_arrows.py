@@ -53,7 +53,7 @@ NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those r
 JAX_FREE = {
     *("scaling", "scaling.api", "scaling.cli"),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
-    *("scaling.models.accounting", "scaling.models.pipeline.schedule"),
+    *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),
     *("scaling.train.program", "scaling.compile.cache"),
 }
 

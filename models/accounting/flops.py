@@ -123,14 +123,21 @@ def hardware_flops(
     return _credited(config, batch, seq, remat, causal)
 
 
-def _credited(
-    config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool
-) -> Number:
+def credited_forward(
+    config: ModelConfig, batch: Number, seq: Number, causal: bool = False
+) -> Flops:
+    """The products of one forward pass that `model_flops` counts."""
     batch, seq = _exact(batch), _exact(seq)
     window = seq if config.sliding_window is None else config.sliding_window
     context = min(seq, window) if isinstance(seq, int) else np.minimum(seq, window)
     pair_flops = (1 if causal else 2) * batch * seq * context
-    return _train(config, Flops(_products(config, batch * seq, pair_flops)), remat).total
+    return Flops(_products(config, batch * seq, pair_flops))
+
+
+def _credited(
+    config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool
+) -> Number:
+    return _train(config, credited_forward(config, batch, seq, causal), remat).total
 
 
 def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:

@@ -272,6 +272,7 @@ def update(step: StepSizes) -> list[Kernel]:
     own = elements(step) / shards(step, 1)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
+    states += 0 if step.run.train.ema is None else FLOAT32
     gradient = FLOAT32 if ours else BYTES[precision.gradients]
     moved = own * (2 * states + 2 * BYTES[precision.parameters] + gradient)
     origin = Origin("optimizer")

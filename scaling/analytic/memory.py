@@ -96,6 +96,7 @@ def _stored(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("parameters", size, "parameters", True)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
+    states += 0 if step.run.train.ema is None else FLOAT32
     size = sharded_elements(step, 1) * states
     yield Buffer("optimizer state", size, "optimizer_state", True)
 

@@ -1,5 +1,6 @@
 """Train a run: checks, devices, compilation, the prediction that stands beside it, the loop."""
 
+import json
 import math
 import os
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, load_run
@@ -129,7 +130,7 @@ def _options(
 
 
 def _check_same_model(run: Run, folder: Path) -> None:
-    """Refuse to resume a run whose model has other parameters, before anything is written."""
+    """Refuse to resume a run with other parameters, or other ones trained, before any writing."""
     try:
         before = load_run_file(folder / "run.json")
     except InputError:  # missing, or only written in part; the checkpoint says what it holds
@@ -142,6 +143,19 @@ def _check_same_model(run: Run, folder: Path) -> None:
             f"{folder} belongs to another run: its model has {counts[0]:,} parameters, this one "
             f"{counts[1]:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
         )
+    for key in ("lora", "freeze", "trainable", "ema"):
+        there, here = getattr(before.train, key), getattr(run.train, key)
+        if there != here:
+            raise InputError(
+                f"--resume: {folder} was trained with train.{key}={_as_json(there)}, not "
+                f"{_as_json(here)}: leave it as it was, or start in another --run-dir from its "
+                "weights (scaling export, then --init)"
+            )
+
+
+def _as_json(value: Any) -> str:
+    """A setting as `--set` takes it."""
+    return json.dumps(value, default=vars)
 
 
 def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
@@ -324,11 +338,13 @@ def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     """Return the sharding table and its warnings."""
     from scaling.parallelism.rules import notes
     from scaling.report.shardings import rows, table, warnings
+    from scaling.train.optim.trained import trained_line
 
     rules = plan.execution.rules
     all_rows = rows(programs.state.params, rules)
     notices = notes(plan.run, rules) + warnings(all_rows)
-    return [table(all_rows), *(f"warning: {line}" for line in notices)]
+    lines = [table(all_rows), *(f"warning: {line}" for line in notices)]
+    return lines + trained_line(programs.state.params, plan.run.train)
 
 
 def _print(lines: Sequence[str], stream: TextIO | None = None) -> None:

@@ -49,7 +49,7 @@ class EvalCommand(TrainedCommand):
             files = [open_file(path, run) for path in self.data]
             if not self.data and not asked:
                 files = list(held_out(run_of_folder(self.run_dir), run))
-            model, step = newest_model(run, self.run_dir)
+            model, step = newest_model(run, self.run_dir, weights=self.weights)
             losses = [mean_loss(model, run, file) for file in files]
             if len(losses) > 1:
                 losses.append(total(losses))

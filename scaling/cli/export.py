@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from scaling.cli.options import Command, RunFolder
+from scaling.cli.options import Command, RunFolder, WeightsChoice
 
 if TYPE_CHECKING:
     import jax
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ExportCommand(Command):
     """Write a checkpoint as safetensors in Hugging Face's names, with config.json and tokenizer.
+    Adapters are added to their matrices.
 
     Example: scaling export runs/demo --output demo-weights
     """
@@ -25,6 +26,8 @@ class ExportCommand(Command):
     """Folder to write; must be empty or new."""
     dtype: Literal["fp32", "bf16"] = "fp32"
     """fp32 keeps every bit, bf16 rounds to nearest."""
+    weights: WeightsChoice = None
+    """Those of the last step, or their running mean: the default of a run with train.ema."""
 
     def execute(self) -> int:
         """Export through the host's memory, which is larger than an accelerator's."""
@@ -39,7 +42,8 @@ class ExportCommand(Command):
 
             run = run_of_folder(self.run_dir)
             family = family_of(run.model)  # refused before anything is read
-            model, _ = newest_model(on_mesh(run, MeshShape()), self.run_dir, _host())
+            place = on_mesh(run, MeshShape())
+            model, _ = newest_model(place, self.run_dir, _host(), self.weights)
             files = export_weights(model, self.output, run.batch.seq_len, self.dtype)
             if run.train.tokenizer is not None:
                 copy_tokenizer(run.train.tokenizer, self.output)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Literal, Protocol, cast
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -18,6 +18,9 @@ KeyValues = Annotated[
 ]
 Changes = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="'FIGURE xN'", help_behavior_hint="(repeatable)")
+]
+WeightsChoice = Annotated[
+    Literal["last", "ema"] | None, arg(metavar="last|ema", help_behavior_hint="")
 ]
 RunName = Annotated[Positional[str], arg(metavar="RUN")]
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN_DIR")]
@@ -77,6 +80,8 @@ class TrainedCommand(Command):
     training, or 4,096 tokens)."""
     seq_len: Number = None
     """Tokens that the model sees at most (default: as in training)."""
+    weights: WeightsChoice = None
+    """Those of the last step, or their running mean: the default of a run with train.ema."""
 
     def load(self) -> "sc.Run":
         """Return the run on its mesh; its model is not read yet."""

@@ -55,7 +55,7 @@ class SampleCommand(TrainedCommand):
             sampling = Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)
             run = self.load()
             tokenizer = tokenizer_of(run)
-            model, _ = newest_model(run, self.run_dir)
+            model, _ = newest_model(run, self.run_dir, weights=self.weights)
             texts = generate(model, run, prompts, sampling, tokenizer, self.chat)
         document = {"name": run.name, "texts": texts}
         print(json.dumps(document) if self.json else f"\n{BETWEEN}\n".join(texts))

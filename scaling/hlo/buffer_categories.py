@@ -28,7 +28,9 @@ from scaling.program.ir import (
 
 WORD = re.compile(r"\w+")
 # Words of an argument's path, as optax, Flax and jax's examples have them; the first kind wins.
-OPTIMIZER_WORDS = ("optimizer", "optimizer_state", "opt_state", "opt", "mu", "nu", "momentum")
+OPTIMIZER_WORDS = (
+    *("optimizer", "optimizer_state", "opt_state", "opt", "mu", "nu", "momentum", "ema"),
+)
 PARAMETER_WORDS = ("params", "parameters", "weights", "model")
 INPUT_WORDS = ("tokens", "batch", "inputs", "targets", "labels", "images", "data", "x", "y")
 MOVED = ("all-gather", "all-to-all", "permute", "broadcast")

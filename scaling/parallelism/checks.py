@@ -8,6 +8,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import query_key_dim
+from scaling.models.lora import check_lora
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.pipeline import TRAINED
 from scaling.run import Pipeline, Run, Train
@@ -33,6 +34,22 @@ def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
         if holds:
             raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
     check_optimizer(run)
+    _check_trained(run)
+
+
+def _check_trained(run: Run) -> None:
+    """Raise InputError for frozen parameters and adapters that do not go together."""
+    train = run.train
+    if train.lora is not None:
+        check_lora(train.lora, run.model)
+    for key, other in (("lora", "freeze"), ("trainable", "freeze")):
+        if getattr(train, key) and getattr(train, other):
+            raise InputError(
+                f"train.{key} and train.{other} are both there: {key} already freezes all others; "
+                "name what else is trained in train.trainable"
+            )
+    if train.ema is not None and not 0 <= train.ema < 1:
+        raise InputError(f"train.ema={train.ema} must be at least 0 and below 1, such as 0.999")
 
 
 def check_settings(train: Train) -> None:
@@ -123,6 +140,19 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
                 "use the axes data, fsdp, expert and tensor, or documents 'joined'",
             )
             for axis, size in (("stage", mesh.stage), ("context", mesh.context))
+        ),
+        *(
+            (
+                getattr(run.train, key) and staged,
+                f"train.{key} on mesh axis stage={mesh.stage}",
+                "use the axes data, fsdp, expert, context and tensor",
+            )
+            for key in ("lora", "freeze", "trainable")
+        ),
+        (
+            run.train.lora and run.optimizer not in ("adamw", "lion"),
+            f"train.lora with optimizer {run.optimizer!r}, which looks at whole matrices",
+            "use adamw or lion",
         ),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),

@@ -14,6 +14,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
+from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
@@ -54,7 +55,7 @@ def summarize(
     tokens = _ratio(run.batch.tokens, total) if run else None
     flops = None
     if run:
-        flops = model_flops(run.model, run.batch.global_batch, run.batch.seq_len, causal)
+        flops = _model_flops(run, causal)
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
     return Prediction(
@@ -77,6 +78,16 @@ def summarize(
         warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
         capacity_source=capacity.source,
         causal_flops=causal,
+    )
+
+
+def _model_flops(run: Run, causal: bool) -> Number:
+    """The FLOPs that MFU credits; of a run with frozen parameters without their gradients."""
+    sizes, train = (run.model, run.batch.global_batch, run.batch.seq_len, causal), run.train
+    if train.trains_all:
+        return model_flops(*sizes)
+    return partly_trained_flops(
+        *sizes, lora=train.lora, freeze=train.freeze, trainable=train.trainable
     )
 
 

@@ -44,6 +44,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         recompute_stages=recomputes(run),
         zero_stage=run.sharding.zero_stage,
         reduce=run.precision.reduce,
+        lora=run.train.lora,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from scaling.models.transformer import Transformer
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import start
@@ -38,6 +39,7 @@ from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.train.monitor.progress import ProgressLine
 from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
+from scaling.train.optim.trained import joined
 from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.train.run_folder import TOKENIZER, Options, explain_full_disk, own_folder
 from scaling.train.step import TrainState
@@ -247,21 +249,28 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Log the mean loss of the held-out batches; of a mixture by its shares, and each."""
+        """Log the mean loss of the held-out batches; of a mixture by its shares, and each.
+
+        Also that of the running mean of the parameters, if there is one.
+        """
         parts = list(parts_of(self.plan.source))
         with self.clock.pause("evaluation"):
-            losses = {name: self._held_out_loss(state, part) for name, part, _ in parts}
+            held_out = lambda params: {n: self._held_out_loss(params, part) for n, part, _ in parts}
+            losses = held_out(state.params)
+            mean = None if state.ema is None else held_out(joined(state.ema, state.params))
         loss = sum(losses[name] * share for name, _, share in parts)
         of_each = {f"held_out_loss/{name}": loss for name, loss in losses.items() if name}
+        if mean is not None:
+            of_each["held_out_loss_ema"] = sum(mean[name] * share for name, _, share in parts)
         self.log.write(step, held_out_loss=loss, **of_each)
         self.line.note(f"step {step}: held-out loss {loss:.4f}")
 
-    def _held_out_loss(self, state: TrainState, source: TokenSource | PackedSource) -> float:
+    def _held_out_loss(self, params: Transformer, source: TokenSource | PackedSource) -> float:
         """The mean over the held-out batches of a source."""
         run, own = self.plan.run, own_rows(self.programs).tolist()
         size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
         placed = (place_tokens(self.programs, b) for b in held_out_batches(source, *size, own))
-        losses = [self.programs.evaluate(state.params, tokens) for tokens in placed]
+        losses = [self.programs.evaluate(params, tokens) for tokens in placed]
         return statistics.fmean(map(float, losses))
 
     def _gather_data_wait(self, step: int) -> None:

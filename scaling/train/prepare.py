@@ -13,8 +13,10 @@ from scaling.compile.options import compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.models.adapters import without_adapters
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
+from scaling.models.transformer import Transformer
 from scaling.optimizers import optimizer_of
 from scaling.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.parallelism.rules import resolved_mesh, rules_for
@@ -25,6 +27,7 @@ from scaling.train.data.sources import open_data
 from scaling.train.data.tokens import Source, fingerprint, parts_of
 from scaling.train.execution import execution_on
 from scaling.train.launch.agreement import all_processes, mismatched_processes
+from scaling.train.optim.trained import joined
 from scaling.train.step import (
     Tokens,
     TrainState,
@@ -129,15 +132,22 @@ def compile_programs(plan: Plan) -> Programs:
 
 
 def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> TrainState:
-    """A fresh state: random parameters, or those of safetensors files. Call it under the mesh.
+    """A fresh state: random parameters, or those of safetensors files, with fresh adapters if any.
+
+    Call it under the mesh.
 
     Raises:
         InputError: the files are of another model, or incomplete.
     """
     if weights is None:
         return programs.init()
-    params = import_weights(weights, programs.state.params)
-    begin = lambda params: state_of(params, plan.run.train, optimizer_of(plan.run))
+    run = plan.run
+    params = import_weights(weights, without_adapters(programs.state.params))
+
+    def begin(params: Transformer) -> TrainState:
+        fresh = Transformer(run.model, plan.execution, jax.random.key(run.train.seed))
+        return state_of(joined(params, fresh), run.train, optimizer_of(run))
+
     state = jax.jit(begin, donate_argnums=0)(params)
     in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers
     return from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))

@@ -2,6 +2,9 @@
 
     loss, gradients = mean over microbatches
     parameters, optimiser state = AdamW, Lion, Adafactor or Muon (gradients)
+    running mean = decay running mean + (1 - decay) parameters          if `train.ema` says so
+
+Only trained parameters have gradients and optimiser state (scaling/train/optim/trained.py).
 
 With several microbatches the gradients are accumulated as partial sums per device of `data` and
 `context` (and `expert`, except for the experts' own) and reduced over these once, after the last
@@ -14,7 +17,7 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
-import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +39,7 @@ from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, w
 from scaling.train.monitor.layer_norms import layer_gradient_norms
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.optimizer import ADAMW, make_optimizer
+from scaling.train.optim.trained import joined, trained_mask, trained_part
 
 
 class TrainState(NamedTuple):
@@ -43,7 +47,8 @@ class TrainState(NamedTuple):
 
     step: jax.Array  # int32 scalar: finished steps
     params: Transformer  # float32, sharded by the rules
-    optimizer: optax.OptState  # sharded like the parameters
+    optimizer: optax.OptState  # sharded like the parameters; of the trained ones
+    ema: Transformer | None = None  # running mean of the trained parameters
 
 
 class StepOutput(NamedTuple):
@@ -67,6 +72,10 @@ class Tokens(NamedTuple):
     weights: jax.Array | None = None  # float32, of each target in the loss; None: all alike
 
 
+# (trained part, tokens of one microbatch) -> (what is minimised, output), gradients
+Differentiated = Callable[..., tuple[tuple[jax.Array, StepOutput], Transformer]]
+
+
 def init_state(
     model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
 ) -> TrainState:
@@ -76,8 +85,10 @@ def init_state(
 
 def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
     """The state before the first step, from these parameters."""
-    state = make_optimizer(train, optimizer).init(params)
-    return TrainState(jnp.zeros((), jnp.int32), params, state)
+    trained = trained_part(params, trained_mask(params, train))
+    state = make_optimizer(train, optimizer).init(trained)
+    mean = None if train.ema is None else jax.tree.map(jnp.copy, trained)
+    return TrainState(jnp.zeros((), jnp.int32), params, state, mean)
 
 
 def abstract_state(
@@ -145,47 +156,63 @@ def _with_balancing_losses(
 
 
 def output_and_gradients(
-    params: Transformer, tokens: Tokens, z_loss: float = 0.0
+    params: Transformer, tokens: Tokens, z_loss: float = 0.0, trained: Any | None = None
 ) -> tuple[StepOutput, Transformer]:
     """Means over all microbatches (load and drops: sums), and gradients sharded like `params`.
 
-    `z_loss` is the weight of the logits' z-loss, which is not in the output.
+    `z_loss` is the weight of the logits' z-loss, which is not in the output. `trained` is the
+    mask of what has gradients (`scaling.train.optim.trained`).
     """
     tokens = _normalized(tokens)
     if params.execution.rules.axes("layers"):
+        assert trained is None  # refused by check_trainable
         return _pipelined(params, tokens, z_loss)
     once = _plain if tokens.inputs.shape[0] == 1 else _accumulated
-    return once(params, tokens, z_loss)
+    return once(params, tokens, z_loss, trained)
 
 
-def _plain(params: Transformer, tokens: Tokens, z_loss: float) -> tuple[StepOutput, Transformer]:
+def _plain(
+    params: Transformer, tokens: Tokens, z_loss: float, trained: Any | None
+) -> tuple[StepOutput, Transformer]:
     """One microbatch: gradients arrive summed over all replicas."""
-    weights = _gathered_once(params)
-    differentiate = jax.value_and_grad(objective, has_aux=True)
+    gathered = _gathered_once(params)
     one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
-    (_, output), grads = differentiate(params if weights is None else weights, one, z_loss)
-    return output, grads if weights is None else _scattered_once(grads, params)
+    differentiate, part = _differentiated(gathered or params, z_loss, trained)
+    (_, output), grads = differentiate(part, one)
+    return output, grads if gathered is None else _scattered_once(grads, params, trained)
 
 
 def _accumulated(
-    params: Transformer, tokens: Tokens, z_loss: float
+    params: Transformer, tokens: Tokens, z_loss: float, trained: Any | None
 ) -> tuple[StepOutput, Transformer]:
     """Several microbatches: partial sums per device in float32, reduced after the last one."""
     microbatches = tokens.inputs.shape[0]
     gathered = _gathered_once(params)
     weights = mark_reduced(params, REPLICAS) if gathered is None else gathered
-    output, grads = _sums(weights, tokens, z_loss)
+    output, grads = _sums(*_differentiated(weights, z_loss, trained), tokens)
     if gathered is not None:
-        grads = _scattered_once(grads, params)
+        grads = _scattered_once(grads, params, trained)
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
     routing = mean_of_losses(output.routing, microbatches)
     return StepOutput(output.loss / microbatches, routing), mean
 
 
-def _sums(weights: Transformer, tokens: Tokens, z_loss: float) -> tuple[StepOutput, Transformer]:
+def _differentiated(
+    weights: Transformer, z_loss: float, trained: Any | None
+) -> tuple[Differentiated, Transformer]:
+    """The objective, its outputs and gradients as a function of the trained part, and that part."""
+
+    def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
+        return objective(part if trained is None else joined(part, weights), tokens, z_loss)
+
+    return jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained)
+
+
+def _sums(
+    differentiate: Differentiated, weights: Transformer, tokens: Tokens
+) -> tuple[StepOutput, Transformer]:
     """Sums of outputs and float32 gradients over the microbatches."""
-    differentiate = jax.value_and_grad(functools.partial(objective, z_loss=z_loss), has_aux=True)
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         (_, output), grads = differentiate(weights, tokens)
@@ -226,9 +253,9 @@ def _gathered_once(params: Transformer) -> Transformer | None:
     return mark_reduced(gathered, (*REPLICAS, *execution.rules.axes("embed")))
 
 
-def _scattered_once(grads: Transformer, params: Transformer) -> Transformer:
+def _scattered_once(grads: Transformer, params: Transformer, trained: Any | None) -> Transformer:
     with jax.named_scope("gradients"):
-        return reduce_scatter_grads(grads, params, params.execution)
+        return reduce_scatter_grads(grads, trained_part(params, trained), params.execution)
 
 
 def train_step(
@@ -241,14 +268,17 @@ def train_step(
         `learning_rate` used; with experts also what `routing_metrics` says. On request
         `layer_grad_norms` [L].
     """
-    output, grads = output_and_gradients(state.params, tokens, train.z_loss)
+    trained = trained_mask(state.params, train)
+    output, grads = output_and_gradients(state.params, tokens, train.z_loss, trained)
     with jax.named_scope("optimizer"):
-        updates, opt_state = make_optimizer(train, optimizer).update(
-            grads, state.optimizer, state.params
-        )
-        params = optax.apply_updates(state.params, updates)
+        part = trained_part(state.params, trained)
+        updates, opt_state = make_optimizer(train, optimizer).update(grads, state.optimizer, part)
+        part = optax.apply_updates(part, updates)
         if output.routing is not None:
-            params = with_updated_bias(params, output.routing.load_E)
+            part = with_updated_bias(part, output.routing.load_E)
+        mean = None
+        if train.ema is not None:
+            mean = optax.tree.update_moment(part, state.ema, train.ema, 1)
     metrics = {
         "loss": output.loss,
         "grad_norm": optax.tree.norm(grads),
@@ -257,7 +287,8 @@ def train_step(
     }
     if train.log_layer_norms:
         metrics["layer_grad_norms"] = layer_gradient_norms(state.params, grads)
-    return TrainState(state.step + 1, params, opt_state), metrics
+    params = part if trained is None else joined(part, state.params)
+    return TrainState(state.step + 1, params, opt_state, mean), metrics
 
 
 def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:

@@ -11,6 +11,7 @@ so that a result does not depend on what is computed beside it.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import jax
 
@@ -18,6 +19,7 @@ from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.rules import check_divisible
 from scaling.meshes.shape import MeshShape
+from scaling.models.adapters import merged
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.transformer import Transformer
 from scaling.optimizers import optimizer_of
@@ -36,7 +38,7 @@ from scaling.weights.imported import import_weights
 from scaling.weights.naming import from_dict, to_dict
 
 LEAST_TOKENS = 4096  # at once on a device: without gradients they take little memory
-NEEDED = ("params/", "step")  # arrays of a checkpoint; moments of the optimiser stay on the disk
+Weights = Literal["last", "ema"]  # those of the last step, or their running mean
 
 
 def run_of_folder(folder: Path) -> Run:
@@ -121,19 +123,26 @@ def on_mesh(
 
 
 def newest_model(
-    run: Run, folder: Path, devices: Sequence[jax.Device] | None = None
+    run: Run,
+    folder: Path,
+    devices: Sequence[jax.Device] | None = None,
+    weights: Weights | None = None,
 ) -> tuple[Transformer, int | None]:
     """The parameters of the newest intact checkpoint on the run's mesh, and its step.
 
-    Of a folder without run.json those of its safetensors files, and None.
+    Of a folder without run.json those of its safetensors files, and None. Adapters are added to
+    their matrices.
 
     Args:
         devices: as many as the mesh has; None: the first ones.
+        weights: None: the running mean if the run keeps one.
 
     Raises:
-        InputError: there is no checkpoint, it is of another model, or the devices cannot compute in
-            the run's format.
+        InputError: there is no checkpoint or running mean, it is of another model, or the devices
+            cannot compute in the run's format.
     """
+    if weights == "ema" and run.train.ema is None:
+        raise InputError(f"{folder} keeps no running mean (train.ema is null); use --weights last")
     mesh = run.mesh or MeshShape()
     devices = jax.devices()[: mesh.devices] if devices is None else devices
     check_device(run, devices[0])
@@ -142,14 +151,26 @@ def newest_model(
         like = abstract_state(run.model, execution, run.train, optimizer_of(run))
         if not (folder / "run.json").exists():
             return import_weights(folder, like.params), None
-        needed = {n: leaf for n, leaf in to_dict(like).items() if n.startswith(NEEDED)}
+        needed = _needed(to_dict(like), "last" if weights == "last" else "ema")
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if latest_step(checkpoints.folder) is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
             arrays, _, saved = checkpoints.restore(needed, partial=True)
         step = int(arrays["step"])
-        arrays = {n.removeprefix("params/"): x for n, x in arrays.items()}
-        return from_dict(like.params, reorder_layers(arrays, saved, run)), step
+        arrays = {n.partition("/")[2]: x for n, x in arrays.items()}
+        params = from_dict(like.params, reorder_layers(arrays, saved, run))
+        return params if run.train.lora is None else jax.jit(merged)(params), step
+
+
+def _needed(state: dict[str, Any], weights: Weights) -> dict[str, Any]:
+    """The arrays of a checkpoint that make a model; moments of the optimiser stay on the disk."""
+    mean = {n: x for n, x in state.items() if n.startswith("ema/") and weights == "ema"}
+    last = {n: x for n, x in state.items() if n.startswith("params/")}
+    return {
+        "step": state["step"],
+        **{n: x for n, x in last.items() if n.replace("params/", "ema/", 1) not in mean},
+        **mean,
+    }
 
 
 def _dropless(model: ModelConfig) -> ModelConfig:

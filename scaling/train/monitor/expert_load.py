@@ -47,7 +47,9 @@ def with_updated_bias(params: Transformer, load_LE: jax.Array) -> Transformer:
         return params
     params = jax.tree.map(lambda leaf: leaf, params)  # a copy: the argument stays as it is
     experts = params.layers.mlp
-    assert isinstance(experts, Experts) and experts.router_bias_E is not None
+    assert isinstance(experts, Experts)
+    if experts.router_bias_E is None:  # frozen
+        return params
     bias_LE = updated_selection_bias(experts.router_bias_E[...], load_LE, moe.bias_update_rate)
     experts.router_bias_E = nnx.Param(bias_LE, dims=experts.router_bias_E.dims)
     return params

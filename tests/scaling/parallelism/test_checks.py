@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import Mla, Moe
+from scaling.models.lora import Lora
 from scaling.parallelism.checks import check_settings, check_trainable
 from scaling.recipes import recipe, recipe_names
 from scaling.run import Pipeline, Precision, Run, Sharding, Train
@@ -118,3 +119,29 @@ def test_any_mix_of_the_axes_is_trained(name, sizes):
 def test_settings_that_mean_nothing_are_refused_by_name(name, value):
     with pytest.raises(InputError, match=f"train.{name}={value}"):
         check_settings(replace(Train(), **{name: value}))
+
+
+@pytest.mark.parametrize("setting", [{"lora": Lora()}, {"freeze": ("*",)}, {"trainable": ("*",)}])
+def test_frozen_parameters_are_refused_in_stages(setting):
+    (key,) = setting
+    run = replace(TINY, train=replace(TINY.train, **setting))
+    assert f"train.{key} on mesh axis stage=2" in refused(run, MeshShape(stage=2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora": Lora(), "freeze": ("*",)}, "train.lora and train.freeze are both there"),
+        ({"trainable": ("*",), "freeze": ("*",)}, "train.trainable and train.freeze are both"),
+        ({"lora": Lora(targets=("query", "gates"))}, "train.lora.targets: no matrix gates"),
+        ({"ema": 1.0}, "train.ema=1.0 must be at least 0 and below 1"),
+        ({"ema": -0.1}, "train.ema=-0.1 must be"),
+    ],
+)
+def test_what_is_trained_and_averaged_must_mean_something(settings, message):
+    assert message in refused(replace(TINY, train=replace(TINY.train, **settings)))
+
+
+def test_optimizers_that_look_at_whole_matrices_do_not_train_adapters():
+    run = replace(TINY, optimizer="muon", train=replace(TINY.train, lora=Lora()))
+    assert "train.lora with optimizer 'muon'" in refused(run) and "adamw" in refused(run)

@@ -1,0 +1,100 @@
+"""Model FLOPs of a step that trains some parameters only: adapters, or what patterns leave.
+
+    a product forward              1 F
+    gradient of its input          1 F    where anything before it is trained
+    gradient of its matrix         1 F    where the matrix is trained
+
+The layers are stored as stacks, so all of them are alike: of frozen layers behind a trained token
+table every input has a gradient, of those behind a frozen one none. Imports no jax.
+"""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+from scaling.models.accounting.flops import (
+    ATTENTION,
+    FORWARD_AND_BACKWARD,
+    Number,
+    credited_forward,
+)
+from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.config import ModelConfig
+from scaling.models.lora import Lora, adapter_parameters
+
+# Arrays of a block by the names of their products (`models.accounting.matrices`).
+ATTENTION_ARRAYS = {
+    **{"q": "query_DNK", "k": "key_DMK", "v": "value_DMK"},
+    **{"q_a": "query_a_DR", "q_b": "query_b_RNK", "kv_a": "kv_a_DR", "kv_b": "kv_b_RNK"},
+}
+MLP_ARRAYS = {"up": "up_DF", "gate": "gate_DF", "down": "down_FD"}
+EXPERT_ARRAYS = {
+    **{"router": "router_DE", "expert_up": "up_EDF", "expert_gate": "gate_EDF"},
+    **{"expert_down": "down_EFD", "shared_up": "shared_up_DF", "shared_gate": "shared_gate_DF"},
+    **{"shared_down": "shared_down_FD"},
+}
+NORMS = ("attention_norm/scale", "mlp_norm/scale")
+
+
+def partly_trained_flops(
+    config: ModelConfig,
+    batch: Number,
+    seq: Number,
+    causal: bool = False,
+    *,
+    lora: Lora | None = None,
+    freeze: tuple[str, ...] = (),
+    trainable: tuple[str, ...] = (),
+) -> Number:
+    """`model_flops` less the gradients that such a step does not need, plus its adapters' products.
+
+    Args:
+        batch, seq, causal: as of `model_flops`.
+        lora, freeze, trainable: of run.json's `train`; arrays are matched by their names.
+    """
+
+    def is_trained(array: str) -> bool:
+        matches = any(fnmatchcase(array, pattern) for pattern in freeze or trainable)
+        return matches != bool(freeze)
+
+    stacks = _stacks(config)
+    names = [f"{stack}/{array}" for stack in stacks for array in (*_arrays(config, stack), *NORMS)]
+    in_layers = lora is not None or any(map(is_trained, ("embedding/table_VD", *names)))
+    head = "embedding/table_VD" if config.tied_embeddings else "head_VD"
+    before_head = in_layers or is_trained("final_norm/scale")
+    total: Number = 0
+    for name, forward in credited_forward(config, batch, seq, causal).components.items():
+        if name == "head":
+            total += forward * (1 + before_head + is_trained(head))
+        elif name in ATTENTION:
+            total += forward * (FORWARD_AND_BACKWARD if in_layers else 1)
+        else:
+            total += forward * (1 + in_layers + _trained_share(config, name, is_trained))
+    adapters = adapter_parameters(lora, config) if lora else 0
+    return total + FORWARD_AND_BACKWARD * 2 * adapters * batch * seq
+
+
+def _trained_share(config: ModelConfig, name: str, is_trained: Callable[[str], bool]) -> float:
+    """Share of the matrices `name` of all layers that are trained."""
+    arrays = {s: _arrays(config, s)[name] for s in _stacks(config) if name in _arrays(config, s)}
+    counts = {stack: _stacks(config)[stack] for stack in arrays}
+    trained = sum(counts[s] * is_trained(f"{s}/{array}") for s, array in arrays.items())
+    return trained / sum(counts.values())
+
+
+def _stacks(config: ModelConfig) -> dict[str, int]:
+    """Layers of each stack of arrays."""
+    dense, moe = n_dense_layers(config), n_moe_layers(config)
+    both = {"dense_layers": dense, "layers": moe} if moe else {"layers": dense}
+    return {name: count for name, count in both.items() if count}
+
+
+def _arrays(config: ModelConfig, stack: str) -> dict[str, str]:
+    """Arrays of the matrices of one stack, by the names of their products."""
+    attention = {name: f"attention/{array}" for name, array in _attention(config).items()}
+    has_experts = stack == "layers" and n_moe_layers(config) > 0
+    mlp = EXPERT_ARRAYS if has_experts else MLP_ARRAYS
+    return attention | {name: f"mlp/{array}" for name, array in mlp.items()}
+
+
+def _attention(config: ModelConfig) -> dict[str, str]:
+    return ATTENTION_ARRAYS | {"o": "out_NVD" if config.mla else "out_NKD"}

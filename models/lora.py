@@ -1,0 +1,70 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685) as plain data: of which matrices, and how large.
+
+    y = x W + (alpha / rank) x A B        W stays as it is; A [inputs, rank], B [rank, outputs]
+
+B begins at zero, so that the first step is the model's own. Imports no jax.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scaling.meshes.errors import InputError, check_range
+from scaling.models.accounting.matrices import Shape, attention_matrices, mlp_matrices
+from scaling.models.config import ModelConfig
+
+# Names of the matrices in arrays (`query_DNK`), by their names in `models.accounting.matrices`.
+ARRAYS = {"q": "query", "k": "key", "v": "value", "o": "out"} | {
+    **{"q_a": "query_a", "q_b": "query_b", "kv_a": "kv_a", "kv_b": "kv_b"},
+    **{"up": "up", "gate": "gate", "down": "down"},
+}
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Adapters beside some matrices of every layer."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ("query", "value")  # the paper's choice, section 7.1
+
+    def __post_init__(self) -> None:
+        check_range("rank", self.rank, 1)
+        check_range("alpha", self.alpha, 0)
+        object.__setattr__(self, "targets", tuple(self.targets))
+
+    @property
+    def scale(self) -> float:
+        """Factor of the adapters' results."""
+        return self.alpha / self.rank
+
+
+def adaptable(config: ModelConfig) -> Mapping[str, Shape]:
+    """Inputs and outputs of the matrices that can have adapters, by the name of a target.
+
+    Those of the attention and of dense MLPs; experts, router, tables and head have none.
+    """
+    mlp = {} if config.moe else mlp_matrices(config, config.d_ff)
+    return {ARRAYS[name]: shape for name, shape in (attention_matrices(config) | mlp).items()}
+
+
+def check_lora(lora: Lora, config: ModelConfig, where: str = "train.lora") -> None:
+    """Raise InputError for targets that the model does not have, or a rank above a matrix's."""
+    known = adaptable(config)
+    unknown = [name for name in lora.targets if name not in known]
+    if unknown or not lora.targets:
+        what = f"no matrix {', '.join(unknown)} in this model" if unknown else "none is named"
+        experts = "; experts and routers have no adapters" if config.moe else ""
+        raise InputError(f"{where}.targets: {what}; there are {', '.join(known)}{experts}")
+    for name in lora.targets:
+        if lora.rank > min(known[name]):
+            inputs, outputs = known[name]
+            raise InputError(
+                f"{where}.rank={lora.rank} is above the rank of {name}, {inputs:,} x {outputs:,}; "
+                f"use at most {min(known[name])}"
+            )
+
+
+def adapter_parameters(lora: Lora, config: ModelConfig) -> int:
+    """Numbers in all adapters of the model."""
+    shapes = adaptable(config)
+    return config.n_layers * sum(lora.rank * sum(shapes[name]) for name in set(lora.targets))
