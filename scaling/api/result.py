@@ -135,18 +135,22 @@ class PredictionResult(Prediction):
         """
         from scaling.report.advice import advice
 
-        return advice(self.pricing.run, self, self._try_run)
+        return advice(self.pricing.run, self, self._try_run, self._closed)
 
     def _try_run(self, run: Run) -> Prediction | None:
         """Return the prediction of a changed run on the same cluster."""
         from scaling.train.program import program_of_run
 
+        if run.mesh is None or self.source == "analytic":
+            return self._closed(run)
+        program, _ = program_of_run(run, run.mesh, self.cluster)
+        return priced_result(replace(self.pricing, program=program, run=run))
+
+    def _closed(self, run: Run) -> Prediction | None:
+        """Return the same by a closed form."""
         if run.mesh is None:
             return None
-        if self.source == "analytic":
-            program = closed_form(run, run.mesh, self.cluster)
-        else:
-            program, _ = program_of_run(run, run.mesh, self.cluster)
+        program = closed_form(run, run.mesh, self.cluster)
         return priced_result(replace(self.pricing, program=program, run=run))
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
 """Changes that make a run faster, from its prediction: only what a second pricing has confirmed.
 
-candidates   a mesh, microbatches or remat that may help against what binds the step
+candidates   a mesh, microbatches or remat that may help against what binds the step; of the remat
+             policies the fastest that fits, by closed forms, which are priced at once
 confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or fits at last)
 """
 
@@ -13,6 +14,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_time
+from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Kept, Remat
 from scaling.recipes import CAPACITY_FACTOR, with_capacity
 from scaling.report.formatting import format_memory
 from scaling.run import Run
@@ -21,14 +23,23 @@ from scaling.simulate.prediction import MemoryParts, Prediction
 TryRun = Callable[[Run], Prediction | None]  # None: cannot be priced at once
 Candidate = tuple[str, Run]  # the flags that make it, and the run
 
-MUCH = 1 / 3  # share of the step, or of the memory, that is worth acting on
+MUCH = 1 / 3  # share of the step that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile
-# the remat policy that recomputes less
-CHEAPER = {"full": "selective", "selective": "none"}
+# Remat policies of the trainer, that of more memory first; any software has POLICIES.
+LADDER: tuple[Remat, ...] = (
+    *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
+    *(Kept((*QKV, "attention")), Kept(("attention",)), "full"),
+    *(Kept((*QKV, "attention"), HIDDEN), "minimal_offloaded"),
+)
 
 
-def advice(run: Run | None, prediction: Prediction, try_run: TryRun | None) -> list[str]:
+def advice(
+    run: Run | None,
+    prediction: Prediction,
+    try_run: TryRun | None,
+    closed: TryRun | None = None,
+) -> list[str]:
     """Sentences for the end of a page, such as `--set remat=selective: 5.9 s a step, 52.2 GB`.
 
     Args:
@@ -36,29 +47,55 @@ def advice(run: Run | None, prediction: Prediction, try_run: TryRun | None) -> l
         prediction: of the run.
         try_run: prices a changed run as the prediction was; None, or a result of None: nothing
             is said.
+        closed: prices a changed run by a closed form; None: no policies are compared.
     """
     if run is None or run.mesh is None or try_run is None:
         return []
-    candidates = islice(_candidates(run, run.mesh, prediction), MOST_TRIES)
+    best_remat = _best_remat(run, prediction, closed) if closed else None
+    candidates = islice(_candidates(run, run.mesh, prediction, best_remat), MOST_TRIES)
     pairs = [(flags, _tried(changed, try_run)) for flags, changed in candidates]
     better = [(flags, p) for flags, p in pairs if p is not None and _is_better(p, prediction)]
     best = sorted(better, key=lambda pair: float(pair[1].step_time))
     return [_sentence(flags, found, prediction) for flags, found in best[:1]]
 
 
-def _candidates(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[Candidate]:
+def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate | None:
+    """The fastest remat policy by its closed form among those that fit, if it is another one.
+
+    Memory is that of the prediction plus the difference of the closed forms.
+    """
+    here = _tried(run, closed)
+    if here is None or prediction.memory.capacity is None:
+        return None
+    policies = [r for r in LADDER if run.software == "jax" or r in POLICIES]
+    pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
+    found = [(r, p) for r, p in pairs if p is not None]
+    more = float(prediction.memory.peak) - float(here.memory.peak)
+    fitting = [
+        (r, p) for r, p in found if float(p.memory.peak) + more <= prediction.memory.capacity
+    ]
+    remat, best = min(fitting, key=lambda pair: float(pair[1].step_time), default=(run.remat, here))
+    faster = float(best.step_time) < (1 - GAIN) * float(here.step_time)
+    if remat == run.remat or (prediction.memory.fits and not faster):
+        return None
+    return _set("remat", remat, replace(run, remat=remat))
+
+
+def _candidates(
+    run: Run, mesh: MeshShape, prediction: Prediction, remat: Candidate | None
+) -> Iterator[Candidate]:
     """Changes in the order in which they are worth a try."""
     yield from _bounded_experts(run)
     if prediction.memory.fits is False:
-        yield from _less_memory(run, mesh, prediction.memory)
+        yield from _less_memory(run, mesh, prediction.memory, remat)
         return
     total = float(prediction.step_time) or 1.0
     if float(prediction.time.bubble) / total > MUCH:
         yield from _microbatches(run, mesh, 2.0)
     if float(prediction.time.exposed_communication) / total > MUCH:
         yield from _less_waiting(run, mesh, prediction)
-    if run.remat in CHEAPER and _free_memory(prediction.memory) > MUCH:
-        yield _set("remat", CHEAPER[run.remat], replace(run, remat=CHEAPER[run.remat]))
+    if remat is not None:
+        yield remat
 
 
 def _bounded_experts(run: Run) -> Iterator[Candidate]:
@@ -69,7 +106,9 @@ def _bounded_experts(run: Run) -> Iterator[Candidate]:
         yield f"{flags} (drops tokens of full experts)", changed
 
 
-def _less_memory(run: Run, mesh: MeshShape, memory: MemoryParts) -> Iterator[Candidate]:
+def _less_memory(
+    run: Run, mesh: MeshShape, memory: MemoryParts, remat: Candidate | None
+) -> Iterator[Candidate]:
     """More microbatches and more remat where activations are too large, else more shards."""
     state = float(memory.parameters + memory.gradients + memory.optimizer_state)
     room = float(memory.capacity or 0.0) - state - float(memory.communication)
@@ -79,7 +118,9 @@ def _less_memory(run: Run, mesh: MeshShape, memory: MemoryParts) -> Iterator[Can
     passing = float(memory.activations + memory.temporary)
     more = list(_microbatches(run, mesh, passing / room))
     yield from more
-    if run.remat != "full":
+    if remat is not None:
+        yield remat
+    elif run.remat != "full":
         yield _set("remat", "full", replace(run, remat="full"))
         for flags, changed in more:
             yield f"{flags} --set remat=full", replace(changed, remat="full")
@@ -142,8 +183,3 @@ def _sentence(flags: str, found: Prediction, before: Prediction) -> str:
         return f"{flags}: fits in {memory}, {format_time(found.step_time)} a step"
     change = f"{format_time(found.step_time)} a step instead of {format_time(before.step_time)}"
     return f"{flags}: {change}, {memory}"
-
-
-def _free_memory(memory: MemoryParts) -> float:
-    """Share of the capacity that is free."""
-    return 1 - float(memory.peak) / memory.capacity if memory.capacity else 0.0

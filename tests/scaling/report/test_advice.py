@@ -6,6 +6,7 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.remat import Kept
 from scaling.models.config import Moe
 from scaling.report.advice import advice
 from scaling.run import Batch
@@ -61,8 +62,9 @@ def test_there_is_none_without_a_second_pricing(prediction, run):
 
 def test_what_the_second_pricing_does_not_confirm_is_not_said(prediction, run):
     slower = Trial(prediction, step_time=0.99 * prediction.step_time)
-    assert advice(run, prediction, slower) == [] and len(slower.runs) == 1
-    assert advice(run, prediction, Trial(prediction, step_time=1e-9, fits=False)) == []
+    forms = closed(prediction, full=(1e9, 8.0), none=(2e9, 5.0))
+    assert advice(run, prediction, slower, forms) == [] and len(slower.runs) == 1
+    assert advice(run, prediction, Trial(prediction, step_time=1e-9, fits=False), forms) == []
 
 
 def test_a_change_that_the_trainer_refuses_is_passed_over(prediction, run):
@@ -82,12 +84,41 @@ def test_dropless_experts_are_given_a_capacity_first(prediction, run):
     assert not [r for r in again.runs if r.model != half.runs[0].model]
 
 
+def closed(prediction, **sizes):
+    """Closed forms of policies by their short forms: bytes, and seconds; others take for ever."""
+
+    def price(run):
+        peak, seconds = sizes.get(str(run.remat).replace(",", "_"), (0.0, 1e9))
+        return replace(prediction, step_time=seconds, memory=replace(prediction.memory, peak=peak))
+
+    return price
+
+
 def test_free_memory_lets_less_be_recomputed(prediction, run):
     half = Trial(prediction, step_time=prediction.step_time / 2)
-    (found,) = advice(run, prediction, half)
+    forms = closed(prediction, full=(1e9, 8.0), selective=(9e9, 6.0), none=(9e12, 5.0))
+    (found,) = advice(run, prediction, half, forms)
     assert found.startswith("--set remat=selective: ") and found.endswith(", 50 GB")
-    assert [tried.remat for tried in half.runs] == ["selective"]
-    assert advice(replace(run, remat="none"), prediction, half) == []
+    assert [tried.remat for tried in half.runs] == ["selective"]  # "none" does not fit
+    assert advice(run, prediction, half) == []  # no closed form, no comparison
+    little = closed(prediction, full=(1e9, 8.0), selective=(9e9, 7.9))
+    assert advice(run, prediction, Trial(prediction, step_time=1e-9), little) == []
+
+
+def test_a_run_that_does_not_fit_is_given_the_fastest_policy_that_does(prediction, run):
+    """The closed form is 10 GB short of the prediction: so it is of every policy."""
+    run = replace(run, remat="none", batch=replace(run.batch, microbatches=12))  # most of a shard
+    much = needing(prediction, parameters=10e9, activations=90e9)
+    forms = closed(
+        prediction,
+        none=(90e9, 5.0),
+        selective=(75e9, 6.0),
+        query_key_value_attention=(60e9, 7.0),
+        full=(20e9, 8.0),
+    )
+    (found,) = advice(run, much, trial := Trial(prediction), forms)
+    assert found.startswith("--set remat=query,key,value,attention: fits in 50 GB, ")
+    assert [tried.remat for tried in trial.runs] == [Kept(("query", "key", "value", "attention"))]
 
 
 def test_activations_that_do_not_fit_are_cut_into_enough_microbatches(prediction, run):
