@@ -39,13 +39,12 @@ class EvalCommand(TrainedCommand):
         from scaling.compile.quiet import quiet
 
         with quiet():
-            from scaling.train.evaluation.choices import accuracy, read_questions
+            from scaling.train.evaluation.choices import accuracy, open_questions
             from scaling.train.evaluation.losses import held_out, mean_loss, open_file, total
             from scaling.train.trained_model import newest_model, run_of_folder, tokenizer_of
 
-            asked = {path: read_questions(Path(path)) for path in self.choices}
             run = self.load()
-            tokenizer = tokenizer_of(run) if asked else None
+            asked = [open_questions(Path(path), run, tokenizer_of(run)) for path in self.choices]
             files = [open_file(path, run) for path in self.data]
             if not self.data and not asked:
                 files = list(held_out(run_of_folder(self.run_dir), run))
@@ -53,11 +52,7 @@ class EvalCommand(TrainedCommand):
             losses = [mean_loss(model, run, file) for file in files]
             if len(losses) > 1:
                 losses.append(total(losses))
-            found = [
-                accuracy(model, run, tokenizer, questions, path)
-                for path, questions in asked.items()
-                if tokenizer is not None
-            ]
+            found = [accuracy(model, run, questions) for questions in asked]
         if self.json:
             document = {
                 "name": run.name,

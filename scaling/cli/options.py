@@ -79,7 +79,8 @@ class TrainedCommand(Command):
     """Sequences at once on the whole mesh (default: on each device as many as in a microbatch of
     training, or 4,096 tokens)."""
     seq_len: Number = None
-    """Tokens that the model sees at most (default: as in training)."""
+    """Tokens that the model sees at most (default: as in training; of a Hugging Face model 2,048,
+    its learned positions, or its recipe's)."""
     weights: WeightsChoice = None
     """Those of the last step, or their running mean: the default of a run with train.ema."""
 

@@ -49,14 +49,15 @@ class SampleCommand(TrainedCommand):
 
         prompts = self._prompts()
         with quiet():
-            from scaling.train.sample import Sampling, generate
+            from scaling.train.sample import Sampling, encode_prompts, generate
             from scaling.train.trained_model import newest_model, tokenizer_of
 
             sampling = Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)
             run = self.load()
             tokenizer = tokenizer_of(run)
+            asked = encode_prompts(run, prompts, tokenizer, self.chat)
             model, _ = newest_model(run, self.run_dir, weights=self.weights)
-            texts = generate(model, run, prompts, sampling, tokenizer, self.chat)
+            texts = generate(model, run, asked, sampling, tokenizer, self.chat)
         document = {"name": run.name, "texts": texts}
         print(json.dumps(document) if self.json else f"\n{BETWEEN}\n".join(texts))
         return 0

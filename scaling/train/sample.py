@@ -57,10 +57,33 @@ class Sampling:
         check_range("--top-k", 1 if self.top_k is None else self.top_k, 1)
 
 
+def encode_prompts(
+    run: Run, prompts: Sequence[str], tokenizer: Tokenizer, chat: bool = False
+) -> list[list[int]]:
+    """The ids of prompts; with `chat` they are a user's messages, which an answer follows.
+
+    Raises:
+        InputError: an empty prompt, or one longer than the model sees.
+    """
+    if not all(prompts):
+        raise InputError("--prompt is empty; give at least one character")
+    if chat:
+        ask = lambda text: render(tokenizer, [{"role": "user", "content": text}], answer=True)
+        prompts = list(map(ask, prompts))
+    encoded = [ids.tolist() for ids, _ in tokenizer.encode(prompts)]
+    for number, ids in enumerate(encoded, 1):
+        if not 0 < len(ids) <= run.batch.seq_len:
+            raise InputError(
+                f"prompt {number} has {len(ids):,} tokens; the model sees 1 to "
+                f"{run.batch.seq_len:,} (--seq-len)"
+            )
+    return encoded
+
+
 def generate(
     model: Transformer,
     run: Run,
-    prompts: Sequence[str],
+    prompts: Sequence[list[int]],
     sampling: Sampling,
     tokenizer: Tokenizer,
     chat: bool = False,
@@ -69,44 +92,28 @@ def generate(
 
     Args:
         run: a token sees the last `batch.seq_len` at most; `batch.global_batch` prompts at a time.
-        chat: the prompts are a user's messages, and the assistant's answers alone are returned.
-
-    Raises:
-        InputError: an empty prompt, or one longer than the window.
+        prompts: as `encode_prompts` returns them.
+        chat: the continuations alone are returned, the assistant's answers.
     """
-    if not all(prompts):
-        raise InputError("--prompt is empty; give at least one character")
-    asked = prompts
-    if chat:
-        asked = [render(tokenizer, [{"role": "user", "content": p}], answer=True) for p in prompts]
-    ids = [ids.tolist() for ids, _ in tokenizer.encode(asked)]
     turn_end = tokenizer.encode([END_OF_TURN])[0][0].tolist() if chat else []
     ends_turn = lambda new: chat and list(new[-len(turn_end) :]) == turn_end
     stop = lambda new: new[-1] in tokenizer.special or ends_turn(new)
     texts = []
-    for row, new in zip(ids, continued(model, run, ids, sampling, stop), strict=True):
+    for prompt, new in zip(prompts, continued(model, run, prompts, sampling, stop), strict=True):
         if ends_turn(new):
             new = new[: -len(turn_end)]
         elif new and new[-1] in tokenizer.special:
             new = new[:-1]
-        texts.append(tokenizer.decode(new if chat else row + new))
+        texts.append(tokenizer.decode(new if chat else prompt + new))
     return texts
 
 
 def continued(
     model: Transformer, run: Run, prompts: Sequence[Sequence[int]], sampling: Sampling, stop: Stop
 ) -> list[list[int]]:
-    """The new tokens of each prompt, with the one that `stop` ends it at.
-
-    Raises:
-        InputError: a prompt without tokens, or with more than the window.
-    """
+    """The new tokens of each prompt, with the one that `stop` ends it at."""
     seq_len, shards = run.batch.seq_len, model.execution.rules.mesh.batch_shards
-    for number, prompt in enumerate(prompts, 1):
-        if not 0 < len(prompt) <= seq_len:
-            raise InputError(
-                f"prompt {number} has {len(prompt):,} tokens; the model sees 1 to {seq_len:,}"
-            )
+    assert all(0 < len(prompt) <= seq_len for prompt in prompts)
     rows = [_Row(n, list(prompt), list(prompt)) for n, prompt in enumerate(prompts)]
     at_once = min(run.batch.global_batch, -(-len(rows) // shards) * shards)
     length = min(seq_len, max(map(len, prompts), default=0) + sampling.tokens)

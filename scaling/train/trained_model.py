@@ -45,13 +45,18 @@ def run_of_folder(folder: Path) -> Run:
     """The run of a folder with the folder's copy of its tokenizer; of Hugging Face's a run of it.
 
     Raises:
-        InputError: neither run.json nor config.json.
+        InputError: neither run.json nor config.json; a model of Hugging Face's without tokenizer.
     """
-    if not any((folder / name).exists() for name in ("run.json", "config.json")):
-        raise InputError(f"{folder} is not a run folder: it has no run.json")
-    run, copy = resolve(str(folder)), folder / TOKENIZER
-    if not (folder / "run.json").exists() and (folder / FILE).is_file():
+    of_ours, copy = (folder / "run.json").exists(), folder / TOKENIZER
+    if not of_ours and not (folder / "config.json").exists():
+        raise InputError(
+            f"{folder} is not a run folder: it has no run.json (nor a Hugging Face config.json)"
+        )
+    run = resolve(str(folder))
+    if not of_ours and run.model.vocab_size != BYTES.size:  # of bytes `scaling export` writes none
         copy = folder
+        if not (folder / FILE).is_file():
+            raise InputError(f"{folder} has no {FILE}: put that of its model there")
     if copy.is_dir():
         run = replace(run, train=replace(run.train, tokenizer=str(copy)))
     return run
@@ -99,7 +104,8 @@ def on_mesh(
             f"mesh {mesh} needs {mesh.devices} devices, but {jax.device_count()} are present; use "
             f"fewer, or fake host devices: --devices {mesh.devices}"
         )
-    trained, seq_len = run.batch, seq_len or run.batch.seq_len
+    trained, seq_len = run.batch, run.batch.seq_len if seq_len is None else seq_len
+    check_range("--seq-len", seq_len, 1)
     if batch is None:
         shards = trained.microbatches * run.mesh.batch_shards if run.mesh else trained.global_batch
         each = max(trained.global_batch // shards, LEAST_TOKENS // seq_len, 1)

@@ -49,12 +49,36 @@ class Accuracy:
         return asdict(self)
 
 
-def read_questions(path: Path) -> list[Question]:
+@dataclass(frozen=True)
+class Asked:
+    """The questions of a file."""
+
+    data: str
+    questions: tuple[Question, ...]
+    pairs: tuple[tuple[list[int], list[int]], ...]  # ids of each question and choice, in order
+
+
+def open_questions(path: Path, run: Run, tokenizer: Tokenizer) -> Asked:
     """The questions of a `.jsonl` file.
 
     Raises:
-        InputError: none, or a line that is none, with its number.
+        InputError: none, a line that is none, with its number, or a question and a choice that are
+            longer than the model sees.
     """
+    questions, pairs = _read(path), []
+    for number, question in enumerate(questions, 1):
+        for choice in question.choices:
+            context, rest = encoded_pair(tokenizer, question.prompt, DELIMITER + choice)
+            if not rest or len(context) + len(rest) - 1 > run.batch.seq_len:
+                raise InputError(
+                    f"question {number} of {path}: {choice[:40]!r} adds {len(rest):,} tokens to "
+                    f"{len(context):,}; the model needs 1 at least and sees {run.batch.seq_len:,}"
+                )
+            pairs.append((context, rest))
+    return Asked(str(path), tuple(questions), tuple(pairs))
+
+
+def _read(path: Path) -> list[Question]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -65,34 +89,16 @@ def read_questions(path: Path) -> list[Question]:
     return [_question(line, f"--choices {path}, line {number:,}") for number, line in numbered]
 
 
-def accuracy(
-    model: Transformer, run: Run, tokenizer: Tokenizer, questions: Sequence[Question], data: str
-) -> Accuracy:
-    """The accuracy of a model on questions; `data` is their name.
-
-    Raises:
-        InputError: a question and a choice that are longer than the model sees.
-    """
-    pairs = []
-    for number, question in enumerate(questions, 1):
-        for choice in question.choices:
-            context, rest = encoded_pair(tokenizer, question.prompt, DELIMITER + choice)
-            length = len(context) + len(rest)
-            if not rest or length - 1 > run.batch.seq_len:
-                raise InputError(
-                    f"question {number} of {data}: {choice[:40]!r} adds {len(rest):,} tokens to "
-                    f"{len(context):,}; the model needs 1 at least and sees {run.batch.seq_len:,}"
-                )
-            pairs.append((context, rest))
-    found = iter(log_likelihoods(model, run, pairs))
+def accuracy(model: Transformer, run: Run, asked: Asked) -> Accuracy:
+    """The accuracy of a model on questions."""
+    found = iter(log_likelihoods(model, run, asked.pairs))
     right, right_norm = [], []
-    for question in questions:
-        choices = question.choices
-        values = np.array([next(found).log_likelihood for _ in choices])
+    for question in asked.questions:
+        values = np.array([next(found).log_likelihood for _ in question.choices])
         right.append(int(values.argmax()) == question.answer)
-        per_character = values / [len(choice) for choice in choices]
+        per_character = values / [len(choice) for choice in question.choices]
         right_norm.append(int(per_character.argmax()) == question.answer)
-    return Accuracy(data, len(questions), float(np.mean(right)), float(np.mean(right_norm)))
+    return Accuracy(asked.data, len(right), float(np.mean(right)), float(np.mean(right_norm)))
 
 
 def encoded_pair(tokenizer: Tokenizer, context: str, rest: str) -> tuple[list[int], list[int]]:

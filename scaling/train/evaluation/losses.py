@@ -24,6 +24,7 @@ from scaling.train.data.packing import PackedRows, TokenizedDocuments, one_docum
 from scaling.train.data.sources import open_data, open_whole
 from scaling.train.data.tokens import TokenSource, check_ids, parts_of
 from scaling.train.evaluation.scores import Row, row_of, scores
+from scaling.train.trained_model import tokenizer_of
 
 HELD_OUT = "held-out part of"
 
@@ -68,8 +69,11 @@ def open_file(spec: str, run: Run) -> Evaluated:
     """All of a file or folder that can be trained on (`scaling.train.data.sources`).
 
     Raises:
-        InputError: nothing there, or no token that can be predicted.
+        InputError: nothing there, no token that can be predicted, or text for a model of ids whose
+            tokenizer the run does not name.
     """
+    if not spec.endswith(".bin"):
+        tokenizer_of(run)
     documents, text_bytes = open_whole(spec, run.model.vocab_size, run.train.tokenizer)
     return _evaluated(spec, documents, run, text_bytes)
 

@@ -14,7 +14,7 @@ from scaling.run import Batch, Precision, Run, Train
 from scaling.train.loop import train
 from scaling.train.prepare import compile_programs, plan
 from scaling.train.run_folder import Options
-from scaling.train.sample import Sampling, generate
+from scaling.train.sample import Sampling, encode_prompts, generate
 from scaling.train.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from tests.scaling.train.fakes import with_step
 
@@ -85,10 +85,11 @@ def test_an_answer_is_returned_without_its_question(whole):
     run = on_mesh(run_of_folder(whole[0]), MeshShape())
     model, step = newest_model(run, whole[0])
     assert step == STEPS
-    options = model, run, ["1 + 1?"], Sampling(5, 0.0), tokenizer_of(run)
-    (answer,) = generate(*options, chat=True)
+    known, few = tokenizer_of(run), Sampling(5, 0.0)
+    asked = [encode_prompts(run, ["1 + 1?"], known, chat) for chat in (True, False)]
+    (answer,) = generate(model, run, asked[0], few, known, chat=True)
     assert "1 + 1?" not in answer and len(answer.encode(errors="replace")) <= 3 * 5
-    assert generate(*options)[0].startswith("1 + 1?")
+    assert generate(model, run, asked[1], few, known)[0].startswith("1 + 1?")
 
 
 def test_a_run_on_ids_needs_the_tokenizer_that_made_them(run):

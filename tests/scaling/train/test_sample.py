@@ -17,7 +17,7 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.data.tokenizer import BYTES
 from scaling.train.loop import train
 from scaling.train.run_folder import Options
-from scaling.train.sample import Sampling, _likeliest, generate
+from scaling.train.sample import Sampling, _likeliest, encode_prompts, generate
 from scaling.train.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from scaling.weights.naming import to_dict
 
@@ -53,9 +53,9 @@ def write(trained):
 
     def texts(prompts, tokens, temperature=0.0, seed=0, **options):
         sampling = Sampling(tokens, temperature, seed=seed, **options)
-        if isinstance(prompts, str):
-            return generate(model, run, [prompts], sampling, BYTES)[0]
-        return generate(model, run, prompts, sampling, BYTES)
+        asked = encode_prompts(run, [prompts] if isinstance(prompts, str) else prompts, BYTES)
+        found = generate(model, run, asked, sampling, BYTES)
+        return found[0] if isinstance(prompts, str) else found
 
     return texts
 
@@ -126,7 +126,8 @@ def test_greedy_text_on_a_mesh_is_that_of_one_device(trained, write, mesh):
     """In two batches, of which the second is filled up."""
     run, model = loaded(trained[2], MeshShape(**mesh), batch=4)
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(model)} == {4}
-    texts = generate(model, run, PROMPTS, Sampling(6, 0.0), BYTES)
+    asked = encode_prompts(run, PROMPTS, BYTES)
+    texts = generate(model, run, asked, Sampling(6, 0.0), BYTES)
     assert texts == write(PROMPTS, 6)
 
 

@@ -14,7 +14,7 @@ from scaling.train.evaluation.choices import (
     accuracy,
     encoded_pair,
     log_likelihoods,
-    read_questions,
+    open_questions,
 )
 
 QUESTIONS = [
@@ -22,6 +22,14 @@ QUESTIONS = [
     Question("a", ("naïve", "b"), 0),
     Question("def", ("gam", "gamma x", "\u2603"), 1),
 ]
+
+
+def written(folder, questions):
+    """A file of questions."""
+    path = folder / "q.jsonl"
+    records = [{"question": q.prompt, "choices": q.choices, "answer": q.answer} for q in questions]
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +46,7 @@ def log_likelihood(log_softmax):
 @pytest.mark.parametrize(
     ("mesh", "batch"), [({}, 1), pytest.param({"data": 2, "tensor": 2}, 6, marks=pytest.mark.slow)]
 )
-def test_the_likeliest_choice_is_the_answer(load, log_likelihood, mesh, batch):
+def test_the_likeliest_choice_is_the_answer(load, log_likelihood, tmp_path, mesh, batch):
     model, run = load(MeshShape(**mesh), batch)
     right = np.zeros((2, len(QUESTIONS)))
     for number, question in enumerate(QUESTIONS):
@@ -47,7 +55,7 @@ def test_the_likeliest_choice_is_the_answer(load, log_likelihood, mesh, batch):
         lengths = [len(choice) for choice in choices]
         best = np.argmax(values), np.argmax(np.divide(values, lengths))
         right[:, number] = [answer == question.answer for answer in best]
-    found = accuracy(model, run, BYTES, QUESTIONS, "these")
+    found = accuracy(model, run, open_questions(written(tmp_path, QUESTIONS), run, BYTES))
     assert (found.acc, found.acc_norm) == tuple(right.mean(axis=1))
     assert found.acc != found.acc_norm and found.questions == 3  # else the test would be none
 
@@ -86,31 +94,27 @@ def test_spaces_behind_a_question_belong_to_its_choice():
         ('{"prompt": "p", "choices": ["a", "b"]}', "'answer' is None"),
     ],
 )
-def test_a_line_that_is_no_question_is_bad_input(tmp_path, line, message):
+def test_a_line_that_is_no_question_is_bad_input(load, tmp_path, line, message):
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "p", "choices": ["a", "b"], "answer": 1}\n' + line)
     with pytest.raises(InputError, match=message):
-        read_questions(path)
+        open_questions(path, load()[1], BYTES)
 
 
 def test_no_questions_and_too_long_ones_are_bad_input(load, tmp_path):
+    _, run = load()
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InputError, match="has no question"):
-        read_questions(tmp_path / "empty.jsonl")
+        open_questions(tmp_path / "empty.jsonl", run, BYTES)
     with pytest.raises(InputError, match="cannot be read"):
-        read_questions(tmp_path / "missing.jsonl")
-    model, run = load()
-    long = Question("p" * 12, ("a", "bbbbb"), 0)
-    with pytest.raises(
-        InputError, match="question 1 of q: 'bbbbb' adds 6 tokens to 12; .* sees 16"
-    ):
-        accuracy(model, run, BYTES, [long], "q")
+        open_questions(tmp_path / "missing.jsonl", run, BYTES)
+    path = written(tmp_path, [Question("p" * 12, ("a", "bbbbb"), 0)])
+    with pytest.raises(InputError, match=r"question 1 of .*: 'bbbbb' adds 6 tokens to 12; .* 16"):
+        open_questions(path, run, BYTES)
 
 
 def test_the_command_answers_questions(folder, tmp_path, capsys):
-    path = tmp_path / "q.jsonl"
-    records = [{"question": q.prompt, "choices": q.choices, "answer": q.answer} for q in QUESTIONS]
-    path.write_text("\n".join(map(json.dumps, records)))
+    path = written(tmp_path, QUESTIONS)
     words = ["eval", str(folder), "--mesh", "data=1", "--batch", "1", "--choices", str(path)]
     assert cli.main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -16,7 +16,8 @@ from scaling.train.data.chat import encode_chats
 from scaling.train.data.sources import open_data
 from scaling.train.data.tokenizer import BYTES
 from scaling.train.evaluation.losses import Loss, held_out, mean_loss, open_file, total
-from scaling.train.trained_model import run_of_folder
+from scaling.train.trained_model import newest_model, on_mesh, run_of_folder
+from scaling.weights.exported import export_weights
 
 SEQ_LEN, RTOL = 16, 1e-5
 TEXTS = ["alpha beta gamma, return def and more of it", "naïve ☃", "b"]
@@ -160,8 +161,26 @@ def test_what_cannot_be_evaluated_is_bad_input(load, tmp_path, name, content, me
         open_file(str(tmp_path / name), load()[1])
 
 
-def test_a_tokenizer_of_more_ids_than_the_model_has_is_bad_input(load, text):
+def test_text_needs_the_tokenizer_of_the_model(load, text):
     _, run = load()
-    small = replace(run, model=replace(run.model, vocab_size=100))
-    with pytest.raises(InputError, match="needs model.vocab_size >= 256"):
-        open_file(text, small)
+    small = replace(run, model=replace(run.model, vocab_size=255))
+    of_ids = replace(run, train=replace(run.train, data="ids.bin"))
+    for other in (small, of_ids):
+        with pytest.raises(InputError, match="text needs train.tokenizer"):
+            open_file(text, other)
+
+
+def test_the_files_of_hugging_face_are_a_model_too(load, text, tmp_path):
+    """Written by `scaling export`; others are named where they lack a tokenizer."""
+    model, run = load(batch=1)
+    export_weights(model, tmp_path / "weights", SEQ_LEN)
+    theirs = replace(run_of_folder(tmp_path / "weights"), precision=run.precision)
+    theirs = on_mesh(theirs, MeshShape(), 1, SEQ_LEN)
+    same, step = newest_model(theirs, tmp_path / "weights")
+    assert step is None
+    expected = mean_loss(model, run, open_file(text, run))
+    assert mean_loss(same, theirs, open_file(text, theirs)) == expected
+    config = tmp_path / "weights/config.json"
+    config.write_text(config.read_text().replace('"vocab_size": 256', '"vocab_size": 512'))
+    with pytest.raises(InputError, match="has no tokenizer.json"):
+        run_of_folder(tmp_path / "weights")
