@@ -35,6 +35,18 @@ class Activation:
     always_fp32: bool = False
 
 
+@dataclass(frozen=True)
+class SavedRow:
+    """One tensor that remat keeps in equal layers, with its bytes on one device."""
+
+    tensor: str
+    kept_as: str  # its name in `remat`; "": none
+    memory: str  # "device" or "host"
+    layers: str  # "layers" or "layers with experts"
+    layer_bytes: int  # of one layer and microbatch
+    bytes: int  # of all layers and microbatches that a device keeps at a time
+
+
 def activation_bytes(
     config: ModelConfig,
     batch: Number,

@@ -1,51 +1,63 @@
 """Activations: what a layer keeps of a microbatch, and how many microbatches are kept at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.models.accounting.activations import ALWAYS, Activation, activation_tensors
+from scaling.analytic.step import FLOAT32, StepSizes, step_sizes
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.activations import (
+    ALWAYS,
+    Activation,
+    SavedRow,
+    activation_tensors,
+)
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Number
+from scaling.run import Run
 
 STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
 READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
 
 
+@dataclass(frozen=True)
+class KeptTensor:
+    """A tensor that a layer keeps from its forward to its backward pass; bytes of one microbatch on
+    one device."""
+
+    tensor: Activation
+    device: Number
+    host: Number  # in the host's memory
+
+
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
-    """Bytes that a layer keeps of one microbatch from its forward to its backward pass, on the
-    device."""
-    return _kept_bytes(step, moe, False, without) + _dropped(step) * step.tokens
+    """Bytes that a layer keeps of one microbatch on the device."""
+    kept = (k.device for k in kept_tensors(step, moe) if k.tensor.name not in without)
+    return sum(kept, 0.0) + _dropped(step) * step.tokens
 
 
 def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str] | None = None) -> Number:
-    """Bytes that a layer keeps of one microbatch in the host's memory: of some tensors, or all."""
-    return _kept_bytes(step, moe, True, names=names)
+    """Bytes that it keeps in the host's memory: of some tensors as remat names them, or of all."""
+    kept = kept_tensors(step, moe)
+    return sum((k.host for k in kept if names is None or k.tensor.kept_as in names), 0.0)
 
 
-def _kept_bytes(
-    step: StepSizes,
-    moe: bool,
-    on_host: bool,
-    without: Sequence[str] = (),
-    names: Sequence[str] | None = None,
-) -> Number:
-    run, shape = step.run, step.shape
+def kept_tensors(step: StepSizes, moe: bool) -> list[KeptTensor]:
+    """The tensors of a layer, in the order of its forward pass; 0 bytes where one is not kept."""
+    run = step.run
     tensors = activation_tensors(step.config, run.batch.seq_len, run.attention, moe)
-    total: Number = 0.0
-    for tensor in tensors:
-        if tensor.name in without or not (names is None or tensor.kept_as in names):
-            continue
-        item = FLOAT32 if tensor.always_fp32 else step.itemsize
-        kept = _is_kept(step, tensor)
-        there = step.on_host(tensor.kept_as)
-        kept = there if on_host else kept - there
-        whole = tensor.name in NORMED and step.habits.is_ours
-        cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
-        total = total + kept * tensor.elements * item / (shape.tensor if cut else 1)
-    return total * step.tokens
+    return [_kept_tensor(step, tensor) for tensor in tensors]
+
+
+def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
+    item = FLOAT32 if tensor.always_fp32 else step.itemsize
+    whole = tensor.name in NORMED and step.habits.is_ours
+    cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
+    size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
+    on_host = step.on_host(tensor.kept_as)
+    return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:
@@ -94,3 +106,20 @@ def activations(
     if not step.ticks:
         return of_layers * in_flight(step)
     return of_layers / step.virtual_stages * (1 if recomputes(step.run) else step.iterations)
+
+
+def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:
+    """Every tensor that is kept, in the order of the forward pass."""
+    step = step_sizes(run, mesh)
+    return [row for moe, _ in step.layer_kinds for row in _rows(step, moe)]
+
+
+def _rows(step: StepSizes, moe: bool) -> Iterator[SavedRow]:
+    layers = "layers with experts" if moe else "layers"
+    for kept in kept_tensors(step, moe):
+        name = "" if kept.tensor.kept_as == ALWAYS else kept.tensor.kept_as
+        for memory, size in (("device", kept.device), ("host", kept.host)):
+            if size:
+                own = lambda _, of, size=size: size if of == moe else 0.0
+                sizes = int(size), int(activations(step, own))
+                yield SavedRow(kept.tensor.name, name, memory, layers, *sizes)

@@ -1,4 +1,4 @@
-"""`scaling sharding`: every parameter, and the optimiser's state, on a mesh that need not exist."""
+"""`scaling sharding`: every parameter, the optimiser's state and what remat keeps, on any mesh."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,7 +9,8 @@ from scaling.meshes.errors import InputError
 
 @dataclass(frozen=True)
 class ShardingCommand(RunCommand):
-    """Show every parameter's shape, spec and bytes per device on a mesh; needs no devices.
+    """Show every parameter's shape, spec and bytes per device on a mesh, and the activations that
+    are kept for the backward pass; needs no devices.
 
     Example: scaling sharding llama3-70b --mesh fsdp=64,tensor=8
     """
@@ -21,12 +22,14 @@ class ShardingCommand(RunCommand):
 
     def execute(self) -> int:
         """Print the sharding table."""
+        from scaling.analytic.saved import saved_rows
         from scaling.compile.quiet import quiet
         from scaling.optimizers import optimizer_of
         from scaling.parallelism.checks import check_trainable
         from scaling.parallelism.rules import notes, resolved_mesh, rules_for
         from scaling.parallelism.sequence import sequence_cut
         from scaling.recipes import with_dividing_microbatches
+        from scaling.report.activations import saved_table
 
         if self.devices is not None and self.devices < 1:
             raise InputError(f"--devices {self.devices} must be a positive whole number")
@@ -35,6 +38,7 @@ class ShardingCommand(RunCommand):
         run, lowered = with_dividing_microbatches(run, mesh)
         check_trainable(run, mesh)
         rules, split = rules_for(run, mesh), sequence_cut(run, mesh)
+        saved = saved_rows(run, mesh)
 
         with quiet():
             import jax
@@ -61,11 +65,13 @@ class ShardingCommand(RunCommand):
         if self.json:
             document = {"name": run.name, "mesh": str(mesh), "devices": mesh.devices}
             document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
+            document |= {"activations": [asdict(row) for row in saved], "remat": str(run.remat)}
             document |= {"held": held} if held else {}
             document |= {"warnings": notices, **({"sequence": asdict(split)} if split else {})}
             print(json.dumps(document))
         else:
             lines = [table(all_rows), state_line(kept, optimizer_of(run))]
             lines += [*([held_line(held)] if held else []), *([str(split)] if split else [])]
+            lines += ["", saved_table(saved, run.remat)]
             print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
         return 0
