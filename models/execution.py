@@ -42,6 +42,7 @@ class Execution:
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
+    frozen: Literal["fp32", "bf16"] = "fp32"  # format in which frozen matrices are stored
 
     @property
     def dtype(self) -> jnp.dtype:

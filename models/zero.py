@@ -42,12 +42,16 @@ def all_gather_params(params: Any, execution: Execution) -> Any | None:
             return param
         partitions = spec_of(param[...]).partitions
         gathered = P(*(None if named([entry]) & axes else entry for entry in partitions))
-        is_router = keystr(path, simple=True, separator="/").endswith("router_DE")
-        weight = param[...] if is_router else param[...].astype(execution.dtype)
+        weight = param[...] if is_router(path) else param[...].astype(execution.dtype)
         return param.replace(reshard(weight, gathered))
 
     with jax.named_scope("gather"):
         return tree_map_with_path(gather, params, is_leaf=_is_variable)
+
+
+def is_router(path: tuple) -> bool:
+    """True for the path of a router's matrix, which is float32 whatever the format of others."""
+    return keystr(path, simple=True, separator="/").endswith("router_DE")
 
 
 def reduce_scatter_grads(gradients: Any, params: Any, execution: Execution) -> Any:

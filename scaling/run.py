@@ -79,6 +79,7 @@ class Precision:
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices; bf16: as `compute`, if wider
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
+    frozen: Literal["fp32", "bf16"] = "fp32"  # matrices that are not trained, as they are stored
 
     @property
     def between(self) -> Dtype:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -143,11 +144,11 @@ def _check_same_model(run: Run, folder: Path) -> None:
             f"{folder} belongs to another run: its model has {counts[0]:,} parameters, this one "
             f"{counts[1]:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
         )
-    for key in ("lora", "freeze", "trainable", "ema"):
-        there, here = getattr(before.train, key), getattr(run.train, key)
+    for key in ("train.lora", "train.freeze", "train.trainable", "train.ema", "precision.frozen"):
+        there, here = (attrgetter(key)(each) for each in (before, run))
         if there != here:
             raise InputError(
-                f"--resume: {folder} was trained with train.{key}={_as_json(there)}, not "
+                f"--resume: {folder} was trained with {key}={_as_json(there)}, not "
                 f"{_as_json(here)}: leave it as it was, or start in another --run-dir from its "
                 "weights (scaling export, then --init)"
             )

@@ -48,6 +48,11 @@ def _check_trained(run: Run) -> None:
                 f"train.{key} and train.{other} are both there: {key} already freezes all others; "
                 "name what else is trained in train.trainable"
             )
+    if run.precision.frozen != "fp32" and train.trains_all:
+        raise InputError(
+            f"precision.frozen={run.precision.frozen!r}, but nothing is frozen; leave it out, or "
+            "set train.lora, train.freeze or train.trainable"
+        )
     if train.ema is not None and not 0 <= train.ema < 1:
         raise InputError(f"train.ema={train.ema} must be at least 0 and below 1, such as 0.999")
 

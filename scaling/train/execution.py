@@ -45,6 +45,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         zero_stage=run.sharding.zero_stage,
         reduce=run.precision.reduce,
         lora=run.train.lora,
+        frozen=run.precision.frozen,
     )
 
 

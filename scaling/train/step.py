@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.config import ModelConfig
-from scaling.models.execution import Execution
+from scaling.models.execution import DTYPES, Execution
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
 from scaling.models.pipeline.loss import pipeline_loss
@@ -39,14 +39,14 @@ from scaling.train.monitor.expert_load import mean_of_losses, routing_metrics, w
 from scaling.train.monitor.layer_norms import layer_gradient_norms
 from scaling.train.optim.learning_rate import schedule
 from scaling.train.optim.optimizer import ADAMW, make_optimizer
-from scaling.train.optim.trained import joined, trained_mask, trained_part
+from scaling.train.optim.trained import as_stored, joined, trained_mask, trained_part
 
 
 class TrainState(NamedTuple):
     """Everything that a step changes."""
 
     step: jax.Array  # int32 scalar: finished steps
-    params: Transformer  # float32, sharded by the rules
+    params: Transformer  # float32 (frozen matrices maybe bf16), sharded by the rules
     optimizer: optax.OptState  # sharded like the parameters; of the trained ones
     ema: Transformer | None = None  # running mean of the trained parameters
 
@@ -84,8 +84,10 @@ def init_state(
 
 
 def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
-    """The state before the first step, from these parameters."""
-    trained = trained_part(params, trained_mask(params, train))
+    """The state before the first step, from these parameters; frozen ones in their format."""
+    mask = trained_mask(params, train)
+    params = as_stored(params, mask, DTYPES[params.execution.frozen])
+    trained = trained_part(params, mask)
     state = make_optimizer(train, optimizer).init(trained)
     mean = None if train.ema is None else jax.tree.map(jnp.copy, trained)
     return TrainState(jnp.zeros((), jnp.int32), params, state, mean)

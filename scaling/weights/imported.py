@@ -31,10 +31,10 @@ def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str
 
 
 def import_weights(path: Path, like: Transformer) -> Transformer:
-    """The parameters in a folder of files (or one file), float32, sharded like `like`.
+    """The parameters in a folder of files (or one file), sharded and in formats like `like`.
 
     Args:
-        like: shapes and shardings (jax.ShapeDtypeStruct) of the model's parameters.
+        like: shapes, formats and shardings (jax.ShapeDtypeStruct) of the model's parameters.
 
     Raises:
         InputError: as `open_weights`.
@@ -53,7 +53,7 @@ def _read_onto_mesh(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
         assert index is not None
         key = str(index)
         if key not in read:
-            read[key] = read_part(files, stored, index)
+            read[key] = read_part(files, stored, index).astype(leaf.dtype)
         return read[key]
 
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)

@@ -16,6 +16,8 @@ import jax
 from flax import nnx
 
 from scaling.meshes.errors import InputError, nearest
+from scaling.models.initializers import is_matrix
+from scaling.models.zero import is_router
 from scaling.run import Train
 from scaling.weights.naming import leaf_names
 
@@ -50,6 +52,19 @@ def trained_part(params: Any, mask: Any | None) -> Any:
     if mask is None:
         return params
     return jax.tree.map(lambda p, keep: p if keep else None, params, mask, is_leaf=_is_variable)
+
+
+def as_stored(params: Any, mask: Any | None, dtype: jax.typing.DTypeLike) -> Any:
+    """The model with frozen matrices in the format `dtype`, but routers, which stay in float32."""
+    if mask is None:
+        return params
+
+    def one(path: tuple, param: nnx.Variable, is_trained: bool) -> nnx.Variable:
+        if is_trained or not is_matrix(param) or is_router(path):
+            return param
+        return param.replace(param[...].astype(dtype))
+
+    return jax.tree.map_with_path(one, params, mask, is_leaf=_is_variable)
 
 
 def joined(part: Any, params: Any) -> Any:

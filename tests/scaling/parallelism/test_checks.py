@@ -142,6 +142,12 @@ def test_what_is_trained_and_averaged_must_mean_something(settings, message):
     assert message in refused(replace(TINY, train=replace(TINY.train, **settings)))
 
 
+def test_a_format_of_frozen_matrices_needs_frozen_matrices():
+    run = replace(TINY, precision=Precision(frozen="bf16"))
+    assert "precision.frozen='bf16', but nothing is frozen" in refused(run)
+    check_trainable(replace(run, train=replace(run.train, lora=Lora())), ONE)
+
+
 def test_optimizers_that_look_at_whole_matrices_do_not_train_adapters():
     run = replace(TINY, optimizer="muon", train=replace(TINY.train, lora=Lora()))
     assert "train.lora with optimizer 'muon'" in refused(run) and "adamw" in refused(run)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -47,7 +48,8 @@ def weights(toy, tmp_path_factory):
 def tuned(toy, prepare, weights, tmp_path_factory):
     """Plan and programs of a run with adapters that begins with those weights, and its folder."""
     folder = tmp_path_factory.mktemp("tuned")
-    prepared = prepare(toy(mesh=MESH, lora=LORA, ema=EMA, eval_every=4, checkpoint_every=4))
+    run = toy(mesh=MESH, lora=LORA, ema=EMA, eval_every=4, checkpoint_every=4)
+    prepared = prepare(replace(run, precision=replace(run.precision, frozen="bf16")))
     train(*prepared, Options(folder, initial=weights[0]))
     return prepared, folder
 
@@ -67,7 +69,10 @@ def test_it_begins_with_the_weights_and_fresh_adapters(weights, tuned):
         for name, array in to_dict(tree).items():
             if "adapters" not in name:
                 assert not mean  # which is of the trained parameters
-                np.testing.assert_array_equal(np.asarray(array), weights[1][name])
+                expected = weights[1][name]
+                expected = expected if name.endswith("scale") else expected.astype(jnp.bfloat16)
+                assert array.dtype == expected.dtype
+                np.testing.assert_array_equal(np.asarray(array), expected)
             elif name.endswith("/b"):
                 assert not np.asarray(array).any()
     found = losses(tuned[1])
@@ -98,7 +103,7 @@ def test_the_exported_model_has_the_adapters_in_its_matrices(tuned, tmp_path):
         arrays, place = arrays_of(folder, weights), "layers/attention"
         a, b = (saved[f"{source}/{place}/adapters/query_DNK/{factor}"] for factor in "ab")
         change = LORA.scale * np.einsum("ldr,lrnk->ldnk", a, b)
-        whole = saved[f"params/{place}/query_DNK"] + change
+        whole = saved[f"params/{place}/query_DNK"].astype(np.float32) + change
         np.testing.assert_allclose(arrays[f"{place}/query_DNK"], whole, rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(
             arrays["embedding/table_VD"], saved["params/embedding/table_VD"]
