@@ -18,7 +18,7 @@ from experiments.gpu.cases import mesh_of
 from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
 from experiments.gpu.predicted import errors, predicted
 from experiments.gpu.timing import THOROUGH, Effort, time_windows
-from scaling.compile.options import compiler_options
+from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.models.accounting import count_parameters, model_flops
 from scaling.models.execution import Execution
@@ -205,7 +205,7 @@ def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compi
     state = abstract_state(run.model, execution, run.train, optimizer_of(run))
     tokens = abstract_tokens(run.batch, execution)
     lowered = jitted_step(run.train, optimizer_of(run)).lower(state, tokens)
-    return lowered.compile(compiler_options=compiler_options(platform))
+    return compile_with(lowered, compiler_options(platform))
 
 
 def _memory(step: jax.stages.Compiled, devices: list[jax.Device], before: int) -> dict[str, Any]:

@@ -4,7 +4,8 @@
     backward   the reverse: gradients of inputs, then those of weights, whose sums go out
 
 In brackets what tensor exchanges. Weights over fsdp are fetched before the products ahead of them;
-gradients are scattered beside the products after them.
+gradients are scattered beside the products after them, by the trainer in part beside the attention
+of the next layer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -197,20 +198,18 @@ class Layer:
         whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
         most = np.where(step.shape.fsdp > 1, COMBINED * step.shape.fsdp, JOINED)
         joined = habits.is_ours * np.less_equal(whole, most)
-        sums, summed = sums.at_end_where(joined), summed.at_end_where(joined)
-        late = summed.exposed
-        summed = Sent(summed.beside, ())
-        first_sum, *other_sums = self._by_product(summed)
-        if habits.is_ours:  # that of the last product goes with those of the attention
-            scattered = 1 * np.greater(step.shape.fsdp, 1)
-            first_sum = first_sum.at_end_where(scattered, "together")
-            sums = sums.at_end_where(scattered, "together")
-            late = [*first_sum.exposed, *late]
-            first_sum = Sent(first_sum.beside, ())
+        late, summed = summed.exposed, Sent(summed.beside, ())
+        whole_sum = summed.where(joined, "joined")
+        first_sum, *other_sums = self._by_product(summed.where(1 - joined))
+        core, ends = self._attention("backward", "backward"), list[Operation]()
+        if habits.is_ours:  # XLA moves these into the next iteration (scaling.compile.options)
+            carried = sums.also(whole_sum).also(first_sum)
+            core, ends = [*carried.issued, *core], carried.waits
+            sums, first_sum = Sent((), ()), Sent((), ())
         of_entering: list[Operation] = []
         for product, own in zip(weights(MLP, False), other_sums, strict=True):
             of_entering += [product, *own.issued]
-        done = [wait for sent in (first_sum, *other_sums) for wait in sent.waits]
+        ends += [wait for sent in (first_sum, *other_sums) for wait in sent.waits]
         return [
             *fetches.values(),
             *first.issued,
@@ -234,7 +233,7 @@ class Layer:
             *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
             *waits(fetches, ATTENTION),
-            *self._attention("backward", "backward"),
+            *core,
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),
             *kernels.sum_of_inputs(step, ATTENTION, len(of(ATTENTION, False))),
@@ -242,7 +241,7 @@ class Layer:
             *self.sent("backward attention in").around(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
             *self._widened(),
-            *done,
+            *ends,
             *sums.around([norm(ATTENTION), *self._sums()], first=False),
             *late,
             *self.sent("backward vectors", 0.0).exposed,

@@ -105,8 +105,8 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     """Of the trainer's program, as XLA compiles it for H100 (jax 0.10.2).
 
     The gradients of all layers are allocated before the first one's; sums of microbatches are
-    others. Gradients of logits live until the head's, which are the last. A matrix of each layer is
-    stored in the order in which its product does not take it: its stack is turned around.
+    others. A matrix of each layer is stored, over fsdp, in the order in which its product does not
+    take it: its stack is turned around.
     """
     count, of_layers = elements(step), _of_layers(step)
     parts, vocab, item = shards(step, 2), _logits(step), step.itemsize
@@ -127,12 +127,11 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     looked_up = not step.ticks and not (
         tied and (step.vocab_is_sharded or "tensor" not in step.cut)
     )
+    # Zeros, and the sums that are scattered into a copy of them.
+    yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
     shape = step.shape
-    alone = np.equal(shape.data * shape.context, 1)  # else 6 of 8 peaks are nearer without it
-    yield Buffer("gradients of the token table", FLOAT32 * table * looked_up * alone, "gradients")
     yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
-    apart = np.greater(shape.fsdp, 1) | (not step.ticks)
-    turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * apart
+    turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * np.greater(shape.fsdp, 1)
     yield Buffer("turned weights", turned * step.zero(3), "temporary")
     none = 1 - step.again  # outputs of a norm, whole over tensor
     layers = sum(step.stored(n) for _, n in step.layer_kinds)

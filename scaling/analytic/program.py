@@ -178,7 +178,7 @@ class Step:
             *send("forward tick").around(ahead),
             self._loop("loss", 1, head),
             *send("backward tick").around(back[::-1]),
-            *embed_back,
+            self._loop("look-ups backward", 1, embed_back),
             kernels.accumulation(step),
         ]
 
@@ -314,14 +314,15 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("activations", "streams of ticks", "turned weights", "sums of gradients"),
         (
             *("logits", "gradients of logits", "gathered head", "turned head", "gathered weights"),
-            *("gradients", "gradients of the token table", "sums of table gradients"),
+            *("gradients", "sums of table gradients"),
             *("gradients of logits in turn", "gradients of the head"),
         ),
     ),
+    "look-ups": (("gradients", "gradients of the head"), ("gradients of the token table",)),
     "backward": (
         (
             *("activations", "streams of ticks", "sums of gradients", "sums of table gradients"),
-            *("gradients of logits", "offloaded"),
+            "offloaded",
         ),
         (
             "copy of a stack",

@@ -104,11 +104,6 @@ class Sent:
     beside: tuple[Collective, ...]
     alone: tuple[Collective, ...]
 
-    def at_end_where(self, mask: Number, words: str = "at the end") -> "Sent":
-        """The same, with nothing beside them in the configurations that a mask of 0 and 1 names."""
-        last = self.where(mask, words * bool(np.ndim(mask)))
-        return self.where(1 - mask).also(Sent((), last.alone + last.beside))
-
     def also(self, other: "Sent") -> "Sent":
         """The collectives of both."""
         return Sent(self.beside + other.beside, self.alone + other.alone)

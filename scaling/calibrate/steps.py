@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from scaling.calibrate.timing import Bench
-from scaling.compile.options import compiler_options
+from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -78,7 +78,7 @@ class Steps:
             optimizer = optimizer_of(run)
             state, tokens = abstract_arguments(run, execution)
             lowered = jitted_step(run.train, optimizer).lower(state, tokens)
-            self.step = lowered.compile(compiler_options=compiler_options(device.platform))
+            self.step = compile_with(lowered, compiler_options(device.platform))
             self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()
             self.tokens = _tokens(run, tokens)
 

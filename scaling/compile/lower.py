@@ -10,7 +10,6 @@ there is no device; XLA then takes its default for each matrix product.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -19,13 +18,11 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.mlir_locations import names_in
-from scaling.compile.options import compiler_options
+from scaling.compile.options import Options, compile_with, compiler_options
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
 from scaling.program.versions import compiler_settings, compiler_versions
-
-Options = Mapping[str, bool | str | int]  # of XLA, by name
 
 WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
@@ -94,8 +91,8 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
     """
     options: dict[str, Any] = {**lowered.options, **(WITH_ESTIMATES if estimates else {})}
     try:
-        compiled = lowered.lowered.compile(compiler_options=options)
-    except jax.errors.JaxRuntimeError as error:
+        compiled = compile_with(lowered.lowered, options)
+    except RuntimeError as error:
         if estimates and "NOT_FOUND" in str(error):
             return replace(compile_text(lowered), notes=(NO_TABLE,))
         if is_present(lowered.mesh):

@@ -3,26 +3,58 @@
 They are passed with each compile, never through XLA_FLAGS, which is process-wide.
 """
 
+import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
 
 from scaling.meshes.reading import cache_path
 
-GPU_OPTIONS: dict[str, bool | str] = {
+Options = Mapping[str, bool | str | int]  # of XLA, by name
+
+# Moves a layer's sums of gradients into the next iteration of the layer scan, beside its compute.
+# Of 14 sets of options priced for 13 steps on H100 the one that is best or near it on all meshes
+# but one: median -4.1 %, -8.4 to +4.1 % (experiments/results/2026-11-23-xla-options, jax 0.10.2).
+PIPELINED: Options = {
+    "xla_gpu_enable_pipelined_reduce_scatter": True,
+    "xla_gpu_enable_pipelined_all_reduce": True,
+}
+GPU_OPTIONS: Options = {
     # Starts each collective as early as its inputs allow, waits for it as late as its users allow.
     "xla_gpu_enable_latency_hiding_scheduler": True,
-    # Not set: xla_gpu_enable_pipelined_all_gather / _reduce_scatter / _all_reduce, which move a
-    # layer's collectives into the neighbouring iteration of the layer scan. Compiled for 8 H100
-    # they cost 8 % more memory (jax 0.10.2, 4 layers); their effect on time is not measured.
+    **PIPELINED,
 }
+UNKNOWN = re.compile(r"No such compile option: '(\w+)'")  # XLA's refusal of a name
 MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's own default)
 
 
-def compiler_options(platform: str) -> dict[str, bool | str]:
-    """Options for `lowered.compile(compiler_options=...)` on "gpu"/"cuda", "cpu" or "tpu"."""
+def compiler_options(platform: str) -> dict[str, bool | str | int]:
+    """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"."""
     return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
+
+
+def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
+    """Compile with these options, less those of `GPU_OPTIONS` that this jax does not know.
+
+    Where XLA fails by a fault of its own, without the pipelined ones, with a warning.
+
+    Raises:
+        RuntimeError: XLA fails still (jax.errors.JaxRuntimeError, or a plain one).
+    """
+    try:
+        return lowered.compile(compiler_options=dict(options))
+    except RuntimeError as error:
+        unknown, own_fault = UNKNOWN.search(str(error)), "INTERNAL" in str(error)
+        without = {unknown[1]} & {*GPU_OPTIONS} if unknown else {*PIPELINED} if own_fault else {}
+        fewer = {name: value for name, value in options.items() if name not in without}
+        if len(fewer) == len(options):
+            raise
+        if not unknown:
+            first = str(error).splitlines()[0]
+            warnings.warn(f"XLA fails ({first}); compiled without {sorted(without)}", stacklevel=2)
+    return compile_with(lowered, fewer)
 
 
 def use_compilation_cache(folder: Path | None = None) -> Path | None:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from scaling.compile.options import compiler_options
+from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -122,12 +122,12 @@ def compile_programs(plan: Plan) -> Programs:
         state, tokens = abstract_arguments(run, execution)
         options = compiler_options(plan.mesh.devices.flat[0].platform)
         lowered = jitted_step(run.train, optimizer).lower(state, tokens)
-        step = lowered.compile(compiler_options=options)
+        step = compile_with(lowered, options)
         init = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))
         evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
         if run.train.eval_every:  # now, not hours into the run
             lowered = jax.jit(eval_step).lower(state.params, tokens)
-            evaluate = lowered.compile(compiler_options=options)
+            evaluate = compile_with(lowered, options)
     return Programs(state, tokens, init, step, evaluate)
 
 
