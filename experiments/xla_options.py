@@ -27,13 +27,13 @@ from scaling.recipes import recipe
 from scaling.report.formatting import columns
 from scaling.run import Batch, Run
 
-SCHEDULER = {"xla_gpu_enable_latency_hiding_scheduler": True}
 PIPELINED = {
     "xla_gpu_enable_pipelined_all_gather": True,
     "xla_gpu_enable_pipelined_reduce_scatter": True,
     "xla_gpu_enable_pipelined_all_reduce": True,
 }
 GRADIENTS = {name: on for name, on in PIPELINED.items() if "gather" not in name}
+BASE = {"xla_gpu_enable_latency_hiding_scheduler": True, **dict.fromkeys(PIPELINED, False)}
 DOUBLE = {"xla_gpu_enable_while_loop_double_buffering": True}
 APART = {"xla_gpu_reduce_scatter_combine_threshold_bytes": 1}
 SMALL = {
@@ -74,7 +74,9 @@ class Case:
         """In words."""
         of_layers = self.settings.partition("model.n_layers=")[2]
         batch = f"{self.sequences} sequences" + f" x{self.microbatches}" * (self.microbatches > 1)
-        return " ".join([self.recipe, *[f"({of_layers} layers)"] * bool(of_layers), self.mesh, batch])
+        return " ".join(
+            [self.recipe, *[f"({of_layers} layers)"] * bool(of_layers), self.mesh, batch]
+        )
 
     @property
     def run(self) -> Run:
@@ -128,14 +130,16 @@ def measured(case: Case, name: str) -> Row:
             cluster="dgx-h100",
             nodes=-(-devices // 8),
             source="compiled",
-            options={**SCHEDULER, **SETS[name]},
+            options={**BASE, **SETS[name]},
         )
     except (InputError, RuntimeError) as error:
         return Row(case.name, name, error=str(error).splitlines()[0][:160])
     seconds = time.perf_counter() - begun
-    exposed = p.time.exposed_communication
-    found = (p.step_time, exposed, int(p.memory.peak), p.mfu)
-    return Row(case.name, name, *found, seconds, tuple(w for w in p.warnings if "loop" in w))
+    step, exposed = float(p.step_time), float(p.time.exposed_communication)
+    notes = tuple(w for w in p.warnings if "loop" in w)
+    return Row(
+        case.name, name, step, exposed, int(p.memory.peak), float(p.mfu or 0), seconds, notes
+    )
 
 
 def table(rows: Sequence[Row]) -> str:

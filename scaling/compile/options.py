@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -43,11 +44,12 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
     Raises:
         RuntimeError: XLA fails still (jax.errors.JaxRuntimeError, or a plain one).
     """
+    given: dict[str, Any] = dict(options)
     try:
-        return lowered.compile(compiler_options=dict(options))
+        return lowered.compile(compiler_options=given)
     except RuntimeError as error:
         unknown, own_fault = UNKNOWN.search(str(error)), "INTERNAL" in str(error)
-        without = {unknown[1]} & {*GPU_OPTIONS} if unknown else {*PIPELINED} if own_fault else {}
+        without = {unknown[1]} & {*GPU_OPTIONS} if unknown else {*PIPELINED} if own_fault else set()
         fewer = {name: value for name, value in options.items() if name not in without}
         if len(fewer) == len(options):
             raise

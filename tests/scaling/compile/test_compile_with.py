@@ -1,4 +1,4 @@
-"""A step is compiled even where XLA lacks an option of ours or fails with it; a user's is refused."""
+"""A step is compiled even where XLA lacks an option of ours or fails with it."""
 
 import jax
 import pytest
