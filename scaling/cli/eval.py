@@ -31,6 +31,8 @@ class EvalCommand(TrainedCommand):
     part of the run's data that was held out."""
     choices: Repeated = ()
     """.jsonl of {"question": TEXT, "choices": [TEXT, ...], "answer": NUMBER}."""
+    chat: Switch = False
+    """A user asks the questions of --choices, and choices are the assistant's answers."""
     json: Switch = False
     """Print one JSON document."""
 
@@ -44,7 +46,10 @@ class EvalCommand(TrainedCommand):
             from scaling.train.trained_model import newest_model, run_of_folder, tokenizer_of
 
             run = self.load()
-            asked = [open_questions(Path(path), run, tokenizer_of(run)) for path in self.choices]
+            asked = [
+                open_questions(Path(path), run, tokenizer_of(run), self.chat)
+                for path in self.choices
+            ]
             files = [open_file(path, run) for path in self.data]
             if not self.data and not asked:
                 files = list(held_out(run_of_folder(self.run_dir), run))

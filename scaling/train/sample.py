@@ -26,7 +26,7 @@ from scaling.meshes.errors import InputError, check_range
 from scaling.models.decode import Cache, decode_step, empty_cache
 from scaling.models.transformer import Transformer
 from scaling.run import Run
-from scaling.train.data.chat import END_OF_TURN, render
+from scaling.train.data.chat import END_OF_TURN, ask
 from scaling.train.data.tokenizer import Tokenizer
 
 TINY = 1e-6  # temperature that is greedy already
@@ -68,8 +68,7 @@ def encode_prompts(
     if not all(prompts):
         raise InputError("--prompt is empty; give at least one character")
     if chat:
-        ask = lambda text: render(tokenizer, [{"role": "user", "content": text}], answer=True)
-        prompts = list(map(ask, prompts))
+        prompts = [ask(tokenizer, prompt) for prompt in prompts]
     encoded = [ids.tolist() for ids, _ in tokenizer.encode(prompts)]
     for number, ids in enumerate(encoded, 1):
         if not 0 < len(ids) <= run.batch.seq_len:

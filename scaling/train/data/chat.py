@@ -41,6 +41,11 @@ def render(tokenizer: Tokenizer, messages: Sequence[Message], answer: bool = Fal
     return "".join(turn.format(**message) for message in messages) + start
 
 
+def ask(tokenizer: Tokenizer, question: str) -> str:
+    """A user's message, and where the assistant's answer begins."""
+    return render(tokenizer, [{"role": "user", "content": question}], answer=True)
+
+
 def encode_chats(
     tokenizer: Tokenizer, chats: Sequence[Sequence[Message]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:

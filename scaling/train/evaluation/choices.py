@@ -19,6 +19,7 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.models.transformer import Transformer
 from scaling.run import Run
+from scaling.train.data.chat import ask
 from scaling.train.data.tokenizer import Tokenizer
 from scaling.train.evaluation.scores import Score, row_of, scores
 
@@ -58,8 +59,8 @@ class Asked:
     pairs: tuple[tuple[list[int], list[int]], ...]  # ids of each question and choice, in order
 
 
-def open_questions(path: Path, run: Run, tokenizer: Tokenizer) -> Asked:
-    """The questions of a `.jsonl` file.
+def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = False) -> Asked:
+    """The questions of a `.jsonl` file; with `chat` a user asks them, and choices are answers.
 
     Raises:
         InputError: none, a line that is none, with its number, or a question and a choice that are
@@ -67,8 +68,11 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer) -> Asked:
     """
     questions, pairs = _read(path), []
     for number, question in enumerate(questions, 1):
+        prompt, delimiter = question.prompt, DELIMITER
+        if chat:
+            prompt, delimiter = ask(tokenizer, prompt), ""
         for choice in question.choices:
-            context, rest = encoded_pair(tokenizer, question.prompt, DELIMITER + choice)
+            context, rest = encoded_pair(tokenizer, prompt, delimiter + choice)
             if not rest or len(context) + len(rest) - 1 > run.batch.seq_len:
                 raise InputError(
                     f"question {number} of {path}: {choice[:40]!r} adds {len(rest):,} tokens to "

@@ -76,6 +76,15 @@ def test_log_likelihoods_are_those_of_each_pair_alone(load, log_likelihood, log_
         )
 
 
+def test_a_user_may_ask_the_questions(load, tmp_path):
+    """In the words of a chat; nothing stands between its beginning and a choice."""
+    _, run = load(seq_len=64)
+    asked = open_questions(written(tmp_path, QUESTIONS[:1]), run, BYTES, chat=True)
+    context, rest = asked.pairs[0]
+    text = "<|im_start|>user\nalpha<|im_end|>\n<|im_start|>assistant\nbeta"
+    assert bytes(context + rest).decode() == text and bytes(rest) == b"\nbeta"
+
+
 def test_spaces_behind_a_question_belong_to_its_choice():
     assert encoded_pair(BYTES, "a \n", "b") == ([97], [32, 10, 98])
 
