@@ -90,6 +90,8 @@ MODELS = {
 TUNINGS: dict[str, dict[str, Any]] = {
     "all parameters": {},
     "layer norms": {"log_layer_norms": True},
+    "running mean": {"ema": 0.9},
+    "layer norms of a head": {"log_layer_norms": True, "trainable": ("head_VD",)},
     "adapters": {"lora": Lora(4, 8.0, ("query", "value", "out", "up", "gate", "down"))},
     "adapters of attention": {"lora": Lora(4, 8.0, ("query", "key", "out")), "ema": 0.9},
     "adapters of latents": {

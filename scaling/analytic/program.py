@@ -72,8 +72,10 @@ def analytic_program(
         habits: of the software, where they are not those that are shipped.
 
     Raises:
-        InputError: a software that is not described, fewer sequences than shards.
+        InputError: a software that is not described, fewer sequences than shards, frozen
+            parameters.
     """
+    _check_trained(run)
     step = step_sizes(run, shape, grid, habits)
     _check(step)
     return Step(step, _flash_rate(run, HOPPER) if flash is None else flash).program()
@@ -99,6 +101,17 @@ def closed_form(run: Run, shape: Shape, cluster: Cluster, grid: Grid | None = No
     """The Program of a step on a cluster's devices; see `analytic_program`."""
     flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
     return analytic_program(run, shape, grid, flash)
+
+
+def _check_trained(run: Run) -> None:
+    """Raise InputError for a run that trains some parameters only."""
+    train = run.train
+    if not train.trains_all:
+        key = "lora" if train.lora else "freeze" if train.freeze else "trainable"
+        raise InputError(
+            f"train.{key}: the closed form has no frozen parameters; such a step is priced as it "
+            "is compiled, by --source compiled"
+        )
 
 
 def _check(step: StepSizes) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import Habits, habits_of
-from scaling.meshes.errors import InputError
 from scaling.meshes.many import Shape, Size
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
@@ -250,17 +249,7 @@ class StepSizes:
 def step_sizes(
     run: Run, shape: Shape, grid: Grid | None = None, habits: Habits | None = None
 ) -> StepSizes:
-    """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings.
-
-    Raises:
-        InputError: some parameters are frozen.
-    """
-    if not run.train.trains_all:
-        key = "lora" if run.train.lora else "freeze" if run.train.freeze else "trainable"
-        raise InputError(
-            f"train.{key}: the closed form has no frozen parameters; such a step is priced as it "
-            "is compiled, by --source compiled"
-        )
+    """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     habits = habits or habits_of(run.software)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))

@@ -54,6 +54,7 @@ class ShardingCommand(RunCommand):
                 warnings,
             )
             from scaling.train.execution import execution_for
+            from scaling.train.optim.trained import trained_line
             from scaling.train.step import abstract_state
 
             with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
@@ -70,7 +71,8 @@ class ShardingCommand(RunCommand):
             document |= {"warnings": notices, **({"sequence": asdict(split)} if split else {})}
             print(json.dumps(document))
         else:
-            lines = [table(all_rows), state_line(kept, optimizer_of(run))]
+            lines = [table(all_rows), *trained_line(state.params, run.train)]
+            lines += [state_line(kept, optimizer_of(run))]
             lines += [*([held_line(held)] if held else []), *([str(split)] if split else [])]
             lines += ["", saved_table(saved, run.remat)]
             print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))

@@ -19,8 +19,8 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
 
     `params` say how the layers are stored, `gradients` are like them.
     """
-    stacks = [stack for stack in (gradients.dense_layers, gradients.layers) if stack is not None]
-    squares_L = jnp.concatenate([_squares(stack) for stack in stacks])
+    stacks = ((params.dense_layers, gradients.dense_layers), (params.layers, gradients.layers))
+    squares_L = jnp.concatenate([_squares(*pair) for pair in stacks if pair[0] is not None])
     execution = params.execution
     if not execution.rules.axes("layers"):
         return jnp.sqrt(squares_L)
@@ -29,8 +29,10 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
     return jnp.sqrt(squares_L[np.argsort(order)])
 
 
-def _squares(stack: Any) -> jax.Array:
-    """Sums of squares of a stack's rows, on all devices: [L]."""
-    leaves = [leaf_L.astype(jnp.float32) for leaf_L in jax.tree.leaves(stack)]
-    sums = [jnp.square(leaf_L).sum(axis=range(1, leaf_L.ndim)) for leaf_L in leaves]
-    return reshard(sum(sums[1:], sums[0]), P())
+def _squares(params: Any, gradients: Any) -> jax.Array:
+    """Sums of squares of a stack's rows, on all devices: [L]; 0 where all is frozen."""
+    total_L = jnp.zeros(len(jax.tree.leaves(params)[0]), jnp.float32)
+    for leaf_L in jax.tree.leaves(gradients):
+        squares_L = jnp.square(leaf_L.astype(jnp.float32)).sum(axis=range(1, leaf_L.ndim))
+        total_L = total_L + reshard(squares_L, P())
+    return total_L

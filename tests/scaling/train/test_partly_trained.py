@@ -24,9 +24,12 @@ from tests.harness import (
     compiled,
     execution_of,
     in_layer_order,
+    moved,
+    on_h100,
     placed,
     priced,
     stepped_alone,
+    wide,
 )
 
 FAST = Case("data=2,fsdp=2,tensor=2", remat="selective", microbatches=2, tuning="adapters")
@@ -34,6 +37,7 @@ SLOW = [
     Case("data=2,fsdp=2", zero=1, microbatches=2, tuning="frozen"),
     Case("expert=2,tensor=2", "mixtral", tuning="adapters of attention"),
     Case("fsdp=2,tensor=2", "odd", "full", tuning="adapters"),
+    Case("fsdp=2,stage=2", microbatches=2, tuning="running mean"),
     Case("fsdp=2,context=2,tensor=2", microbatches=2, sequence_parallel=False, tuning="adapters"),
     Case("data=2,fsdp=4", zero=1, microbatches=2, tuning="adapters"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective", 2, tuning="adapters of latents"),
@@ -136,6 +140,22 @@ def test_patterns_are_checked_before_anything_is_compiled(settings, message):
     run = replace(run, train=replace(run.train, **settings))
     with jax.set_mesh(host_mesh(run.mesh)), pytest.raises(InputError, match=message):
         abstract_arguments(run)
+
+
+@pytest.mark.deviceless
+def test_on_h100_the_state_is_that_of_the_adapters_and_no_frozen_gradient_moves():
+    """Bytes of a device; gradients of frozen matrices would be reduce-scattered over fsdp."""
+    case = Case("fsdp=8", tuning="adapters", remat="selective")
+    run = wide(case)
+    result, full = (on_h100(r) for r in (run, replace(run, train=replace(run.train, lora=None))))
+    memory, whole = (summarize(priced, run).memory for priced in (result, full))
+    state = 2 * 4 * adapter_parameters(run.train.lora, run.model)  # two moments, float32
+    assert state / 8 <= memory.optimizer_state < 0.8 * state  # those of b are not cut over fsdp
+    assert memory.gradients < 0.1 * whole.gradients
+    scattered = lambda priced: sum(
+        n for (_, kind), n in moved(priced).items() if kind == "reduce-scatter"
+    )
+    assert scattered(result) < 0.1 * scattered(full)
 
 
 def test_the_closed_form_has_no_frozen_parameters_and_says_what_has():

@@ -28,3 +28,9 @@ def test_they_and_the_other_gradients_make_up_the_whole_norm():
 )
 def test_they_are_the_same_on_every_mesh(case):
     assert_equals_one_device(case)
+
+
+@pytest.mark.slow
+def test_those_of_frozen_layers_are_zero():
+    found = stepped_alone(Case(tuning="layer norms of a head"))["metrics"]
+    assert found["layer_grad_norms 1"].tolist() == [0.0] * 4 and found["grad_norm 1"] > 0
