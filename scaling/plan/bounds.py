@@ -17,7 +17,7 @@ from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.models.accounting import model_flops
-from scaling.plan.space import Choices, Together
+from scaling.plan.space import Choices, Together, described
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
 from scaling.run import Run
@@ -30,8 +30,9 @@ STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, 
 
 def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
     """Bytes of one device that no setting gets below: [configurations]."""
-    step = step_sizes(choices.run(run, 0), choices.mesh, choices.grid)
+    step = step_sizes(described(run, choices), choices.mesh, choices.grid)
     made = buffers(step, flash=True)  # without a fused attention there are scores, too
+    made = {name: b for name, b in made.items() if b.category != "pinned_host"}
     stored = sum((b.bytes for b in made.values() if b.persistent), 0.0)
     used = [made.keys() & {*reads, *writes} for reads, writes in (USES[loop] for loop in ALWAYS)]
     loops = [sum(made[n].bytes for n in names if not made[n].persistent) for names in used]
@@ -42,7 +43,7 @@ def least_time(
     run: Run, cluster: Cluster, profile: Profile, choices: Choices | Together
 ) -> np.ndarray:
     """Seconds of a step that no setting gets below: [configurations]."""
-    step = step_sizes(choices.run(run, 0), choices.mesh, choices.grid)
+    step = step_sizes(described(run, choices), choices.mesh, choices.grid)
     batch, length = run.batch.global_batch, run.batch.seq_len
     model = model_flops(run.model, batch, length, causal=True)
     attention = (

@@ -21,7 +21,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.many import Size
 from scaling.meshes.placement import check_fits
 from scaling.plan.bounds import least_memory, least_time
-from scaling.plan.space import Choices, Together, together
+from scaling.plan.space import Choices, Together, described, together
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import Run
@@ -188,7 +188,7 @@ def _bound(target: Target, choices: Together) -> np.ndarray:
 
 def closed_form_of(target: Target, choices: Together) -> Program:
     """The Program of all settings of several meshes."""
-    run = choices.run(target.run, 0)
+    run = described(target.run, choices)
     return closed_form(run, choices.mesh, target.cluster, choices.grid)
 
 

@@ -3,7 +3,7 @@
     mesh             each way to write the number of devices as a product over the axes
     microbatches     each divisor of the sequences of one batch shard
     zero stage       over fsdp: 1 and 3 for our trainer, 1 to 3 for other software
-    remat            none, selective, full
+    remat            none, selective, full, and what the run names
 
 What is left as the run says: the model, the global batch, formats, the pipeline's schedule. Axes
 that can do nothing for a model have size 1: `expert` without experts.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.step import REMATS, Grid, structure
+from scaling.analytic.step import Grid, policies, structure
 from scaling.meshes.errors import InputError
 from scaling.meshes.many import Meshes, side_by_side
 from scaling.meshes.rules import divisors
@@ -60,7 +60,7 @@ class Choices:
             device_order=self.mesh.device_order,
             batch=replace(run.batch, microbatches=pick(self.grid.microbatches)),
             sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
-            remat=REMATS[pick(self.grid.remat)],
+            remat=policies(run)[pick(self.grid.remat)],
         )
 
 
@@ -103,6 +103,11 @@ class Together:
         """Figures [configurations], or one of all, as [configurations of a mesh] of each mesh."""
         full = np.broadcast_to(np.asarray(figures, float), (self.count,))
         return np.split(full, np.cumsum(self.counts)[:-1])
+
+
+def described(run: Run, choices: Choices | Together) -> Run:
+    """The run that describes all of some choices, with the policies that their grid counts."""
+    return replace(choices.run(run, 0), remat=run.remat)
 
 
 def together(run: Run, every: Iterable[Choices]) -> Iterator[Together]:
@@ -149,8 +154,9 @@ def choices(run: Run, mesh: MeshShape) -> Choices:
     counts = divisors(local)
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
         counts = [n for n in counts if n % mesh.stage == 0] or counts
+    every_remat = range(len(policies(run)))
     every = np.array(
-        [(n, stage, remat) for n in counts for stage in stages for remat in range(len(REMATS))]
+        [(n, stage, remat) for n in counts for stage in stages for remat in every_remat]
     )
     batch = np.full(len(every), float(run.batch.global_batch))
     grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])

@@ -19,6 +19,7 @@ import numpy as np
 from scaling.collectives.candidates import seconds_of
 from scaling.collectives.cost import collective_figures, collective_time
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import Profile
 from scaling.program.ir import (
@@ -34,7 +35,7 @@ from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
 from scaling.simulate.timeline import Timeline, run_schedule
 
-FIGURES = "flops", "vector_flops", "transcendentals", "bytes"  # of a kernel
+FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes"  # of a kernel
 Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first; no two neighbours are alike
 
@@ -116,6 +117,7 @@ def _kernel_times(
     program: Program, cluster: Cluster, profile: Profile
 ) -> Iterator[tuple[str, Number]]:
     alike: dict[Any, dict[str, Kernel]] = defaultdict(dict)
+    link = host_bandwidth(cluster)
     for kernel, _ in kernels(program):
         multiplies = bool(np.any(kernel.flops))
         key = kernel.kind, kernel.dtype, kernel.origin.phase, len(kernel.dims), multiplies
@@ -125,7 +127,7 @@ def _kernel_times(
         rows: dict[str, Any] = {name: _rows([getattr(k, name) for k in every]) for name in FIGURES}
         dims = tuple(map(_rows, zip(*(k.dims for k in every), strict=True)))
         one = replace(every[0], **rows, dims=dims)
-        yield from _named(found, kernel_time(one, cluster.accelerator, profile).time)
+        yield from _named(found, kernel_time(one, cluster.accelerator, profile, link).time)
 
 
 def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, Number]]:

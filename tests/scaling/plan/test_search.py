@@ -12,6 +12,7 @@ import scaling.api.plan as planning
 from scaling.analytic.program import closed_form
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.models.accounting.remat import Kept
 from scaling.plan import search as module
 from scaling.plan.bounds import least_memory
 from scaling.plan.search import Target, closed_form_of, search
@@ -175,6 +176,22 @@ def test_priced_at_once_is_priced_one_by_one():
             for part in ("total", *TERMS):
                 expected = getattr(single.timeline, part)
                 assert np.allclose(getattr(batch, part), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_policy_that_the_run_names_is_priced_as_by_itself():
+    run = replace(RUN, remat=Kept(("query", "key", "value", "attention"), ("mlp_up",)))
+    where = target(run)
+    for choice in list(all_choices(run, 4))[::4]:
+        if not choice.refusal:
+            program = closed_form_of(where, Together((choice,)))
+            figures = timeline_of(program, where.prices).total, memory_use(program).peak
+            for i in range(choice.count):
+                one = choice.run(run, i)
+                priced = price(closed_form(one, one.mesh, H100), H100, PROFILE)
+                alone = priced.timeline.total, priced.memory.peak
+                got = [np.broadcast_to(figure, choice.count)[i] for figure in figures]
+                assert np.allclose(got, alone, rtol=1e-12), one
+            assert np.all(least_memory(run, choice) <= memory_use(program).peak * (1 + 1e-9))
 
 
 RECIPES = [("gpt2-124m", "jax"), ("qwen3-0.6b", "megatron"), ("mixtral-8x7b", "megatron")]

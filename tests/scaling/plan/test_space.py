@@ -39,6 +39,14 @@ def test_settings_are_those_that_the_mesh_has_room_for():
     assert set(np.asarray(other.grid.zero_stage)) == {1, 2, 3}
 
 
+def test_the_policy_that_a_run_names_is_one_more():
+    named = replace(DENSE, remat="minimal")
+    found = choices(named, parse_mesh("data=2,fsdp=2"))
+    assert found.count == 2 * 2 * 4
+    runs = {found.run(named, i).remat for i in range(found.count)}
+    assert runs == {"none", "selective", "full", "minimal"}
+
+
 def test_what_cannot_run_says_why():
     assert "model.n_heads=4 is not divisible by tensor=8" in next(
         c.refusal for c in all_choices(DENSE, 8) if c.mesh.tensor == 8
