@@ -115,6 +115,7 @@ class Train:
     eval_every: int = 0  # steps; 0: never
     eval_batches: int = 4
     log_layer_norms: bool = False  # the gradient norm of each layer, in metrics.jsonl
+    pgle_runs: int = 0  # steps that jax profiles before it compiles anew by their times (AutoPGLE)
     lora: Lora | None = None  # adapters, which alone are trained, and what `trainable` adds
     freeze: tuple[str, ...] = ()  # patterns of arrays that are not trained: "embedding/*"
     trainable: tuple[str, ...] = ()  # or of those that are, and no others

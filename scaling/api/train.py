@@ -118,6 +118,11 @@ def _options(
     from scaling.weights.imported import open_weights
 
     profile = parse_range(record_profile, run.train.steps) if record_profile else None
+    if profile and run.train.pgle_runs:
+        raise InputError(
+            f"--record-profile {record_profile} with train.pgle_runs={run.train.pgle_runs}: one "
+            "profiler runs at a time; record in another run, or use train.pgle_runs=0"
+        )
     names = tuple(n for n, on in zip(("tensorboard", "wandb"), sinks, strict=True) if on)
     initial = None if init is None else Path(init)
     options = Options(folder, resume, profile, names, began=began(), initial=initial)

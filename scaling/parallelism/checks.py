@@ -61,7 +61,7 @@ def check_settings(train: Train) -> None:
     """Raise InputError for training settings that mean nothing."""
     for name in ("steps", "keep_checkpoints", "eval_batches"):
         check_range(f"train.{name}", getattr(train, name), 1)
-    for name in ("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay"):
+    for name in ("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"):
         check_range(f"train.{name}", getattr(train, name), 0)
     check_range("train.checkpoint_every", train.checkpoint_every or 0, 0)
     check_range("train.seed", train.seed, 0, LARGEST_SEED)

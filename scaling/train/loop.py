@@ -211,7 +211,7 @@ class _Loop:
         tokens = place_tokens(self.programs, batch)
         self.profile.before(step, state.step)
         dispatched = time.perf_counter()
-        state, metrics = self.programs.step(state, tokens)
+        state, metrics = self.programs.run_step(state, tokens)
         return state, InFlight(step, metrics, batch, waited, dispatched)
 
     def _read(self, this: InFlight) -> None:

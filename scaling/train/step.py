@@ -17,7 +17,7 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -304,13 +304,16 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     return jax.lax.map(lambda one: objective(model, one)[1].loss, tokens).mean()
 
 
-def jitted_step(train: Train, optimizer: Optimizer = ADAMW) -> jax.stages.Wrapped:
+def jitted_step(
+    train: Train, optimizer: Optimizer = ADAMW, compiler_options: Mapping[str, Any] | None = None
+) -> jax.stages.Wrapped:
     """`train_step` with its options bound and the state donated: `step(state, tokens)`."""
 
     def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
         return train_step(state, tokens, train, optimizer)
 
-    return jax.jit(step, donate_argnums=0)
+    options = dict(compiler_options) if compiler_options else None
+    return jax.jit(step, donate_argnums=0, compiler_options=options)
 
 
 def _current_mesh() -> Any:

@@ -37,7 +37,7 @@ def planned(run):
         like = abstract_state(run.model, plan.execution, run.train)
         init = jax.jit(lambda: init_state(run.model, plan.execution, run.train))
         init = init.lower().compile(compiler_options=QUICK)
-    return plan, Programs(like, None, init, None, None)
+    return plan, Programs(like, None, init, None, None, None)
 
 
 def saved(run, folder):

@@ -72,6 +72,8 @@ def test_a_run_that_does_not_fit_says_the_numbers(toy, message):
         {"learning_rate": 0.0},
         {"clip_norm": float("nan")},
         {"weight_decay": float("inf")},
+        {"pgle_runs": -1},
+        {"pgle_runs": 2},  # there are no GPUs here
         {"seed": 1 << 64},
     ],
     ids=str,
@@ -188,10 +190,33 @@ def test_a_step_takes_the_place_of_the_state_that_it_is_given(toy, prepare):
     assert programs.step.memory_analysis().alias_size_in_bytes >= held
 
 
+@pytest.fixture
+def jax_profiles_no_step():
+    yield
+    jax.config.update("jax_enable_pgle", False)
+    jax.config.update("jax_pgle_profiling_runs", 0)
+
+
+@pytest.mark.filterwarnings("ignore:PGLE collected an empty trace")  # of CPUs
+def test_a_profiled_step_gives_the_same_numbers(toy, prepare, monkeypatch, jax_profiles_no_step):
+    plan, programs = prepare(toy(mesh={"fsdp": 4}))
+    run = replace(plan.run, train=replace(plan.run.train, pgle_runs=1))
+    guided = compile_programs(replace(plan, run=run))
+    zeros = np.zeros((8, 16), np.int32)
+    with jax.set_mesh(plan.mesh):
+        tokens = place_tokens(programs, (zeros, zeros))
+        states = [programs.init(), programs.init()]
+        for _ in range(3):  # the second is compiled anew
+            states[0], one = programs.step(states[0], tokens)
+            states[1], other = guided.run_step(states[1], tokens)
+            assert float(one["loss"]) == float(other["loss"])
+    assert jax.config.jax_pgle_profiling_runs == 1
+
+
 def abstract_programs(run):
     """Programs without the programs: the shapes that the step would take."""
     with jax.set_mesh(host_mesh(run.mesh)):
-        return Programs(None, abstract_arguments(run)[1], None, None, None)
+        return Programs(None, abstract_arguments(run)[1], None, None, None, None)
 
 
 # Compilation
