@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from scaling.api.predict import predict_hlo as predict_hlo
     from scaling.api.predict import predict_step as predict_step
     from scaling.api.train import train as train
+    from scaling.api.trained import evaluate as evaluate
+    from scaling.api.trained import sample as sample
     from scaling.meshes.cluster import Cluster as Cluster
     from scaling.meshes.errors import InputError as InputError
     from scaling.meshes.shape import MeshShape as MeshShape
@@ -42,6 +44,7 @@ _MODULES = {  # module that defines each public name
     "Run": "scaling.run",
     "calibrate": "scaling.api.calibrate",
     "compare": "scaling.api.compare",
+    "evaluate": "scaling.api.trained",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",
@@ -50,6 +53,7 @@ _MODULES = {  # module that defines each public name
     "predict_hlo": "scaling.api.predict",
     "predict_step": "scaling.api.predict",
     "price_collective": "scaling.api.collective",
+    "sample": "scaling.api.trained",
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)

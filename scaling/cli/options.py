@@ -84,14 +84,6 @@ class TrainedCommand(Command):
     weights: WeightsChoice = None
     """Those of the last step, or their running mean: the default of a run with train.ema."""
 
-    def load(self) -> "sc.Run":
-        """Return the run on its mesh; its model is not read yet."""
-        from scaling.meshes.devices import use_host_devices
-        from scaling.meshes.shape import parse_mesh
-        from scaling.train.trained_model import on_mesh, run_of_folder
-
-        run = run_of_folder(self.run_dir)
-        if self.devices is not None:
-            use_host_devices(self.devices)
-        mesh = None if self.mesh is None else parse_mesh(self.mesh)
-        return on_mesh(run, mesh, self.batch, self.seq_len)
+    def placement(self) -> dict[str, Any]:
+        """Return the options above, as `sc.evaluate` and `sc.sample` take them."""
+        return {f.name: getattr(self, f.name) for f in fields(TrainedCommand)[1:]}

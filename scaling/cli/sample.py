@@ -6,10 +6,12 @@ from typing import Annotated
 
 from tyro.conf import UseAppendAction, arg
 
+import scaling as sc
 from scaling.cli.options import File, Number, Switch, TrainedCommand
 from scaling.meshes.errors import InputError
 
 BETWEEN = "---"  # line between two texts
+SAMPLING = ("tokens", "temperature", "top_k", "top_p", "seed", "chat")  # options of `sc.sample`
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,10 @@ class SampleCommand(TrainedCommand):
     """Print a document with "texts" instead."""
 
     def execute(self) -> int:
-        """Load the newest checkpoint and print text."""
-        from scaling.compile.quiet import quiet
-
-        prompts = self._prompts()
-        with quiet():
-            from scaling.train.sample import Sampling, encode_prompts, generate
-            from scaling.train.trained_model import newest_model, tokenizer_of
-
-            sampling = Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)
-            run = self.load()
-            tokenizer = tokenizer_of(run)
-            asked = encode_prompts(run, prompts, tokenizer, self.chat)
-            model, _ = newest_model(run, self.run_dir, weights=self.weights)
-            texts = generate(model, run, asked, sampling, tokenizer, self.chat)
-        document = {"name": run.name, "texts": texts}
-        print(json.dumps(document) if self.json else f"\n{BETWEEN}\n".join(texts))
+        """Print the texts."""
+        drawn = {name: getattr(self, name) for name in SAMPLING}
+        texts = sc.sample(self.run_dir, self._prompts(), **drawn, **self.placement())
+        print(json.dumps({"texts": texts}) if self.json else f"\n{BETWEEN}\n".join(texts))
         return 0
 
     def _prompts(self) -> list[str]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import scaling as sc
 from scaling.cli import main as cli
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -206,8 +207,11 @@ def test_the_command_prints_the_texts(trained, write, tmp_path, capsys):
     prompts = ["--prompt", "def ", "--prompts", str(more)]
     texts = write(["def ", "alpha ", "beta"], 4)
     assert cli.main([*words, *prompts, "--tokens", "4", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"name": "toy", "texts": texts}
+    assert json.loads(capsys.readouterr().out) == {"texts": texts}
     assert cli.main([*words, *prompts, "--tokens", "4"]) == 0
     assert capsys.readouterr().out == "\n---\n".join(texts) + "\n"
+    assert sc.sample(trained[2], "def ", tokens=0, mesh="data=1") == ["def "]
+    with pytest.raises(InputError, match="unknown kind 'best'"):
+        sc.sample(trained[2], "def ", mesh="data=1", weights="best")
     assert cli.main(words) == 2
     assert "give --prompt" in capsys.readouterr().err

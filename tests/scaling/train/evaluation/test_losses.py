@@ -9,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+import scaling as sc
 from scaling.cli import main as cli
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -135,6 +136,7 @@ def test_the_command_prints_a_document_or_a_table(folder, text, tmp_path, capsys
         "mesh": "data=1",
         "choices": [],
     }
+    assert sc.evaluate(folder, text, mesh={"data": 1}, batch=1).to_dict() == document
     (found,) = document["data"]
     assert list(found) == ["data", "tokens", "loss", "perplexity", "bits_per_byte"]
     assert cli.main([*words, "--data", text]) == 0

@@ -1,0 +1,201 @@
+"""A trained model: its loss on files, its accuracy on multiple choice, and text from it."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from scaling.api.entrance import entrance
+from scaling.api.inputs import MeshLike, as_mesh
+from scaling.compile.quiet import quiet
+from scaling.meshes.errors import check_keys
+from scaling.report.formatting import columns
+from scaling.run import Run
+from scaling.train.launch.gpu import avoid_absent_gpus
+
+if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    from scaling.models.transformer import Transformer
+    from scaling.train.evaluation.choices import Accuracy
+    from scaling.train.evaluation.losses import Loss
+
+PathLike = str | Path
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured; prints as the page of `scaling eval`."""
+
+    name: str  # of the run
+    step: int | None  # of the checkpoint; None: weights of Hugging Face
+    mesh: str
+    data: "tuple[Loss, ...]"  # of several files a last one over all
+    choices: "tuple[Accuracy, ...]"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of `scaling eval --json`."""
+        of_each = {name: [r.to_dict() for r in getattr(self, name)] for name in ("data", "choices")}
+        return {"name": self.name, "step": self.step, "mesh": self.mesh, **of_each}
+
+    def __str__(self) -> str:
+        at = "" if self.step is None else f", step {self.step}"
+        head = f"{self.name}{at}, on {self.mesh}"
+        return "\n".join([head, *_losses(self.data), *_accuracies(self.choices)])
+
+
+@entrance
+def evaluate(
+    run_dir: PathLike,
+    data: PathLike | Iterable[PathLike] = (),
+    choices: PathLike | Iterable[PathLike] = (),
+    *,
+    chat: bool = False,
+    mesh: MeshLike | None = None,
+    devices: int | None = None,
+    batch: int | None = None,
+    seq_len: int | None = None,
+    weights: str | None = None,
+) -> Evaluation:
+    """Return the loss per token of a trained model on whole files, and its accuracy on questions.
+
+    >>> import scaling as sc
+    >>> found = sc.evaluate("runs/demo", data="notes.txt")    # doctest: +SKIP
+    >>> found.data[0].loss, found.data[0].bits_per_byte       # doctest: +SKIP
+    (1.62, 2.33)
+
+    Args:
+        run_dir: folder of a run, or of a Hugging Face model with safetensors.
+        data: text, folders, .jsonl, .parquet, .bin; with neither these nor `choices` the part of
+            the run's data that was held out.
+        choices: .jsonl of {"question", "choices", "answer"}.
+        chat: a user asks the questions, and choices are the assistant's answers.
+        mesh: over data, fsdp, expert and tensor; None: all devices are `fsdp`.
+        devices: number of fake host devices, where no accelerator is present.
+        batch: sequences at once on the whole mesh; None: on each device as many as in a
+            microbatch of training, or 4,096 tokens.
+        seq_len: tokens that the model sees at most; None: as in training.
+        weights: "last" or "ema", the running mean; None: that of a run with train.ema.
+
+    Raises:
+        InputError: whatever does not fit, before the model is read.
+    """
+    avoid_absent_gpus()
+    with quiet():  # imports jax
+        from scaling.train.evaluation.choices import accuracy, open_questions
+        from scaling.train.evaluation.losses import held_out, mean_loss, open_file, total
+        from scaling.train.trained_model import run_of_folder, tokenizer_of
+
+        run = _on_mesh(run_dir, mesh, devices, batch, seq_len)
+        asked = [open_questions(Path(p), run, tokenizer_of(run), chat) for p in _paths(choices)]
+        files = [open_file(path, run) for path in _paths(data)]
+        if not files and not asked:
+            files = list(held_out(run_of_folder(Path(run_dir)), run))
+        model, step = _read(run, run_dir, weights)
+        losses = [mean_loss(model, run, file) for file in files]
+        if len(losses) > 1:
+            losses.append(total(losses))
+        found = tuple(accuracy(model, run, questions) for questions in asked)
+    return Evaluation(run.name, step, str(run.mesh), tuple(losses), found)
+
+
+@entrance
+def sample(
+    run_dir: PathLike,
+    prompts: str | Iterable[str],
+    *,
+    tokens: int = 200,
+    temperature: float = 0.8,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    seed: int = 0,
+    chat: bool = False,
+    mesh: MeshLike | None = None,
+    devices: int | None = None,
+    batch: int | None = None,
+    seq_len: int | None = None,
+    weights: str | None = None,
+) -> list[str]:
+    """Return a text after each prompt, from a trained model.
+
+    >>> import scaling as sc
+    >>> sc.sample("runs/sums", "What is 2 + 3?", chat=True, temperature=0)   # doctest: +SKIP
+    ['2 + 3 = 5']
+
+    Args:
+        tokens: new ones at most; a text ends before where it, or the turn of a chat, ends.
+        temperature: 0 takes the likeliest token; 1 draws from the model's distribution.
+        top_k: draw from so many likeliest tokens alone.
+        top_p: draw from the fewest likeliest tokens that have this probability in all.
+        chat: prompts are messages, and the answers alone are returned.
+        run_dir, mesh, devices, batch, seq_len, weights: as of `evaluate`.
+
+    Raises:
+        InputError: whatever does not fit, before the model is read.
+    """
+    avoid_absent_gpus()
+    with quiet():  # imports jax
+        from scaling.train.sample import Sampling, encode_prompts, generate
+        from scaling.train.trained_model import tokenizer_of
+
+        sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+        run = _on_mesh(run_dir, mesh, devices, batch, seq_len)
+        tokenizer = tokenizer_of(run)
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        asked = encode_prompts(run, texts, tokenizer, chat)
+        model, _ = _read(run, run_dir, weights)
+        return generate(model, run, asked, sampling, tokenizer, chat)
+
+
+def _on_mesh(
+    run_dir: PathLike,
+    mesh: MeshLike | None,
+    devices: int | None,
+    batch: int | None,
+    seq_len: int | None,
+) -> Run:
+    """Return the run of a folder on its mesh, with fake devices where they are wanted."""
+    from scaling.meshes.devices import use_host_devices
+    from scaling.train.trained_model import on_mesh, run_of_folder
+
+    run = run_of_folder(Path(run_dir))
+    if devices is not None:
+        use_host_devices(devices)
+    return on_mesh(run, None if mesh is None else as_mesh(mesh, run.device_order), batch, seq_len)
+
+
+def _read(run: Run, run_dir: PathLike, weights: str | None) -> "tuple[Transformer, int | None]":
+    """Return the model and the step of its checkpoint."""
+    from scaling.train.trained_model import newest_model
+
+    if weights is not None:
+        check_keys([weights], ("last", "ema"), "--weights", "kind")
+    return newest_model(run, Path(run_dir), weights=cast(Any, weights))
+
+
+def _paths(given: PathLike | Iterable[PathLike]) -> list[str]:
+    """Return one path or several as texts."""
+    several = [given] if isinstance(given, str | os.PathLike) else given
+    return [os.fspath(path) for path in several]
+
+
+def _losses(losses: "Iterable[Loss]") -> list[str]:
+    """Return a table with a line for each file; none without files."""
+    head = ("data", "tokens", "loss", "perplexity", "bits per byte")
+    rows = [
+        (
+            loss.data,
+            f"{loss.tokens:,}",
+            f"{loss.loss:.4f}",
+            f"{loss.perplexity:,.5g}",
+            "-" if loss.bits_per_byte is None else f"{loss.bits_per_byte:.4f}",
+        )
+        for loss in losses
+    ]
+    return columns([head, *rows]) if rows else []
+
+
+def _accuracies(found: "Iterable[Accuracy]") -> list[str]:
+    """Return a table with a line for each file of questions."""
+    head = ("choices", "questions", "acc", "acc_norm")
+    rows = [(a.data, f"{a.questions:,}", f"{a.acc:.1%}", f"{a.acc_norm:.1%}") for a in found]
+    return columns([head, *rows]) if rows else []
