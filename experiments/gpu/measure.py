@@ -147,14 +147,20 @@ _init = jax.jit(init_state, static_argnums=(0, 1, 2, 3))
 
 
 def random_tokens(run: Run, execution: Execution) -> Tokens:
-    """One step's tokens, uniform over the vocabulary, from the run's seed."""
-    like = abstract_tokens(run.batch, execution)
-    shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
+    """One step's tokens, uniform over the vocabulary, by the run's seed; packed: two documents."""
+    is_packed = run.train.documents == "packed"
+    like = abstract_tokens(run.batch, execution, is_packed)
+    length = run.batch.seq_len
+    shape = (*like.inputs.shape[:-1], length + 1)
     tokens = np.random.default_rng(run.train.seed).integers(
         0, run.model.vocab_size, shape, np.int32
     )
-    parts = Tokens(tokens[..., :-1], tokens[..., 1:])  # type: ignore[arg-type]
-    return jax.tree.map(lambda part, leaf: jax.device_put(part, leaf.sharding), parts, like)
+    parts = [tokens[..., :-1], tokens[..., 1:]]
+    if is_packed:
+        documents = np.where(np.arange(length) < length // 2, 1, 2).astype(np.int32)
+        parts += [np.broadcast_to(documents, parts[0].shape), np.ones(parts[0].shape, np.float32)]
+    placed = zip(parts, jax.tree.leaves(like), strict=True)
+    return Tokens(*(jax.device_put(part, leaf.sharding) for part, leaf in placed))
 
 
 def with_rates(case: dict[str, Any], peak: float | None, matmul: float | None) -> dict[str, Any]:
@@ -203,7 +209,7 @@ def _sizes(run: Run) -> dict[str, Any]:
 
 def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compiled:
     state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-    tokens = abstract_tokens(run.batch, execution)
+    tokens = abstract_tokens(run.batch, execution, run.train.documents == "packed")
     lowered = jitted_step(run.train, optimizer_of(run)).lower(state, tokens)
     return compile_with(lowered, compiler_options(platform))
 
