@@ -8,7 +8,8 @@
     collective  prices of collectives              / smaller ones (`experiments.bench_collectives`)
     plan        a configuration of a search        / one predicted alone (`experiments.bench_plan`)
 
-Seconds differ between machines and hours; a ratio of neighbours in time says more.
+Seconds differ between machines and hours; a ratio of neighbours in time says more. After the table
+come the counts of compiled steps, which no machine changes (`experiments.program_quality`).
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Any, cast
 
 import jax
 
+from experiments import program_quality
 from experiments.bench_collectives import collective_time
 from experiments.bench_plan import plan_time
 from experiments.gpu.cases import label
@@ -32,6 +34,7 @@ from experiments.gpu.machine import git_commit, versions
 from experiments.gpu.measure import Program, Trainer, random_tokens, trainer
 from experiments.ratios import Ratio, Timer, compare, python, seconds, table
 from scaling.meshes.devices import use_host_devices
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.recipes import recipe
 from scaling.run import Batch, Run, Train
@@ -159,6 +162,16 @@ def main(arguments: list[str] | None = None) -> None:
     results = [r for name in args.only or BENCHMARKS for r in BENCHMARKS[name](args.rounds)]
     save(results, args.out)
     print(f"{table(results)}\nresults: {args.out}")
+    if not args.only:
+        _print_quality()
+
+
+def _print_quality() -> None:
+    """Counts of compiled steps, where the compiler for GPUs that are not here is installed."""
+    try:
+        program_quality.main()
+    except InputError as error:
+        print(f"no counts of steps compiled for GPUs: {error}")
 
 
 def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:

@@ -8,13 +8,16 @@
     tensor   all-gather       (4 layers + 2) X        attention, MLP: forward, backward;
     tensor   reduce-scatter   (4 layers + 2) X        + 2: embedding and head
 
-A recomputed layer gathers X twice more, for attention and MLP, and scatters it once more.
+A recomputed layer gathers X twice more, for attention and MLP, and scatters it once more. Of what
+`scaling.compare.quality` counts, the step has what `test_program_quality` knows, and no more.
 """
 
 import pytest
 
 from scaling.compare.audit import audit
+from scaling.compare.quality import quality_of
 from scaling.models.accounting import train_flops
+from scaling.train.program import program_of_run
 from tests.harness import H100, Case, moved, on_h100, wide
 
 pytestmark = pytest.mark.deviceless
@@ -42,3 +45,6 @@ def test_fsdp_tensor_step_for_h100_moves_its_table_and_takes_possible_time() -> 
     least = sum(flops.groups.values()) / run.mesh.devices / H100.accelerator.peak("bf16")
     assert least < priced.timeline.total < 100 * least
     assert 0 < priced.memory.peak < H100.accelerator.memory
+    quality = quality_of(priced, program_of_run(run, run.mesh, H100)[1], run, run.mesh)
+    assert len(quality.copies) <= 2 and len(quality.float32) <= 2
+    assert quality.head == pytest.approx(3) and quality.products < 1.1

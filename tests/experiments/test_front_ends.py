@@ -102,8 +102,10 @@ def test_what_misses_a_goal_is_listed_with_its_cause(tmp_path) -> None:
 
 
 def test_peak_memory_is_that_of_the_stored_programs():
-    """Within 5 % in 36 of 50: `experiments/results/2026-11-23-front-ends` names the others;
-    deepseek-v3's program was stored when its attention still stored scores."""
+    """Within 5 % in 36 of 50: `experiments/results/2026-11-23-front-ends` names the others.
+
+    The program of deepseek-v3 was stored when its attention still stored scores.
+    """
     path = RESULTS / "2026-11-23-front-ends/front_ends.json"
     stored = {each["name"]: each for each in json.loads(path.read_text("utf-8"))["cases"]}
     found = [compared_again(case, stored[case.name]) for case in CASES]
