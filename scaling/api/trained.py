@@ -10,9 +10,9 @@ from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, as_mesh
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import check_keys
+from scaling.meshes.shape import AXES
 from scaling.report.formatting import columns
 from scaling.run import Run
-from scaling.train.launch.gpu import avoid_absent_gpus
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.models.transformer import Transformer
@@ -79,13 +79,12 @@ def evaluate(
     Raises:
         InputError: whatever does not fit, before the model is read.
     """
-    avoid_absent_gpus()
     with quiet():  # imports jax
         from scaling.train.evaluation.choices import accuracy, open_questions
         from scaling.train.evaluation.losses import held_out, mean_loss, open_file, total
         from scaling.train.trained_model import run_of_folder, tokenizer_of
 
-        run = _on_mesh(run_dir, mesh, devices, batch, seq_len)
+        run = _open(run_dir, mesh, devices, batch, seq_len)
         asked = [open_questions(Path(p), run, tokenizer_of(run), chat) for p in _paths(choices)]
         files = [open_file(path, run) for path in _paths(data)]
         if not files and not asked:
@@ -132,13 +131,12 @@ def sample(
     Raises:
         InputError: whatever does not fit, before the model is read.
     """
-    avoid_absent_gpus()
     with quiet():  # imports jax
         from scaling.train.sample import Sampling, encode_prompts, generate
         from scaling.train.trained_model import tokenizer_of
 
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
-        run = _on_mesh(run_dir, mesh, devices, batch, seq_len)
+        run = _open(run_dir, mesh, devices, batch, seq_len)
         tokenizer = tokenizer_of(run)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         asked = encode_prompts(run, texts, tokenizer, chat)
@@ -146,21 +144,18 @@ def sample(
         return generate(model, run, asked, sampling, tokenizer, chat)
 
 
-def _on_mesh(
+def _open(
     run_dir: PathLike,
     mesh: MeshLike | None,
     devices: int | None,
     batch: int | None,
     seq_len: int | None,
 ) -> Run:
-    """Return the run of a folder on its mesh, with fake devices where they are wanted."""
-    from scaling.meshes.devices import use_host_devices
-    from scaling.train.trained_model import on_mesh, run_of_folder
+    """Return the run of a folder on its mesh."""
+    from scaling.train.trained_model import open_run
 
-    run = run_of_folder(Path(run_dir))
-    if devices is not None:
-        use_host_devices(devices)
-    return on_mesh(run, None if mesh is None else as_mesh(mesh, run.device_order), batch, seq_len)
+    shape = None if mesh is None else as_mesh(mesh, AXES)
+    return open_run(Path(run_dir), shape, devices, batch, seq_len)
 
 
 def _read(run: Run, run_dir: PathLike, weights: str | None) -> "tuple[Transformer, int | None]":

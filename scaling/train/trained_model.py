@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import jax
 
-from scaling.meshes.devices import present_mesh
+from scaling.meshes.devices import present_mesh, use_host_devices
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.rules import check_divisible
 from scaling.meshes.shape import MeshShape
@@ -32,6 +32,7 @@ from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.train.execution import execution_on
+from scaling.train.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 from scaling.train.run_folder import TOKENIZER
 from scaling.train.step import abstract_state
 from scaling.weights.imported import import_weights
@@ -126,6 +127,26 @@ def on_mesh(
     check_trainable(run, mesh, "a trained model")
     rules_for(run, mesh)
     return run
+
+
+def open_run(
+    folder: Path,
+    mesh: MeshShape | None = None,
+    devices: int | None = None,
+    batch: int | None = None,
+    seq_len: int | None = None,
+) -> Run:
+    """`on_mesh` of `run_of_folder`, before jax has made devices; fake ones where they are wanted.
+
+    Raises:
+        InputError: as both.
+    """
+    avoid_absent_gpus()
+    reserve_gpu_memory()
+    run = run_of_folder(folder)
+    if devices is not None:
+        use_host_devices(devices)
+    return on_mesh(run, mesh, batch, seq_len)
 
 
 def newest_model(

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.meshes.devices import use_host_devices
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.train.data.chat import render
 from scaling.train.evaluation.choices import log_likelihoods
 from scaling.train.sample import Sampling, continued
-from scaling.train.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
+from scaling.train.trained_model import newest_model, open_run, tokenizer_of
 
 try:
     from lm_eval.api.model import TemplateLM
@@ -58,13 +57,9 @@ class ScalingLM(TemplateLM):
         super().__init__()
         sizes = ",".join(f"{axis}={size}" for axis, size in axes.items())
         mesh = parse_mesh(sizes) if axes else None
-        folder = Path(run_dir)
-        run = run_of_folder(folder)
-        self.known = tokenizer_of(run)
-        if devices is not None:
-            use_host_devices(devices)
-        batch = None if str(batch_size) in ("auto", "1") else int(batch_size)
-        self.run = on_mesh(run, mesh, batch, seq_len)
+        folder, batch = Path(run_dir), None if str(batch_size) in ("auto", "1") else int(batch_size)
+        self.run = open_run(folder, mesh, devices, batch, seq_len)
+        self.known = tokenizer_of(self.run)
         self.model, _ = newest_model(self.run, folder)
 
     @property

@@ -15,10 +15,10 @@ from scaling.meshes.shape import MeshShape
 from scaling.run import Context, Pipeline, Run, run_dict
 from scaling.train.checkpoint.layer_order import layer_order_of, reorder_layers
 from scaling.train.data.batches import held_out_batches
+from scaling.train.evaluation.scores import row_of, scores
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
-from scaling.train.step import Tokens, objective
 from scaling.train.trained_model import newest_model, on_mesh, run_of_folder
 from tests.harness import MODELS
 from tests.scaling.train.fakes import scaling
@@ -83,11 +83,11 @@ def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_d
     train(*prepare(runs[then]), Options(tmp_path, resume=True))
     assert losses(tmp_path) == pytest.approx(on_one_device, rel=RTOL)
     mesh = MeshShape(fsdp=2, tensor=2)  # whatever the order of layers
-    model, _ = newest_model(on_mesh(run_of_folder(tmp_path), mesh), tmp_path)
-    batch = plan.run.batch
-    held_out = held_out_batches(plan.source, batch.global_batch, batch.seq_len, 1)
-    with jax.set_mesh(jax.tree.leaves(model)[0].sharding.mesh):
-        found = float(objective(model, Tokens(*held_out[0]))[1].loss)
+    run, batch = on_mesh(run_of_folder(tmp_path), mesh), plan.run.batch
+    model, _ = newest_model(run, tmp_path)
+    (held_out,) = held_out_batches(plan.source, batch.global_batch, batch.seq_len, 1)
+    rows = (row_of([*inputs, targets[-1]], 1) for inputs, targets in zip(*held_out, strict=True))
+    found = -sum(score.log_likelihood for score in scores(model, run, rows)) / batch.tokens
     assert found == pytest.approx(on_one_device[STEPS, "held_out_loss"], rel=RTOL)
 
 
