@@ -35,7 +35,8 @@ class FakeStep:
 def with_step(prepared: tuple[Plan, Programs], **fakes: Any) -> tuple[Plan, Programs]:
     """The same plan, and programs whose step is a FakeStep."""
     plan, programs = prepared
-    return plan, replace(programs, step=FakeStep(programs.step, **fakes))
+    step = FakeStep(programs.step, **fakes)
+    return plan, replace(programs, step=step, run_step=step)
 
 
 def scaling(
