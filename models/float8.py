@@ -45,6 +45,29 @@ def multiply(
     return (y * (scale_a * scale_b)).astype(a.dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def local_product(equation: str, x: jax.Array, w: jax.Array) -> jax.Array:
+    """`jnp.einsum(equation, x, w)` and its gradients in 8-bit formats, inside a `shard_map`."""
+    return multiply(equation, (VALUES, VALUES), x, w)
+
+
+def _local_gradients(equation: str, saved: tuple, gradient: jax.Array) -> tuple:
+    (x, w), (to_x, to_w) = saved, _transposed(equation)
+    dx = multiply(to_x, (GRADIENTS, VALUES), gradient, w)
+    return dx, multiply(to_w, (VALUES, GRADIENTS), x, gradient)
+
+
+local_product.defvjp(
+    lambda equation, x, w: (local_product(equation, x, w), (x, w)), _local_gradients
+)
+
+
+def _transposed(equation: str) -> tuple[str, str]:
+    """Equations of the gradients: of x from (y, w), of w from (x, y)."""
+    x, w, y = equation.replace("->", ",").split(",")
+    return f"{y},{w}->{x}", f"{x},{y}->{w}"
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def product(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array) -> jax.Array:
     """`jnp.einsum(equation, x, w, out_sharding=target)` and its gradients in 8-bit formats.
@@ -63,10 +86,9 @@ def _forward(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array)
 
 
 def _backward(rules: Rules, equation: str, target: P, saved: tuple, gradient: jax.Array) -> tuple:
-    x, w = saved
-    dims_x, dims_w, dims_y = equation.replace("->", ",").split(",")
-    to_x = f"{dims_y},{dims_w}->{dims_x}", (GRADIENTS, VALUES), gradient, w, _gradient_spec(x)
-    to_w = f"{dims_x},{dims_y}->{dims_w}", (VALUES, GRADIENTS), x, gradient, _gradient_spec(w)
+    (x, w), (of_x, of_w) = saved, _transposed(equation)
+    to_x = of_x, (GRADIENTS, VALUES), gradient, w, _gradient_spec(x)
+    to_w = of_w, (VALUES, GRADIENTS), x, gradient, _gradient_spec(w)
     return _on_devices(rules, *to_x), _on_devices(rules, *to_w)
 
 

@@ -1,7 +1,8 @@
 """The experts' MLPs on the rows that a device has received, each expert on its own rows.
 
     capacity factor    batched products of equal groups, empty rows included
-    else               rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`)
+    else               rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`),
+                       which stay in bf16 under precision.compute "fp8"
 
 A row's weight multiplies its hidden units, before the last product: so no gradient needs the
 results, and they are neither saved nor recomputed.
@@ -17,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from scaling.models import float8
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS
@@ -68,12 +70,7 @@ def padded_experts(
 ) -> jax.Array:
     """The same with a capacity factor: rows are P groups by sender, in each E groups of C rows."""
     devices, local = execution.rules.mesh.expert, weights["up"].shape[0]
-    product = functools.partial(
-        jnp.einsum,
-        "ecd,edf->ecf",
-        precision=execution.precision,
-        preferred_element_type=execution.dtype,
-    )
+    product = _product(execution, "ecd,edf->ecf")
 
     def by_expert(y_RX: jax.Array) -> jax.Array:
         y_PECX = y_RX.reshape(devices, local, -1, y_RX.shape[-1])
@@ -89,10 +86,20 @@ def shared_experts(
     config: ModelConfig, execution: Execution, x_TD: jax.Array, weights: Weights
 ) -> jax.Array:
     """The result of the experts that every token passes: [T, D], partial sums over tensor."""
-    product = functools.partial(
-        jnp.dot, precision=execution.precision, preferred_element_type=execution.dtype
-    )
+    product = _product(execution, "td,df->tf")
     return _mlp(config, execution, weights, product, x_TD, prefix="shared_")
+
+
+def _product(execution: Execution, equation: str) -> Product:
+    """Products of this device's rows and weights; in 8 bits under "fp8"."""
+    if execution.compute == "fp8":
+        return functools.partial(float8.local_product, equation)
+    return functools.partial(
+        jnp.einsum,
+        equation,
+        precision=execution.precision,
+        preferred_element_type=execution.dtype,
+    )
 
 
 def gather_expert_weight(

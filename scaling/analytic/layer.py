@@ -328,8 +328,9 @@ class Layer:
         """Operands of 8-bit products, read in 16 bits and written in 8."""
         if self.step.run.precision.compute != "fp8":
             return []
-        operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in self.products)
-        results = sum(p.batch * p.rows * p.outputs for p in self.products)
+        every = [p for p in self.products if not p.grouped]
+        operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in every)
+        results = sum(p.batch * p.rows * p.outputs for p in every)
         moved = (operands + results * (phase == "backward")) * (self.step.itemsize + BYTES["fp8"])
         origin = Origin(phase, "layers/mlp")
         return [kernels.fusion(self.step, f"{phase} quantized", origin, moved)]

@@ -143,7 +143,9 @@ def _matmul(
 ) -> Kernel:
     dims = product.batch, product.rows, n, k
     made = matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
-    return replace(made, kind="grouped") if product.grouped else made
+    if not product.grouped:
+        return made
+    return replace(made, kind="grouped", dtype=step.run.precision.between)  # never in 8 bits
 
 
 def matmul(

@@ -106,11 +106,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
             "use 0, or the axes data, fsdp, expert, context and tensor",
         ),
         (moe and model.bias, "a mixture of experts with biases", "set bias to false"),
-        (
-            moe and precision.compute == "fp8",
-            "a mixture-of-experts model with precision.compute 'fp8'",
-            "use bf16",
-        ),
         (mla and model.bias, f"{latent} with biases", "set bias to false"),
         (mla and model.qk_norm, f"{latent} with qk_norm", "set qk_norm to false"),
         (

@@ -14,7 +14,7 @@ from jax.sharding import reshard
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.float8 import GRADIENTS, VALUES, multiply, product, quantized
+from scaling.models.float8 import GRADIENTS, VALUES, local_product, multiply, product, quantized
 
 LARGEST = {VALUES: 448.0, GRADIENTS: 57344.0}  # arXiv 2209.05433, table 1
 MANTISSA = {VALUES: 3, GRADIENTS: 2}  # bits
@@ -53,6 +53,23 @@ def test_zeros_stay_zeros(dtype) -> None:
 def test_what_is_not_finite_is_seen_in_the_product(bad: float) -> None:
     a = jnp.ones((16, 16)).at[3, 4].set(bad)
     assert not np.isfinite(multiply("ab,bc->ac", (VALUES, VALUES), a, jnp.ones((16, 16)))).all()
+
+
+def test_a_product_of_experts_and_its_gradients_are_those_of_rounded_operands() -> None:
+    noise = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(noise.standard_normal(shape), jnp.float32)
+    x, w, dy = draw(2, 16, 32), draw(2, 32, 8), draw(2, 16, 8)
+
+    def near(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+        q, scale = quantized(x, dtype)
+        return q.astype(jnp.float32) * scale
+
+    y, back = jax.vjp(functools.partial(local_product, "ecd,edf->ecf"), x, w)
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+    x8, w8, dy8 = near(x, VALUES), near(w, VALUES), near(dy, GRADIENTS)
+    close(y, jnp.einsum("ecd,edf->ecf", x8, w8))
+    close(back(dy)[0], jnp.einsum("ecf,edf->ecd", dy8, w8))
+    close(back(dy)[1], jnp.einsum("ecd,ecf->edf", x8, dy8))
 
 
 # --- products and gradients on a mesh -------------------------------------------------------------

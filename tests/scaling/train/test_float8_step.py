@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from scaling.meshes.errors import InputError
-from scaling.models.config import Moe
-from scaling.parallelism.checks import check_device, check_trainable
+from scaling.parallelism.checks import check_device
 from scaling.run import Precision
 from tests.harness import Case, stepped, stepped_alone
 
@@ -28,6 +27,8 @@ MORE = [
     Case("fsdp=2,context=2,tensor=2", remat="selective", compute="fp8"),
     Case("data=2,fsdp=2,tensor=2", "latent", microbatches=2, compute="fp8"),
     Case("data=2,fsdp=4", "gpt", zero=1, compute="fp8"),
+    Case("fsdp=2,expert=2,tensor=2", "padded", "selective", compute="fp8"),
+    Case("data=2,expert=4", "mixtral", compute="fp8"),
     Case("data=2,stage=2,tensor=2", remat="full", microbatches=4, schedule="gpipe", compute="fp8"),
 ]
 
@@ -46,7 +47,9 @@ def test_8_bit_gradients_point_where_those_in_float32_point(case: Case) -> None:
     assert loss == pytest.approx(wanted_loss, rel=0.01)
     assert loss != pytest.approx(wanted_loss, rel=1e-6)  # it did round
     alone = {}
-    if case.model == "latent":  # whose chains of products round to 0.93 on one device already
+    # Chains of products of latent attention round to 0.93 on one device already, and a rounded
+    # token may go to another expert.
+    if case.model == "latent" or case.run.model.moe:
         alone = stepped_alone(replace(case.alone, compute="fp8"))["gradients"]
     for name, gradient in found["gradients"].items():
         if "key_bias" in name:
@@ -64,15 +67,6 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 # --- what is refused ------------------------------------------------------------------------------
-
-
-def test_experts_in_8_bits_are_refused_by_name() -> None:
-    run = Case(compute="fp8").run
-    run = replace(run, model=replace(run.model, moe=Moe(4, 2, 32)))
-    with pytest.raises(
-        InputError, match="mixture-of-experts .* 'fp8' is not yet trained; use bf16"
-    ):
-        check_trainable(run, run.mesh)
 
 
 class Gpu(NamedTuple):

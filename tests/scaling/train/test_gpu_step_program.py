@@ -90,11 +90,16 @@ IN_FLOAT32 = [
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective", reduce="fp32"),
     Case("data=2,fsdp=2,stage=2", microbatches=2, reduce="fp32"),
 ]
+EXPERTS_IN_8_BITS = [
+    (Case("fsdp=2,expert=4", "padded", "selective", compute="fp8"), "fp8"),
+    (Case("data=2,expert=4", "mixtral", "selective", compute="fp8"), "bf16"),
+]
 PACKED = [
     Case("data=2,fsdp=2,tensor=2", "window", "selective", 2, documents="packed"),
     Case("fsdp=4,tensor=2", "latent", "full", documents="packed"),
 ]
 CASES = [*DENSE, *PACKED, *ZERO, *CONTEXT, *PIPELINES, *EXPERTS, *OPTIMIZERS, *EIGHT_BITS]
+CASES += [case for case, _ in EXPERTS_IN_8_BITS]
 CASES += IN_FLOAT32
 
 
@@ -131,6 +136,13 @@ def test_h100_multiplies_every_projection_in_8_bits(case: Case) -> None:
     projections = sum(n for name, n in groups.items() if name not in ("attention", "head"))
     assert eight == pytest.approx(projections / 8, rel=1e-6)
     assert {k.dtype for k, _ in found if k.kind == "attention"} == {"bf16"}
+
+
+@pytest.mark.parametrize(("case", "dtype"), EXPERTS_IN_8_BITS, ids=["padded", "dropless"])
+def test_experts_multiply_in_8_bits_with_a_capacity_factor_and_else_in_bf16(case, dtype) -> None:
+    products = [k for k, _ in kernels(on_h100(wide(case)).program) if k.flops]
+    of = lambda part: {k.dtype for k in products if k.origin.layer.startswith(f"layers/{part}")}
+    assert (of("mlp/experts"), of("attention") - {"bf16"}) == ({dtype}, {"fp8"})
 
 
 def test_packed_documents_keep_the_flash_kernel_and_add_their_masks() -> None:

@@ -22,8 +22,8 @@ COPY = re.compile("transpose|copy")  # XLA's names of kernels that only move
 ITEMSIZE = {"bf16": 2, "f32": 4}  # bytes, by XLA's names
 # Of each step: copies and float32 arrays at most, overlapped collectives at least, of how many.
 #   copies    values out of the product of q, k and v; of experts each matrix turned for a product
-#             (nine); of latent attention keys put together, and their gradients; in all but experts'
-#             one or two that came with the sums that run beside the next layer
+#             (nine); of latent attention keys put together, and their gradients; in all but that
+#             of experts one or two that came with the sums that run beside the next layer
 #   float32   gradients of norms, between their two kernels
 KNOWN = {
     "fsdp": (3, 2, 3, 4),
