@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.memory import STATES, elements, hidden_units, shards
+from scaling.analytic.memory import STATES, hidden_units, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, per_size
@@ -232,7 +232,7 @@ def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     table = step.head_rows * step.config.d_model
     look_up = fusion(step, "forward embed", ahead, 2 * size)
     gradient = EMBED_STREAM * size + table * EMBED_TABLE
-    return [look_up], [fusion(step, "backward embed", back, gradient)]
+    return [look_up], [fusion(step, "backward embed", back, gradient, step.trains_all)]
 
 
 def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
@@ -249,10 +249,11 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     whole, table = tokens * width * step.itemsize, vocab * width * step.itemsize
     product = partial(matmul, step, dtype=step.run.precision.between)  # never in 8 bits
     gradient = logits * (1 + step.itemsize / FLOAT32)
-    of_weights = product("backward w head", back, (1, vocab, width, tokens))
+    trained = step.trains_all
+    of_weights = product("backward w head", back, (1, vocab, width, tokens), trained)
     before = [
         fusion(step, "forward final norm", ahead, NORM * stream),
-        fusion(step, "zeros of the head", ahead, table + chunks * whole, chunked, 0),
+        fusion(step, "zeros of the head", ahead, table * trained + chunks * whole, chunked, 0),
     ]
     of_chunk = [
         fusion(step, "forward chunk", ahead, 2 * whole, chunked, 0),
@@ -260,7 +261,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
         fusion(step, "forward loss", Origin("forward", "loss"), 2 * logits, operations=3),
         fusion(step, "backward loss", Origin("backward", "loss"), gradient, operations=3),
         product("backward d head", back, (1, tokens, width, vocab)),
-        replace(of_weights, bytes=of_weights.bytes + table * chunked),
+        replace(of_weights, bytes=of_weights.bytes + table * chunked * trained),
         fusion(step, "backward chunk", back, 2 * whole, chunked, 0),
     ]
     return before, of_chunk, [fusion(step, "backward final norm", back, NORM_BACKWARD * stream)]
@@ -269,7 +270,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
 def update(step: StepSizes) -> list[Kernel]:
     """The optimiser's update of what a device stores, and the norm of gradients before it."""
     precision, ours = step.run.precision, step.habits.is_ours
-    own = elements(step) / shards(step, 1)
+    own = trained_elements(step, 1)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
     states += 0 if step.run.train.ema is None else FLOAT32
@@ -288,6 +289,6 @@ def update(step: StepSizes) -> list[Kernel]:
 
 def accumulation(step: StepSizes) -> Kernel:
     """Gradients of a microbatch, or of a tick, added to their sums, where there are several."""
-    moved = 3 * FLOAT32 * elements(step) / shards(step, 2)
+    moved = 3 * FLOAT32 * trained_elements(step, 2)
     several = step.is_sum * step.habits.is_ours
     return fusion(step, "accumulation", Origin("backward", ""), moved, several)

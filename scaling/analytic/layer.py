@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from scaling.analytic import kernels
+from scaling.analytic.adapters import adapter_kernels
 from scaling.analytic.experts import rows_again
 from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
@@ -103,7 +104,8 @@ class Layer:
         ahead = self._ahead(phase, place, weights, offloads=copies)
         if place == "again" and step.one_layer and not self.moe:
             return [*ahead, *waits(copies)]
-        return [*ahead, *self._out(phase, place, saves), *waits(copies)]
+        low_rank = adapter_kernels(step, self.moe, phase)
+        return [*ahead, *low_rank, *self._out(phase, place, saves), *waits(copies)]
 
     def _ahead(
         self,
@@ -240,6 +242,7 @@ class Layer:
             *self._turned("backward attention in"),
             *self.sent("backward attention in").around(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
+            *adapter_kernels(step, self.moe, "backward"),
             *self._widened(),
             *ends,
             *sums.around([norm(ATTENTION), *self._sums()], first=False),
@@ -317,7 +320,9 @@ class Layer:
     def _casts(self, part: str, phase: Phase) -> list[Operation]:
         """Stored weights in compute format, before they are gathered."""
         step = self.step
-        if BYTES[step.run.precision.parameters] == step.itemsize:  # fp16 is written as bf16
+        precision = step.run.precision
+        stored = precision.parameters if step.trains_all else precision.frozen
+        if BYTES[stored] == step.itemsize:  # fp16 is written as bf16
             return []
         size = self._elements(part) * (FLOAT32 + step.itemsize)
         shards = step.zero(3) / step.shape.fsdp + (1 - step.zero(3))
@@ -342,7 +347,7 @@ class Layer:
             return []
         scattered = step.zero(3) * np.greater(step.shape.fsdp, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * scattered
-        moved = moved * (step.itemsize + step.reduced_bytes)
+        moved = moved * (step.itemsize + step.reduced_bytes) * step.trains_all
         return [kernels.fusion(step, "backward widened", Origin("backward", "layers"), moved)]
 
     def _sums(self) -> list[Operation]:
@@ -351,7 +356,7 @@ class Layer:
         shards = step.zero(2, 3) / step.shape.fsdp + step.zero(0, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * shards
         sums = FLOAT32 if ours else 2 * BYTES[step.run.precision.gradients]
-        moved = moved * ((step.reduced_bytes if ours else step.itemsize) + sums)
+        moved = moved * ((step.reduced_bytes if ours else step.itemsize) + sums) * step.trains_all
         return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
 
     def _elements(self, part: str) -> Number:

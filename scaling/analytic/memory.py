@@ -21,6 +21,7 @@ from functools import reduce
 
 import numpy as np
 
+from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import activations, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
@@ -51,6 +52,13 @@ def shards(step: StepSizes, first: int) -> Number:
     """Parts over fsdp of what is sharded from that ZeRO stage on."""
     stages = range(first, 4)
     return np.where(step.zero(*stages), step.shape.fsdp, 1)[()]
+
+
+def trained_elements(step: StepSizes, first: int) -> Number:
+    """Parameters of a device that have gradients: all, as `shards` has them, or its adapters'."""
+    if step.trains_all:
+        return elements(step) / shards(step, first)
+    return adapter_elements(step)
 
 
 def sharded_elements(step: StepSizes, first: int) -> Number:
@@ -92,13 +100,14 @@ def _stored(step: StepSizes) -> Iterator[Buffer]:
     """What is there between steps."""
     precision = step.run.precision
     first = 1 if step.habits.is_ours else 3
-    size = sharded_elements(step, first) * BYTES[precision.parameters]
+    stored = precision.parameters if step.trains_all else precision.frozen
+    size = sharded_elements(step, first) * BYTES[stored] + FLOAT32 * adapter_elements(step)
     yield Buffer("parameters", size, "parameters", True)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
     states += 0 if step.run.train.ema is None else FLOAT32
-    size = sharded_elements(step, 1) * states
-    yield Buffer("optimizer state", size, "optimizer_state", True)
+    own = sharded_elements(step, 1) if step.trains_all else adapter_elements(step)
+    yield Buffer("optimizer state", own * states, "optimizer_state", True)
 
 
 def _ours(step: StepSizes) -> Iterator[Buffer]:
@@ -116,16 +125,21 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     if step.ticks:
         yield from _of_ticks(step, each)
     else:
-        yield Buffer("sums of gradients", FLOAT32 * count * step.is_sum / parts, "gradients")
-        yield Buffer("gradients", each * of_layers / parts, "gradients")
+        summed = FLOAT32 * trained_elements(step, 2) * step.is_sum
+        yield Buffer("sums of gradients", summed, "gradients")
+        own = of_layers / parts if step.trains_all else adapter_elements(step)
+        yield Buffer("gradients", each * own, "gradients")
     name = "gradients of logits" + " in turn" * step.ticks  # each microbatch's head is done with
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
     yield Buffer(name, item * vocab, "temporary")
     chunked = np.greater(step.loss_chunks, 1)
-    yield Buffer("gradients of the head", item * table * chunked, "gradients")
+    of_head = item * table * chunked * step.trains_all
+    yield Buffer("gradients of the head", of_head, "gradients")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
-    looked_up = not step.ticks and not (
-        tied and (step.vocab_is_sharded or "tensor" not in step.cut)
+    looked_up = (
+        step.trains_all
+        and not step.ticks
+        and not (tied and (step.vocab_is_sharded or "tensor" not in step.cut))
     )
     # Zeros, and the sums that are scattered into a copy of them.
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")

@@ -129,7 +129,8 @@ def of_weights(step: StepSizes, product: Product) -> Kernel:
     """The gradient of its weights."""
     turned = replace(product, rows=product.inputs)
     name = f"w {product.name}"
-    return _matmul(step, name, "backward", turned, product.outputs, product.rows)
+    times = step.trains_all
+    return _matmul(step, name, "backward", turned, product.outputs, product.rows, times)
 
 
 def _matmul(

@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from scaling.analytic import kernels
+from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.layer import Layer
 from scaling.analytic.memory import buffers, shards
 from scaling.analytic.saved import saved_bytes
@@ -104,13 +105,13 @@ def closed_form(run: Run, shape: Shape, cluster: Cluster, grid: Grid | None = No
 
 
 def _check_trained(run: Run) -> None:
-    """Raise InputError for a run that trains some parameters only."""
+    """Raise InputError for a run that trains some parameters but not its adapters alone."""
     train = run.train
-    if not train.trains_all:
-        key = "lora" if train.lora else "freeze" if train.freeze else "trainable"
+    key = "freeze" if train.freeze else "trainable" if train.trainable else ""
+    if key or (train.lora and run.software != "jax"):
         raise InputError(
-            f"train.{key}: the closed form has no frozen parameters; such a step is priced as it "
-            "is compiled, by --source compiled"
+            f"train.{key or 'lora'}: the closed form has no frozen parameters but those of the "
+            "trainer's own adapters; such a step is priced as it is compiled, by --source compiled"
         )
 
 
@@ -202,7 +203,8 @@ class Step:
             return []
         saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
         of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
-        return [kernels.fills(step, saved * times, of_layers / shards(step, 2))]
+        own = of_layers / shards(step, 2) if step.trains_all else adapter_elements(step)
+        return [kernels.fills(step, saved * times, own)]
 
     def count(self, layer: Layer) -> Size:
         """Layers of such a kind on the device."""

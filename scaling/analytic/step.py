@@ -143,6 +143,11 @@ class StepSizes:
         return 1 * reduce(np.logical_or, [np.equal(stage, one) for one in stages])
 
     @property
+    def trains_all(self) -> int:
+        """1 where the model's own parameters are trained, 0 where adapters alone are."""
+        return int(self.run.train.trains_all)
+
+    @property
     def is_sum(self) -> Number:
         """1 where gradients are sums over microbatches or ticks, else 0."""
         return 1 if "stage" in self.cut else 1 * np.greater(self.microbatches, 1)

@@ -91,6 +91,9 @@ Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars 
 vectors of small models) cost latency rather than bandwidth and are left out.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from scaling.analytic.activations import (
     keys_and_values,
     loss_statistics,
@@ -98,6 +101,7 @@ from scaling.analytic.activations import (
     residual_stream,
     vector_gradients,
 )
+from scaling.analytic.adapters import adapter_transfers
 from scaling.analytic.experts import expert_transfers
 from scaling.analytic.optimizer import optimizer_transfers
 from scaling.analytic.step import StepSizes, Transfer, step_sizes
@@ -110,7 +114,7 @@ from scaling.run import Run
 SMALLEST = 64 * 1024  # bytes of one call
 PARTS = (
     *(weight_transfers, residual_stream, keys_and_values, loss_statistics, vector_gradients),
-    *(expert_transfers, pipeline_transfers, optimizer_transfers),
+    *(expert_transfers, pipeline_transfers, optimizer_transfers, adapter_transfers),
 )
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
@@ -141,4 +145,13 @@ def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
 
 def transfers(step: StepSizes) -> tuple[Transfer, ...]:
     """The same of any software, and of several configurations of a mesh."""
-    return tuple(line for part in PARTS for line in part(step))
+    return tuple(
+        line if step.trains_all or not _is_gradient(part, line) else replace(line, calls=0)
+        for part in PARTS
+        for line in part(step)
+    )
+
+
+def _is_gradient(part: Callable, line: Transfer) -> bool:
+    """True for sums of gradients of parameters; frozen weights are gathered all the same."""
+    return part in (weight_transfers, vector_gradients) and line.kind != "all-gather"

@@ -53,8 +53,10 @@ def least_time(
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
     again = np.maximum(step.full, step.recompute)  # a forward pass
-    layers = (model - attention - head) / rate * (FORWARD * (1 + again) + BACKWARD)
+    gradients = FORWARD * (1 + step.trains_all)  # of inputs, and of matrices unless frozen
+    layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
     layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
+    head = head * (FORWARD + gradients)
     work = (layers / busy_share(step) + head / rate) / choices.mesh.devices
     seconds = work + _fusions(step, cluster, profile) + _stream(step, cluster, profile)
     return np.broadcast_to(seconds, (choices.count,))

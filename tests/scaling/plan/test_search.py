@@ -13,6 +13,7 @@ from scaling.analytic.program import closed_form
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.models.accounting.remat import Kept
+from scaling.models.lora import Lora
 from scaling.plan import search as module
 from scaling.plan.bounds import least_memory
 from scaling.plan.search import Target, closed_form_of, search
@@ -70,6 +71,18 @@ def test_no_price_is_below_the_bound():
         if not choice.refusal:
             bound = module._bound(target(), Together((choice,)))
             assert np.min(bound) <= times[str(choice.mesh)]
+
+
+@pytest.mark.parametrize("mesh", ["fsdp=4", "data=2,tensor=2"])
+def test_neither_is_that_of_adapters(mesh):
+    """Whose step has no gradients of matrices."""
+    run = replace(RUN, train=replace(RUN.train, lora=Lora(8, targets=("query", "down"))))
+    for choice in all_choices(run, 4):
+        if str(choice.mesh) == mesh and not choice.refusal:
+            bound = module._bound(target(run), Together((choice,)))
+            program = closed_form(choice.run(run, 0), choice.mesh, H100, choice.grid)
+            assert np.all(bound <= price(program, H100, PROFILE).timeline.total)
+            assert np.all(least_memory(run, choice) <= memory_use(program).peak * (1 + 1e-9))
 
 
 def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):

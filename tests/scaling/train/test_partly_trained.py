@@ -12,7 +12,9 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
-from scaling.models.lora import adapter_parameters
+from scaling.models.lora import adaptable, adapter_parameters
+from scaling.profiles.io import ideal
+from scaling.simulate.step import price
 from scaling.simulate.summary import matrix_flops, summarize
 from scaling.train.step import init_state
 from scaling.weights.naming import to_dict
@@ -151,6 +153,9 @@ def test_on_h100_the_state_is_that_of_the_adapters_and_no_frozen_gradient_moves(
     memory, whole = (summarize(priced, run).memory for priced in (result, full))
     state = 2 * 4 * adapter_parameters(run.train.lora, run.model)  # two moments, float32
     assert state / 8 <= memory.optimizer_state < 0.8 * state  # those of b are not cut over fsdp
+    closed = summarize(price(closed_form(run, run.mesh, H100), H100, ideal()), run).memory
+    assert closed.optimizer_state == pytest.approx(memory.optimizer_state, rel=0.01)
+    assert closed.parameters == pytest.approx(memory.parameters, rel=0.01)
     assert memory.gradients < 0.1 * whole.gradients
     scattered = lambda priced: sum(
         n for (_, kind), n in moved(priced).items() if kind == "reduce-scatter"
@@ -158,7 +163,34 @@ def test_on_h100_the_state_is_that_of_the_adapters_and_no_frozen_gradient_moves(
     assert scattered(result) < 0.1 * scattered(full)
 
 
-def test_the_closed_form_has_no_frozen_parameters_and_says_what_has():
-    run = Case(tuning="adapters").run
-    with pytest.raises(InputError, match="train.lora: the closed form .* --source compiled"):
+@pytest.mark.parametrize("model", ["llama", "latent", "mixtral"])
+def test_the_closed_form_counts_the_products_and_the_state_of_adapters(model):
+    case = Case(model=model, tuning="adapters of latents" if model == "latent" else "adapters")
+    names = tuple(adaptable(case.run.model))
+    lora = replace(case.run.train.lora, targets=names)
+    run = replace(case.run, train=replace(case.run.train, lora=lora, trainable=()))
+    priced = price(closed_form(run, run.mesh, H100), H100, ideal())
+    sizes = run.model, run.batch.global_batch, run.batch.seq_len
+    assert matrix_flops(priced) == pytest.approx(partly_trained_flops(*sizes, lora=lora), rel=0.01)
+    memory = summarize(priced, run).memory
+    assert memory.optimizer_state == 2 * 4 * adapter_parameters(lora, run.model)
+
+
+def test_the_closed_form_sums_no_gradients_of_frozen_parameters():
+    run = replace(wide(Case("data=2,fsdp=2,tensor=2", tuning="adapters")), remat="none")
+    full = replace(run, train=replace(run.train, lora=None))
+    totals = []
+    for each in (run, full):
+        found = moved(price(closed_form(each, each.mesh, H100), H100, ideal()))
+        gathered = {key: size for key, size in found.items() if key[1] == "all-gather"}
+        totals.append((gathered, found.get(("fsdp", "reduce-scatter"), 0.0)))
+    (ahead, scattered), (expected, others) = totals
+    assert ahead == expected and scattered == 0 < others
+
+
+@pytest.mark.parametrize("setting", [{"freeze": ("embedding/*",)}, {"trainable": ("head_VD",)}])
+def test_the_closed_form_has_no_other_frozen_parameters_and_says_what_has(setting):
+    (key,), run = setting, Case().run
+    run = replace(run, train=replace(run.train, **setting))
+    with pytest.raises(InputError, match=f"train.{key}: the closed form .* --source compiled"):
         closed_form(run, run.mesh, H100)
