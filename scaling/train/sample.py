@@ -180,13 +180,10 @@ def _next_pass(model: Transformer, rows: list[_Row], width: int) -> _Pass:
     tokens_BT = np.array([row.fed + [0] * (width - len(row.fed)) for row in rows], np.int32)
     last = [max(0, len(row.fed) - 1) for row in rows]
     start, number, drawn = zip(*((row.start, row.number, row.drawn) for row in rows), strict=True)
-    spec = model.execution.spec
-    cut, whole = spec("batch"), P()
-    arrays = tokens_BT, start, last, number, drawn
-    specs = spec("batch", None), cut, cut, whole, whole
-    mesh = jax.sharding.get_mesh()
-    place = lambda x, spec: jax.device_put(np.asarray(x, np.int32), jax.NamedSharding(mesh, spec))
-    return _Pass(*map(place, arrays, specs))
+    numbers = (np.array(x, np.int32) for x in (start, last, number, drawn))
+    cut, mesh = model.execution.spec("batch"), jax.sharding.get_mesh()
+    shardings = tuple(jax.NamedSharding(mesh, spec) for spec in (cut, cut, cut, P(), P()))
+    return _Pass(*jax.device_put((tokens_BT, *numbers), shardings))
 
 
 @functools.partial(jax.jit, donate_argnums=1)
