@@ -8,6 +8,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import query_key_dim
+from scaling.models.accounting.remat import kept_by
 from scaling.models.lora import check_lora
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.pipeline import TRAINED
@@ -91,6 +92,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
     moe, mla, staged, rope = model.moe, model.mla, mesh.stage > 1, model.positions == "rope"
     schedule, latent = f"pipeline.schedule {pipeline.schedule!r}", "multi-head latent attention"
     rotated, dense = mla.qk_rope_head_dim if mla else 0, moe.first_dense_layers if moe else 0
+    kept = kept_by(run.remat)
+    offloaded = kept.offload if kept else ()
     # Rotary tables are float32 [seq_len, head_dim] in all.
     length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(model))
     return (
@@ -104,6 +107,12 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
             staged and dense,
             f"first_dense_layers {dense} on mesh axis stage={mesh.stage}",
             "use 0, or the axes data, fsdp, expert, context and tensor",
+        ),
+        (
+            staged
+            and offloaded,  # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
+            f"remat with {', '.join(offloaded)} offloaded on mesh axis stage={mesh.stage}",
+            "keep them on the device, or use the axes data, fsdp, expert, context and tensor",
         ),
         (moe and model.bias, "a mixture of experts with biases", "set bias to false"),
         (mla and model.bias, f"{latent} with biases", "set bias to false"),

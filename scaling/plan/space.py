@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.step import Grid, policies, structure
+from scaling.analytic.step import REMATS, Grid, policies, structure
 from scaling.meshes.errors import InputError
 from scaling.meshes.many import Meshes, side_by_side
 from scaling.meshes.rules import divisors
@@ -154,13 +154,16 @@ def choices(run: Run, mesh: MeshShape) -> Choices:
     counts = divisors(local)
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
         counts = [n for n in counts if n % mesh.stage == 0] or counts
-    every_remat = range(len(policies(run)))
+    # Those of any software; and the run's own, where it can run on this mesh.
+    every_remat, plain = list(range(len(policies(run)))), replace(run, remat=REMATS[0])
+    if run.remat not in REMATS and _refusal(run, mesh, counts[0]):
+        every_remat.remove(policies(run).index(run.remat))
     every = np.array(
         [(n, stage, remat) for n in counts for stage in stages for remat in every_remat]
     )
     batch = np.full(len(every), float(run.batch.global_batch))
     grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])
-    return Choices(mesh, grid, _refusal(run, mesh, counts[0]))
+    return Choices(mesh, grid, _refusal(plain, mesh, counts[0]))
 
 
 def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:

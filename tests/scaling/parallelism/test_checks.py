@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.remat import Kept
 from scaling.models.config import Mla, Moe
 from scaling.models.lora import Lora
 from scaling.parallelism.checks import check_settings, check_trainable
@@ -53,6 +54,15 @@ def test_experts_are_trained_in_stages_by_one_schedule_and_in_every_layer():
     moe = replace(run.model.moe, first_dense_layers=1)
     said = refused(replace(run, model=replace(run.model, moe=moe)), mesh)
     assert "first_dense_layers 1 on mesh axis stage=2 is not yet trained; use 0" in said
+
+
+@pytest.mark.parametrize("remat", ["qkv_proj_offloaded", Kept(offload=("query", "key", "value"))])
+def test_tensors_are_not_offloaded_in_stages(remat):
+    run = replace(TINY, remat=remat)
+    said = refused(run, MeshShape(stage=2))
+    assert "remat with query, key, value offloaded on mesh axis stage=2 is not yet" in said
+    assert "keep them on the device" in said
+    check_trainable(run, MeshShape(fsdp=2))
 
 
 @pytest.mark.parametrize(

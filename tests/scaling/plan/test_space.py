@@ -45,6 +45,8 @@ def test_the_policy_that_a_run_names_is_one_more():
     assert found.count == 2 * 2 * 4
     runs = {found.run(named, i).remat for i in range(found.count)}
     assert runs == {"none", "selective", "full", "minimal"}
+    offloaded = replace(DENSE, remat="minimal_offloaded")  # not in stages
+    assert choices(offloaded, parse_mesh("stage=2")).count == 4 * 3
 
 
 def test_what_cannot_run_says_why():
