@@ -16,8 +16,9 @@ from scaling.meshes.reading import cache_path
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 
 # Moves a layer's sums of gradients into the next iteration of the layer scan, beside its compute.
-# Of 14 sets of options priced for 13 steps on H100 the one that is best or near it on all meshes
-# but one: median -4.1 %, -8.4 to +4.1 % (experiments/results/2026-11-23-xla-options, jax 0.10.2).
+# Of 14 sets of options priced for 13 steps on H100 the best in median and mean of those that XLA
+# compiles everywhere: -4.1 and -3.3 %, -8.4 to +4.1 %, memory -17 to +3 %
+# (experiments/results/2026-11-23-xla-options, jax 0.10.2).
 PIPELINED: Options = {
     "xla_gpu_enable_pipelined_reduce_scatter": True,
     "xla_gpu_enable_pipelined_all_reduce": True,
