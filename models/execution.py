@@ -38,7 +38,7 @@ class Execution:
     grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.grouped_matmul`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
-    recompute_stages: bool = False  # save only a stage's input of each iteration
+    schedule: str = "1f1b"  # `scaling.parallelism.pipeline`
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
@@ -67,7 +67,7 @@ class Execution:
         jax would move these gathers in front of the scan, as every iteration has the same weights,
         and save all of them: see `scaling.models.sharding.with_dependency`.
         """
-        stages = self.rules.axes("layers") and not self.recompute_stages
+        stages = self.rules.axes("layers") and self.schedule == "gpipe"
         return bool(stages and self.rules.axes("embed") and not self.gathers_weights_once)
 
     def spec(self, *dims: str | None) -> P:

@@ -59,9 +59,10 @@ class Mlp(nnx.Module):
 
     def _hidden(self, x_BSD: jax.Array) -> list[jax.Array]:
         """x up and, if gated, x gate, [B, S, F] each: one product, and their adapters'."""
-        weights = tuple(w[...][:, None] for w in (self.up_DF, self.gate_DF) if w is not None)
+        weights = tuple(w[...] for w in (self.up_DF, self.gate_DF) if w is not None)
+        columns = lambda weights: tuple(w[:, None] for w in weights)
         dims, out = ("embed", None, "mlp"), ("batch", "sequence", None, "mlp")
-        y_BSCF = project(self.execution, "bsd,dcf->bscf", x_BSD, weights, dims, out)
+        y_BSCF = project(self.execution, "bsd,dcf->bscf", x_BSD, weights, dims, out, shape=columns)
         parts = (y[:, :, 0] for y in jnp.split(y_BSCF, len(weights), axis=2))
         named = dict(zip(("up_DF", "gate_DF"), parts, strict=False))
         hidden = ("batch", "sequence", "mlp")

@@ -7,6 +7,7 @@ Fully sharded data parallelism of one matrix product:
               reduce-scatter the weight's gradient over fsdp, all-reduce the shard over data
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -58,6 +59,7 @@ def project(
     dims: tuple[str | None, ...],
     out: tuple[str | None, ...],
     partial: bool = False,
+    shape: Callable[[Any], Any] = lambda w: w,
 ) -> jax.Array:
     """The product of an activation and a stored weight, `jnp.einsum(equation, x, w)`.
 
@@ -72,6 +74,7 @@ def project(
         equation: for einsum; `x`, in compute format, is first.
         w, dims: a stored weight or several, and their logical dimensions.
         out: logical dimensions of the result.
+        shape: of the stored weights makes those that the equation and `dims` are about.
         partial: the contraction runs over `tensor`: partial products are summed over it, which
             with a sequence-parallel `out` is a reduce-scatter.
     """
@@ -83,6 +86,7 @@ def project(
     def multiply(x: jax.Array, w: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
         if execution.remat == "none" and execution.regathers_per_iteration:
             w = with_dependency(w, x)
+        w = shape(w)
         if isinstance(w, tuple):
             early = None if execution.reduce == "fp32" else execution.dtype
             w = _joined(execution, [part.astype(early or part.dtype) for part in w])

@@ -25,7 +25,8 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec, reshard
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution, spec_of
@@ -34,7 +35,7 @@ from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, stacked_s
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
-Spec = PartitionSpec
+Spec = P
 
 
 def embedding_execution(execution: Execution) -> Execution:
@@ -82,15 +83,41 @@ def embed_microbatches(
     return enter(jax.lax.map(embed, copy(tokens_MBS)))
 
 
+def embed_microbatch(execution: Execution, embed: Callable, tokens_BS: jax.Array) -> jax.Array:
+    """The embedded tokens on the first stage, zeros on the others: [P, B, S, D]."""
+    entry = embedding_execution(execution)
+    copy = jax.shard_map(
+        lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying"),
+        in_specs=execution.spec("batch", "sequence"),
+        out_specs=entry.spec("batch", "sequence"),
+    )
+    enter = jax.shard_map(
+        lambda x_bsD: jnp.where(jax.lax.axis_index(STAGE) == 0, x_bsD, 0)[None],
+        in_specs=entry.spec("stream", "residual", None),
+        out_specs=_stream_spec(execution, STAGE),
+    )
+    return enter(embed(copy(tokens_BS), entry))
+
+
+def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int) -> jax.Array:
+    """What the stage `shift` before each has; zeros where there is none."""
+    stages = range(execution.rules.mesh.stage)
+    pairs = [(i, i + shift) for i in stages if i + shift in stages]
+    spec = _stream_spec(execution, STAGE)
+    return jax.shard_map(
+        lambda x_1bsD: jax.lax.ppermute(x_1bsD, STAGE, pairs), in_specs=spec, out_specs=spec
+    )(x_PBSD)
+
+
 def run_pipeline(
     execution: Execution, schedule: PipelineSchedule, layer: Layer, layers: Any, x_TPBSD: jax.Array
 ) -> tuple[jax.Array, Any]:
     """The output of each stage in each iteration, [T, P, B, S, D], and what its layers return too.
 
-    The latter is a tree of sums over microbatches, [P, V L, ...], or None.
+    The latter is a tree of sums over microbatches, [V L, P, ...], or None.
 
-    Saved for the backward pass: what `layer`'s remat keeps, in every iteration; with
-    `recompute_stages` the input of each iteration only.
+    Saved for the backward pass: what `layer`'s remat keeps, in every iteration; of a circular
+    schedule the input of each iteration only.
 
     Args:
         layer: one layer, for a scan over those of a part.
@@ -99,10 +126,10 @@ def run_pipeline(
         x_TPBSD: the inputs of stage 0.
     """
     chex.assert_shape(x_TPBSD, (schedule.iterations, schedule.stages, None, None, None))
-    parts = jax.tree.map(lambda x: _by_stage(schedule, x), layers)
+    parts = jax.tree.map(lambda x: by_stage(schedule, x), layers)
     stages = reshard(jnp.arange(schedule.stages), execution.spec("layers"))
     one_stage = functools.partial(_stage, execution, schedule, layer)
-    return jax.vmap(one_stage, (0, 0, 1), (1, 0))(stages, parts, x_TPBSD)
+    return jax.vmap(one_stage, (0, 0, 1), (1, 1))(stages, parts, x_TPBSD)
 
 
 def _stage(
@@ -122,7 +149,7 @@ def _stage(
         # Here, not layer by layer, or the gradients of a part would be float32 twice.
         return jax.lax.scan(layer, x_BSD, with_float32_grads(*part))
 
-    if execution.recompute_stages:
+    if execution.schedule == "circular":
         run_part = jax.checkpoint(run_part, prevent_cse=False)
 
     def step(y_BSD: jax.Array, inputs: tuple) -> tuple[jax.Array, tuple]:
@@ -144,28 +171,30 @@ def _sum_where(is_busy_T: jax.Array, x_TL: jax.Array) -> jax.Array:
     return jnp.where(is_busy_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
 
 
-def collect_outputs(
-    execution: Execution, schedule: PipelineSchedule, y_TPBSD: jax.Array
-) -> jax.Array:
-    """The last stage's outputs of all microbatches under `head_execution`: [M, B, S, D].
+def last_outputs(schedule: PipelineSchedule, y_TPBSD: jax.Array) -> jax.Array:
+    """What stages make of each microbatch in the iteration in which it leaves the last one."""
+    y = y_TPBSD[schedule.stages - 1 :]
+    y = y.reshape(-1, schedule.virtual_stages, schedule.group, *y.shape[1:])[:, -1]
+    return y.reshape(schedule.microbatches, *y.shape[2:])
+
+
+def collect_outputs(execution: Execution, y_MPBSD: jax.Array) -> jax.Array:
+    """The last stage's outputs of microbatches under `head_execution`: [M, B, S, D].
 
     Reduce-scattered over `stage` along the sequence.
     """
 
-    def scatter(y_T1bsD: jax.Array) -> jax.Array:
-        y = y_T1bsD[schedule.stages - 1 :, 0]
-        y = y.reshape(-1, schedule.virtual_stages, schedule.group, *y.shape[1:])[:, -1]
-        y_mbsD = y.reshape(-1, *y.shape[2:])
-        is_last = jax.lax.axis_index(STAGE) == schedule.stages - 1
-        y_mbsD = jnp.where(is_last, y_mbsD, 0)
-        return jax.lax.psum_scatter(y_mbsD, STAGE, scatter_dimension=2, tiled=True)
+    def scatter(y_M1bsD: jax.Array) -> jax.Array:
+        is_last = jax.lax.axis_index(STAGE) == execution.rules.mesh.stage - 1
+        y_MbsD = jnp.where(is_last, y_M1bsD[:, 0], 0)
+        return jax.lax.psum_scatter(y_MbsD, STAGE, scatter_dimension=2, tiled=True)
 
     collect = jax.shard_map(
         scatter,
         in_specs=_stream_spec(execution, None, STAGE),
         out_specs=head_execution(execution).spec(None, "stream", "residual", None),
     )
-    return collect(y_TPBSD)
+    return collect(y_MPBSD)
 
 
 def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
@@ -207,7 +236,7 @@ def _shift_to_next_stage(execution: Execution, schedule: PipelineSchedule) -> Ca
     return custom_vmap_rule(lambda y_BSD, x_BSD, enters: x_BSD, lambda _, *args: shift(*args))
 
 
-def _by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
+def by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
     """A stored stack [P V L, ...] by stage and virtual stage, [P, V, L, ...]."""
     stored = spec_of(x)
     rest = Spec(
@@ -221,12 +250,21 @@ def _by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
     return split(x)
 
 
-def unstack_stages(x_PL: jax.Array) -> jax.Array:
-    """An array of each stage's layers, [P, L, ...], as a stored stack [P L, ...]."""
-    spec = spec_of(x_PL)
-    out = Spec(*spec.partitions[:1], *spec.partitions[2:])
-    flat = jax.shard_map(lambda x_1L: x_1L[0], in_specs=spec, out_specs=out)
-    return flat(x_PL)
+def stack_stages(x_L: jax.Array) -> jax.Array:
+    """A stored stack [P L, ...] as each stage's layers, [L, P, ...]."""
+    spec = spec_of(x_L)
+    return jax.shard_map(
+        lambda x_L: x_L[:, None],
+        in_specs=spec,
+        out_specs=P(None, *spec.partitions),
+    )(x_L)
+
+
+def unstack_stages(x_LP: jax.Array) -> jax.Array:
+    """An array of each stage's layers, [L, P, ...], as a stored stack [P L, ...]."""
+    spec = spec_of(x_LP)
+    out = P(*spec.partitions[1:])
+    return jax.shard_map(lambda x_L1: x_L1[:, 0], in_specs=spec, out_specs=out)(x_LP)
 
 
 def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:

@@ -1,5 +1,8 @@
 """The mean loss of a step's microbatches behind a pipeline, with the output head on all stages.
 
+    pipeline_loss        all forward passes, then the head: jax makes the backward passes of it
+    pipeline_gradients   1F1B, with its gradients (`scaling.models.pipeline.one_forward_one_backward`)
+
 Microbatches pass the head one after the other, and each one's gradient is computed at once: else
 the logits of all of them would be saved, or computed again, until the backward pass begins.
 """
@@ -7,6 +10,7 @@ the logits of all of them would be saved, or computed again, until the backward 
 # Dims: M microbatches, T iterations, P stages, B batch, S sequence, D model, V vocabulary
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import chex
@@ -20,15 +24,20 @@ from scaling.models.moe.routing import Routing
 from scaling.models.one_pass import mean_over_chunks
 from scaling.models.pipeline.layers import (
     collect_outputs,
+    embed_microbatch,
     embed_microbatches,
     embedding_execution,
+    hand_over,
     head_execution,
+    last_outputs,
     run_pipeline,
     shard_targets,
+    stack_stages,
     unstack_stages,
 )
+from scaling.models.pipeline.one_forward_one_backward import OneForwardOneBackward
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.models.pipeline.shard_map import STAGE
+from scaling.models.pipeline.shard_map import STAGE, take_own
 from scaling.models.remat import rematerialized
 from scaling.models.sharding import with_dependency
 from scaling.models.transformer import Block, Transformer
@@ -67,7 +76,7 @@ def pipeline_loss(
         layers = params.layers, gathered and gathered.layers
         y_TPBSD, routing = run_pipeline(execution, schedule, layer, layers, x_TPBSD)
     with jax.named_scope("head"):
-        x_MBSD = collect_outputs(execution, schedule, y_TPBSD)
+        x_MBSD = collect_outputs(execution, last_outputs(schedule, y_TPBSD))
         if params.head_VD is None:  # tied: one sum of the gradients of both uses
             head, weight = (tables and tables.table_VD for tables in embedding)
         else:
@@ -77,6 +86,82 @@ def pipeline_loss(
     loss = functools.partial(_loss, head_execution(execution), z_loss)
     losses = mean_over_chunks(loss, (params.final_norm, head), weight, x_MBSD, given)
     return losses, jax.tree.map(unstack_stages, routing)
+
+
+def pipeline_gradients(
+    params: Transformer,
+    inputs_MBS: jax.Array,
+    targets_MBS: jax.Array,
+    gathered: Transformer | None,
+    weights_MBS: jax.Array | None,
+    z_loss: float,
+    balance: Callable[[Routing | None], jax.Array],
+) -> tuple[jax.Array, Routing | None, Transformer]:
+    """The cross-entropy and the load of experts, as `pipeline_loss` returns them, by 1F1B; and the
+    gradients of the mean over microbatches of what is minimised.
+
+    That is the loss and `balance` of the routing in all layers.
+    """
+    execution, count = params.execution, inputs_MBS.shape[0]
+    (tables, layers), to_params, copies = jax.vjp(
+        lambda params: _accumulators(execution, params, gathered), params, has_aux=True
+    )
+    table_copies, layer_copies = copies or (None, None)
+    given_MBS = jax.tree.map(lambda x: shard_targets(execution, x), (targets_MBS, weights_MBS))
+
+    def embed(tables: Any, number: jax.Array) -> jax.Array:
+        with jax.named_scope("embed"):
+            embedding = with_float32_grads(tables[0], table_copies and table_copies[0])
+            return embed_microbatch(execution, embedding, inputs_MBS[number])
+
+    def run(layers: Any, x_PBSD: jax.Array) -> tuple[jax.Array, Any]:
+        def layer(x_PBSD: jax.Array, block_P: Any) -> tuple[jax.Array, Any]:
+            block = take_own(block_P)
+            return jax.vmap(lambda x_BSD: block(x_BSD)(x_BSD))(x_PBSD)
+
+        with jax.named_scope("layers"):
+            blocks = with_float32_grads(layers, layer_copies)
+            return jax.lax.scan(rematerialized(layer, execution), x_PBSD, blocks)
+
+    def head(tables: Any, y_PBSD: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with jax.named_scope("head"):
+            x_BSD = collect_outputs(execution, y_PBSD[None])[0]
+        (own, norm), (copy, _) = _head_of(tables), _head_of(table_copies)
+        given = jax.tree.map(lambda x_MBS: x_MBS[number], given_MBS)
+        losses = _loss(head_execution(execution), z_loss, (norm, own), copy, x_BSD, given)
+        return jax.tree.map(lambda loss: loss / count, losses)
+
+    def hop(x_PBSD: jax.Array, shift: int) -> jax.Array:
+        with jax.named_scope("hand_on"):
+            return hand_over(execution, x_PBSD, shift)
+
+    pipeline = OneForwardOneBackward(
+        *(execution.rules.mesh.stage, count, tables, layers, embed, run, head, hop),
+        lambda aux: balance(aux) / count,
+    )
+    (_, loss), routing, gradients = pipeline.sums_and_gradients()
+    return loss, jax.tree.map(unstack_stages, routing), *to_params(gradients)
+
+
+def _accumulators(
+    execution: Execution, params: Transformer, gathered: Transformer | None
+) -> tuple[Any, Any]:
+    """Tables and layers as `float32_accumulators` returns them, the latter [L, P, ...]."""
+
+    def parts(model: Transformer) -> tuple[Any, Any]:
+        tables = model.embedding, model.head_VD, model.final_norm
+        return tables, jax.tree.map(stack_stages, model.layers)
+
+    copies = None if gathered is None else parts(gathered)
+    return float32_accumulators(execution, (*REPLICAS, STAGE), parts(params), copies)
+
+
+def _head_of(tables: Any) -> tuple[Any, Any]:
+    """The output head, which may be the token table, and the final norm."""
+    if tables is None:
+        return None, None
+    embedding, head_VD, norm = tables
+    return embedding.table_VD if head_VD is None else head_VD, norm
 
 
 def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:

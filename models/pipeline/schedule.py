@@ -24,6 +24,10 @@ from typing import Any
 
 import numpy as np
 
+# Scopes of iterations of 1F1B in which stages only run forward, only backward: each stage is idle
+# in as many of its passes, though perhaps in others.
+FILL, DRAIN = "fill", "drain"
+
 
 @dataclass(frozen=True)
 class PipelineSchedule:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.rules import Rules
+from scaling.models.execution import spec_of
 
 STAGE = "stage"  # the mesh axis
 
@@ -63,6 +65,21 @@ def custom_vmap_rule(abstract_impl: Callable, on_stages: Callable) -> Callable:
         return result, jax.tree.map(lambda _: True, result)
 
     return call
+
+
+def take_own(stacked: Any) -> Callable:
+    """A function that returns one stage's arrays, inside a vmap over stages, of those stacked.
+
+    It takes any array of the stage. jax 0.10.2 has no vmap whose arguments are marked `reduced`.
+    """
+
+    def one(x: jax.Array) -> jax.Array:
+        spec = spec_of(x)
+        out = P(*spec.partitions[1:], unreduced=spec.unreduced, reduced=spec.reduced)
+        return jnp.zeros(x.shape[1:], x.dtype, out_sharding=P(*spec.partitions[1:]))
+
+    alone = lambda x: jax.tree.map(one, stacked)
+    return custom_vmap_rule(alone, lambda batched, x: stacked)
 
 
 def stacked_spec(spec: P) -> P:

@@ -1,13 +1,15 @@
 """A run's pipeline over the mesh axis `stage`: its schedule, its checks and its description.
 
-    gpipe       one part of the layers on each stage; the backward pass keeps what remat says
-    1f1b        the same iterations; of each, a stage keeps its input only and computes the rest
-                again: memory that hardly grows with the microbatches, as 1F1B is meant to do
-    circular    pipeline.virtual_stages parts on each stage, so a bubble as many times shorter;
-                keeps what 1f1b keeps
+    gpipe       all forward passes, then all backward; stages keep what remat says of every one
+    1f1b        forward and backward passes in turn, so of 2 stage - 1 microbatches at most
+                (`scaling.models.pipeline.one_forward_one_backward`)
+    circular    gpipe with pipeline.virtual_stages parts on each stage, so a bubble as many times
+                shorter; a stage keeps its inputs only and computes the rest again
 
 Imports no jax.
 """
+
+from typing import Literal
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
@@ -20,7 +22,16 @@ TRAINED = ("gpipe", "1f1b", "circular")  # schedules
 
 def recomputes(run: Run) -> bool:
     """True if a stage computes each of its iterations again in the backward pass."""
-    return run.pipeline.schedule != "gpipe"
+    return run.pipeline.schedule == "circular"
+
+
+def remat_in_stages(run: Run, shape: MeshShape) -> Literal["none", "selective", "full"]:
+    """The run's remat; experts in stages keep at most what "selective" keeps.
+
+    jax 0.10.2 cannot save what a `shard_map` makes of weights that are marked `reduced`.
+    """
+    is_kept = shape.stage == 1 or run.model.moe is None
+    return run.remat if is_kept or run.remat != "none" else "selective"
 
 
 def computes_again(run: Run, shape: MeshShape) -> bool:

@@ -155,23 +155,16 @@ def _collective(step: Collective, priced: Priced) -> str:
 
 
 def _bubble(priced: Priced) -> Iterator[str]:
-    """The bubble of a pipeline: trips of its loops without work."""
+    """The bubble of a pipeline."""
     seconds = priced.timeline.bubble
     if not np.any(seconds):
         return
-    loops = list(_pipelined(priced.program.schedule))
-    trips = ", ".join(f"{float(n.bubble_trips):g} of {float(n.trips):g} ticks" for n in loops)
-    yield f"pipeline bubble {format_time(seconds)} = (stages - 1) ticks without work: {trips}"
+    idle = priced.program.mesh["stage"] - 1
+    yield (
+        f"pipeline bubble {format_time(seconds)} = (stages - 1) = {idle} passes forward and backward "
+        "in which a stage has no work"
+    )
     yield _guide("bubble")
-
-
-def _pipelined(block: tuple[Operation, ...]) -> Iterator[Loop]:
-    for step in block:
-        if isinstance(step, Loop) and np.any(step.bubble_trips):
-            yield step
-        else:
-            for body in bodies(step):
-                yield from _pipelined(body)
 
 
 def _host(priced: Priced) -> Iterator[str]:

@@ -8,7 +8,7 @@ from scaling.meshes.errors import InputError
 from scaling.models.attention_kernels.flash import cudnn_version
 from scaling.models.attention_kernels.support import AMPERE, check_cudnn, has_flash
 from scaling.models.execution import Execution
-from scaling.parallelism.pipeline import recomputes
+from scaling.parallelism.pipeline import remat_in_stages
 from scaling.run import Run
 
 
@@ -36,12 +36,12 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
     return Execution(
         rules,
         compute=run.precision.compute,
-        remat=run.remat,
+        remat=remat_in_stages(run, rules.mesh),
         attention_kernel="cudnn" if flash else "xla",
         grouped_kernel="triton" if capability >= AMPERE else grouped,
         context_method=run.context.method,
         virtual_stages=run.pipeline.virtual_stages,
-        recompute_stages=recomputes(run),
+        schedule=run.pipeline.schedule,
         zero_stage=run.sharding.zero_stage,
         reduce=run.precision.reduce,
         lora=run.train.lora,

@@ -30,7 +30,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import DTYPES, Execution
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
-from scaling.models.pipeline.loss import pipeline_loss
+from scaling.models.pipeline.loss import pipeline_gradients, pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.optimizers import Optimizer, optimizer_of
@@ -233,11 +233,14 @@ def _pipelined(
 ) -> tuple[StepOutput, Transformer]:
     """All microbatches in one function, the layers sharded over `stage`."""
     gathered = all_gather_params(params, params.execution)
+    given = tokens.inputs, tokens.targets, gathered, tokens.weights, z_loss
+    if params.execution.schedule == "1f1b":
+        balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
+        loss, routing, grads = pipeline_gradients(params, *given, balance)
+        return StepOutput(loss, mean_of_losses(routing, len(tokens.inputs))), grads
 
     def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
-        (total, loss), routing = pipeline_loss(
-            params, tokens.inputs, tokens.targets, gathered, tokens.weights, z_loss
-        )
+        (total, loss), routing = pipeline_loss(params, *given)
         routing = mean_of_losses(routing, tokens.inputs.shape[0])
         return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
 

@@ -1,0 +1,59 @@
+"""A ring of slots on each stage: what a microbatch's forward pass saves until its backward pass.
+
+Stages are at different microbatches at a time, so each reads and writes another slot: code of one
+device, in a `shard_map` over all axes.
+"""
+
+# Dims: K slots
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from scaling.models.execution import spec_of
+from scaling.models.pipeline.shard_map import STAGE
+
+
+
+def empty_slots(count: int, leaf: jax.Array) -> jax.Array:
+    """Slots [K, ...] for arrays like `leaf`."""
+    return jnp.zeros((count, *leaf.shape), leaf.dtype, out_sharding=_stacked(leaf))
+
+
+def write_slot(
+    slots_K: jax.Array, leaf: jax.Array, number_P: jax.Array, microbatches: int
+) -> jax.Array:
+    """The slots with `leaf`, of the microbatch of this number on each stage, if there is one.
+
+    With fewer slots than the 2 P - 1 that a pipeline can fill, each is another's until the end, and
+    stays as it is if there is none. Else a slot that is written then is not read any more.
+    """
+    last = len(slots_K) == microbatches
+
+    def write(slots_K: jax.Array, leaf: jax.Array, number_1: jax.Array) -> jax.Array:
+        slot = number_1[0] % len(slots_K)
+        if last:
+            leaf = jnp.where(number_1[0] < microbatches, leaf, slots_K[slot])
+        return jax.lax.dynamic_update_index_in_dim(slots_K, leaf, slot, 0)
+
+    specs = _stacked(leaf), spec_of(leaf), P(STAGE)
+    return jax.shard_map(write, in_specs=specs, out_specs=specs[0])(slots_K, leaf, number_P)
+
+
+def read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> jax.Array:
+    """What each stage has in the slot of the microbatch of this number.
+
+    Of the nearest one that there is: idle passes compute on numbers that a pass has made.
+    """
+
+    def read(slots_K: jax.Array, number_1: jax.Array) -> jax.Array:
+        number = jnp.clip(number_1[0], 0, microbatches - 1)
+        return slots_K[number % len(slots_K)]
+
+    spec = spec_of(slots_K)
+    out = P(*spec.partitions[1:])
+    return jax.shard_map(read, in_specs=(spec, P(STAGE)), out_specs=out)(slots_K, number_P)
+
+
+def _stacked(leaf: jax.Array) -> P:
+    return P(None, *spec_of(leaf).partitions)
