@@ -78,12 +78,14 @@ class Attention(nnx.Module):
 
         def by_group(weights: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             q_DNK, k_DMK, v_DMK = weights
-            # Not reshaped for groups of one: with jax 0.10.2 that fails on weights marked `reduced`.
+            # Not reshaped for groups of one: with jax 0.10.2 that fails on `reduced` weights.
             q_DMGK = q_DNK.reshape(q_DNK.shape[0], M, G, K) if G > 1 else q_DNK[:, :, None]
             return q_DMGK, k_DMK[:, :, None], v_DMK[:, :, None]
 
         dims, out = ("embed", "kv_heads", None, None), ("batch", "sequence", "kv_heads", None, None)
-        heads = project(self.execution, "bsd,dmgk->bsmgk", x_BSD, weights, dims, out, shape=by_group)
+        heads = project(
+            self.execution, "bsd,dmgk->bsmgk", x_BSD, weights, dims, out, shape=by_group
+        )
         q, k, v = jnp.split(heads, [G, G + 1], axis=3)
         q = q.reshape(*q.shape[:2], -1, K)
         named = {"query_DNK": q, "key_DMK": k[:, :, :, 0], "value_DMK": v[:, :, :, 0]}

@@ -1,7 +1,7 @@
 """The mean loss of a step's microbatches behind a pipeline, with the output head on all stages.
 
     pipeline_loss        all forward passes, then the head: jax makes the backward passes of it
-    pipeline_gradients   1F1B, with its gradients (`scaling.models.pipeline.one_forward_one_backward`)
+    pipeline_gradients   with the gradients, by `scaling.models.pipeline.one_forward_one_backward`
 
 Microbatches pass the head one after the other, and each one's gradient is computed at once: else
 the logits of all of them would be saved, or computed again, until the backward pass begins.

@@ -40,7 +40,7 @@ from jax.sharding import reshard
 
 from scaling.models.execution import spec_of
 from scaling.models.partial_sums import zeros_like
-from scaling.models.pipeline.schedule import DRAIN, FILL
+from scaling.models.pipeline.schedule import DRAIN, FILL, slot_count
 from scaling.models.pipeline.shard_map import STAGE
 from scaling.models.pipeline.slots import empty_slots, read_slot, write_slot
 from scaling.models.sharding import axes_of
@@ -75,7 +75,7 @@ class OneForwardOneBackward:
         stages, number = self.stages, jnp.int32(0)
         idle = jnp.zeros_like(self.embed(self.tables, number))
         _, aux, saved = jax.eval_shape(lambda x: self.forward(x, number)[:3], idle)
-        count = min(self.microbatches, 2 * stages - 1)
+        count = slot_count(stages, self.microbatches)
         ahead = idle, [empty_slots(count, leaf) for leaf in saved], jax.tree.map(zeros_like, aux)
         values = jax.eval_shape(self.head, self.tables, idle, number)
         back = idle, jax.tree.map(_zero_gradient, (self.tables, self.layers))
@@ -158,9 +158,7 @@ class OneForwardOneBackward:
 
     def write(self, slots: list, saved: list, iteration: jax.Array) -> list:
         """The slots with what a forward pass has saved."""
-        put = partial(
-            write_slot, number_P=iteration - self.stage_P, microbatches=self.microbatches
-        )
+        put = partial(write_slot, number_P=iteration - self.stage_P, microbatches=self.microbatches)
         return [put(slots_K, leaf) for slots_K, leaf in zip(slots, saved, strict=True)]
 
     @property

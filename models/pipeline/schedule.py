@@ -79,6 +79,15 @@ class PipelineSchedule:
         return passed // self.stages % self.virtual_stages
 
 
+def slot_count(stages: Any, microbatches: Any) -> Any:
+    """Passes of a stage of which 1F1B keeps what they save; numbers or arrays.
+
+    Between its two passes of a microbatch the first stage begins 2 P - 2 others. Of fewer
+    microbatches none takes the slot of another, and one slot more is there for idle passes.
+    """
+    return np.minimum(2 * stages - 1, microbatches + 1)[()]
+
+
 def layer_order(layers: int, stages: int, virtual_stages: int) -> np.ndarray:
     """The layer in each row of the stored stack, of which stages hold equal parts: int [layers].
 

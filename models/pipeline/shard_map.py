@@ -73,13 +73,8 @@ def take_own(stacked: Any) -> Callable:
     It takes any array of the stage. jax 0.10.2 has no vmap whose arguments are marked `reduced`.
     """
 
-    def one(x: jax.Array) -> jax.Array:
-        spec = spec_of(x)
-        out = P(*spec.partitions[1:], unreduced=spec.unreduced, reduced=spec.reduced)
-        return jnp.zeros(x.shape[1:], x.dtype, out_sharding=P(*spec.partitions[1:]))
-
-    alone = lambda x: jax.tree.map(one, stacked)
-    return custom_vmap_rule(alone, lambda batched, x: stacked)
+    one = lambda x: jnp.zeros(x.shape[1:], x.dtype, out_sharding=P(*spec_of(x).partitions[1:]))
+    return custom_vmap_rule(lambda _: jax.tree.map(one, stacked), lambda *_: stacked)
 
 
 def stacked_spec(spec: P) -> P:

@@ -14,7 +14,6 @@ from scaling.models.execution import spec_of
 from scaling.models.pipeline.shard_map import STAGE
 
 
-
 def empty_slots(count: int, leaf: jax.Array) -> jax.Array:
     """Slots [K, ...] for arrays like `leaf`."""
     return jnp.zeros((count, *leaf.shape), leaf.dtype, out_sharding=_stacked(leaf))
@@ -23,17 +22,14 @@ def empty_slots(count: int, leaf: jax.Array) -> jax.Array:
 def write_slot(
     slots_K: jax.Array, leaf: jax.Array, number_P: jax.Array, microbatches: int
 ) -> jax.Array:
-    """The slots with `leaf`, of the microbatch of this number on each stage, if there is one.
+    """The slots with `leaf`, of the microbatch of this number on each stage.
 
-    With fewer slots than the 2 P - 1 that a pipeline can fill, each is another's until the end, and
-    stays as it is if there is none. Else a slot that is written then is not read any more.
+    What an idle pass saves, before the first microbatch and after the last, goes where nothing is
+    read any more (`scaling.models.pipeline.schedule.slot_count`).
     """
-    last = len(slots_K) == microbatches
 
     def write(slots_K: jax.Array, leaf: jax.Array, number_1: jax.Array) -> jax.Array:
-        slot = number_1[0] % len(slots_K)
-        if last:
-            leaf = jnp.where(number_1[0] < microbatches, leaf, slots_K[slot])
+        slot = jnp.clip(number_1[0], 0, microbatches) % len(slots_K)
         return jax.lax.dynamic_update_index_in_dim(slots_K, leaf, slot, 0)
 
     specs = _stacked(leaf), spec_of(leaf), P(STAGE)
@@ -47,8 +43,7 @@ def read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> jax
     """
 
     def read(slots_K: jax.Array, number_1: jax.Array) -> jax.Array:
-        number = jnp.clip(number_1[0], 0, microbatches - 1)
-        return slots_K[number % len(slots_K)]
+        return slots_K[jnp.clip(number_1[0], 0, microbatches - 1) % len(slots_K)]
 
     spec = spec_of(slots_K)
     out = P(*spec.partitions[1:])

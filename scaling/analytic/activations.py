@@ -21,15 +21,15 @@ def residual_stream(step: StepSizes) -> Iterator[Transfer]:
     """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
     for moe, layers in step.layer_kinds:
         yield from _in_layers(step, step.passes(layers), moe)
-    ends = step.microbatches if step.vocab_is_sharded else 0
+    once = 1 * step.vocab_is_sharded
     size = step.tokens * step.config.d_model * step.itemsize
     of_head = size / (step.shape.stage if step.ticks else 1)
-    for what, bytes_, gather, sum_ in (
-        ("stream of the embedding", size, "backward embed", "forward embed"),
-        ("stream of the head", of_head, "forward head", "backward head"),
+    for what, bytes_, runs, gather, sum_ in (
+        ("stream of the embedding", size, step.embeddings, "backward embed", "forward embed"),
+        ("stream of the head", of_head, step.microbatches, "forward head", "backward head"),
     ):
-        yield from _moved(step, bytes_, ends, what, gather, gathers=True)
-        yield from _moved(step, bytes_, ends, what, sum_)
+        yield from _moved(step, bytes_, once * runs, what, gather, gathers=True)
+        yield from _moved(step, bytes_, once * runs, what, sum_)
 
 
 def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]:
@@ -142,10 +142,11 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
     for place in ("forward tick", "backward tick"):
         yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
-    calls = 1 if step.ticks else 0
-    all_, what = step.microbatches * stream, "stream of the last stage"
-    yield Transfer(over, "reduce-scatter", all_, calls, what, "forward outputs")
-    yield Transfer(over, "all-gather", all_, calls, what, "backward outputs")
+    calls = step.microbatches if step.in_turn else 1
+    size, what = step.microbatches * stream / calls, "stream of the last stage"
+    calls = calls * step.ticks
+    yield Transfer(over, "reduce-scatter", size, calls, what, "forward outputs")
+    yield Transfer(over, "all-gather", size, calls, what, "backward outputs")
 
 
 def loss_statistics(step: StepSizes) -> Iterator[Transfer]:

@@ -3,7 +3,7 @@
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import forward_flops, train_flops
 from scaling.models.accounting.expert_buffers import buffer_rows, tile_count, tile_size
-from scaling.parallelism.pipeline import computes_again, pipeline_schedule
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule, remat_in_stages
 from scaling.run import Run
 
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
@@ -36,7 +36,8 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     if moe is None:
         return {}
     batch, again = run.batch, computes_again(run, shape)
-    train = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
+    remat = remat_in_stages(run.model, run.remat, shape.stage)
+    train = train_flops(run.model, batch.global_batch, batch.seq_len, remat).components
     forward = forward_flops(run.model, batch.global_batch, batch.seq_len).components
     of_experts = (name for name in train if name.startswith("expert_"))
     experts = sum(train[name] + again * forward[name] for name in of_experts)

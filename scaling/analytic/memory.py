@@ -23,7 +23,7 @@ import numpy as np
 
 from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.saved import activations, offloaded_bytes
+from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
 from scaling.meshes.many import Size
@@ -136,11 +136,8 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     of_head = item * table * chunked * step.trains_all
     yield Buffer("gradients of the head", of_head, "gradients")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
-    looked_up = (
-        step.trains_all
-        and not step.ticks
-        and not (tied and (step.vocab_is_sharded or "tensor" not in step.cut))
-    )
+    shared = tied and (step.vocab_is_sharded or "tensor" not in step.cut)
+    looked_up = step.trains_all and (step.in_turn or not (step.ticks or shared))
     # Zeros, and the sums that are scattered into a copy of them.
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
     shape = step.shape
@@ -178,16 +175,26 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     whole = step.tokens * step.config.d_model * step.itemsize
     stream = whole / (shape.tensor if step.sequence_parallel else 1)
     again = recomputes(step.run)
-    stacks = (STREAMS + OUTPUTS * again) * step.iterations * stream
+    stacks = (STREAMS + OUTPUTS * again) * (2 if step.in_turn else step.iterations) * stream
     yield Buffer("streams of ticks", stacks, "activations")
-    yield Buffer("outputs of ticks", step.microbatches / shape.stage * whole, "activations")
+    outputs = whole / shape.stage * (1 if step.in_turn else step.microbatches)
+    yield Buffer("outputs of ticks", outputs, "activations")
     yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")
     yield Buffer("gradients of a tick", each * of_layers / virtual / parts, "gradients")
     turned = FLOAT32 * tables / 2 / shape.fsdp * step.zero(3) * np.greater(shape.fsdp, 1)
-    yield Buffer("turned head", turned, "temporary")
+    if step.in_turn:
+        yield Buffer("turned tables", 2 * turned, "temporary")
+    else:
+        yield Buffer("turned head", turned, "temporary")
     if not again:  # a tick's are copied from the stacks of all
-        yield Buffer("saved of a tick", activations(step) / step.iterations, "temporary")
+        saved = activations(step) / kept_passes(step)
+        yield Buffer("saved of a tick", saved, "temporary")
+    if step.in_turn:
+        yield Buffer("made by a tick", saved, "temporary")
+        # Scattered beside the backward pass: whole, and the shard.
+        scattered = step.itemsize * _table(step) * (1 + 1 / shape.fsdp) * np.greater(shape.fsdp, 1)
+        yield Buffer("gradients of the head in turn", scattered, "gradients")
 
 
 def _others(step: StepSizes) -> Iterator[Buffer]:

@@ -8,7 +8,7 @@ configuration does not do has no FLOPs and no bytes there, and costs nothing
 (`scaling.simulate.step`). The trips of the loop over microbatches are then an array as well.
 
     our trainer      microbatches (forward, backward), sums of gradients, optimiser; with stages
-                     every stage computes in every tick (`scaling.models.pipeline.schedule`)
+                     every stage computes in every tick (`scaling.models.pipeline`)
     other software   a stage's microbatches one after the other, and before them the bubble: what
                      the other stages do with one microbatch while this one waits
 
@@ -138,7 +138,9 @@ class Step:
     def program(self) -> Program:
         """The whole step."""
         step = self.step
-        schedule = self.in_ticks() if step.ticks else self.in_microbatches()
+        schedule = self.in_microbatches()
+        if step.ticks:
+            schedule = self.in_turn() if step.in_turn else self.in_ticks()
         return Program(
             *(step.run.name, "analytic", step.shape.sizes),
             schedule=_tidy((*schedule, *kernels.update(step))),
@@ -227,7 +229,8 @@ class Step:
         return found
 
     def in_ticks(self) -> list[Operation]:
-        """Our trainer's pipeline: all ticks forward, the head of each microbatch, all backward."""
+        """Our trainer's gpipe and circular pipelines: all ticks forward, the head of each
+        microbatch, all ticks backward."""
         step = self.step
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
         part = lambda layer: self.count(layer) // step.virtual_stages
@@ -264,12 +267,52 @@ class Step:
             *self._once("end", 0.0),
         ]
 
+    def in_turn(self) -> list[Operation]:
+        """Our trainer's 1F1B: ticks forward, those with head and backward pass, ticks backward."""
+        step = self.step
+        M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
+        hop = {way: self.traffic.at(f"{way} tick", T, 1.0) for way in ("forward", "backward")}
+        alone = lambda place, runs: self.traffic.at(place, runs).exposed
+        saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
+        embed, embed_back = self.embed()
+        forward = [
+            *alone("forward embed weights", T),
+            *embed,
+            *self.fills(1),
+            *(self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in self.layers()),
+            kernels.copies(step, "slot", "forward", saved),
+        ]
+        backward = [
+            kernels.copies(step, "slot", "backward", saved),
+            *(
+                self._loop(f"backward {_kind(x)}", self.count(x), x.backward())
+                for x in self.layers()
+            ),
+            self._loop("look-ups in turn", 1, embed_back),
+            kernels.accumulation(step),
+        ]
+        steady = [
+            *(*hop["backward"].issued, *forward, *hop["backward"].waits, *hop["forward"].issued),
+            *alone("forward outputs", M),
+            self._loop("loss", 1, self.head()),
+            *(*alone("backward outputs", M), *backward, *hop["forward"].waits),
+        ]
+        fill = [*forward, *hop["forward"].issued, *hop["forward"].waits]
+        drain = [*hop["backward"].issued, *hop["backward"].waits, *backward]
+        return [
+            *self._once("start", 0.0),
+            self._loop("fill", idle, fill, idle),
+            self._loop("steady", M, steady),
+            self._loop("drain", idle, drain, idle),
+            *self._once("end", 0.0),
+        ]
+
     def embed(self) -> tuple[list[Operation], list[Operation]]:
         """Looking the tokens of one microbatch up, and the table's gradient."""
-        step, M, habits = self.step, self.step.microbatches, self.step.habits
+        step, runs, habits = self.step, self.step.embeddings, self.step.habits
         ahead, back = kernels.embedding(step)
-        alone = lambda place: self.traffic.at(place, M).exposed
-        gradients = self.traffic.at("backward embed gradients", M, habits.hidden_weights)
+        alone = lambda place: self.traffic.at(place, runs).exposed
+        gradients = self.traffic.at("backward embed gradients", runs, habits.hidden_weights)
         backward = [*alone("backward embed"), *gradients.around(back, first=False)]
         return [*ahead, *alone("forward embed")], backward
 
@@ -322,7 +365,7 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (),
         (
             *("activations", "streams of ticks", "gathered weights", "sums of gradients"),
-            *("turned weights", "offloaded"),
+            *("turned weights", "turned tables", "made by a tick", "offloaded"),
         ),
     ),
     "loss": (
@@ -331,13 +374,18 @@ USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             *("logits", "gradients of logits", "gathered head", "turned head", "gathered weights"),
             *("gradients", "sums of table gradients"),
             *("gradients of logits in turn", "gradients of the head"),
+            "gradients of the head in turn",
         ),
     ),
     "look-ups": (("gradients", "gradients of the head"), ("gradients of the token table",)),
+    "look-ups in turn": (
+        ("activations", "turned weights", "turned tables", "sums of ticks", "gradients of a tick"),
+        (),
+    ),
     "backward": (
         (
             *("activations", "streams of ticks", "sums of gradients", "sums of table gradients"),
-            "offloaded",
+            *("gradients of the head in turn", "offloaded"),
         ),
         (
             "copy of a stack",

@@ -13,6 +13,7 @@ from scaling.models.accounting.activations import (
     SavedRow,
     activation_tensors,
 )
+from scaling.models.pipeline.schedule import slot_count
 from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Number
 from scaling.run import Run
@@ -105,7 +106,14 @@ def activations(
     of_layers = sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
     if not step.ticks:
         return of_layers * in_flight(step)
-    return of_layers / step.virtual_stages * (1 if recomputes(step.run) else step.iterations)
+    return of_layers / step.virtual_stages * kept_passes(step)
+
+
+def kept_passes(step: StepSizes) -> Number:
+    """Passes of a stage of our trainer whose activations it keeps at a time."""
+    if step.in_turn:
+        return slot_count(step.shape.stage, step.microbatches)
+    return 1 if recomputes(step.run) else step.iterations
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:

@@ -15,7 +15,7 @@ from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
-from scaling.parallelism.pipeline import recomputes
+from scaling.parallelism.pipeline import recomputes, remat_in_stages
 from scaling.parallelism.rules import is_sequence_parallel
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import Run
@@ -101,7 +101,9 @@ class StepSizes:
 
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
         """1 where this is true of the remat policy, else 0."""
-        true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
+        stages = 2 if self.ticks else 1
+        of_stage = lambda remat: remat_in_stages(self.config, remat, stages)
+        true = [i for i, remat in enumerate(policies(self.run)) if holds(of_stage(remat))]
         return sum(1 * np.equal(self.grid.remat, i) for i in true)
 
     def keeps(self, *names: str) -> Number:
@@ -174,6 +176,16 @@ class StepSizes:
     def ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
         return "stage" in self.cut and self.habits.is_ours
+
+    @property
+    def in_turn(self) -> bool:
+        """True for our trainer's 1F1B, which runs forward and backward passes in turn."""
+        return self.ticks and self.run.pipeline.schedule == "1f1b"
+
+    @property
+    def embeddings(self) -> Number:
+        """Times that a device embeds a microbatch: 1F1B does in idle iterations too."""
+        return self.iterations if self.in_turn else self.microbatches
 
     @property
     def iterations(self) -> Number:

@@ -182,12 +182,12 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens = not step.vocab_is_sharded
     replicas = (*REPLICAS, "stage") if ours else REPLICAS
-    looked_up = 1 if step.ticks else M
+    looked_up = 1 if step.ticks and not step.in_turn else step.embeddings
     tied, apart = config.tied_embeddings, "stage" in step.cut and not ours
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
         what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
     )
     if ours or not (tied or apart):
-        yield use(TABLES, "embed", table, 1, M, looked_up, own_tokens)
+        yield use(TABLES, "embed", table, 1, step.embeddings, looked_up, own_tokens)
     yield use(TABLES, "head", table, 0 if tied and ours else 1, M, M, own_tokens)
-    yield use(POSITIONS, "embed", positions, 1, M, looked_up, True)
+    yield use(POSITIONS, "embed", positions, 1, step.embeddings, looked_up, True)

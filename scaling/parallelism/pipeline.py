@@ -9,11 +9,11 @@
 Imports no jax.
 """
 
-from typing import Literal
-
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.remat import Remat
+from scaling.models.config import ModelConfig
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.run import Run
 
@@ -25,13 +25,12 @@ def recomputes(run: Run) -> bool:
     return run.pipeline.schedule == "circular"
 
 
-def remat_in_stages(run: Run, shape: MeshShape) -> Literal["none", "selective", "full"]:
-    """The run's remat; experts in stages keep at most what "selective" keeps.
+def remat_in_stages(model: ModelConfig, remat: Remat, stages: int) -> Remat:
+    """The remat of a model; experts in stages keep at most what "selective" keeps.
 
     jax 0.10.2 cannot save what a `shard_map` makes of weights that are marked `reduced`.
     """
-    is_kept = shape.stage == 1 or run.model.moe is None
-    return run.remat if is_kept or run.remat != "none" else "selective"
+    return "selective" if stages > 1 and model.moe and remat == "none" else remat
 
 
 def computes_again(run: Run, shape: MeshShape) -> bool:

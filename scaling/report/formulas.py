@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.units import format_rate, format_size, format_time
-from scaling.program.ir import Collective, Kernel, Loop, Number, Operation, bodies
+from scaling.program.ir import Collective, Kernel, Number
 from scaling.report.constants import link_constants
 from scaling.report.formatting import format_memory, percent
 from scaling.simulate.kernels import WIDER
@@ -161,8 +161,8 @@ def _bubble(priced: Priced) -> Iterator[str]:
         return
     idle = priced.program.mesh["stage"] - 1
     yield (
-        f"pipeline bubble {format_time(seconds)} = (stages - 1) = {idle} passes forward and backward "
-        "in which a stage has no work"
+        f"pipeline bubble {format_time(seconds)} = (stages - 1) = {idle} passes forward and "
+        "backward in which a stage has no work"
     )
     yield _guide("bubble")
 

@@ -36,7 +36,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
     return Execution(
         rules,
         compute=run.precision.compute,
-        remat=remat_in_stages(run, rules.mesh),
+        remat=remat_in_stages(run.model, run.remat, rules.mesh.stage),
         attention_kernel="cudnn" if flash else "xla",
         grouped_kernel="triton" if capability >= AMPERE else grouped,
         context_method=run.context.method,

@@ -17,6 +17,7 @@ With experts the gradients are those of the loss plus the weighted balancing los
 
 # Dims: M microbatches, B sequences of one microbatch, S sequence, V vocabulary
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

@@ -66,10 +66,11 @@ def test_llama3_8b_in_four_stages_over_tensor_8_by_hand():
 def test_a_tick_that_is_computed_again_gathers_its_matrices_a_third_time():
     run = Run("deep", preset("llama3-8b"), Batch(8, 8192, 2), pipeline=Pipeline("gpipe"))
     layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
-    tables = (2 + 1) * 128_256 * 4096  # head in each microbatch, embedding once
     shape = MeshShape(fsdp=4, stage=2)
-    for schedule, times in (("gpipe", 2), ("1f1b", 3)):
+    # Head in each microbatch; embedding once, by 1F1B in each of its three forward passes.
+    for schedule, times, embeddings in (("gpipe", 2, 1), ("1f1b", 2, 3), ("circular", 3, 1)):
         asked = moved(run, shape, schedule)["fsdp", "all-gather"]
+        tables = (2 + embeddings) * 128_256 * 4096
         assert asked == BF16 * (3 * 16 * times * layer + tables)
 
 
@@ -80,7 +81,7 @@ def test_flops_are_those_of_the_model_in_all_ticks(run: Run, shape: MeshShape, h
     found = flops_in_ticks(run, shape, dict(flops))
     M, S = run.batch.microbatches * how[1], shape.stage
     overhead = (M + S - 1) / M
-    again = 0 if how[0] == "gpipe" else 1 / 3  # a forward pass beside one and twice that
+    again = 1 / 3 if how[0] == "circular" else 0  # a forward pass beside one and twice that
     assert found["head"] == flops["head"]
     one_layer = MODEL.n_layers == how[1] * S
     for name in ("projections", "attention") if one_layer else ("projections", "attention", "mlp"):
@@ -90,7 +91,7 @@ def test_flops_are_those_of_the_model_in_all_ticks(run: Run, shape: MeshShape, h
 
 def test_a_part_of_one_layer_does_not_need_its_last_product_again():
     model = replace(MODEL, n_layers=2)
-    run = Run("toy", model, Batch(16, 128, 4), pipeline=Pipeline("1f1b"))
+    run = Run("toy", model, Batch(16, 128, 4), pipeline=Pipeline("circular"))
     flops = train_flops(model, 16, 128)
     found = flops_in_ticks(run, MeshShape(stage=2), dict(flops.groups))
     forward = flops.groups["mlp"] / 3
@@ -99,4 +100,4 @@ def test_a_part_of_one_layer_does_not_need_its_last_product_again():
     shape = MeshShape(fsdp=2, stage=2)
     matrices = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
     gathered = 5 * (3 * matrices - 64 * 128) + (4 + 1) * 1000 * 64
-    assert moved(run, shape, "1f1b")["fsdp", "all-gather"] == BF16 * gathered
+    assert moved(run, shape, "circular")["fsdp", "all-gather"] == BF16 * gathered

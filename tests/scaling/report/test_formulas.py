@@ -70,7 +70,9 @@ def test_a_collective_and_the_bubble_are_explained():
     )
     assert "% of 450 GB/s (of the links: " in constants
     assert re.search(r"\n *(calibrated|datasheet): .*published", "\n".join(found))
-    assert line_of(found, "pipeline bubble").endswith("= 3 passes forward and backward in which a stage has no work")
+    assert line_of(found, "pipeline bubble").endswith(
+        "= 3 passes forward and backward in which a stage has no work"
+    )
 
 
 def test_a_host_that_is_late_says_for_how_long_it_issues():
