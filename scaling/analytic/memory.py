@@ -168,7 +168,8 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     """Buffers of a pipeline: those of all ticks, and those of one tick backward.
 
     Gradients of layers are summed over the ticks backward, those of tables over the loss as well.
-    The last stage's stream is shared out over the stages, whole over tensor.
+    The last stage's stream is shared out over the stages, whole over tensor. By 1F1B there are the
+    streams and the outputs of one tick.
     """
     shape, virtual, parts = step.shape, step.virtual_stages, shards(step, 2)
     of_layers, tables = _of_layers(step), 2 * _table(step)
