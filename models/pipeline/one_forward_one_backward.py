@@ -125,15 +125,16 @@ class OneForwardOneBackward:
         """The stream behind each stage; aux; what is saved of it, and the backward pass.
 
         The latter takes what was saved of microbatches, the gradient of the stream, their numbers.
-        Weights, and what is made of them or of nothing, are not saved: they are the same in every
-        iteration.
+        Not saved is what every iteration has the same: weights, what is `reduced` like them, and
+        what all stages share.
         """
         number = jnp.minimum(iteration, self.microbatches - 1)
         x_PBSD = arrived + self.embed(self.tables, number)
         (y_PBSD, aux), back = jax.vjp(self.run, self.layers, x_PBSD)
         leaves, tree = jax.tree.flatten(back)
         weights = {id(leaf) for leaf in jax.tree.leaves(self.layers)}
-        at = [i for i, x in enumerate(leaves) if STAGE in axes_of(x) and id(x) not in weights]
+        same = lambda x: id(x) in weights or spec_of(x).reduced or STAGE not in axes_of(x)
+        at = [i for i, x in enumerate(leaves) if not same(x)]
 
         def run_back(saved: list[jax.Array], dy_PBSD: jax.Array, number_P: jax.Array) -> tuple:
             full = dict(enumerate(leaves)) | dict(zip(at, saved, strict=True))
