@@ -208,9 +208,8 @@ def load_run(path: Path) -> Run:
 
 def run_dict(run: Run) -> dict[str, Any]:
     """Return the document of run.json, every field written out; `read_run` reads it back."""
-    data = asdict(run)
+    data = _as_json(asdict(run))
     data["model"] = model_dict(run.model)
-    data["device_order"] = list(run.device_order)
     if run.cluster is None:
         del data["cluster"]
     if run.mesh is None:
@@ -218,6 +217,13 @@ def run_dict(run: Run) -> dict[str, Any]:
     else:
         del data["mesh"]["device_order"]
     return data
+
+
+def _as_json(value: Any) -> Any:
+    """The same with lists for tuples, as it is read back."""
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def save_run(run: Run, path: Path) -> None:
