@@ -5,6 +5,7 @@
 B begins at zero, so that the first step is the model's own. Imports no jax.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,7 +30,8 @@ class Lora:
 
     def __post_init__(self) -> None:
         check_range("rank", self.rank, 1)
-        check_range("alpha", self.alpha, 0)
+        if not 0 < self.alpha < math.inf:
+            raise InputError(f"alpha={self.alpha} must be above 0; at 0 adapters do nothing")
         object.__setattr__(self, "targets", tuple(self.targets))
 
     @property

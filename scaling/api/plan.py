@@ -24,6 +24,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
 from scaling.meshes.units import format_size
+from scaling.parallelism.checks import check_settings
 from scaling.plan.reasons import losers, reason, shortfall
 from scaling.plan.result import Plan, Plans
 from scaling.plan.search import Found, Target, search, words_of
@@ -98,7 +99,8 @@ def plan(
         verify: number of best plans that are priced again from their compiled programs.
 
     Raises:
-        InputError: unknown names, a chip without the figures that are needed.
+        InputError: unknown names, settings that mean nothing, a chip without the figures that are
+            needed.
     """
     check_keys([objective], OBJECTIVES, "--objective", "objective")
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
@@ -106,6 +108,7 @@ def plan(
     start = time.monotonic()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
+    check_settings(resolved)
     place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
     profile, _ = load_profile(place, calibration)
     power = place.accelerator.power

@@ -187,7 +187,7 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
         with _quiet("compiling ..."):
             programs = compile_programs(planned)
         _check_state_fits(programs.step)
-        _print(_sharding(planned, programs))
+        _print(_sharding(planned, programs) + _random_base(run, options))
         predicted = predict_first(planned, programs, options.folder)
         return train_loop(planned, programs, replace(options, predicted=predicted))
 
@@ -351,6 +351,13 @@ def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     notices = notes(plan.run, rules) + warnings(all_rows)
     lines = [table(all_rows), *(f"warning: {line}" for line in notices)]
     return lines + trained_line(programs.state.params, plan.run.train)
+
+
+def _random_base(run: Run, options: "Options") -> list[str]:
+    """Return a warning where what is frozen is random, which is seldom meant."""
+    if run.train.trains_all or options.initial is not None or options.resume:
+        return []
+    return ["warning: what is frozen stays random; --init FOLDER begins from trained weights"]
 
 
 def _print(lines: Sequence[str], stream: TextIO | None = None) -> None:

@@ -12,7 +12,7 @@ from scaling.models.accounting.remat import kept_by
 from scaling.models.lora import check_lora
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.pipeline import TRAINED
-from scaling.run import Pipeline, Run, Train
+from scaling.run import Pipeline, Run
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
@@ -58,8 +58,10 @@ def _check_trained(run: Run) -> None:
         raise InputError(f"train.ema={train.ema} must be at least 0 and below 1, such as 0.999")
 
 
-def check_settings(train: Train) -> None:
-    """Raise InputError for training settings that mean nothing."""
+def check_settings(run: Run) -> None:
+    """Raise InputError for training settings that mean nothing, on any mesh and in any software."""
+    _check_trained(run)
+    train = run.train
     for name in ("steps", "keep_checkpoints", "eval_batches"):
         check_range(f"train.{name}", getattr(train, name), 1)
     for name in ("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"):

@@ -104,7 +104,7 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
     Raises:
         InputError: "compiled", and it cannot be; settings that mean nothing.
     """
-    check_settings(where.run.train)
+    check_settings(where.run)
     packed = where.run.train.documents == "packed"
     notes = ["the masks of packed documents are not in this closed form"] if packed else []
     try:

@@ -69,7 +69,7 @@ def plan(run: Run) -> Plan:
     Raises:
         InputError: whatever does not fit, with the numbers and the fix.
     """
-    check_settings(run.train)
+    check_settings(run)
     mesh = resolved_mesh(run, None)  # of the run itself, before jax makes devices
     check_trainable(run, mesh)
     if run.mesh is not None:

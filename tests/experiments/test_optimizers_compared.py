@@ -17,7 +17,7 @@ DOCUMENT = json.loads((RESULTS / "results.json").read_text())
 @pytest.mark.parametrize("name", cases())
 def test_every_case_can_be_trained(name: str) -> None:
     run = cases()[name]
-    check_settings(run.train)
+    check_settings(run)
     check_trainable(run, MeshShape())
 
 

@@ -78,7 +78,7 @@ def test_what_cannot_be_adapted_is_said_with_the_names_there_are(lora, moe, mess
         check_lora(lora, dataclasses.replace(CONFIG, moe=moe))
 
 
-@pytest.mark.parametrize(("rank", "alpha"), [(0, 1.0), (4, -1.0)])
-def test_a_rank_is_at_least_1_and_alpha_at_least_0(rank, alpha):
+@pytest.mark.parametrize(("rank", "alpha"), [(0, 1.0), (4, -1.0), (4, 0.0)])
+def test_a_rank_is_at_least_1_and_alpha_above_0(rank, alpha):
     with pytest.raises(InputError, match="rank|alpha"):
         Lora(rank, alpha)

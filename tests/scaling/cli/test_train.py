@@ -92,6 +92,18 @@ def test_a_run_of_another_model_is_not_resumed_and_its_folder_stays_as_it_is(tmp
     train._check_same_model(replace(toy(), remat="full"), tmp_path)
 
 
+def test_frozen_parameters_that_nothing_was_read_into_are_warned_of(tmp_path, toy):
+    fresh, frozen = Options(tmp_path), toy(freeze=("embedding/*",))
+    (line,) = train._random_base(frozen, fresh)
+    assert "stays random" in line and "--init" in line
+    for run, options in (
+        (toy(), fresh),
+        (frozen, replace(fresh, initial=tmp_path)),
+        (frozen, replace(fresh, resume=True)),
+    ):
+        assert train._random_base(run, options) == []
+
+
 def test_a_step_whose_state_alone_exceeds_the_device_is_refused():
     plan = SimpleNamespace(argument_size_in_bytes=10**15)
     with pytest.raises(InputError, match="state take 1 PB of each device, which has"):

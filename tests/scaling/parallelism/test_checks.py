@@ -128,7 +128,7 @@ def test_any_mix_of_the_axes_is_trained(name, sizes):
 )
 def test_settings_that_mean_nothing_are_refused_by_name(name, value):
     with pytest.raises(InputError, match=f"train.{name}={value}"):
-        check_settings(replace(Train(), **{name: value}))
+        check_settings(replace(TINY, train=replace(Train(), **{name: value})))
 
 
 @pytest.mark.parametrize("setting", [{"lora": Lora()}, {"freeze": ("*",)}, {"trainable": ("*",)}])
@@ -149,7 +149,10 @@ def test_frozen_parameters_are_refused_in_stages(setting):
     ],
 )
 def test_what_is_trained_and_averaged_must_mean_something(settings, message):
-    assert message in refused(replace(TINY, train=replace(TINY.train, **settings)))
+    run = replace(TINY, train=replace(TINY.train, **settings))
+    assert message in refused(run)
+    with pytest.raises(InputError, match=message):  # also where nothing is trained: priced only
+        check_settings(run)
 
 
 def test_a_format_of_frozen_matrices_needs_frozen_matrices():

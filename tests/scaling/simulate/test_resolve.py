@@ -8,6 +8,7 @@ import pytest
 
 from scaling.api.inputs import as_overrides, load_run
 from scaling.meshes.errors import InputError
+from scaling.models.lora import Lora
 from scaling.profiles.calibrations import calibration_path
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
@@ -150,6 +151,10 @@ def test_settings_and_meshes_that_cannot_be_are_refused(run):
     without = replace(run, train=replace(run.train, steps=0))
     with pytest.raises(InputError, match="train.steps=0 must be at least 1"):
         chosen_source(target(without, "dgx-h100"), "analytic")
+    adapted = replace(run, train=Train(lora=Lora(targets=("no",))))
+    for source in ("auto", "analytic"):
+        with pytest.raises(InputError, match="no matrix no in this model"):
+            chosen_source(target(adapted, "dgx-h100"), source)
     with pytest.raises(InputError, match="not divisible by fsdp=3"):
         chosen_source(target(run, "dgx-h100", mesh="fsdp=3"), "auto")
 
