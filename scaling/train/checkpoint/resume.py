@@ -6,7 +6,6 @@ random keys   follow from `train.seed` and the step, both of which are restored 
 description   differences from the saved one are named
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -46,8 +45,7 @@ def start(
     lines = [f"resumed after step {step}"]
     if interrupted := [s for s in interrupted_steps(checkpoints.folder) if s > step]:
         lines.append(f"left out: step {', '.join(map(str, interrupted))}, not saved to its end")
-    now = json.loads(json.dumps(run_dict(plan.run)))  # as it is saved, with lists for tuples
-    if changed := list(changes(saved, now)):
+    if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
 
