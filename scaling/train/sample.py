@@ -63,10 +63,12 @@ def encode_prompts(
     """The ids of prompts; with `chat` they are a user's messages, which an answer follows.
 
     Raises:
-        InputError: an empty prompt, or one longer than the model sees.
+        InputError: no prompt, an empty one, or one longer than the model sees.
     """
     if not all(prompts):
         raise InputError("--prompt is empty; give at least one character")
+    if not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+        raise InputError(f"prompts={prompts} must be texts, one at least")
     if chat:
         prompts = [ask(tokenizer, prompt) for prompt in prompts]
     encoded = [ids.tolist() for ids, _ in tokenizer.encode(prompts)]

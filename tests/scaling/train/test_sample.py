@@ -155,6 +155,8 @@ def test_the_likeliest_tokens_are_kept():
     ("prompt", "settings", "message"),
     [
         ("", {}, "empty"),
+        ([], {}, "prompts=.* must be texts, one at least"),
+        (["a", 3], {}, "must be texts"),
         ("a", {"tokens": -1}, "negative"),
         ("a", {"temperature": -0.5}, "negative"),
         ("a", {"top_p": 0.0}, "top-p 0.0 must be above 0"),
