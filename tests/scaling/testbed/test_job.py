@@ -23,6 +23,8 @@ PIDS = subprocess.run(["sh", "-c", "unshare --pid --fork --mount-proc true"], ca
 pytestmark = pytest.mark.skipif(PIDS.returncode != 0, reason="pid namespaces need Linux and root")
 ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=3, devices=2, bandwidth=125_000_000)
+# Runs in each host before a failure: that one comes when the others can get its signal.
+READY = "touch $AT/$JAX_PROCESS_ID; while [ $(ls $AT/[012] | wc -l) -lt 3 ]; do sleep 0.02; done; "
 DEADLINE = 300  # s; a loaded machine is slow, and what waits here waits for longer
 
 
@@ -72,12 +74,12 @@ def test_the_trainer_understands_the_environment(index, other):
 
 def test_the_first_failure_ends_the_others_and_is_the_exit_code(here):
     began = time.monotonic()
-    assert here("[ $JAX_PROCESS_ID = 1 ] && exit 7; exec sleep 900") == 7
+    assert here(READY + "[ $JAX_PROCESS_ID = 1 ] && exit 7; exec sleep 900") == 7
     assert time.monotonic() - began < DEADLINE
 
 
 def test_an_end_by_a_signal_is_told_as_shells_do(here):
-    assert here("[ $JAX_PROCESS_ID = 2 ] && kill -9 $$; exec sleep 900") == 128 + 9
+    assert here(READY + "[ $JAX_PROCESS_ID = 2 ] && kill -9 $$; exec sleep 900") == 128 + 9
 
 
 def test_a_host_that_ends_well_leaves_the_others_running(here):
