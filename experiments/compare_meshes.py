@@ -16,6 +16,7 @@ MESHES = (
     "stage=8,fsdp=8",
 )
 SETTINGS = {"batch.microbatches": 8, "remat": "selective"}
+OF_STAGES = {**SETTINGS, "batch.microbatches": 64}  # one sequence each: a bubble of 7 in 71 ticks
 TERMS = {  # of a step: title and colour (Okabe and Ito, readable without red and green)
     "compute": ("compute", "#0072b2"),
     "exposed_communication": ("waiting for communication", "#e69f00"),
@@ -30,7 +31,10 @@ def draw(path: Path) -> None:
     from matplotlib.figure import Figure
 
     predictions = {
-        mesh: sc.predict("llama3-8b", cluster="dgx-h100", nodes=8, mesh=mesh, set=SETTINGS)
+        mesh: sc.predict(
+            *("llama3-8b", "dgx-h100", 8, mesh),
+            set=OF_STAGES if "stage" in mesh else SETTINGS,
+        )
         for mesh in MESHES
     }
     order = sorted(MESHES, key=lambda mesh: _rank(predictions[mesh]), reverse=True)
