@@ -76,9 +76,9 @@ def test_matrices_that_no_block_divides_are_multiplied_in_tiles() -> None:
     check("triton", (10, 0, 200, 60), inputs=12, outputs=7)
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.sampled_from([1, 8, 16]))
+@given(st.lists(st.integers(0, 40), min_size=6, max_size=6), st.sampled_from([1, 8, 16]))
 def test_tiles_cover_each_group_once_in_order(sizes: list[int], tile: int) -> None:
-    rows = sum(sizes) + 5
+    rows = 6 * 40 + 5  # the same for all: jax compiles for each shape
     group, first, end = (np.asarray(a) for a in row_tiles(jnp.int32(sizes), rows, tile))
     assert len(group) == tile_count(rows, len(sizes), tile)
     needed = first < end

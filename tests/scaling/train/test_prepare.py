@@ -197,6 +197,7 @@ def jax_profiles_no_step():
     jax.config.update("jax_pgle_profiling_runs", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:PGLE collected an empty trace")  # of CPUs
 def test_a_profiled_step_gives_the_same_numbers(toy, prepare, monkeypatch, jax_profiles_no_step):
     plan, programs = prepare(toy(mesh={"fsdp": 4}))

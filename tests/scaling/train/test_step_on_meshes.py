@@ -57,7 +57,10 @@ FAST = [  # cases of one model beside one another: they share what one device co
 ]
 PACKED = [
     Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed"),
-    Case("fsdp=2,tensor=2", "gpt", microbatches=2, zero=1, documents="packed"),
+    pytest.param(
+        Case("fsdp=2,tensor=2", "gpt", microbatches=2, zero=1, documents="packed"),
+        marks=pytest.mark.slow,
+    ),
     Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed"),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
