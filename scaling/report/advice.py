@@ -14,7 +14,14 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_time
-from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Kept, Remat
+from scaling.models.accounting.remat import (
+    HIDDEN,
+    POLICIES,
+    QKV,
+    Kept,
+    Remat,
+    tensor_names,
+)
 from scaling.recipes import CAPACITY_FACTOR, with_capacity
 from scaling.report.formatting import format_memory
 from scaling.run import Run
@@ -67,7 +74,7 @@ def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate |
     here = _tried(run, closed)
     if here is None or prediction.memory.capacity is None:
         return None
-    policies = [r for r in LADDER if run.software == "jax" or r in POLICIES]
+    policies = [_of_model(r, run) for r in LADDER if run.software == "jax" or r in POLICIES]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
     found = [(r, p) for r, p in pairs if p is not None]
     more = float(prediction.memory.peak) - float(here.memory.peak)
@@ -79,6 +86,15 @@ def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate |
     if remat == run.remat or (prediction.memory.fits and not faster):
         return None
     return _set("remat", remat, replace(run, remat=remat))
+
+
+def _of_model(remat: Remat, run: Run) -> Remat:
+    """A policy without the tensors that the run's model does not have."""
+    if not isinstance(remat, Kept):
+        return remat
+    there = tensor_names(run.model)
+    own = lambda names: tuple(name for name in names if name in there)
+    return Kept(own(remat.save), own(remat.offload))
 
 
 def _candidates(

@@ -105,6 +105,17 @@ def test_free_memory_lets_less_be_recomputed(prediction, run):
     assert advice(run, prediction, Trial(prediction, step_time=1e-9), little) == []
 
 
+def test_no_policy_names_what_the_model_does_not_have(prediction, run):
+    model, tried = replace(run.model, mlp="gelu"), []
+
+    def forms(changed):
+        tried.append(changed.remat)
+        return prediction
+
+    advice(replace(run, model=model), prediction, Trial(prediction), forms)
+    assert Kept(("query", "key", "value", "attention"), ("mlp_up",)) in tried
+
+
 def test_a_run_that_does_not_fit_is_given_the_fastest_policy_that_does(prediction, run):
     """The closed form is 10 GB short of the prediction: so it is of every policy."""
     run = replace(run, remat="none", batch=replace(run.batch, microbatches=12))  # most of a shard
