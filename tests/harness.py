@@ -338,10 +338,14 @@ def moved(priced: Priced) -> dict[tuple[str, str], float]:
 
 
 def assert_one_hop_per_tick(priced: Priced, run: Run) -> None:
-    """A stage's output is passed on once in each tick, and so is its gradient."""
+    """A stage's output is passed on once in each tick, and so is its gradient.
+
+    In 1F1B not from the last tick of an only microbatch, whose loop XLA takes apart.
+    """
     every, total = running_collectives(priced), pipeline_schedule(run, run.mesh).iterations
     hops = [n for c, n in every if (c.kind, c.axes) == ("permute", ("stage",))]
-    assert sum(hops) == 2 * total
+    alone = run.pipeline.schedule == "1f1b" and run.batch.microbatches == 1
+    assert sum(hops) == 2 * total - alone
     assert priced.timeline.bubble > 0
     if run.pipeline.schedule != "1f1b":
         loops = [
