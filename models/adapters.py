@@ -41,7 +41,7 @@ class Adapter(nnx.Module):
 
 
 class Adapters(nnx.Module):
-    """Those of one block part, each under the name of its matrix."""
+    """The adapters of one block part, by the name of their matrix."""
 
     def __init__(self, execution: Execution, key: jax.Array, weights: Mapping[str, nnx.Param]):
         for number, (name, w) in enumerate(weights.items(), FIRST_KEY):

@@ -27,7 +27,8 @@ UNGROUPED = {**dict.fromkeys(ATTENTION, "attention"), "router": "router", "head"
 MLP = ("gate", "up", "down")
 PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 
-# What the backward pass computes again unless these tensors are kept, under any policy but "none".
+# The backward pass computes a product again unless remat keeps these tensors. Under "none" it
+# computes none again.
 #
 # The last product of the MLP is not in it: its result is only added to the stream. Nor is an
 # expert's: the router's weight multiplies its hidden units. Products of one input run as one. An

@@ -99,7 +99,7 @@ def flash_backward(
 
 
 def cudnn_version() -> int:
-    """That of the installed cuDNN, 91002 for 9.10.2; RuntimeError if there is none."""
+    """The version of the installed cuDNN, 91002 for 9.10.2; RuntimeError if there is none."""
     from jax._src.cudnn.fused_attention_stablehlo import check_cudnn_version
 
     return check_cudnn_version()

@@ -100,7 +100,7 @@ def embed_microbatch(execution: Execution, embed: Callable, tokens_BS: jax.Array
 
 
 def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int) -> jax.Array:
-    """What the stage `shift` before each has; zeros where there is none."""
+    """Each stage gets the array of the stage `shift` before it; zeros where there is none."""
     stages = range(execution.rules.mesh.stage)
     pairs = [(i, i + shift) for i in stages if i + shift in stages]
     spec = _stream_spec(execution, STAGE)
@@ -172,7 +172,7 @@ def _sum_where(is_busy_T: jax.Array, x_TL: jax.Array) -> jax.Array:
 
 
 def last_outputs(schedule: PipelineSchedule, y_TPBSD: jax.Array) -> jax.Array:
-    """What stages make of each microbatch in the iteration in which it leaves the last one."""
+    """Results of all stages, in the iterations in which the last stage returns a microbatch."""
     y = y_TPBSD[schedule.stages - 1 :]
     y = y.reshape(-1, schedule.virtual_stages, schedule.group, *y.shape[1:])[:, -1]
     return y.reshape(schedule.microbatches, *y.shape[2:])

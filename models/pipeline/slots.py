@@ -37,9 +37,9 @@ def write_slot(
 
 
 def read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> jax.Array:
-    """What each stage has in the slot of the microbatch of this number.
+    """Each stage's slot of the microbatch that it is at, without the dimension of slots.
 
-    Of the nearest one that there is: idle passes compute on numbers that a pass has made.
+    An idle stage reads the slot of the nearest microbatch, so that it computes on finite numbers.
     """
 
     def read(slots_K: jax.Array, number_1: jax.Array) -> jax.Array:

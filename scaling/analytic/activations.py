@@ -140,13 +140,8 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     over = step.over("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
-    # What the only microbatch's last tick hands on is not used, and XLA sees that: it is no loop.
-    unused = step.in_turn * np.equal(step.microbatches, 1)
-    for place, calls in (
-        ("forward tick", step.iterations - unused),
-        ("backward tick", step.iterations),
-    ):
-        yield Transfer(over, "permute", stream, calls, "stream between stages", place)
+    for place in ("forward tick", "backward tick"):
+        yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
     calls = step.microbatches if step.in_turn else 1
     size, what = step.microbatches * stream / calls, "stream of the last stage"
     calls = calls * step.ticks

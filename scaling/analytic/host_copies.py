@@ -14,7 +14,8 @@ from scaling.analytic.weights import ATTENTION, MLP
 from scaling.models.accounting.remat import HIDDEN, QKV, keeps
 from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait
 
-# What remat can keep (`models.accounting.remat`), by the part that makes it or takes it first.
+# Tensors that remat can keep (`models.accounting.remat`), by the part of the block that makes them
+# or takes them first.
 TENSORS = {
     ATTENTION: (*QKV, "attention"),
     MLP: ("attention_out", "expert_input", *HIDDEN),

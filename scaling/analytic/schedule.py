@@ -18,7 +18,7 @@ ROUNDING = 1e-9  # of counts of calls
 # Bytes of results up to which XLA joins a layer's gathers, and its scatters, whose results are
 # shards: in the programs of Llama 3 1B to 405B for H100 (jax 0.10.2).
 COMBINED = 30 * 1024 * 1024
-JOINED = 256 * 1024 * 1024  # of a layer's all-reduces up to which they wait for its end, there
+JOINED = 256 * 1024 * 1024  # of a layer's all-reduces up to which XLA joins them, there
 PHASES: Mapping[str, Phase] = {
     "forward": "forward",
     "again": "remat",

@@ -30,6 +30,10 @@ PASSED_ON_ONCE = (
     "XLA's compiler for CPUs passes keys and values on once for both, a layer that is computed "
     "again and its backward pass"
 )
+TAKEN_APART = (
+    "with one microbatch the steady loop of 1F1B has one iteration: XLA takes it apart, and leaves "
+    "out what is done there a second time or not used"
+)
 NO_MESH_AXES = "these groups of devices are those of no mesh axes"
 
 Calls = list[tuple[Collective, float]]  # instructions and how often each runs in a step
@@ -81,7 +85,12 @@ def cause_of(found: Discrepancy, calls: Calls, run: Run, shape: MeshShape) -> st
         return FETCHED_ONCE
     if _is_passed_on_once(found, run, shape):
         return PASSED_ON_ONCE
-    return ONCE_PER_STEP if run.batch.microbatches > 1 and found.extra < 0 else NOT_EXPLAINED
+    if found.extra >= 0:
+        return NOT_EXPLAINED
+    if run.batch.microbatches > 1:
+        return ONCE_PER_STEP
+    in_turn = shape.stage > 1 and run.pipeline.schedule == "1f1b"
+    return TAKEN_APART if in_turn else NOT_EXPLAINED
 
 
 def _is_tied_table(found: Discrepancy, run: Run, shape: MeshShape) -> bool:

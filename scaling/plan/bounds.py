@@ -11,8 +11,8 @@ from functools import reduce
 import numpy as np
 
 from scaling.analytic import kernels
+from scaling.analytic.blocks import USES
 from scaling.analytic.memory import buffers
-from scaling.analytic.program import USES
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster

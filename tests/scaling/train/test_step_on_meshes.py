@@ -15,7 +15,7 @@ import pytest
 
 from scaling.analytic.flops import BUFFERS, TILES
 from scaling.analytic.table import expected_bytes
-from scaling.compare.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_ONCE
+from scaling.compare.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON_ONCE, TAKEN_APART
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
@@ -74,7 +74,7 @@ NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is anoth
     Case("fsdp=4,tensor=2", remat=Kept(("query",), ("attention", "mlp_up"))),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
-KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, BUFFERS, TILES}
+KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, TAKEN_APART, BUFFERS, TILES}
 DENSE = ("llama", "odd", "latent", "gpt", "direct", "qwen")
 EXPERTS = ("mixtral", "padded", "balanced", "deepseek-v3", "plain experts")
 
