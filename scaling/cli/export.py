@@ -27,7 +27,7 @@ class ExportCommand(Command):
     dtype: Literal["fp32", "bf16"] = "fp32"
     """fp32 keeps every bit, bf16 rounds to nearest."""
     weights: WeightsChoice = None
-    """Those of the last step, or their running mean: the default of a run with train.ema."""
+    """Parameters of the last step, or their running mean (the default with train.ema)."""
 
     def execute(self) -> int:
         """Export through the host's memory, which is larger than an accelerator's."""

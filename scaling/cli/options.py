@@ -82,7 +82,7 @@ class TrainedCommand(Command):
     """Tokens that the model sees at most (default: as in training; of a Hugging Face model 2,048,
     its learned positions, or its recipe's)."""
     weights: WeightsChoice = None
-    """Those of the last step, or their running mean: the default of a run with train.ema."""
+    """Parameters of the last step, or their running mean (the default with train.ema)."""
 
     def placement(self) -> dict[str, Any]:
         """Return the options above, as `sc.evaluate` and `sc.sample` take them."""

@@ -62,6 +62,6 @@ def execution_on(device: jax.Device, run: Run, rules: Any) -> Execution:
 
 
 def compute_capability(device: jax.Device) -> float:
-    """That of an NVIDIA GPU; 0.0 for any other device."""
+    """The compute capability of an NVIDIA GPU; 0.0 for any other device."""
     nvidia = "cuda" in getattr(device.client, "platform_version", "").lower()
     return float(getattr(device, "compute_capability", 0)) if nvidia else 0.0

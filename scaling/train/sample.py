@@ -6,8 +6,8 @@ has not computed yet, a chunk of its prompt or its newest token, and draws a tok
     prompt of 5      chunk of 4   1    new   new   ...
     prompt of 2      chunk of 2   new  new   new   ...
 
-So a row's tokens are those that it would have alone. A window that is full begins again with its
-later half.
+Greedy tokens of a row are those that it would have alone; drawn ones depend on its number too. A
+window that is full begins again with its later half.
 """
 
 import functools
@@ -138,7 +138,7 @@ class _Row:
 
 
 class _Pass(NamedTuple):
-    """What the rows take in one pass."""
+    """Inputs of one pass: B rows of T tokens."""
 
     tokens_BT: jax.Array
     start_B: jax.Array

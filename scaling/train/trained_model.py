@@ -43,7 +43,9 @@ Weights = Literal["last", "ema"]  # those of the last step, or their running mea
 
 
 def run_of_folder(folder: Path) -> Run:
-    """The run of a folder with the folder's copy of its tokenizer; of Hugging Face's a run of it.
+    """The run of a folder, with the folder's copy of the tokenizer.
+
+    For a Hugging Face model it is a run of that model.
 
     Raises:
         InputError: neither run.json nor config.json; a model of Hugging Face's without tokenizer.

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What a model says of the tokens of a row that count."""
+    """The log-likelihood of the tokens of a row that count."""
 
     log_likelihood: float  # nats
     is_greedy: bool  # True if each is the likeliest, given those before it
