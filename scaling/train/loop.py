@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,7 @@ class InFlight:
     batch: Batch  # this process's rows
     waited: float  # s, for the batch
     dispatched: float  # seconds on the monotonic clock
+    finished: Future[float]  # on the same clock
 
     def is_ready(self) -> bool:
         """True if the step has finished, so that reading its metrics does not wait."""
@@ -116,6 +118,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
             *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
             *(clock, options.predicted),
         )
+        stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state)
 
 
@@ -140,6 +143,8 @@ class _Loop:
     step_times: dict[int, float] = field(default_factory=dict)  # s, by number
     data_waits: list[float] = field(default_factory=list)  # s, since they were gathered last
     loss: float = math.nan
+    # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
+    watcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def run(self, state: TrainState) -> RunResult:
         """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
@@ -212,15 +217,16 @@ class _Loop:
         self.profile.before(step, state.step)
         dispatched = time.perf_counter()
         state, metrics = self.programs.run_step(state, tokens)
-        return state, InFlight(step, metrics, batch, waited, dispatched)
+        finished = self.watcher.submit(_finished, metrics)
+        return state, InFlight(step, metrics, batch, waited, dispatched, finished)
 
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
         values = {name: float(value) for name, value in this.metrics.items() if not np.ndim(value)}
         arrays = {n: np.asarray(v).tolist() for n, v in this.metrics.items() if np.ndim(v)}
-        now = time.perf_counter()
-        step_time = now - max(self.ready, this.dispatched)
-        self.ready = now
+        finished = this.finished.result()
+        step_time = finished - max(self.ready, this.dispatched)
+        self.ready = finished
         self.step_times[this.step] = step_time
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
@@ -287,3 +293,9 @@ class _Loop:
         place, run = self.batches.get_state(), run_dict(self.plan.run)
         with self.clock.pause("checkpoints"):
             self.checkpoints.save(step, to_dict(state), place, run)
+
+
+def _finished(metrics: dict[str, Any]) -> float:
+    """Wait for a step; the time at its end, in seconds on the monotonic clock."""
+    jax.block_until_ready(metrics)
+    return time.perf_counter()

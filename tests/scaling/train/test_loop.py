@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+import time
 from collections import namedtuple
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -147,6 +149,52 @@ def test_only_a_checkpoint_waits_for_the_newest_step(toy, prepare, tmp_path):
         if what == "read" and ("dispatch", step + 1) not in events[:place]
     ]
     assert waited_for == [3, 6, STEPS]
+
+
+class Cpus:
+    """A clock, and steps of one second on devices that work inside the dispatch of a step while
+    another is in flight, as jax's CPU devices do."""
+
+    def __init__(self):
+        self.now = self.busy_until = 0.0  # s
+        self.of_thread = threading.local()
+
+    def clock(self):
+        return getattr(self.of_thread, "now", self.now)
+
+    def dispatch(self, step, metrics):
+        waits = self.busy_until > self.now
+        self.busy_until = max(self.busy_until, self.now) + 1.0
+        self.now = self.busy_until if waits else self.now
+        return {**metrics, "loss": TimedScalar(metrics["loss"], self, self.busy_until)}
+
+
+class TimedScalar:
+    """A metric that is known at `end`."""
+
+    def __init__(self, value, cpus, end):
+        self.value, self.cpus, self.end = value, cpus, end
+
+    def is_ready(self):
+        return self.cpus.now >= self.end
+
+    def block_until_ready(self):
+        self.cpus.of_thread.now = self.end
+
+    def __float__(self):
+        self.cpus.now = max(self.cpus.now, self.end)
+        return float(self.value)
+
+
+@pytest.mark.parametrize("every", [0, 2, 3])
+def test_a_step_takes_as_long_whenever_its_end_is_looked_for(
+    toy, prepare, tmp_path, monkeypatch, every
+):
+    cpus = Cpus()
+    monkeypatch.setattr(time, "perf_counter", cpus.clock)
+    prepared = with_step(prepare(toy(checkpoint_every=every)), change=cpus.dispatch)
+    train(*prepared, Options(tmp_path))
+    assert [line["step_time"] for line in training_lines(tmp_path)] == [1.0] * STEPS
 
 
 def test_the_progress_line_goes_to_stderr_only(toy, prepare, tmp_path, capsys):
