@@ -110,7 +110,8 @@ class Train:
     data: str | dict[str, float] = "stdlib"  # see scaling.train.data.sources; or shares by source
     tokenizer: str | None = None  # None: bytes; a tokenizer.json, its folder or Hugging Face name
     documents: Literal["joined", "packed"] = "joined"  # packed: none sees another; masked losses
-    checkpoint_every: int | None = None  # steps; None: every ten minutes; 0: only at the end
+    checkpoint_every: int | None = None  # steps, beside those by time; 0: only at the end
+    checkpoint_minutes: float | None = None  # 0: never by time; None: 10, more where saves are slow
     keep_checkpoints: int = 2
     eval_every: int = 0  # steps; 0: never
     eval_batches: int = 4

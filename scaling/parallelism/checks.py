@@ -67,6 +67,7 @@ def check_settings(run: Run) -> None:
     for name in ("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"):
         check_range(f"train.{name}", getattr(train, name), 0)
     check_range("train.checkpoint_every", train.checkpoint_every or 0, 0)
+    check_range("train.checkpoint_minutes", train.checkpoint_minutes or 0, 0)
     check_range("train.seed", train.seed, 0, LARGEST_SEED)
     if not 0 < train.learning_rate < math.inf:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")

@@ -113,7 +113,8 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
             line.note(text)
         profile = stack.enter_context(ProfileRecorder(folder / PROFILE, options.profile))
         stop = stack.enter_context(StopSignal())
-        schedule = CheckpointSchedule(run.train.checkpoint_every, step)
+        every = run.train.checkpoint_every, run.train.checkpoint_minutes
+        schedule = CheckpointSchedule(*every, step)
         loop = _Loop(
             *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
             *(clock, options.predicted),
@@ -250,7 +251,8 @@ class _Loop:
             **{name: value for name, value in values.items() if name not in COMMON},
             **arrays,
         )
-        self.line.update(this.step, values["loss"], tokens / step_time, step_time)
+        figures = values["loss"], tokens / step_time, step_time
+        self.line.update(this.step, *figures, self.clock.checkpoint_share)
         if not all(map(math.isfinite, values.values())):
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
@@ -291,8 +293,12 @@ class _Loop:
     def _save(self, state: TrainState, step: int) -> None:
         self.saved = step
         place, run = self.batches.get_state(), run_dict(self.plan.run)
+        before = self.clock.pauses["checkpoints"]
         with self.clock.pause("checkpoints"):
             self.checkpoints.save(step, to_dict(state), place, run)
+        self.clock.saves += 1
+        if said := self.schedule.saved(self.clock.pauses["checkpoints"] - before):
+            self.line.note(said)
 
 
 def _finished(metrics: dict[str, Any]) -> float:

@@ -48,6 +48,7 @@ class Clock:
 
     began: float  # unix time
     useful: float = 0.0  # s, of steps that are kept
+    saves: int = 0  # checkpoints
     data: float = 0.0  # s that the host waited for batches; hidden while a step is in flight
     first: float = field(default_factory=time.time)  # unix time at which the loop began
     pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
@@ -80,6 +81,12 @@ class Clock:
     def goodput(self) -> float:
         """Useful time over wall time, so far."""
         return self.useful / max(time.time() - self.began, self.useful, 1e-9)
+
+    @property
+    def checkpoint_share(self) -> float:
+        """Share of the wall time so far in which checkpoints stopped the steps."""
+        paused = self.pauses["checkpoints"]
+        return paused / max(time.time() - self.began, paused, 1e-9)
 
     def summary(self) -> dict[str, float]:
         """Seconds by what they went into; `other` is the rest, lost steps included."""

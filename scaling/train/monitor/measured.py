@@ -38,7 +38,7 @@ def measured(
     later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
     alone = [seconds for step, seconds in later.items() if step not in disturbed]
     times = alone or list(later.values()) or list(step_times.values())
-    device = plan.mesh.devices.flat[0]
+    device, spent = plan.mesh.devices.flat[0], clock.summary()
     return {
         "name": plan.run.name,
         "machine": f"{plan.mesh.size} x {device.device_kind}, {platform.machine()}",
@@ -54,7 +54,8 @@ def measured(
         },
         "recorded_steps": list(recorded) if recorded else None,
         "goodput": clock.goodput,
-        "wall_time": clock.summary(),
+        "wall_time": spent,
+        "checkpoints": {"saves": clock.saves, "share": spent["checkpoints"] / spent["total"]},
     }
 
 

@@ -1,6 +1,7 @@
 """The progress of a run on stderr: a live line on a terminal, a plain line now and then elsewhere.
 
 step 120/300 | loss 2.3456 | 12,345 tokens/s | MFU 41.0% | HFU 43.5% | 83 ms/step | 0:00:15 left
+step 130/300 | loss 2.3451 | 12,345 tokens/s | 83 ms/step | checkpoints 1.2% | 0:00:14 left
 """
 
 import sys
@@ -25,10 +26,12 @@ def progress_line(
     step_time: float,
     predicted: Predicted | None = None,
     width: int | None = None,
+    checkpoints: float = 0.0,
 ) -> str:
     """One line: steps, loss, rate, MFU and HFU, seconds per step (measured, predicted), time left.
 
-    MFU and HFU, the rate, then the prediction are left out to fit `width` characters.
+    Before the time left stands the share of the time that `checkpoints` took. MFU and HFU, the
+    rate and that share, then the prediction are left out to fit `width` characters.
     """
     head = f"step {step:,}/{total:,} | loss {loss:.4f} | "
     rate = f"{tokens_per_second:,.0f} tokens/s | "
@@ -38,7 +41,9 @@ def progress_line(
     found = predicted.at(step_time) if predicted else NOT_KNOWN
     used = "".join(f"{name.upper()} {u:.1%} | " for name, u in found.items() if u is not None)
     shortest = measured + left
-    lines = [head + more + measured + beside + left for more in (rate + used, rate, "")]
+    saves = f" | checkpoints {checkpoints:.1%}" if checkpoints else ""
+    full = [(rate + used, saves), (rate, saves), ("", "")]
+    lines = [head + more + measured + beside + share + left for more, share in full]
     fitting = (line for line in lines if width is None or len(line) <= width)
     return next(fitting, head + shortest)
 
@@ -73,10 +78,17 @@ class ProgressLine:
             self._live.start()
             self._task = self._live.add_task("compiling", total=total - first)
 
-    def update(self, step: int, loss: float, tokens_per_second: float, step_time: float) -> None:
+    def update(
+        self,
+        step: int,
+        loss: float,
+        tokens_per_second: float,
+        step_time: float,
+        checkpoints: float = 0.0,
+    ) -> None:
         """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
         width = self._live.console.width - BAR_WIDTH - 1 if self._live else None
-        figures = (loss, tokens_per_second, step_time, self._predicted, width)
+        figures = (loss, tokens_per_second, step_time, self._predicted, width, checkpoints)
         line = progress_line(step, self._total, *figures)
         done = step - self._first
         if self._live:

@@ -120,7 +120,7 @@ def test_any_mix_of_the_axes_is_trained(name, sizes):
             for value in (0, -1)
         ),
         *((name, -1) for name in ("warmup_steps", "checkpoint_every", "eval_every")),
-        *((name, -0.5) for name in ("clip_norm", "z_loss", "weight_decay")),
+        *((name, -0.5) for name in ("checkpoint_minutes", "clip_norm", "z_loss", "weight_decay")),
         *(("learning_rate", value) for value in (0.0, -1e-3, float("nan"), float("inf"))),
         *((name, float("nan")) for name in ("clip_norm", "z_loss", "weight_decay")),
         ("seed", 2**70),

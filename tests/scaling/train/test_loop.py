@@ -89,7 +89,7 @@ def test_each_step_has_one_line_with_the_keys_of_the_contract_in_order(finished)
 def test_measured_json_leaves_the_first_steps_out_and_says_where_the_wall_time_went(finished):
     document = json.loads((finished[0] / "measured.json").read_text())
     keys = {"name", "machine", "versions", "step_time", "memory", "recorded_steps"}
-    assert set(document) == keys | {"goodput", "wall_time"}
+    assert set(document) == keys | {"goodput", "wall_time", "checkpoints"}
     times = [line["step_time"] for line in training_lines(finished[0])]
     assert document["step_time"]["steps"] == STEPS - 3
     assert document["step_time"]["measured"] == sorted(times[3:])[len(times[3:]) // 2]
@@ -98,6 +98,8 @@ def test_measured_json_leaves_the_first_steps_out_and_says_where_the_wall_time_w
     assert spent["steps"] == pytest.approx(sum(times))
     assert spent["checkpoints"] > 0 and spent["evaluation"] > 0
     assert 0 < document["goodput"] <= 1
+    assert document["checkpoints"]["saves"] == 3  # of steps 3, 6 and 8
+    assert document["checkpoints"]["share"] == spent["checkpoints"] / spent["total"]
 
 
 def test_the_losses_fall_from_that_of_a_guess(finished):

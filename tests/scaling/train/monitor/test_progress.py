@@ -28,6 +28,13 @@ def test_a_line_says_steps_loss_rate_step_time_and_time_left():
     assert "| 12.50 s/step | 1 day, 0:00:00 left" in progress_line(0, 6912, 1.0, 1.0, 12.5)
 
 
+def test_the_share_of_the_time_that_checkpoints_took_is_said_where_there_was_one():
+    line = progress_line(120, 1300, 2.34561, 12345.6, 0.083, checkpoints=0.0123)
+    assert line.endswith("| 83 ms/step | checkpoints 1.2% | 0:01:38 left")
+    narrow = progress_line(120, 1300, 2.34561, 12345.6, 0.083, None, 60, checkpoints=0.0123)
+    assert narrow == "step 120/1,300 | loss 2.3456 | 83 ms/step | 0:01:38 left"
+
+
 def test_mfu_and_hfu_are_those_of_the_measured_time_where_the_peak_is_known():
     line = progress_line(1, 2, 2.3, 1.0, 0.1, Predicted(0.08, mfu=0.5, hfu=0.55))
     assert "| MFU 40.0% | HFU 44.0% | 100 ms/step (predicted 80 ms) |" in line
