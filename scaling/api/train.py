@@ -301,7 +301,8 @@ def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
     """Return how the run ended, and what to do next."""
     if outcome.stopped_by:
         saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
-        return [f"stopped by {outcome.stopped_by}: {saved}", "next: the same command with --resume"]
+        again = " with --resume" if outcome.step else ""  # else nothing was ever saved
+        return [f"stopped by {outcome.stopped_by}: {saved}", f"next: the same command{again}"]
     if not outcome.new_steps:
         return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
     done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"

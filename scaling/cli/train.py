@@ -74,6 +74,8 @@ class TrainCommand(RunCommand):
         run, folder = self._run_and_folder()
         check_stopped_code(self.stopped_code)
         with quiet():  # imports jax
+            from scaling.train.checkpoint.checkpoints import CheckpointError
+            from scaling.train.launch.lost_peer import abort
             from scaling.train.launch.stopping import NotFinite
 
         try:
@@ -90,6 +92,8 @@ class TrainCommand(RunCommand):
         except NotJoined as error:
             print(f"error: {error}", file=sys.stderr)
             return LOST
+        except CheckpointError as error:
+            abort(error, None)  # threads that still write to a dead disk would hold an orderly end
         except NotFinite as error:
             import jax
 

@@ -60,11 +60,10 @@ def check_folder(options: Options) -> None:
         )
     metrics = folder / "metrics.jsonl"
     if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
-        done = f"saved up to step {saved}" if saved is not None else "without a checkpoint"
-        raise InputError(
-            f"{folder} already holds a run ({done}); continue it with --resume, or choose another "
-            "--run-dir"
-        )
+        found = "that saved no checkpoint; choose another --run-dir, or move it away"
+        if saved is not None:
+            found = f"(saved up to step {saved}); continue it with --resume, or choose another"
+        raise InputError(f"--run-dir {folder} already holds a run {found}")
     resumed_later = options.profile and saved is not None and options.profile[0] <= saved
     if options.profile and resumed_later and RESTARTED not in os.environ:
         raise InputError(
@@ -148,12 +147,12 @@ def explain_full_disk(folder: Path) -> Iterator[None]:
         if error.errno != errno.ENOSPC:
             raise
         saved = latest_step(folder / "checkpoints")
-        newest = "no checkpoint was saved"
+        newest, then = "no checkpoint was saved", "start again in another --run-dir"
         if saved is not None:
-            newest = f"the checkpoint of step {saved} is intact"
+            newest, then = f"the checkpoint of step {saved} is intact", "continue with --resume"
         raise InputError(
             f"the disk is full: {shutil.disk_usage(folder).free:,} bytes are free for {folder}; "
-            f"{newest}. Make room, then continue with --resume."
+            f"{newest}. Make room, then {then}."
         ) from error
 
 

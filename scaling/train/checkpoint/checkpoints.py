@@ -16,6 +16,7 @@ import logging
 import os
 import shutil
 import textwrap
+import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +34,11 @@ from scaling.train.launch.agreement import all_processes, broadcast_from_first
 from scaling.weights.naming import to_dict
 
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
+DENIED = (errno.EPERM, errno.EACCES, errno.EROFS)
+LIMIT = 1200  # s for writing one checkpoint, on the monotonic clock: Orbax's own default
+# Orbax counts its limit on the wall clock, which may be set forward at any time: by 56 years where
+# a machine without a battery starts in 1970.
+NEVER = 100 * 365 * 24 * 3600  # s
 
 State = Any  # a pytree of jax arrays
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
@@ -79,14 +85,15 @@ class Checkpoints:
         self._check_space(step, state)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            response = ocp.save_checkpointables_async(
-                step_path(self.folder, step),
-                {"state": state},
-                overwrite=True,
-                custom_metadata={"iterator_state": iterator_state, "run": run},
-            )
+            with _save_options():
+                response = ocp.save_checkpointables_async(
+                    step_path(self.folder, step),
+                    {"state": state},
+                    overwrite=True,
+                    custom_metadata={"iterator_state": iterator_state, "run": run},
+                )
         except (OSError, ValueError) as error:
-            raise self._failure(step, _reason(error)) from error
+            raise self._failure(step, error) from error
         self._pending = self._writer.submit(self._commit, step, response)
 
     def wait(self) -> None:
@@ -157,12 +164,18 @@ class Checkpoints:
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
         """Wait for the files of a step, sum them, delete what is no longer kept."""
+        began = time.monotonic()
         try:
-            response.result()
+            response.result(LIMIT)
             write_checksums(step_path(self.folder, step), jax.process_index())
         except Exception as error:
+            if time.monotonic() - began >= LIMIT:  # a disk that does not answer is not asked again
+                raise CheckpointError(
+                    f"checkpoint of step {step} not saved in {self.folder}: it took more than "
+                    f"{LIMIT // 60} minutes. Look after that disk or file server, then --resume."
+                ) from error
             self._delete([step_path(self.folder, step), *leftovers(self.folder)])
-            raise self._failure(step, _reason(error)) from error
+            raise self._failure(step, error) from error
         self._damaged.discard(step)
         old = [saved for saved in self.steps() if saved <= step][: -self._keep]
         paths = [step_path(self.folder, number) for number in (*old, *self._damaged)]
@@ -189,15 +202,26 @@ class Checkpoints:
         existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
         return shutil.disk_usage(existing).free
 
-    def _failure(self, step: int, reason: str) -> CheckpointError:
+    def _failure(self, step: int, error: Exception | str) -> CheckpointError:
         """The error, with its numbers and the checkpoint to continue from."""
-        last = self.latest()
+        last, reason = self.latest(), _reason(error) if isinstance(error, Exception) else error
+        denied = getattr(error, "errno", None) in DENIED
+        remedy = "Make the folder writable" if denied else "Make room"
+        then = "start again in another --run-dir" if last is None else "go on with --resume"
         return CheckpointError(
             f"checkpoint of step {step} not saved in {self.folder}: {reason}; "
             f"{self._free_bytes():,} bytes are free on that disk. "
             f"Last good checkpoint: {'none' if last is None else f'step {last}'}. "
-            "Make room (or choose another --run-dir), then --resume."
+            f"{remedy}, then {then}."
         )
+
+
+def _save_options() -> ocp.Context:
+    """How Orbax saves: its folder is made at once, for its threads wait five minutes for one."""
+    context = ocp.Context()
+    context.asynchronous.create_directories_asynchronously = False
+    context.asynchronous.timeout_secs = NEVER
+    return context
 
 
 def _read(path: Path, abstract_state: State, partial: bool) -> Restored:

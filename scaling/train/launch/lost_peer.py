@@ -15,6 +15,7 @@ import textwrap
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 import jax
 
@@ -47,7 +48,7 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[None]:
         abort(error, checkpoints.latest())
 
 
-def abort(error: Exception, saved: int | None) -> None:
+def abort(error: Exception, saved: int | None) -> NoReturn:
     """Print why this process cannot go on, and end it at once; `saved` is the last checkpoint."""
     code = LOST
     if isinstance(error, InputError):

@@ -149,7 +149,7 @@ def test_what_is_refused_leaves_no_folder_behind(cli, tmp_path):
 def test_an_earlier_run_is_not_written_over(cli, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "metrics.jsonl").write_text("{}\n")
-    check_refused(cli("train", "tiny", "--run-dir", "old"), "already holds a run", "--resume")
+    check_refused(cli("train", "tiny", "--run-dir", "old"), "already holds a run", "no checkpoint")
     (tmp_path / "taken").write_text("x")
     check_refused(cli("train", "tiny", "--run-dir", "taken"), "taken")
 

@@ -1,5 +1,6 @@
 """`scaling train`: what it leaves in a run folder beside what the loop writes."""
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,7 +17,9 @@ from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.train import running
+from scaling.train.checkpoint.checkpoints import CheckpointError
 from scaling.train.launch import supervisor
+from scaling.train.loop import RunResult
 from scaling.train.run_folder import Options
 
 H100 = catalog.load("dgx-h100")
@@ -142,3 +145,28 @@ def test_a_run_with_restarts_is_given_the_same_words_and_its_worker_trains(monke
     assert asked == [(words, 3, tmp_path)]
     monkeypatch.setenv(supervisor.BEGAN, "0")
     assert main.main(words) == 5 and len(asked) == 1
+
+
+def test_a_checkpoint_that_is_not_saved_ends_the_process_whatever_its_threads_do(
+    monkeypatch, capfd
+):
+    """An orderly end would wait for those that still write to a disk that does not answer."""
+
+    def fail(*given, **named):
+        raise CheckpointError("checkpoint of step 3 not saved")
+
+    def end(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("scaling.train", fail)
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["train", "tiny", "--run-dir", "nowhere"])
+    assert ended.value.code == 2
+    assert capfd.readouterr().err.endswith("error: checkpoint of step 3 not saved\n")
+
+
+def test_a_run_stopped_before_its_first_step_is_not_told_to_resume(toy, tmp_path):
+    ending = lambda step: train._ending(RunResult(step, 0, 0.0, "SIGTERM"), toy(), tmp_path)
+    assert ending(0)[1] == "next: the same command"
+    assert ending(4)[1] == "next: the same command with --resume"

@@ -37,7 +37,7 @@ def test_folders_that_do_not_fit_the_command_are_refused(saved, tmp_path, monkey
     recorded = Options(saved, resume=True, profile=(8, 10))
     for options, message in (
         (Options(saved), "saved up to step 8.*--resume"),
-        (Options(unsaved), "without a checkpoint"),
+        (Options(unsaved), "no checkpoint; choose another"),
         (Options(tmp_path / "nowhere", resume=True), "no finished checkpoint"),
         (Options(file), "--run-dir"),
         (Options(file / "run"), "--run-dir"),

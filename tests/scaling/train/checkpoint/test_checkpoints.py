@@ -1,11 +1,14 @@
 """A checkpoint is whole or not there, fits any mesh, and costs the step that follows it nothing."""
 
 import errno
+import itertools
 import json
 import logging
+import os
 import resource
 import shutil
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -328,6 +331,42 @@ def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
     checkpoints.save(2, make_state(mesh), PLACE, RUN)
     checkpoints.wait()
     assert checkpoints.steps() == [2]
+
+
+def test_a_folder_that_cannot_be_written_ends_save_itself_and_no_thread_goes_on(
+    checkpoints, mesh, monkeypatch
+):
+    """Threads of Orbax would wait for the folder, and Python at its end for the threads."""
+    make = os.mkdir
+
+    def refuse(path, *given, **named):
+        if "step_" in str(path):
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        make(path, *given, **named)
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    before = {*threading.enumerate()}
+    with pytest.raises(CheckpointError, match="Read-only.*: none. Make .* writable, then start"):
+        checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    idle = {thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")}
+    assert {*threading.enumerate()} - idle <= before
+
+
+def test_a_clock_that_is_set_forward_ends_no_save(checkpoints, mesh, monkeypatch):
+    """By an hour whenever it is read: more than Orbax's limits of 5 and 20 minutes."""
+    hours = itertools.count()
+    monkeypatch.setattr(time, "time", lambda: 1.7e9 + 3600.0 * next(hours))
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    checkpoints.wait()
+    assert checkpoints.latest() == 1
+
+
+def test_a_disk_that_does_not_answer_is_given_up(checkpoints, mesh, monkeypatch):
+    monkeypatch.setattr(module, "LIMIT", 0)
+    monkeypatch.setattr(module, "write_checksums", lambda *given: None)
+    checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    with pytest.raises(CheckpointError, match="step 1 not saved .* took more than 0 minutes"):
+        checkpoints.wait()
 
 
 def test_keeping_no_checkpoint_is_refused(tmp_path):
