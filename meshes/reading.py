@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from scaling.meshes.errors import InputError, Problems, check_keys, nearest
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
+MOST_TEXT = 2**28  # characters of a file, chosen by this project: /dev/zero has no end
 
 
 def read(cls: type[T], data: Any, where: str) -> T:
@@ -92,23 +94,45 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; InputError if it is missing or not text."""
+    """The text of a file; InputError if it is missing, not text, or longer than MOST_TEXT."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_TEXT + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file: {error}") from None
+    except ValueError as error:  # a path that no file can have
+        raise InputError(f"cannot read {str(path)!r}: {error}") from None
+    if len(text) > MOST_TEXT:
+        raise InputError(f"{path} has more than {MOST_TEXT:,} characters, the most that are read")
+    return text
 
 
-def parse_json(text: str, where: str) -> Any:
-    """The JSON document in a text, called `where` in messages; InputError for a key twice."""
+def parse_json(text: str | bytes, where: str) -> Any:
+    """The JSON document in a text, called `where` in messages.
+
+    Raises:
+        InputError: not JSON, a key twice, half of a surrogate pair, which no text can hold.
+    """
     try:
-        return json.loads(text, object_pairs_hook=without_repeats)
+        text = text if isinstance(text, str) else text.decode()
+        document = json.loads(text, object_pairs_hook=without_repeats)
+        if "\\ud" in text or "\\uD" in text:  # pairs and halves of them
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # UnicodeError is one
         raise InputError(f"{where} is not JSON: {error}") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The TOML document in a text, called `where` in messages."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where} is not TOML: {error}") from None
 
 
 def read_json(path: Path) -> Any:

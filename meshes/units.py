@@ -22,6 +22,7 @@ SYMBOLS: dict[Unit, dict[str, float]] = {
     "FLOP/s": {"FLOP/s": 1, "FLOPS": 1},
     "Hz": {"Hz": 1},
     "s": {},
+    "W": {"W": 1},
     "": {},
 }
 # Every spelling of a unit -> its factor to SI.
@@ -37,6 +38,7 @@ EXAMPLES: dict[Unit, str] = {
     "FLOP/s": "989e12 or 989TFLOP/s",
     "Hz": "1.98e9 or 1.98GHz",
     "s": "5e-6 or 5us",
+    "W": "700 or 700W",
     "": "8",
 }
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")

@@ -212,7 +212,7 @@ def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
     fabric, problems = read_facts(Fabric, data, sources, where), Problems()
     for name in ("leaf_nodes", "spine_nodes", "pod_nodes"):
         figure = getattr(fabric, name)
-        if figure is not None and figure.value != int(figure.value):
+        if figure is not None and not float(figure.value).is_integer():
             problems.messages.append(
                 f"{where}: {name} = {figure.value:g} must be a whole number of nodes"
             )

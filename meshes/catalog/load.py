@@ -1,6 +1,5 @@
 """Finds, loads and checks catalogue files, by name from the package or by path."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,7 +20,7 @@ from scaling.meshes.catalog.lint import (
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
 from scaling.meshes.errors import InputError, Problems, nearest, whole_number
-from scaling.meshes.reading import read_text
+from scaling.meshes.reading import parse_toml, read_text
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
 MOST_DEVICES = 10_000_000  # more take gigabytes of memory
@@ -133,10 +132,7 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
             f"no {kind[:-1]} is called {name_or_path!r}; {nearest(name_or_path, _names(kind))}; "
             "a file of your own ends in .toml"
         )
-    try:
-        return tomllib.loads(text), where
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where} is not TOML: {error}") from None
+    return parse_toml(text, where), where
 
 
 def _read_host(name_or_path: str) -> Cluster:

@@ -4,7 +4,6 @@ Every key of the file is either translated, or has a value that a ModelConfig im
 storage and training only; anything else is refused, so that no setting is dropped silently.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import convert, read, without_repeats
+from scaling.meshes.reading import convert, read, read_json
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
 from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS, Family
 
@@ -42,16 +41,7 @@ def read_config(path: str | Path) -> ModelConfig:
             that a ModelConfig cannot express (all of them are named).
     """
     file = Path(path, "config.json") if os.path.isdir(path) else Path(path)
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=without_repeats)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
-    except OSError as error:
-        raise InputError(
-            f"{file}: cannot be read ({error.strerror}); expected a Hugging Face config.json"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: not valid JSON ({error})") from None
+    data = read_json(file)
     if not isinstance(data, dict):
         raise InputError(f"{file}: expected a JSON object with a model_type")
     return translate(data, str(file))

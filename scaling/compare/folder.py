@@ -213,7 +213,12 @@ def priced_again(files: RunFolder) -> Priced:
             f"{PREDICTED}: cluster: {stated.name} has {kind}, but the run was measured on "
             f"{machine}; train the run again"
         )
-    return price(files.program, cluster, files.profile, record=True)
+    try:
+        return price(files.program, cluster, files.profile, record=True)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{PROGRAM} cannot be priced ({error!r:.200}); train the run again"
+        ) from None
 
 
 def _check_same_run(folder: Path, found: RunFolder) -> None:

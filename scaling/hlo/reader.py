@@ -17,6 +17,7 @@ from scaling.hlo.collectives import communication_of
 from scaling.hlo.custom_calls import call_target
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
+from scaling.meshes.errors import InputError
 from scaling.program.ir import (
     Branch,
     Loop,
@@ -51,9 +52,17 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
         peak: bytes on one device at the fullest moment, as the compiler planned them.
 
     Raises:
-        UnknownHlo: with the line that is not understood.
+        UnknownHlo: with the line that is not understood, or why the lines contradict each other.
     """
-    module = parse_module(text)
+    try:
+        return _read(parse_module(text), mesh, name, peak)
+    except InputError:
+        raise
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise UnknownHlo(f"its lines contradict each other ({error!r:.{LINE}})") from error
+
+
+def _read(module: Module, mesh: Mapping[str, int], name: str, peak: int | None) -> Program:
     reading = Reading(module, mesh, origins(module), assign(module), [], {}, {})
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)

@@ -57,6 +57,7 @@ Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "ho
 Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
+MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
 
@@ -98,8 +99,8 @@ def run_schedule(
     Args:
         times: seconds of one call of every kernel and collective, by name.
         host: seconds per step during which the device waits for the host.
-        record: keep every event, of every iteration of every loop (for a trace); the times are
-            then numbers.
+        record: keep every event, of every iteration of every loop (for a trace), until there are
+            MOST_EVENTS; the times are then numbers.
         named: also sum by the name of the operation, which takes longer.
         slowdown: time that a kernel takes beside a collective over that alone, less one.
     """
@@ -140,6 +141,11 @@ class Streams:
         self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
+
+    @property
+    def recording(self) -> bool:
+        """True if the next event is to be kept."""
+        return self.record and len(self.events) < MOST_EVENTS
 
     def sum(self, part: Part) -> Number:
         """Seconds of one part of the step."""
@@ -204,7 +210,7 @@ class Streams:
             active = left > 0
             moved = {c: now - before.get(c, now) for c, now in self.clocks.items()}
             late = moved["issued"] - moved["compute"]  # s by which the host falls back
-            times = 1 if self.record else sooner(left, self._alike(before, late))
+            times = 1 if self.recording else sooner(left, self._alike(before, late))
             for key, seconds in iteration.items():
                 self._add(key, where(active, times * seconds, 0.0))
             for clock, now in self.clocks.items():
@@ -285,7 +291,7 @@ class Streams:
         self.clocks[stream] = start + seconds
         if self.by_name:
             self._add(("time", operation.name), seconds)
-        if self.record:
+        if self.recording:
             self.events.append(Event(operation, stream, float(start), float(start + seconds)))
         return seconds
 

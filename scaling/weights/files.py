@@ -73,7 +73,7 @@ class WeightFiles:
                 self._open[file] = safe_open(file, "np")
             except FileNotFoundError:
                 raise InputError(f"{file} is missing; {INDEX} beside it names it") from None
-            except (SafetensorError, OSError) as error:
+            except (SafetensorError, OSError, ValueError) as error:
                 size = file.stat().st_size if file.is_file() else 0
                 raise InputError(
                     f"{file} ({size:,} bytes) is no whole safetensors file: {error}; fetch it again"
@@ -190,6 +190,8 @@ def _files(path: Path) -> dict[Path, set[str] | None]:
         listed = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(listed, dict) or not all(isinstance(f, str) for f in listed.values()):
             raise InputError(f"{path / INDEX} has no weight_map from tensors to files")
+        if outside := [file for file in listed.values() if Path(file).name != file]:
+            raise InputError(f"{path / INDEX} names {outside[0]!r}; only files beside it are read")
         by_file: dict[Path, set[str]] = {}
         for name, file in listed.items():
             by_file.setdefault(path / file, set()).add(name)

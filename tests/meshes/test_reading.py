@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.meshes import reading
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import LARGEST, read
+from scaling.meshes.reading import LARGEST, parse_json, parse_toml, read, read_text
 
 
 @dataclass(frozen=True)
@@ -148,3 +149,19 @@ def test_any_value_is_read_or_refused_in_words(value: object, key: str) -> None:
             assert isinstance(read(Bicycle, data, "bike.json"), Bicycle)
         except InputError as error:
             assert str(error).startswith("bike.json: ")
+
+
+def test_texts_that_no_file_or_encoding_holds_are_refused(tmp_path, monkeypatch):
+    assert parse_json(r'{"name": "\ud83d\ude00"}', "a.json") == {"name": "😀"}
+    for text in (r'{"name": "\ud800"}', "[" * 100_000, b'"\xff"', "9" * 5000):
+        with pytest.raises(InputError, match="^a.json is not JSON: "):
+            parse_json(text, "a.json")
+    for text in ("a = " + "[" * 100_000, "a = " + "9" * 5000):
+        with pytest.raises(InputError, match="^a.toml is not TOML: "):
+            parse_toml(text, "a.toml")
+    monkeypatch.setattr(reading, "MOST_TEXT", 4)
+    (tmp_path / "long").write_text("12345")
+    with pytest.raises(InputError, match="long has more than 4 characters, the most"):
+        read_text(tmp_path / "long")
+    with pytest.raises(InputError, match="cannot read .*null"):
+        read_text(tmp_path / "a\0b")

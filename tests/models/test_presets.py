@@ -59,8 +59,8 @@ def test_derived_fields_follow_a_replaced_width():
         ({"vocab_size": 8}, "m: missing 'd_model'"),
         ({}, "m: missing 'vocab_size'"),
         ([], "m: expected a name, a path or a table"),
-        ("no/such/config.json", "cannot be read .*No such file"),
-        ({"config": "no/such/folder"}, "m: no/such/folder: cannot be read"),
+        ("no/such/config.json", "cannot read .*No such file"),
+        ({"config": "no/such/folder"}, "m: cannot read no/such/folder: No such file"),
     ],
 )
 def test_a_model_that_cannot_be_read_says_why(data, message):

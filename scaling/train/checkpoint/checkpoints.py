@@ -226,13 +226,21 @@ def _save_options() -> ocp.Context:
 
 def _read(path: Path, abstract_state: State, partial: bool) -> Restored:
     """State, place in the data and run description of an intact checkpoint."""
-    metadata = ocp.metadata(path, checkpointable_name="state")
-    _check_match(metadata.metadata, abstract_state, path, partial)
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
-    with context:
-        state = ocp.load(path, abstract_state, checkpointable_name="state")
-    return state, metadata.custom_metadata["iterator_state"], metadata.custom_metadata["run"]
+    try:
+        metadata = ocp.metadata(path, checkpointable_name="state")
+        place, run = (dict(metadata.custom_metadata[key]) for key in ("iterator_state", "run"))
+        _check_match(metadata.metadata, abstract_state, path, partial)
+        with context:
+            return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
+    except InputError:
+        raise
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(
+            f"checkpoint {path} cannot be read, though its files are as their checksums say: "
+            f"another program or version of Orbax wrote it ({_reason(error)})"
+        ) from None
 
 
 def _check_match(saved: State, wanted: State, path: Path, partial: bool) -> None:

@@ -87,7 +87,13 @@ class TrainingBatches(Iterator[Batch]):
                     f"the saved place in the data has {key} {state.get(key)}, this run has {here}: "
                     f"the same order cannot be continued. Restore {key}, or start a new run."
                 )
-        self._batches.set_state(state["position"])
+        try:
+            self._batches.set_state(state["position"])
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the saved place in the data, {state.get('position')!r:.200}, is none of grain's "
+                f"({error!r:.200}); another program or version of grain wrote it"
+            ) from None
 
     def close(self) -> None:
         """End the prefetch threads."""

@@ -91,18 +91,23 @@ def _counted(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, marked: 
 def _with_jinja(tokenizer: Tokenizer, messages: Sequence[Message], answer: bool) -> str:
     """The text by the tokenizer's template, given what Hugging Face's transformers gives it."""
     assert tokenizer.template is not None
-    template, errors = _compiled(tokenizer.template)
+    template = _compiled(tokenizer.template)
     try:
         return template.render(
-            messages=messages, add_generation_prompt=answer, tools=None, **tokenizer.names
+            {
+                **tokenizer.names,
+                "messages": messages,
+                "add_generation_prompt": answer,
+                "tools": None,
+            }
         )
-    except errors as error:
+    except Exception as error:  # of a template in its sandbox, whatever it computes
         raise InputError(f"the chat template of {tokenizer.description}: {error}") from None
 
 
 @lru_cache
-def _compiled(source: str) -> tuple[Any, type[Exception]]:
-    """A Jinja template in a sandbox, and the class of Jinja's errors."""
+def _compiled(source: str) -> Any:
+    """A Jinja template in a sandbox."""
     try:
         from jinja2.exceptions import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -116,6 +121,6 @@ def _compiled(source: str) -> tuple[Any, type[Exception]]:
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     try:
-        return environment.from_string(source), TemplateError
-    except TemplateError as error:
+        return environment.from_string(source)
+    except (TemplateError, RecursionError) as error:
         raise InputError(f"the tokenizer's chat template: {error}") from None

@@ -6,7 +6,6 @@ FILE.jsonl                 each line: {"text": ...} or {"messages": [{"role", "c
 FILE.parquet               each row, by the same names of columns
 """
 
-import json
 import os
 import sysconfig
 from collections.abc import Container, Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import parse_json
 from scaling.train.data.chat import ASSISTANT
 from scaling.train.data.tokenizer import EXTRA
 
@@ -94,15 +94,10 @@ def _is_text(document: bytes) -> bool:
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
     """Values of the lines that are not blank, by line number."""
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                try:
-                    yield number, json.loads(line)
-                except ValueError as error:
-                    raise InputError(
-                        f"data '{path}', line {number:,} is no JSON: {error}"
-                    ) from None
+                yield number, parse_json(line.strip(), f"data '{path}', line {number:,}")
 
 
 def _parquet(path: Path) -> Iterator[tuple[int, Any]]:

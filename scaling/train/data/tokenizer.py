@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import read_json
+from scaling.meshes.reading import read_json, read_text
 
 BYTE_VALUES = 256
 FILE, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
@@ -128,7 +128,7 @@ def _hugging_face(spec: str) -> Tokenizer:
 
     decode = lambda ids: core.decode([int(i) for i in ids], skip_special_tokens=True)
     template = _template(file, config)
-    decides = core.to_str(), template or "", json.dumps(names), str(end)
+    decides = read_text(file), template or "", json.dumps(names), str(end)
     digest = hashlib.sha256("\0".join(decides).encode()).hexdigest()
     return Tokenizer(str(file), size, end, special, encode, decode, template, names, digest)
 
@@ -164,20 +164,24 @@ def _hub() -> Path:
 
 def _beside(file: Path, name: str) -> dict[str, Any]:
     path = file.with_name(name)
-    return read_json(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: expected a table of keys, got {found!r:.80}")
+    return found
 
 
 def _content(token: Any) -> str:
     """The text of a special token, which is written as such or as a table."""
-    return token["content"] if isinstance(token, dict) else str(token)
+    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _template(file: Path, config: dict[str, Any]) -> str | None:
     path, named = file.with_name(TEMPLATE), config.get("chat_template")
     if path.is_file():
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     if isinstance(named, list):  # several, by name
-        named = next((t["template"] for t in named if t.get("name") == "default"), None)
+        by_name = {t.get("name"): t.get("template") for t in named if isinstance(t, dict)}
+        named = by_name.get("default")
     if named is not None and not isinstance(named, str):
         raise InputError(f"{file.parent}: chat_template is {json.dumps(named)[:80]}, not a text")
     return named

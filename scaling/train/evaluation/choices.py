@@ -8,7 +8,6 @@ acc_norm    the same of log p over the number of characters of the choice
 The first of equals is taken. Spaces at the end of a question are counted to the choice.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import parse_json, read_text
 from scaling.models.transformer import Transformer
 from scaling.run import Run
 from scaling.train.data.chat import ask
@@ -83,10 +83,7 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
 
 
 def _read(path: Path) -> list[Question]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--choices {path} cannot be read: {error}") from None
+    lines = read_text(path).splitlines()
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         raise InputError(f"--choices {path} has no question")
@@ -127,10 +124,7 @@ def log_likelihoods(
 
 def _question(line: str, where: str) -> Question:
     """The question of a line."""
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where} is no JSON: {error}") from None
+    record = parse_json(line, where)
     if not isinstance(record, dict):
         raise InputError(f"{where}: expected a table, got {line:.80}")
     prompts = [record[key] for key in PROMPTS if key in record]

@@ -75,7 +75,7 @@ def test_a_file_torn_or_turned_is_a_model_or_one_message_that_names_it(tmp_path,
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[" * 100_000, "not valid JSON"),
+        ("[" * 100_000, "is not JSON"),
         (json.dumps(LLAMA)[:-1] + ', "vocab_size": 9}', "'vocab_size' is given twice"),
     ],
     ids=["deep", "twice"],

@@ -24,6 +24,7 @@ from scaling.program.ir import (
     Program,
     Wait,
 )
+from scaling.simulate import timeline
 from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
@@ -129,6 +130,12 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     line = run({"g": 3e-6, "k": 1e-6}, Loop("l", body=body, trips=10**6))
     assert line.total == pytest.approx(3.0)
     assert line.by_name["k"] == pytest.approx(1.0)
+
+
+def test_no_more_events_are_kept_than_a_trace_can_show(monkeypatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_EVENTS", 7)
+    line = run({"k": 1.0}, Loop("l", body=(kernel("k"),), trips=10**12), record=True)
+    assert (line.total, len(line.events)) == (1e12, 7)
 
 
 def hosted(name: str, issue: float) -> Kernel:

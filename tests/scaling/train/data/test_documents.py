@@ -50,7 +50,7 @@ def test_a_record_that_is_no_document_says_why_with_its_number(tmp_path, records
 def test_files_that_cannot_be_read_say_why(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n{"text": \n')
-    with pytest.raises(InputError, match="line 2 is no JSON"):
+    with pytest.raises(InputError, match="line 2 is not JSON"):
         read_records(path)
     path.write_text("\n")
     with pytest.raises(InputError, match="has no record"):

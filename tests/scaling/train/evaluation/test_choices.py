@@ -92,7 +92,7 @@ def test_spaces_behind_a_question_belong_to_its_choice():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 2 is no JSON"),
+        ("{", "line 2 is not JSON"),
         ("[1]", "expected a table"),
         ('{"choices": ["a", "b"], "answer": 0}', "expected a text as 'question' or 'prompt'"),
         ('{"prompt": " ", "choices": ["a", "b"], "answer": 0}', "expected a text as 'question'"),
@@ -115,7 +115,7 @@ def test_no_questions_and_too_long_ones_are_bad_input(load, tmp_path):
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(InputError, match="has no question"):
         open_questions(tmp_path / "empty.jsonl", run, BYTES)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read"):
         open_questions(tmp_path / "missing.jsonl", run, BYTES)
     path = written(tmp_path, [Question("p" * 12, ("a", "bbbbb"), 0)])
     with pytest.raises(InputError, match=r"question 1 of .*: 'bbbbb' adds 6 tokens to 12; .* 16"):

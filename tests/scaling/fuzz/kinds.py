@@ -1,0 +1,277 @@
+"""What is damaged, and what reads it: for each kind of input whole examples, and a reader."""
+
+import io
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+import scaling as sc
+from experiments.chat.make import HERE
+from scaling.cli import main as cli
+from scaling.meshes import catalog
+from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, read_toml
+from scaling.meshes.errors import InputError
+from scaling.recipes import recipe
+from scaling.run import Train, run_dict
+from scaling.testbed.plan import TestbedConfig
+from scaling.testbed.state import read_state, write_state
+from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.checksums import write_checksums
+from scaling.train.checkpoint.layer_order import reorder_layers
+from scaling.train.checkpoint.resume import changes
+from scaling.train.data.batches import TrainingBatches
+from scaling.train.data.chat import ask
+from scaling.train.data.sources import open_data
+from scaling.train.data.tokenizer import open_tokenizer
+from scaling.train.data.tokens import TokenSource
+from scaling.train.evaluation import choices
+from scaling.train.monitor.metrics import read_metrics
+from scaling.weights.files import WeightFiles
+from tests.scaling.fuzz.mutations import as_json, as_toml, mutated, shuffled, turned
+
+TESTS = Path(__file__).parents[2]
+TOKENIZER = HERE / "tokenizer"
+GOLDEN = sorted((TESTS / "scaling/hlo/golden").glob("jax-0.10-*.hlo"))
+PUBLISHED = json.loads((TESTS / "models/huggingface/published.json").read_text())
+CLUSTER = "dgx-h100"
+LINES = b"\n"
+
+
+class Kind(NamedTuple):
+    """One kind of input."""
+
+    name: str  # of the file, below the folder of the case
+    examples: list[Any]  # documents or texts
+    read: Callable[[Path], object]  # InputError where the input is refused
+    write: Callable[[Any], bytes] | None = as_json  # None: the examples are texts
+    beside: Path | None = None  # a folder with the files that belong to it
+
+    def draw(self, random: Random) -> bytes:
+        """A damaged example."""
+        example = random.choice(self.examples)
+        if self.write is None:
+            return random.choice((turned, shuffled))(example, random)
+        if random.random() < 0.7:
+            return self.write(mutated(example, random))
+        return turned(self.write(example), random)
+
+
+def command(*words: object) -> None:
+    """Execute a command line; InputError where it is refused."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+        code = cli.main([str(word) for word in words])
+    if code == 2:
+        raise InputError(said.getvalue())
+    assert code == 0, f"exit code {code}: {said.getvalue()}"
+
+
+def run(path: Path) -> None:
+    """Print what the file resolves to, its shardings and its price by closed forms."""
+    command("config", path)
+    command("sharding", path)
+    command("predict", path, "--source", "analytic", "--cluster", CLUSTER)
+
+
+def cluster(path: Path) -> None:
+    """Check a cluster file, draw it, and price a collective between two of its nodes."""
+    command("cluster", "check", path)
+    command("cluster", "show", path, "--nodes", 2)
+    command("collective", "all-reduce", "--cluster", path, "--nodes", 2, "--bytes", "1MiB")
+
+
+def accelerator(path: Path) -> None:
+    """Check a chip's file, and read the chip."""
+    command("cluster", "check", path)
+    catalog.accelerator(path)
+
+
+def calibration(path: Path) -> None:
+    """Price a collective and a program with the profile."""
+    command("collective", "all-gather", "--cluster", CLUSTER, "--calibration", path)
+    sc.predict_hlo(GOLDEN[-1], CLUSTER, calibration=path)
+
+
+def hlo(path: Path) -> None:
+    """Price a program's text."""
+    sc.predict_hlo(path.read_text(errors="replace"), CLUSTER)
+
+
+def weights(path: Path) -> None:
+    """Read every tensor of a folder of safetensors files."""
+    files = WeightFiles(path.parent)
+    for name in files.tensors:
+        files.read(name, (slice(0, 1),))
+
+
+def words(path: Path) -> None:
+    """Execute the command line in a file; exit code 1 is one of `cluster` alone."""
+    try:
+        given = shlex.split(path.read_text(errors="surrogateescape"))
+    except ValueError:  # quotes that are not closed, which no shell would hand on
+        return
+    given = [word for word in given if "\0" not in word]
+    if given and given[0] in HARMLESS:  # no training, no measurement, no file written
+        command(*given)
+
+
+def checkpoint(path: Path) -> None:
+    """Restore a checkpoint whose files are as its checksums say, as `--resume` does."""
+    step = next(parent for parent in path.parents if parent.name.startswith("step_"))
+    write_checksums(step)
+    described = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+    wanted = jax.tree.map(described, state())
+    with Checkpoints(step.parent) as checkpoints:
+        arrays, place, saved = checkpoints.restore(wanted)
+    now = recipe("tiny")
+    reorder_layers(arrays, saved, now)
+    list(changes(saved, run_dict(now)))
+    batches = tiny_batches()
+    try:
+        batches.set_state(place)
+    finally:
+        batches.close()
+
+
+def compare(path: Path) -> None:
+    """Compare the run that the folder holds."""
+    command("compare", path.parent)
+
+
+def data(path: Path) -> None:
+    """Open the records of a file."""
+    open_data(Train(data=str(path), documents="packed"), 256, 32)
+
+
+def tokenizer(path: Path) -> None:
+    """Encode, decode, and write a chat."""
+    opened = open_tokenizer(str(path.parent), 512)
+    ids, _ = opened.encode(["4 + 8 = 12, é"])[0]
+    opened.decode(ids)
+    ask(opened, "What is 4 + 8?")
+
+
+def questions(path: Path) -> None:
+    """Read multiple-choice questions."""
+    choices._read(path)
+
+
+def testbed(path: Path) -> None:
+    """Read the record of a testbed."""
+    read_state("lab", path.parent)
+
+
+def shipped(kind: str, *names: str) -> list[dict[str, Any]]:
+    """Files of the catalogue."""
+    return [read_toml(name, kind)[0] for name in names]
+
+
+def calibrations() -> list[dict[str, Any]]:
+    """The shipped profile of a chip, in full."""
+    from scaling.profiles.io import profile_of
+
+    return [asdict(profile_of(catalog.load(CLUSTER).accelerator))]
+
+
+def safetensors(folder: Path) -> bytes:
+    """A file of two small tensors."""
+    path = folder / "model.safetensors"
+    save_file({"a": np.arange(6.0).reshape(2, 3), "b": np.zeros(4, np.float16)}, path)
+    return path.read_bytes()
+
+
+def state() -> dict[str, jax.Array]:
+    """A small state."""
+    return {"layers/x": jax.numpy.zeros((2, 3)), "step": jax.numpy.int32(3)}
+
+
+def tiny_batches() -> TrainingBatches:
+    """Batches of the recipe `tiny`, of made tokens."""
+    tokens = np.zeros(1000, np.uint16)
+    return TrainingBatches(TokenSource(tokens, tokens, 256, "zeros"), 8, 32, 0)
+
+
+def saved_checkpoint(folder: Path) -> Path:
+    """The folder of a checkpoint of the small state."""
+    batches = tiny_batches()
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(3, state(), batches.get_state(), run_dict(recipe("tiny")))
+    batches.close()
+    return folder
+
+
+def documents(folder: Path, *names: str) -> list[Any]:
+    """What JSON files hold."""
+    return [json.loads((folder / name).read_text()) for name in names]
+
+
+HARMLESS = ("config", "sharding", "predict", "collective", "cluster", "plan", "compare")
+MESHES = "data=2,fsdp=4 fsdp=8 tensor=2 data=2,stage=2,tensor=2 fsdp=2,context=4".split()
+ARGUMENTS = [
+    *(f"sharding tiny --mesh {mesh}" for mesh in MESHES),
+    "config tiny --set batch.microbatches=2 --set train.learning_rate=1e-3 --json",
+    "predict tiny --source analytic --mesh data=8 --cluster dgx-h100 --what-if 'network x0.5'",
+    "predict llama3-8b --source analytic --cluster dgx-h100 --nodes 8 --explain --json",
+    "collective all-reduce --bytes 1MiB,1GiB --cluster dgx-h100 --nodes 4 --mesh data=4,tensor=8"
+    " --axis data --algorithm ring",
+    "collective all-to-all --sweep 1KiB:8GiB --cluster gb200-nvl72 --skew 1.5",
+    "cluster show dgx-h100 --nodes 2 --override node_network_bandwidth=400Gb/s",
+    "plan tiny --cluster dgx-h100",
+]
+
+
+def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping[str, Kind]:
+    """Every kind of input by name; `folder` is for files that examples are made with."""
+    saved, step = saved_checkpoint(folder / "checkpoints"), "step_00000003"
+    write_state(TestbedConfig("lab", "0123abcd", 2, 2, 10**9), folder)
+    record = json.loads((folder / "lab.json").read_text())
+    index = {"metadata": {}, "weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}
+    lines = [{"step": n, "loss": 5.0 - n, "tokens_seen": 256 * n, "time": 0.1} for n in (1, 2, 3)]
+    asked = [{"question": "1 + 1?", "choices": ["2", "3"], "answer": 0}] * 2
+    as_list = lambda value: value if isinstance(value, list) else [value]
+    jsonl = lambda records: LINES.join(as_json(record) for record in as_list(records)) + LINES
+    clusters = shipped(CLUSTERS, "dgx-h100", "gb200-nvl72", "tpu-v5p", "h100-pcie-8")
+    parts = {
+        "checkpoint": f"{step}/_CHECKPOINT_METADATA",
+        "arrays": f"{step}/state/_METADATA",
+    }
+    files = {name: f"{name}.json" for name in ("program", "predicted", "measured")}
+    of_ours = {
+        **{n: Kind(f, documents(saved, f), checkpoint, beside=saved) for n, f in parts.items()},
+        **{
+            n: Kind(f, documents(run_folder, f), compare, beside=run_folder)
+            for n, f in files.items()
+        },
+        **{
+            n: Kind(f"{n}.json", documents(TOKENIZER, f"{n}.json"), tokenizer, beside=TOKENIZER)
+            for n in ("tokenizer", "tokenizer_config")
+        },
+    }
+    chats = [
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    ]
+    return of_ours | {
+        "run": Kind("run.json", runs, run),
+        "cluster": Kind("mine.toml", clusters, cluster, as_toml),
+        "accelerator": Kind("mine.toml", shipped(ACCELERATORS, "h100-sxm"), accelerator, as_toml),
+        "calibration": Kind("calibration.json", calibrations(), calibration),
+        "config": Kind(
+            "config.json", list(PUBLISHED.values()), lambda path: command("sharding", path)
+        ),
+        "hlo": Kind("step.hlo", [path.read_bytes() for path in GOLDEN], hlo, None),
+        "safetensors": Kind("model.safetensors", [safetensors(folder)], weights, None),
+        "index": Kind("model.safetensors.index.json", [index], weights),
+        "metrics": Kind("metrics.jsonl", [lines], read_metrics, jsonl),
+        "data": Kind("data.jsonl", [[{"text": "some words"}] * 40, chats * 40], data, jsonl),
+        "questions": Kind("questions.jsonl", [asked], questions, jsonl),
+        "testbed": Kind("lab.json", [record], testbed),
+        "arguments": Kind("words.txt", [line.encode() for line in ARGUMENTS], words, None),
+    }
