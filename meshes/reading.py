@@ -150,6 +150,20 @@ def writing(path: Path, otherwise: str = "") -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}{hint}") from None
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file: its readers meet the old text or the new one, whole, also after a power cut.
+
+    A link is replaced, and what it leads to is left alone.
+    """
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)  # of a process that was killed
+    with draft.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
 def cache_path(name: str) -> Path:
     """$SCALING_CACHE/name, or ~/.cache/scaling/name."""
     return Path(os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling", name)

@@ -74,7 +74,7 @@ class TrainCommand(RunCommand):
         run, folder = self._run_and_folder()
         check_stopped_code(self.stopped_code)
         with quiet():  # imports jax
-            from scaling.train.checkpoint.checkpoints import CheckpointError
+            from scaling.train.checkpoint.failure import CheckpointError
             from scaling.train.launch.lost_peer import abort
             from scaling.train.launch.stopping import NotFinite
 

@@ -2,6 +2,7 @@
 
     folder/step_00000200/     written by Orbax: arrays, place in the data, run description
                               checksums_0.json: bytes and CRC-32 of the files above
+           .written           what this run wrote, and may delete
 
 Orbax gives a folder its name when all processes have written: a folder with another name was
 interrupted and is ignored. A checkpoint whose files differ from their checksums is damaged, and the
@@ -11,16 +12,12 @@ returns, so that the next step may donate them.
 This is the only file that imports Orbax.
 """
 
-import errno
 import logging
 import os
-import shutil
-import textwrap
 import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +26,12 @@ from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checksums import find_damage, write_checksums
-from scaling.train.checkpoint.steps import DELETED, leftovers, saved_steps, step_path
+from scaling.train.checkpoint.failure import CheckpointError, failure, free_bytes, no_answer
+from scaling.train.checkpoint.steps import saved_steps, step_path
+from scaling.train.checkpoint.written import begin, delete, own_steps
 from scaling.train.launch.agreement import all_processes, broadcast_from_first
 from scaling.weights.naming import to_dict
 
-REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
-DENIED = (errno.EPERM, errno.EACCES, errno.EROFS)
 LIMIT = 1200  # s for writing one checkpoint, on the monotonic clock: Orbax's own default
 # Orbax counts its limit on the wall clock, which may be set forward at any time: by 56 years where
 # a machine without a battery starts in 1970.
@@ -42,10 +39,6 @@ NEVER = 100 * 365 * 24 * 3600  # s
 
 State = Any  # a pytree of jax arrays
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
-
-
-class CheckpointError(InputError):
-    """A checkpoint could not be written; the ones before it are intact."""
 
 
 class Checkpoints:
@@ -85,12 +78,14 @@ class Checkpoints:
         self._check_space(step, state)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            mark = begin(self.folder, step) if jax.process_index() == 0 else ""
+            metadata = {"iterator_state": iterator_state, "run": run, "mark": mark}
             with _save_options():
                 response = ocp.save_checkpointables_async(
                     step_path(self.folder, step),
                     {"state": state},
                     overwrite=True,
-                    custom_metadata={"iterator_state": iterator_state, "run": run},
+                    custom_metadata=metadata,
                 )
         except (OSError, ValueError) as error:
             raise self._failure(step, error) from error
@@ -170,50 +165,26 @@ class Checkpoints:
             write_checksums(step_path(self.folder, step), jax.process_index())
         except Exception as error:
             if time.monotonic() - began >= LIMIT:  # a disk that does not answer is not asked again
-                raise CheckpointError(
-                    f"checkpoint of step {step} not saved in {self.folder}: it took more than "
-                    f"{LIMIT // 60} minutes. Look after that disk or file server, then --resume."
-                ) from error
-            self._delete([step_path(self.folder, step), *leftovers(self.folder)])
+                raise no_answer(self.folder, step, LIMIT) from error
+            self._delete([step])
             raise self._failure(step, error) from error
         self._damaged.discard(step)
-        old = [saved for saved in self.steps() if saved <= step][: -self._keep]
-        paths = [step_path(self.folder, number) for number in (*old, *self._damaged)]
-        self._delete([*paths, *leftovers(self.folder)])
-        self._damaged.clear()
+        own = [saved for saved in own_steps(self.folder) if saved <= step]
+        self._delete([*[s for s in own if s not in self._damaged][: -self._keep], *self._damaged])
 
-    def _delete(self, paths: list[Path]) -> None:
-        """Delete folders; another name first, so that half of one is not taken for a checkpoint."""
-        if jax.process_index() != 0:
-            return
-        for path in paths:
-            deleted = path.with_name(path.name.removesuffix(DELETED) + DELETED)
-            with suppress(OSError):  # an earlier deletion has failed as well
-                path.rename(deleted)
-            shutil.rmtree(deleted, ignore_errors=True)
+    def _delete(self, steps: list[int]) -> None:
+        """Delete checkpoints of this run, and what it left unfinished."""
+        if jax.process_index() == 0:
+            delete(self.folder, steps)
 
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if not broadcast_from_first(self._free_bytes() >= needed):
+        if not broadcast_from_first(free_bytes(self.folder) >= needed):
             raise self._failure(step, f"it needs {needed:,} bytes")
 
-    def _free_bytes(self) -> int:
-        existing = next(path for path in (self.folder, *self.folder.parents) if path.exists())
-        return shutil.disk_usage(existing).free
-
     def _failure(self, step: int, error: Exception | str) -> CheckpointError:
-        """The error, with its numbers and the checkpoint to continue from."""
-        last, reason = self.latest(), _reason(error) if isinstance(error, Exception) else error
-        denied = getattr(error, "errno", None) in DENIED
-        remedy = "Make the folder writable" if denied else "Make room"
-        then = "start again in another --run-dir" if last is None else "go on with --resume"
-        return CheckpointError(
-            f"checkpoint of step {step} not saved in {self.folder}: {reason}; "
-            f"{self._free_bytes():,} bytes are free on that disk. "
-            f"Last good checkpoint: {'none' if last is None else f'step {last}'}. "
-            f"{remedy}, then {then}."
-        )
+        return failure(self.folder, step, error, self.latest())
 
 
 def _save_options() -> ocp.Context:
@@ -264,12 +235,6 @@ def _agreed_damage(path: Path) -> str | None:
     damage = find_damage(path, jax.process_index(), jax.process_count())
     intact = all_processes(damage is None)
     return None if intact else damage or "another process found a damaged file"
-
-
-def _reason(error: Exception) -> str:
-    """A short description of an error of the file system or of Orbax."""
-    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
-    return "the disk is full" if full else textwrap.shorten(str(error), REASON_CHARACTERS)
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

@@ -9,11 +9,12 @@ A CRC-32 misses one damaged file in 2**32; it guards against accidents, not agai
 """
 
 import json
-import os
 import re
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from scaling.meshes.reading import write_whole
 
 RECORDS = "checksums_*.json"
 OWNER = re.compile(r"process_(\d+)(?:/|$)")  # in the names of Orbax's files and folders
@@ -30,13 +31,7 @@ def write_checksums(folder: Path, process: int = 0) -> None:
         str(file.relative_to(folder)): [file.stat().st_size, crc32]
         for file, crc32 in zip(files, crcs, strict=True)
     }
-    record = folder / RECORDS.replace("*", str(process))
-    unfinished = record.with_suffix(".unfinished")
-    with unfinished.open("w") as out:
-        json.dump(sums, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    unfinished.replace(record)
+    write_whole(folder / RECORDS.replace("*", str(process)), json.dumps(sums, indent=1))
 
 
 def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | None:
@@ -59,7 +54,7 @@ def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | Non
 
 
 def _files(folder: Path) -> list[Path]:
-    records = {*folder.glob(RECORDS), *folder.glob(RECORDS.replace(".json", ".unfinished"))}
+    records = {*folder.glob(RECORDS), *folder.glob(f".{RECORDS}.draft")}
     return sorted(file for file in folder.rglob("*") if file.is_file() and file not in records)
 
 

@@ -2,15 +2,14 @@
 
 checkpoints/step_00000200                          saved: Orbax gives this name at the end
             step_00000300.orbax-checkpoint-tmp     interrupted, or being written
-            step_00000100.deleted                  being deleted
 """
 
 import re
 from pathlib import Path
 
+TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax's ending
 STEP_NAME = re.compile(r"step_(\d{8,})")
-INTERRUPTED_NAME = re.compile(r"step_(\d{8,})\.orbax-checkpoint-tmp.*")
-DELETED = ".deleted"
+INTERRUPTED_NAME = re.compile(rf"step_(\d{{8,}}){re.escape(TEMPORARY)}.*")
 
 
 def step_path(folder: Path, step: int) -> Path:
@@ -32,8 +31,3 @@ def latest_step(folder: Path) -> int | None:
 def interrupted_steps(folder: Path) -> list[int]:
     """Steps whose saving did not end, ascending."""
     return saved_steps(folder, INTERRUPTED_NAME)
-
-
-def leftovers(folder: Path) -> list[Path]:
-    """Folders of interrupted saves and deletions."""
-    return [path for path in folder.glob("step_*") if not STEP_NAME.fullmatch(path.name)]

@@ -17,7 +17,7 @@ from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.train import running
-from scaling.train.checkpoint.checkpoints import CheckpointError
+from scaling.train.checkpoint.failure import CheckpointError
 from scaling.train.launch import supervisor
 from scaling.train.loop import RunResult
 from scaling.train.run_folder import Options

@@ -89,7 +89,7 @@ with Checkpoints(folder / "checkpoints") as checkpoints:
     restored, _, _ = checkpoints.restore(like)
     np.testing.assert_array_equal(restored["weights"], state["weights"])
     left = sorted(path.name for path in (folder / "checkpoints").iterdir())
-    assert left == ["step_00000001"], left
+    assert left == [".written", "step_00000001"], left
 """
 
 

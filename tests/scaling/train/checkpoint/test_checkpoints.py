@@ -9,6 +9,7 @@ import resource
 import shutil
 import threading
 import time
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint import checkpoints as module
-from scaling.train.checkpoint.checkpoints import CheckpointError, Checkpoints
+from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.checksums import RECORDS, find_damage, write_checksums
-from scaling.train.checkpoint.steps import DELETED, interrupted_steps, latest_step
+from scaling.train.checkpoint.failure import CheckpointError
+from scaling.train.checkpoint.steps import TEMPORARY, interrupted_steps, latest_step
 
 RECORD = RECORDS.replace("*", "0")  # of the first process
 PLACE, RUN = {"position": {"next_index": 7}}, {"name": "toy", "train": {"learning_rate": 3e-4}}
@@ -130,19 +132,92 @@ def test_save_returns_before_the_files_are_summed(checkpoints, mesh, monkeypatch
     assert record.exists() and checkpoints.latest() == 1
 
 
-def test_interrupted_saves_are_ignored_and_cleared_by_the_next_one(checkpoints, mesh):
-    state = make_state(mesh)
+def test_folders_that_the_run_did_not_write_are_kept(checkpoints, mesh):
+    """Whatever their names; one that is in the way is moved, with a warning."""
+    state, folder = make_state(mesh), checkpoints.folder
     checkpoints.save(1, state, PLACE, RUN)
     checkpoints.wait()
-    deleted = checkpoints.folder / f"step_00000009{DELETED}"
-    shutil.copytree(checkpoints.folder / "step_00000001", deleted)
-    temporary = checkpoints.folder / "step_00000008.orbax-checkpoint-tmp-7"
-    (temporary / "state").mkdir(parents=True)
-    assert checkpoints.steps() == [1] and interrupted_steps(checkpoints.folder) == [8]
-    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
-    checkpoints.save(2, state, PLACE, RUN)
+    theirs = [
+        *("step_notes", "step_00000001_before_surgery", "step_00000001.deleted", "step_00000000"),
+        *(
+            "step_00000003.orbax-checkpoint-tmp",
+            "step_00000004",
+            "step_00000007.orbax-checkpoint-tmp",
+        ),
+    ]
+    for name in theirs:
+        shutil.copytree(folder / "step_00000001", folder / name)
+        (folder / name / "notes").write_text(name)
+    (folder / "step_link").symlink_to(folder / "step_notes")
+    for step in (2, 3, 4, 5):
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            checkpoints.save(step, state, PLACE, RUN)
+            checkpoints.wait()
+        said = [str(warning.message) for warning in caught]
+        assert said == [
+            f"{folder / name}, which this run did not write, is now {name}.moved"
+            for name in theirs
+            if name.startswith(f"step_{step:08}") and step in (3, 4)
+        ]
+    assert (folder / "step_link").is_symlink()
+    assert sorted(path.parent.name for path in folder.glob("*/notes")) == sorted(
+        name + ".moved" * (name[12:13] in ("3", "4")) for name in [*theirs, "step_link"]
+    )
+    assert checkpoints.steps() == [0, 4, 5]
+
+
+def test_a_folder_in_the_place_of_one_of_the_run_s_own_is_kept(checkpoints, mesh, tmp_path):
+    for folder in (checkpoints.folder, tmp_path / "other"):
+        with Checkpoints(folder) as each:
+            each.save(1, make_state(mesh), PLACE, RUN)
+    shutil.rmtree(checkpoints.folder / "step_00000001")
+    shutil.copytree(tmp_path / "other" / "step_00000001", checkpoints.folder / "step_00000001")
+    for step in (2, 3, 4):
+        checkpoints.save(step, make_state(mesh), PLACE, RUN)
     checkpoints.wait()
-    assert not deleted.exists() and not temporary.exists()
+    assert checkpoints.steps() == [1, 3, 4]
+
+
+class Killed(BaseException):
+    """In place of the end of the process."""
+
+
+def die(*given, **named):
+    raise Killed
+
+
+def die_with_half_a_folder(path, *given, **named):
+    (path.with_name(path.name + TEMPORARY) / "state").mkdir(parents=True)
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    ("place", "death", "left"),
+    [
+        ((module.ocp, "save_checkpointables_async"), die, [1]),
+        ((module.ocp, "save_checkpointables_async"), die_with_half_a_folder, [1]),
+        ((module, "write_checksums"), die, [1, 2]),
+        ((shutil, "rmtree"), die, [2]),
+    ],
+    ids=["recorded", "begun", "renamed", "deleting"],
+)
+def test_what_a_killed_process_left_is_cleared_by_the_next_save(
+    tmp_path, mesh, monkeypatch, place, death, left
+):
+    state = make_state(mesh)
+    with Checkpoints(tmp_path, keep=1) as killed, monkeypatch.context() as patch:
+        killed.save(1, state, PLACE, RUN)
+        killed.wait()
+        patch.setattr(*place, death)
+        with pytest.raises(Killed):
+            killed.save(2, state, PLACE, RUN)
+            killed.wait()
+    with Checkpoints(tmp_path, keep=1) as others:
+        assert others.steps() == left
+        assert interrupted_steps(tmp_path) == [2] * (death is die_with_half_a_folder)
+        assert_same_bits(others.restore(abstract(state))[0], state)
+        others.save(3, state, PLACE, RUN)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".written", "step_00000003"]
 
 
 def flip_a_bit(path):
@@ -314,7 +389,7 @@ def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(c
     checkpoints.save(3, state, PLACE, RUN)
     checkpoints.wait()
     names = sorted(path.name for path in checkpoints.folder.iterdir())
-    assert names == ["step_00000001", "step_00000003"]
+    assert names == [".written", "step_00000001", "step_00000003"]
 
 
 def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
@@ -346,7 +421,9 @@ def test_a_folder_that_cannot_be_written_ends_save_itself_and_no_thread_goes_on(
 
     monkeypatch.setattr(os, "mkdir", refuse)
     before = {*threading.enumerate()}
-    with pytest.raises(CheckpointError, match="Read-only.*: none. Make .* writable, then start"):
+    with pytest.raises(
+        CheckpointError, match=f"Read-only.*1{TEMPORARY}.*: none. Make .* writable, then start"
+    ):
         checkpoints.save(1, make_state(mesh), PLACE, RUN)
     idle = {thread for thread in threading.enumerate() if thread.name.startswith("asyncio_")}
     assert {*threading.enumerate()} - idle <= before
