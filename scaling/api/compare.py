@@ -1,5 +1,6 @@
 """A finished run against its prediction, and one prediction against another."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -93,7 +94,16 @@ def compare(
     if isinstance(run_dir, PredictionResult):
         raise InputError("compare: give two predictions, or the folder of a run")
     folder = Path(run_dir)
-    return compare_folder(folder, read_folder(folder))
+    return compare_folder(folder, read_run_folder(folder))
+
+
+def read_run_folder(folder: Path) -> RunFolder:
+    """The files of a run; a measured.json that it could not write is made again, with a note."""
+    from scaling.train.monitor.rebuilt import rebuild_measured
+
+    for note in rebuild_measured(folder):
+        print(f"note: {note}", file=sys.stderr)
+    return read_folder(folder)
 
 
 def _document(prediction: str | Path | PredictionResult) -> dict[str, Any]:

@@ -170,13 +170,15 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
         import jax
 
         from scaling.compile.options import use_compilation_cache
+        from scaling.train.finished import mend_finished
         from scaling.train.loop import RunResult
         from scaling.train.loop import train as train_loop
         from scaling.train.prepare import compile_programs, plan
-        from scaling.train.run_folder import finished_step, lock_run_folder
+        from scaling.train.run_folder import explain_unwritable, finished_step, lock_run_folder
 
         done = finished_step(options, run.train.steps)
         if done is not None:
+            _print(mend_finished(options.folder, done))
             return RunResult(done, 0, math.nan)
         use_compilation_cache()
         run, notice = _on_devices(run, options, jax.device_count())
@@ -188,7 +190,8 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
             programs = compile_programs(planned)
         _check_state_fits(programs.step)
         _print(_sharding(planned, programs) + _random_base(run, options))
-        predicted = predict_first(planned, programs, options.folder)
+        with explain_unwritable(options.folder):
+            predicted = predict_first(planned, programs, options.folder)
         return train_loop(planned, programs, replace(options, predicted=predicted))
 
 

@@ -28,13 +28,12 @@ class CompareCommand(Command):
 
     def execute(self) -> int:
         """Print the comparison; write plots, page and trace."""
-        from scaling.api.compare import compare_folder
-        from scaling.compare.folder import read_folder
+        from scaling.api.compare import compare_folder, read_run_folder
 
         if self.other is not None:
             return self._print_difference(self.other)
         self._check_outputs()
-        files = read_folder(self.run_dir)
+        files = read_run_folder(self.run_dir)
         lacking = f"{self.run_dir} has no {files.missing}; train the run again"
         if self.trace is not None and files.missing:
             raise InputError(f"--trace: {lacking}")

@@ -3,8 +3,8 @@
     dispatch step n+1          returns at once
     read the metrics of n      waits until step n is done, while n+1 already runs
 
-Only a checkpoint and a held-out loss read the newest step, because they need its state; and a
-recording before it is written, because that takes its time.
+Only a checkpoint and a held-out loss read the newest step, because they need its state, and then
+the one before it first; and a recording before it is written, because that takes its time.
 """
 
 import json
@@ -25,7 +25,7 @@ import numpy as np
 from scaling.models.transformer import Transformer
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.resume import start
+from scaling.train.checkpoint.resume import METRICS, start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
 from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
 from scaling.train.data.tokenizer import copy_tokenizer
@@ -35,14 +35,15 @@ from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
 from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
-from scaling.train.monitor.measured import MEASURED, measured, peak_memory
+from scaling.train.monitor.measured import measured, peak_memory
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.train.monitor.progress import ProgressLine
+from scaling.train.monitor.rebuilt import MEASURED
 from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
 from scaling.train.optim.trained import joined
 from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
-from scaling.train.run_folder import TOKENIZER, Options, explain_full_disk, own_folder
+from scaling.train.run_folder import TOKENIZER, Options, explain_unwritable, own_folder
 from scaling.train.step import TrainState
 from scaling.weights.naming import to_dict
 
@@ -80,7 +81,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
 
     Raises:
         NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
-        InputError: the checkpoint to resume from does not fit, or the disk is full.
+        InputError: the checkpoint to resume from does not fit, or a file cannot be written.
     """
     run, folder = plan.run, options.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -90,7 +91,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
         )
         stack.enter_context(abort_on_lost_peer(checkpoints))
-        stack.enter_context(explain_full_disk(folder))
+        stack.enter_context(explain_unwritable(folder))
         size, own = (run.batch.global_batch, run.batch.seq_len), own_rows(programs).tolist()
         batches = TrainingBatches(plan.source, *size, run.train.seed, own)
         stack.callback(batches.close)
@@ -159,6 +160,7 @@ class _Loop:
             if ahead is not None and (
                 ahead.is_ready()  # where dispatching itself waits, as on CPU
                 or self.profile.begins(done)  # else its time would include the beginning
+                or self._is_read_at_once(done)  # else a thread that wakes late mixes their times
             ):
                 self._read(ahead)
                 ahead = None
@@ -195,8 +197,19 @@ class _Loop:
             self._save(state, step)
         return None if read else this
 
+    def _is_read_at_once(self, step: int) -> bool:
+        """True if it is known before a step that the host will wait for it."""
+        train = self.plan.run.train
+        return step == train.steps or any(
+            every and step % every == 0 for every in (train.checkpoint_every, train.eval_every)
+        )
+
     def _finish(self, state: TrainState, first: int, done: int) -> None:
-        """Save the last step unless it is saved; write `measured.json`."""
+        """Save the last step unless it is saved; write `measured.json`.
+
+        Raises:
+            OSError: it, or a line of `metrics.jsonl` before, cannot be written; all else is saved.
+        """
         with self.clock.pause("checkpoints"):
             self.checkpoints.wait()
         if done == first:
@@ -205,6 +218,8 @@ class _Loop:
             self._save(state, done)
             with self.clock.pause("checkpoints"):
                 self.checkpoints.wait()
+        if self.log.failure:
+            raise self.log.failure
         if jax.process_index() == 0:
             recorded, times = self.profile.recorded, self.step_times
             document = measured(self.plan, self.programs, times, recorded, self.clock)
@@ -253,6 +268,8 @@ class _Loop:
         )
         figures = values["loss"], tokens / step_time, step_time
         self.line.update(this.step, *figures, self.clock.checkpoint_share)
+        if self.log.failure:
+            self.stop.stop()
         if not all(map(math.isfinite, values.values())):
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
@@ -292,7 +309,8 @@ class _Loop:
 
     def _save(self, state: TrainState, step: int) -> None:
         self.saved = step
-        place, run = self.batches.get_state(), run_dict(self.plan.run)
+        place = {**self.batches.get_state(), METRICS: self.log.kept()}
+        run = run_dict(self.plan.run)
         before = self.clock.pauses["checkpoints"]
         with self.clock.pause("checkpoints"):
             self.checkpoints.save(step, to_dict(state), place, run)

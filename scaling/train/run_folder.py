@@ -1,4 +1,4 @@
-"""The run folder: its checks before a run, its lock, and the message of a full disk."""
+"""The run folder: its checks before a run, its lock, and the message where it cannot be written."""
 
 import errno
 import fcntl
@@ -135,25 +135,26 @@ def _try_lock(file: TextIO) -> str:
 
 
 @contextmanager
-def explain_full_disk(folder: Path) -> Iterator[None]:
-    """Turn "no space left" from any file of the run into one message.
+def explain_unwritable(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses, of any file of the run, into one message.
 
     Raises:
-        InputError: with the bytes that are free and the last checkpoint.
+        InputError: with the file and the last checkpoint; of a full disk the bytes that are free.
     """
     try:
         yield
+    except ConnectionError:  # no file: who reads our output has gone
+        raise
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
         saved = latest_step(folder / "checkpoints")
         newest, then = "no checkpoint was saved", "start again in another --run-dir"
         if saved is not None:
             newest, then = f"the checkpoint of step {saved} is intact", "continue with --resume"
-        raise InputError(
-            f"the disk is full: {shutil.disk_usage(folder).free:,} bytes are free for {folder}; "
-            f"{newest}. Make room, then {then}."
-        ) from error
+        what, first = f"{error.filename or folder}: {error.strerror or error}", "Make it writable"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(folder).free
+            what, first = f"{what}; {free:,} bytes are free on its disk", "Make room"
+        raise InputError(f"{what}; {newest}. {first}, then {then}.") from error
 
 
 def _check_writable(folder: Path) -> None:

@@ -195,6 +195,15 @@ def _save_options() -> ocp.Context:
     return context
 
 
+def place_in_data(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds beside its arrays as the place in the data; {} if it is damaged."""
+    try:
+        place: dict[str, Any] = ocp.metadata(path).custom_metadata["iterator_state"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return place
+
+
 def _read(path: Path, abstract_state: State, partial: bool) -> Restored:
     """State, place in the data and run description of an intact checkpoint."""
     context = ocp.Context()

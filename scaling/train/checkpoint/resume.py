@@ -9,16 +9,20 @@ description   differences from the saved one are named
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
+
 from scaling.run import run_dict
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.steps import interrupted_steps
 from scaling.train.data.batches import TrainingBatches
+from scaling.train.monitor.metrics import mend_metrics
 from scaling.train.prepare import Plan, Programs, initial_state
 from scaling.train.run_folder import Options
 from scaling.train.step import TrainState
 from scaling.weights.naming import from_dict, to_dict
 
+METRICS = "metrics"  # key beside the place in the data: records of metrics.jsonl
 MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere, or on purpose
 
 
@@ -43,6 +47,8 @@ def start(
     batches.set_state(place)
     step = int(arrays["step"])
     lines = [f"resumed after step {step}"]
+    if jax.process_index() == 0:  # whose lines the checkpoint holds
+        lines += mend_metrics(options.folder, place.get(METRICS, ()), step)
     if interrupted := [s for s in interrupted_steps(checkpoints.folder) if s > step]:
         lines.append(f"left out: step {', '.join(map(str, interrupted))}, not saved to its end")
     if changed := list(changes(saved, run_dict(plan.run))):

@@ -45,6 +45,10 @@ class StopSignal:
             return self.received or signal.SIGTERM.name
         return ""
 
+    def stop(self) -> None:
+        """Do as if SIGTERM had come."""
+        self._receive(signal.SIGTERM, None)
+
     def __enter__(self) -> "StopSignal":
         if threading.current_thread() is threading.main_thread():
             handled = (signal.SIGINT,) if self._several else (signal.SIGTERM, signal.SIGINT)
@@ -79,17 +83,21 @@ def stop_on_nan(
         NotFinite: always; the message names the saved files and the way to go on.
     """
     path = folder / f"nan_step_{step}.npz"
+    saved = f"is saved in {path}"
     if jax.process_index() == 0:
         arrays: Any = dict(zip(Tokens._fields, batch, strict=False))
-        np.savez(path, step=step, **arrays)
+        try:
+            np.savez(path, step=step, **arrays)
+        except OSError as error:
+            saved = f"could not be saved ({path}: {error.strerror})"
     try:
         checkpoints.wait()
         failed = ""
     except InputError as error:
         failed = f" {error}"
     raise NotFinite(
-        f"step {step}: loss {values['loss']}, gradient norm {values['grad_norm']}; its batch is "
-        f"saved in {path}. {_advice(step, checkpoints.latest())}{failed}"
+        f"step {step}: loss {values['loss']}, gradient norm {values['grad_norm']}; its batch "
+        f"{saved}. {_advice(step, checkpoints.latest())}{failed}"
     )
 
 

@@ -1,6 +1,7 @@
 """`environment.json`: host, devices, versions and settings of a process, beside run.json.
 
-{"host": "node7", "process": 3, "processes": 8, "devices": ["NVIDIA H100 80GB HBM3", ...],
+{"began": 1.79e9, "host": "node7", "process": 3, "processes": 8,
+ "machine": "64 x NVIDIA H100 80GB HBM3, x86_64", "devices": ["NVIDIA H100 80GB HBM3", ...],
  "versions": {"jax": ...}, "compiler_options": {...}, "settings": {"NCCL_ALGO": "Ring", ...}}
 
 Settings are environment variables of known prefixes: others may hold secrets.
@@ -10,6 +11,7 @@ import json
 import os
 import platform
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,8 @@ from jax.sharding import Mesh
 
 from scaling.compile.options import compiler_options
 from scaling.program.versions import installed_versions
+from scaling.train.monitor.rebuilt import ENVIRONMENT
 
-FILE = "environment.json"
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
 PREFIXES = (
     *("NCCL_", "AWS_OFI_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "NVSHMEM_", "RCCL_"),
@@ -35,11 +37,13 @@ PACKAGES = (
 
 
 def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Host, devices, versions and settings of this process."""
+    """Host, devices, versions and settings of this process; `began` is now, as unix time."""
     return {
+        "began": time.time(),
         "host": socket.gethostname(),
         "process": jax.process_index(),
         "processes": jax.process_count(),
+        "machine": machine_name(mesh),
         "system": platform.platform(),
         "python": platform.python_version(),
         "devices": [device.device_kind for device in mesh.local_devices],
@@ -53,4 +57,9 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
 def save_environment(folder: Path, mesh: Mesh) -> None:
     """Write `environment.json` into this process's folder."""
     text = json.dumps(describe_environment(mesh), indent=1)
-    (folder / FILE).write_text(text + "\n", encoding="utf-8")
+    (folder / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
+
+
+def machine_name(mesh: Mesh) -> str:
+    """Devices of the run and processor: `8 x cpu, x86_64`."""
+    return f"{mesh.size} x {mesh.devices.flat[0].device_kind}, {platform.machine()}"

@@ -12,13 +12,13 @@ checkpoint included, is in the wall time and not in the useful time.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from scaling.meshes.errors import InputError
 from scaling.train.launch.supervisor import BEGAN
-from scaling.train.monitor.metrics import read_metrics
+from scaling.train.monitor.metrics import readable_metrics
 from scaling.train.run_folder import Options, own_folder
 
 PAUSES = ("checkpoints", "evaluation")
@@ -36,10 +36,11 @@ def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) 
     """
     steps = {}
     for line in records:
-        ended, seconds = line.get("time"), line.get("step_time")
-        if isinstance(ended, float) and isinstance(seconds, float) and ended >= since:
-            steps[line.get("step", until + 1)] = seconds
-    return sum(seconds for step, seconds in steps.items() if step <= until)
+        step, ended, seconds = (line.get(key) for key in ("step", "time", "step_time"))
+        if isinstance(step, int) and isinstance(ended, float) and isinstance(seconds, float):
+            if ended >= since and step <= until:
+                steps[step] = seconds
+    return sum(steps.values())
 
 
 @dataclass
@@ -101,8 +102,7 @@ def started_clock(options: Options, done: int) -> Clock:
     now = time.time()
     began, useful = options.began or now, 0.0
     if options.resume:
-        try:
-            useful = useful_time(read_metrics(own_folder(options.folder)), began, done)
-        except InputError:  # a file that somebody has edited is no reason not to train
-            pass
+        with suppress(InputError):  # somebody has taken the file away
+            records, _ = readable_metrics(own_folder(options.folder))
+            useful = useful_time(records, began, done)
     return Clock(began, useful)

@@ -1,20 +1,16 @@
 """`measured.json`: step time and memory of a run, to compare with its prediction."""
 
-import platform
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from jax.sharding import Mesh
 
 from scaling.compile.lower import planned_peak
 from scaling.program.versions import installed_versions
+from scaling.train.monitor.environment import machine_name
 from scaling.train.monitor.goodput import Clock
+from scaling.train.monitor.rebuilt import PACKAGES, step_time_summary
 from scaling.train.prepare import Plan, Programs
-
-MEASURED = "measured.json"
-WARM_UP = 3  # steps left out: first use of buffers, threads and caches
-PACKAGES = ("jax", "jaxlib", "flax", "optax")
 
 
 def measured(
@@ -34,20 +30,12 @@ def measured(
         recorded: first and last step of a recorded profile.
         clock: of the whole run, for what its wall time went into.
     """
-    disturbed = range(recorded[0], recorded[1] + 1) if recorded else ()
-    later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
-    alone = [seconds for step, seconds in later.items() if step not in disturbed]
-    times = alone or list(later.values()) or list(step_times.values())
-    device, spent = plan.mesh.devices.flat[0], clock.summary()
+    spent = clock.summary()
     return {
         "name": plan.run.name,
-        "machine": f"{plan.mesh.size} x {device.device_kind}, {platform.machine()}",
+        "machine": machine_name(plan.mesh),
         "versions": installed_versions(PACKAGES),
-        "step_time": {
-            "measured": statistics.median(times) if times else None,
-            "spread": _spread(times),
-            "steps": len(times),
-        },
+        "step_time": step_time_summary(step_times, recorded),
         "memory": {
             "measured": peak_memory(plan.mesh),
             "compiled": planned_peak(programs.step, plan.mesh),
@@ -57,13 +45,6 @@ def measured(
         "wall_time": spent,
         "checkpoints": {"saves": clock.saves, "share": spent["checkpoints"] / spent["total"]},
     }
-
-
-def _spread(times: Sequence[float]) -> float | None:
-    if len(times) < 4:
-        return None
-    low, middle, high = statistics.quantiles(times, n=4)
-    return (high - low) / middle
 
 
 def peak_memory(mesh: Mesh) -> int | None:

@@ -3,19 +3,23 @@
 Each line is flushed as it is written; floats keep all their digits (the shortest text that reads
 back as the same double). JSON has no NaN or Infinity: they are written as null. A line torn by a
 kill is removed when the file is opened again, and the lines of repeated steps are written again.
+A checkpoint holds the line of its step and those that could not be written, so that none is lost.
 """
 
 import importlib.util
+import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, Problems, nearest
 
 FILE = "metrics.jsonl"
+NAMED = 3  # lines that are no JSON which are named one by one
 Value = float | int | str | bool | None
+Record = dict[str, Any]
 
 
 class Sink(NamedTuple):
@@ -26,14 +30,19 @@ class Sink(NamedTuple):
 
 
 class MetricsLog:
-    """Appends records to `folder/metrics.jsonl` and hands them to each sink."""
+    """Appends records to `folder/metrics.jsonl` and hands them to each sink.
+
+    `failure` is the error since which the file cannot be written to, None if there was none.
+    """
 
     def __init__(self, folder: Path | str, sinks: Sequence[Sink] = ()):
-        path = Path(folder) / FILE
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_torn_line(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._path = Path(folder) / FILE
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_torn_line(self._path)
+        self._file = self._path.open("ab", buffering=0)
         self._sinks = sinks
+        self._kept: list[Record] = []
+        self.failure: OSError | None = None
 
     def write(self, step: int, **values: Any) -> None:
         """Write one line: the step, counted from 1, then the values in their order.
@@ -42,12 +51,25 @@ class MetricsLog:
         Sinks get the numbers of a list as `name/0`, `name/1` ..., and none of a list of lists.
         """
         plain = {name: _plain(value) for name, value in values.items()}
-        self._file.write(json.dumps({"step": int(step), **plain}, allow_nan=False) + "\n")
-        self._file.flush()
+        self._append({"step": int(step), **plain})
         named = (pair for name, value in plain.items() for pair in _each(name, value))
         numbers = {n: float(v) for n, v in named if isinstance(v, int | float)}
         for sink in self._sinks:
             sink.write(int(step), numbers)
+
+    def kept(self) -> list[Record]:
+        """The records of the newest step, and those that could not be written."""
+        return list(self._kept)
+
+    def _append(self, record: Record) -> None:
+        same_step = [kept for kept in self._kept if self.failure or kept["step"] == record["step"]]
+        self._kept = [*same_step, record]
+        if self.failure is None:
+            try:
+                _write_whole(self._file, _line(record))
+            except OSError as error:
+                error.filename = str(self._path)
+                self.failure = error
 
     def close(self) -> None:
         """Close the file and every sink."""
@@ -62,7 +84,7 @@ class MetricsLog:
         self.close()
 
 
-def read_metrics(path: Path | str) -> list[dict[str, Any]]:
+def read_metrics(path: Path | str) -> list[Record]:
     """Records of a `metrics.jsonl` (or of the run folder that holds one), in file order.
 
     A last line without its end was torn by a kill and is left out.
@@ -70,14 +92,69 @@ def read_metrics(path: Path | str) -> list[dict[str, Any]]:
     Raises:
         InputError: no such file, or a line within it that is not a JSON object.
     """
+    records, wrong = readable_metrics(path)
+    if wrong:
+        raise InputError(wrong[0])
+    return records
+
+
+def readable_metrics(path: Path | str) -> tuple[list[Record], list[str]]:
+    """As `read_metrics`, without the lines that are not JSON objects, and what is wrong with those.
+
+    Raises:
+        InputError: no such file.
+    """
     path = Path(path) / FILE if Path(path).is_dir() else Path(path)
     if not path.is_file():
         raise InputError(f"no metrics at {path}; name a run folder of `scaling train`")
     lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn or empty
-    return [_record(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    problems = Problems()
+    found = [problems.attempt(_record, x, f"{path}:{n}") for n, x in enumerate(lines, 1)]
+    return [record for record in found if record is not None], problems.messages
 
 
-def _record(line: bytes, where: str) -> dict[str, Any]:
+def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
+    """Write again what the file of a run lacks, before it goes on after `step`.
+
+    Args:
+        saved: the records that its checkpoint holds.
+
+    Returns:
+        Lines for the user: lines that are not JSON, which are left as they are, and steps without
+        a line.
+    """
+    path = folder / FILE
+    _remove_torn_line(path)
+    records, wrong = readable_metrics(path) if path.exists() else ([], [])
+    there = {_name(record) for record in records}
+    lost = [record for record in saved if _name(record) not in there]
+    if lost:
+        with path.open("ab", buffering=0) as file:
+            _write_whole(file, b"".join(map(_line, lost)))
+    known = {_name(record)[0] for record in [*records, *lost] if "loss" in record}
+    missing = [number for number in range(1, step + 1) if str(number) not in known]
+    notes = [*wrong[:NAMED], *([f"{len(wrong):,} such lines in all"] if wrong[NAMED:] else [])]
+    if missing:
+        notes.append(f"{path} lacks the lines of {len(missing):,} steps, from {missing[0]:,} on")
+    return [f"warning: {note}" for note in notes]
+
+
+def _name(record: Record) -> tuple[Any, ...]:
+    """What tells the lines of one step apart: its own, and that of its held-out loss."""
+    return str(record.get("step")), "loss" in record, "held_out_loss" in record
+
+
+def _line(record: Record) -> bytes:
+    return (json.dumps(record, allow_nan=False) + "\n").encode()
+
+
+def _write_whole(file: io.FileIO, text: bytes) -> None:
+    """Write all of a text; a disk that fills up takes a part of it first."""
+    while text:
+        text = text[file.write(text) :]
+
+
+def _record(line: bytes, where: str) -> Record:
     """The object on one line."""
     try:
         record = json.loads(line)

@@ -25,7 +25,8 @@ from scaling.train.checkpoint.steps import saved_steps as steps_in
 from scaling.train.data.batches import TrainingBatches
 from scaling.train.launch.stopping import NotFinite
 from scaling.train.loop import RunResult, train
-from scaling.train.monitor.metrics import MetricsLog, read_metrics
+from scaling.train.monitor import metrics
+from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
 from tests.scaling.train.fakes import with_step
 
@@ -64,6 +65,11 @@ def finished(toy, prepare, tmp_path_factory):
     plan, programs = prepare(toy(checkpoint_every=3, eval_every=3, steps=STEPS))
     outcome = train(plan, programs, Options(folder))
     return folder, plan, outcome
+
+
+def numbers(lines):
+    """Of each step what does not depend on the time."""
+    return [[line[key] for key in ("step", "loss", "grad_norm", "tokens_seen")] for line in lines]
 
 
 def training_lines(folder):
@@ -135,22 +141,24 @@ def dispatches_and_reads(toy, prepare, folder, **settings):
     return events
 
 
-def test_each_step_is_dispatched_before_the_one_before_it_is_read(toy, prepare, tmp_path):
+def test_each_step_but_the_last_is_dispatched_before_the_one_before_it_is_read(
+    toy, prepare, tmp_path
+):
     events = dispatches_and_reads(toy, prepare, tmp_path)
     expected = [("dispatch", 1)]
-    for step in range(2, STEPS + 1):
+    for step in range(2, STEPS):
         expected += [("dispatch", step), ("read", step - 1)]
-    assert events == [*expected, ("read", STEPS)]
+    assert events == [*expected, ("read", STEPS - 1), ("dispatch", STEPS), ("read", STEPS)]
 
 
-def test_only_a_checkpoint_waits_for_the_newest_step(toy, prepare, tmp_path):
+def test_only_a_checkpoint_waits_for_the_step_before_it_and_the_newest(toy, prepare, tmp_path):
     events = dispatches_and_reads(toy, prepare, tmp_path, checkpoint_every=3)
     waited_for = [
         step
         for place, (what, step) in enumerate(events)
         if what == "read" and ("dispatch", step + 1) not in events[:place]
     ]
-    assert waited_for == [3, 6, STEPS]
+    assert waited_for == [2, 3, 5, 6, STEPS - 1, STEPS]
 
 
 class Cpus:
@@ -339,21 +347,38 @@ def test_a_disk_that_fills_up_ends_the_run_with_its_last_checkpoint_whole(
     assert_whole(tmp_path, 2)
 
 
-def test_metrics_that_do_not_fit_on_the_disk_end_the_run_as_bad_input(
-    toy, prepare, tmp_path, monkeypatch
+def test_metrics_that_cannot_be_written_end_the_run_saved_and_their_lines_come_later(
+    toy, prepare, finished, tmp_path, monkeypatch
 ):
-    write = MetricsLog.write
+    write = metrics._write_whole
 
-    def full(self, step, **values):
-        if step == 5:
+    def full(file, text):
+        if b'"step": 5' in text:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(self, step, **values)
+        write(file, text)
 
-    monkeypatch.setattr(MetricsLog, "write", full)
-    with pytest.raises(InputError, match="disk is full"):
-        train(*prepare(toy(checkpoint_every=2)), Options(tmp_path))
-    assert saved_steps(tmp_path)[-1] == 4
-    assert_whole(tmp_path, 4)
+    monkeypatch.setattr(metrics, "_write_whole", full)
+    with pytest.raises(
+        InputError, match=r"metrics.jsonl: No space.*the checkpoint of step [56] is"
+    ):
+        train(*prepare(toy(checkpoint_every=4)), Options(tmp_path))
+    assert [line["step"] for line in training_lines(tmp_path)] == [1, 2, 3, 4]
+    monkeypatch.undo()
+    train(*prepare(toy(checkpoint_every=4)), Options(tmp_path, resume=True))
+    assert numbers(training_lines(tmp_path)) == numbers(training_lines(finished[0]))
+
+
+@pytest.mark.parametrize("file", ["run.json", "environment.json", "metrics.jsonl", "measured.json"])
+def test_a_file_that_cannot_be_written_at_the_start_is_named(toy, prepare, tmp_path, file):
+    (tmp_path / file).mkdir()
+    with pytest.raises(InputError, match=f"{file}: Is a directory; no checkpoint was saved"):
+        train(*prepare(toy()), Options(tmp_path))
+
+
+def test_a_batch_that_cannot_be_saved_does_not_hide_the_nan(toy, prepare, tmp_path):
+    (tmp_path / "nan_step_2.npz").mkdir()
+    with pytest.raises(NotFinite, match="step 2: loss nan.*could not be saved.*Is a directory"):
+        train(*with_step(prepare(toy()), change=poisoned(2, "loss")), Options(tmp_path))
 
 
 # The command
@@ -424,6 +449,24 @@ def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
     assert "already trained to step 8" in capsys.readouterr().out
     assert command.compiled == []
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_resuming_a_finished_run_writes_what_it_could_not_write_at_its_end(
+    command, toy, capsys, tmp_path
+):
+    folder = tmp_path / "run"
+    assert command(toy(), step={"act": at_step(8, (folder / "measured.json").mkdir)}) == 2
+    said = capsys.readouterr().err
+    assert "measured.json: Is a directory; the checkpoint of step 8 is intact" in said
+    (folder / "measured.json").rmdir()
+    written = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(written[:-30])  # torn by a lost disk, say
+    assert command(toy(), "--resume") == 0
+    assert "measured.json was missing: made again" in capsys.readouterr().err
+    assert (folder / "metrics.jsonl").read_bytes() == written
+    times = [line["step_time"] for line in training_lines(folder)]
+    document = json.loads((folder / "measured.json").read_text())
+    assert document["step_time"]["measured"] == sorted(times[3:])[2]
 
 
 @pytest.mark.parametrize(

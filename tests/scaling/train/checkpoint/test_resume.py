@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.run import Precision, Sharding, run_dict
 from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.resume import changes
+from scaling.train.checkpoint.resume import METRICS, changes
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
 from scaling.train.run_folder import Options
@@ -63,6 +63,7 @@ def final_state(prepared, folder):
     plan, programs = prepared
     with jax.set_mesh(plan.mesh), Checkpoints(folder / "checkpoints") as checkpoints:
         arrays, place, _ = checkpoints.restore(to_dict(programs.state))
+    del place[METRICS]  # which has times
     return {name: np.asarray(array) for name, array in arrays.items()}, place
 
 
@@ -164,6 +165,28 @@ def test_what_differs_from_the_saved_description_is_said(cube, half, capsys):
     assert "resumed after step 4\n" in said
     assert "left out: step 7, not saved to its end\n" in said
     assert "not as it was saved: train/keep_checkpoints 1 (2 before)\n" in said
+
+
+def test_a_torn_line_is_written_again_and_lines_that_are_no_json_are_named(
+    cube, uninterrupted, half, capsys
+):
+    """The torn one is of the step of the checkpoint, so that no step writes it again."""
+    lines = (half / "metrics.jsonl").read_bytes().splitlines(keepends=True)[:HALF]
+    (half / "metrics.jsonl").write_bytes(b"".join([lines[0], b"\0\0{\n", *lines[1:]])[:-9])
+    train_until(cube, half, resume=True)
+    said = capsys.readouterr().err
+    assert f"{half / 'metrics.jsonl'}:2 is not JSON" in said and "lacks" not in said
+    written = (half / "metrics.jsonl").read_bytes()
+    assert written.splitlines(keepends=True)[2 : HALF + 1] == lines[1:]
+    (half / "metrics.jsonl").write_bytes(written.replace(b"\0\0{\n", b""))
+    assert losses(half) == losses(uninterrupted[0])
+
+
+def test_steps_without_a_line_are_said(cube, half, capsys):
+    lines = (half / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (half / "metrics.jsonl").write_bytes(lines[0])
+    train_until(cube, half, resume=True)
+    assert "lacks the lines of 2 steps, from 2 on" in capsys.readouterr().err
 
 
 SETTINGS = st.recursive(

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.train.launch.supervisor import BEGAN
-from scaling.train.monitor.environment import FILE, describe_environment, save_environment
+from scaling.train.monitor.environment import describe_environment, save_environment
 from scaling.train.monitor.goodput import PAUSES, Clock, began, started_clock, useful_time
+from scaling.train.monitor.rebuilt import ENVIRONMENT
 from scaling.train.run_folder import Options
 
 SECONDS = st.floats(0, 1e3)
@@ -88,9 +89,12 @@ def test_a_resumed_run_takes_over_what_its_earlier_attempts_have_kept(tmp_path):
     assert started_clock(resumed, done=4).useful == 4.0
     assert started_clock(Options(tmp_path, resume=True, began=103.0), done=5).useful == 2.0
     assert started_clock(Options(tmp_path, began=50.0), done=0).useful == 0.0
-    # What somebody has edited stops no run.
-    (tmp_path / "metrics.jsonl").write_text("not json\n")
-    assert started_clock(Options(tmp_path, resume=True, began=0.5), done=4).useful == 0.0
+    # What somebody has edited stops no run, nor is the rest forgotten.
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('not json\n{"step": [1], "step_time": 1.0, "time": 60.0}\n')
+    assert started_clock(resumed, done=4).useful == 4.0
+    (tmp_path / "metrics.jsonl").unlink()
+    assert started_clock(resumed, done=4).useful == 0.0
     assert began({BEGAN: "123.5"}) == 123.5
     assert began({}) == pytest.approx(time.time(), abs=60)
 
@@ -112,4 +116,4 @@ def test_the_environment_has_host_devices_versions_and_settings_without_secrets(
     assert document["versions"]["jax"] == jax.__version__
     assert document["settings"] == kept
     save_environment(tmp_path, mesh)
-    assert json.loads((tmp_path / FILE).read_text()).keys() == document.keys()
+    assert json.loads((tmp_path / ENVIRONMENT).read_text()).keys() == document.keys()

@@ -1,5 +1,6 @@
 """measured.json: the median of the steps after warm-up, its spread, memory, machine, versions."""
 
+import json
 import statistics
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.train.monitor.goodput import Clock
-from scaling.train.monitor.measured import WARM_UP, measured
+from scaling.train.monitor.measured import measured
+from scaling.train.monitor.metrics import MetricsLog
+from scaling.train.monitor.rebuilt import WARM_UP, rebuild_measured
 
 COMPILED = 123_456  # bytes
 
@@ -81,3 +84,41 @@ def test_memory_is_that_of_the_fullest_device_or_unknown_and_the_machine_is_name
     assert document_of(made_of(None, None), {})["memory"]["measured"] is None
     assert document["machine"].startswith("3 x toy chip, ") and document["name"] == "toy"
     assert document["versions"]["jax"] == version("jax")
+
+
+# Made again
+
+
+@pytest.fixture
+def unmeasured(tmp_path):
+    """A folder of a run of six steps, the last four of them since its last start at 100 s."""
+    (tmp_path / "run.json").write_text('{"name": "toy"}')
+    versions = dict.fromkeys(("jax", "jaxlib", "flax", "optax", "grain"), "1.0")
+    environment = {"began": 100.0, "machine": "2 x toy chip, x86_64", "versions": versions}
+    (tmp_path / "environment.json").write_text(json.dumps(environment))
+    with MetricsLog(tmp_path) as log:
+        for step, seconds in enumerate((9.0, 9.0, 5.0, 4.0, 3.0, 2.0), 1):
+            log.write(step, loss=1.0, step_time=seconds, time=97.5 + step, peak_memory=10 * step)
+    return tmp_path
+
+
+@pytest.mark.parametrize("there", [None, '{"name": "to'])
+def test_a_measurement_that_could_not_be_written_is_made_again_of_the_lines(unmeasured, there):
+    if there:
+        (unmeasured / "measured.json").write_text(there)
+    (note,) = rebuild_measured(unmeasured)
+    assert "measured.json was missing: made again from metrics.jsonl" in note
+    document = json.loads((unmeasured / "measured.json").read_text())
+    assert document["step_time"] == {"measured": 2.0, "spread": None, "steps": 1}
+    assert document["memory"] == {"measured": 60, "compiled": None}
+    assert (document["name"], document["machine"]) == ("toy", "2 x toy chip, x86_64")
+    assert set(document) == set(document_of(made_of(None), {}))
+    assert rebuild_measured(unmeasured) == []
+
+
+@pytest.mark.parametrize("name", ["environment.json", "run.json", "metrics.jsonl"])
+def test_what_is_not_known_is_not_made_up(unmeasured, name):
+    (unmeasured / name).write_text("{}")
+    assert rebuild_measured(unmeasured) == []
+    (unmeasured / name).unlink()
+    assert rebuild_measured(unmeasured) == [] and not (unmeasured / "measured.json").exists()

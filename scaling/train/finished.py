@@ -1,0 +1,49 @@
+"""A run folder whose training has ended: what it could not write then is made again.
+
+measured.json    from metrics.jsonl
+metrics.jsonl    the last lines, from the newest checkpoint
+"""
+
+from pathlib import Path
+
+import jax
+
+from scaling.meshes.errors import InputError
+from scaling.train.checkpoint.checkpoints import place_in_data
+from scaling.train.checkpoint.resume import METRICS
+from scaling.train.checkpoint.steps import step_path
+from scaling.train.launch.agreement import broadcast_from_first
+from scaling.train.monitor.metrics import FILE, mend_metrics, readable_metrics
+from scaling.train.monitor.rebuilt import lacks_measured, rebuild_measured
+from scaling.train.run_folder import explain_unwritable, lock_run_folder
+
+
+def mend_finished(folder: Path, step: int) -> list[str]:
+    """Write what the folder of a run that ended at `step` lacks; lines for the user.
+
+    Where nothing is lacking nothing is written.
+
+    Raises:
+        InputError: the folder still cannot be written to.
+    """
+    ends = _ends_at(folder, step)
+    if broadcast_from_first(ends and not lacks_measured(folder)):
+        return []
+    with lock_run_folder(folder), explain_unwritable(folder):
+        if jax.process_index() != 0:
+            return []
+        lines = []
+        if not ends:
+            place = place_in_data(step_path(folder / "checkpoints", step))
+            lines = mend_metrics(folder, place.get(METRICS, ()), step)
+        return lines + rebuild_measured(folder)
+
+
+def _ends_at(folder: Path, step: int) -> bool:
+    """True if the last line of the metrics is whole, and of `step`."""
+    try:
+        records, _ = readable_metrics(folder)
+    except InputError:
+        return False
+    torn = not (folder / FILE).read_bytes().endswith(b"\n")
+    return not torn and any(line.get("step") == step and "loss" in line for line in records)
