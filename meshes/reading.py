@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import tomllib
 import types
 import typing
@@ -20,6 +21,7 @@ from scaling.meshes.errors import InputError, Problems, check_keys, nearest
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
+CONTROL = re.compile(r"[^\n\t -~\x80-\U0010ffff]|[\x80-\x9f]")  # C0 but for line breaks, DEL, C1
 MOST_TEXT = 2**28  # characters of a file, chosen by this project: /dev/zero has no end
 
 
@@ -220,6 +222,8 @@ def _convert_scalar(hint: type, value: Any, where: str) -> Any:
         return int(value)
     if hint is float and _is_number(value):
         return float(value)
+    if hint is str and isinstance(value, str) and CONTROL.search(value):
+        raise InputError(f"{where}: {value!r} has control characters, which would move the cursor")
     if hint in (bool, str) and isinstance(value, hint):
         return value
     if hint is float and _is_too_large(value):

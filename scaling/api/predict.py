@@ -31,7 +31,7 @@ from scaling.api.settings import Settings, as_texts
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
@@ -297,7 +297,10 @@ def _partitions(text: str, title: str) -> int:
         raise InputError(
             f"{title} is not scheduled: take XLA's dump after optimizations (is_scheduled=true)"
         )
-    return math.prod(map(int, re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)))
+    counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)
+    if not all(map(is_count, counts)):
+        raise InputError(f"{title} names a number of devices of {max(map(len, counts)):,} digits")
+    return math.prod(map(int, counts))
 
 
 def _hlo_text(text: Path | str) -> tuple[str, str]:

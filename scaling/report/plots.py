@@ -83,8 +83,13 @@ def _save(figure: Any, path: Path, option: str) -> None:
 
 
 def figure_with_axes(width: float, height: float) -> tuple[Any, Any]:
-    """An empty matplotlib figure (inches) and its axes; drawn to files, never to a screen."""
+    """An empty matplotlib figure (inches) and its axes; drawn to files, never to a screen.
+
+    A title is shown as it is: dollars in the name of a cluster are no formula.
+    """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    with rc_context({"text.parse_math": False}):
+        return figure, figure.subplots()

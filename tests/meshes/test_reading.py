@@ -62,18 +62,19 @@ def test_nested_data_becomes_nested_dataclasses() -> None:
 
 counts = st.integers(-LARGEST, LARGEST)
 amounts = st.floats(-1e18, 1e18)
+shown = st.text(st.characters(exclude_categories=["Cs", "Cc"]))  # no halves of pairs, no controls
 wheels = st.builds(Wheel, amounts, counts)
 bicycles = st.builds(
     Bicycle,
-    name=st.text(min_size=1),
+    name=shown.filter(bool),
     wheels=st.lists(wheels).map(tuple),
     gears=st.tuples(counts, counts),
     brake=st.sampled_from(["disc", "rim"]),
     light=st.booleans(),
-    owner=st.none() | st.text(),
+    owner=st.none() | shown,
     spare=st.none() | wheels,
     prices=st.dictionaries(st.text(), amounts),
-    seat=amounts | st.text(),
+    seat=amounts | shown,
 )
 
 

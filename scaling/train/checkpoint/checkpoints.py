@@ -219,7 +219,7 @@ def _read(path: Path, abstract_state: State, partial: bool) -> Restored:
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(
             f"checkpoint {path} cannot be read, though its files are as their checksums say: "
-            f"another program or version of Orbax wrote it ({_reason(error)})"
+            f"another program or version of Orbax wrote it ({error!r:.300})"
         ) from None
 
 

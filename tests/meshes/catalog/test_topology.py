@@ -194,7 +194,7 @@ def test_no_text_crashes_the_parser(text):
 
 def test_a_written_topology_passes_the_check(tmp_path):
     cluster = cluster_from_topology(dgx(8, 18), catalog.accelerator("h100-sxm"))
-    link, odd = cluster.links[0], '[so] = "it" \\ # is\r\n\t\x00\x7f ü'
+    link, odd = cluster.links[0], '[so] = "it" \\ # is\n\t ü'
     link = replace(link, bandwidth=replace(link.bandwidth, note=odd))
     cluster = replace(cluster, title=odd, links=(link, *cluster.links[1:]))
     path = tmp_path / "mine.toml"

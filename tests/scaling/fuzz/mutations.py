@@ -74,7 +74,7 @@ def mutated(document: Any, random: Random) -> Any:
             case 3 if isinstance(table, dict):
                 table[random.choice(WORDS) or str(key)[1:]] = table.pop(key)
             case 4 if isinstance(table[key], int | float):
-                table[key] = table[key] * random.choice((-1, 0, 2, 0.5, 10**6, 10**12))
+                table[key] = table[key] * random.choice((-1, 0, 2, 10**6, 10**12))
             case 5 if isinstance(table, list):
                 table.extend([table[key]] * random.choice((1, 3, 1000)))
             case _:
