@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from scaling.meshes.catalog.overrides import parse_overrides
 from scaling.meshes.errors import InputError, check_keys, check_range
-from scaling.meshes.reading import read, read_json
+from scaling.meshes.reading import read, read_json, write_whole
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
 from scaling.models.config import ModelConfig, with_positions
@@ -229,7 +229,7 @@ def _as_json(value: Any) -> Any:
 
 def save_run(run: Run, path: Path) -> None:
     """Write run.json."""
-    path.write_text(json.dumps(run_dict(run), indent=1) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(run_dict(run), indent=1) + "\n")
 
 
 def _model(data: Any, batch: Batch, where: str) -> ModelConfig:

@@ -185,14 +185,15 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
         _print(notice)
         planned = plan(run)
         _print(_header(planned))
-    with lock_run_folder(options.folder):
+    with lock_run_folder(options) as check:
         with _quiet("compiling ..."):
             programs = compile_programs(planned)
         _check_state_fits(programs.step)
         _print(_sharding(planned, programs) + _random_base(run, options))
+        check()
         with explain_unwritable(options.folder):
             predicted = predict_first(planned, programs, options.folder)
-        return train_loop(planned, programs, replace(options, predicted=predicted))
+        return train_loop(planned, programs, replace(options, predicted=predicted), check)
 
 
 def _start_jax(run: Run, options: "Options", devices: int | None) -> None:

@@ -151,6 +151,7 @@ class RunFolder:
 def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Prediction) -> None:
     """Keep a prediction of `run` with all that it was made from."""
     folder.mkdir(parents=True, exist_ok=True)
+    remove_prediction(folder)  # what is a link is not written through
     model = run.model
     parameters = count_parameters(with_positions(model, run.batch.seq_len)).total
     document = prediction_dict(prediction) | {

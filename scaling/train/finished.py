@@ -15,7 +15,7 @@ from scaling.train.checkpoint.steps import step_path
 from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.monitor.metrics import FILE, mend_metrics, readable_metrics
 from scaling.train.monitor.rebuilt import lacks_measured, rebuild_measured
-from scaling.train.run_folder import explain_unwritable, lock_run_folder
+from scaling.train.run_folder import Options, explain_unwritable, lock_run_folder
 
 
 def mend_finished(folder: Path, step: int) -> list[str]:
@@ -29,7 +29,7 @@ def mend_finished(folder: Path, step: int) -> list[str]:
     ends = _ends_at(folder, step)
     if broadcast_from_first(ends and not lacks_measured(folder)):
         return []
-    with lock_run_folder(folder), explain_unwritable(folder):
+    with lock_run_folder(Options(folder, resume=True)), explain_unwritable(folder):
         if jax.process_index() != 0:
             return []
         lines = []

@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from scaling.meshes.reading import write_whole
 from scaling.models.transformer import Transformer
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
@@ -76,14 +78,20 @@ class InFlight:
         return all(value.is_ready() for value in self.metrics.values())
 
 
-def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
+def train(
+    plan: Plan, programs: Programs, options: Options, check: Callable[[], None] = lambda: None
+) -> RunResult:
     """Train to `run.train.steps`, or until a signal; everything is written below the folder.
+
+    Args:
+        check: called before every write; raises InputError if the folder is not ours any more.
 
     Raises:
         NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
         InputError: the checkpoint to resume from does not fit, or a file cannot be written.
     """
     run, folder = plan.run, options.folder
+    check()
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         stack.enter_context(jax.set_mesh(plan.mesh))
@@ -118,7 +126,7 @@ def train(plan: Plan, programs: Programs, options: Options) -> RunResult:
         schedule = CheckpointSchedule(*every, step)
         loop = _Loop(
             *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
-            *(clock, options.predicted),
+            *(clock, check, options.predicted),
         )
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state)
@@ -139,6 +147,7 @@ class _Loop:
     profile: ProfileRecorder
     stop: StopSignal
     clock: Clock
+    check: Callable[[], None]  # before every write: the folder is still ours
     predicted: Predicted | None = None  # of one step, by the first process
     saved: int = -1  # step of the last save; the folder may not show it to every process yet
     ready: float = 0.0  # when the last step that was read had finished
@@ -208,8 +217,10 @@ class _Loop:
         """Save the last step unless it is saved; write `measured.json`.
 
         Raises:
+            InputError: the folder is not ours any more.
             OSError: it, or a line of `metrics.jsonl` before, cannot be written; all else is saved.
         """
+        self.check()
         with self.clock.pause("checkpoints"):
             self.checkpoints.wait()
         if done == first:
@@ -223,7 +234,7 @@ class _Loop:
         if jax.process_index() == 0:
             recorded, times = self.profile.recorded, self.step_times
             document = measured(self.plan, self.programs, times, recorded, self.clock)
-            (self.folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n")
+            write_whole(self.folder / MEASURED, json.dumps(document, indent=1) + "\n")
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         started = time.perf_counter()
@@ -248,6 +259,7 @@ class _Loop:
         tokens = self.plan.run.batch.tokens
         self.clock.step(step_time, this.waited)
         self.data_waits.append(this.waited)
+        self.check()
         self.log.write(
             this.step,
             loss=values["loss"],
@@ -308,6 +320,7 @@ class _Loop:
             self.line.note(f"step {step}: {message}")
 
     def _save(self, state: TrainState, step: int) -> None:
+        self.check()
         self.saved = step
         place = {**self.batches.get_state(), METRICS: self.log.kept()}
         run = run_dict(self.plan.run)

@@ -8,7 +8,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from scaling.train.launch.supervisor import RESTARTED
 from scaling.train.monitor.utilization import Predicted
 
 LOCK = ".lock"  # in the run folder; names the process that writes there
-IN_USE = "is being written by another run"
 SAME_HOST_WAIT = 10.0  # s, for a process that was sent a signal to end
 OTHER_HOST_WAIT = 120.0  # s, for a file server to release a lost host's lock (Linux's NFS: 90 s)
 POLL = 0.2  # s
@@ -49,9 +48,11 @@ def check_folder(options: Options) -> None:
     """Refuse to write over an earlier run, or to resume where nothing was saved.
 
     Raises:
-        InputError: which of the two, and what to do; or the folder cannot be written to.
+        InputError: which of the two, and what to do; or the folder cannot be written to, or holds
+            a link that the run would write through.
     """
     folder = options.folder
+    _check_links(folder)
     saved = latest_step(folder / "checkpoints")
     if options.resume and saved is None:
         raise InputError(
@@ -86,26 +87,42 @@ def own_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def lock_run_folder(folder: Path) -> Iterator[None]:
+def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
     """Make the run folder and lock it for this job; the lock ends with its process, however.
 
+    Yields:
+        What to call before every write: it raises InputError once the folder, or the lock in it, is
+        not at its place any more. Process 0, which holds the lock, finds out for all.
+
     Raises:
-        InputError: another job writes there and does not end soon. On all processes.
+        InputError: another job writes there and does not end soon, or the folder does not fit the
+            command (`check_folder`), now that nobody else writes to it. On all processes.
     """
+    folder, problem, check = options.folder.absolute(), None, lambda: None
     with ExitStack() as stack:
-        problem = _lock(folder, stack) if jax.process_index() == 0 else ""
-        if not broadcast_from_first(not problem):
-            raise InputError(f"{folder} {problem or IN_USE}; choose another --run-dir")
-        yield
+        if jax.process_index() == 0:
+            try:
+                file = stack.enter_context(_lock(folder))
+                check_folder(options)
+                check = lambda: _check_lock(file, folder)
+            except InputError as error:
+                problem = error
+        if not broadcast_from_first(problem is None):
+            raise problem or InputError(
+                f"process 0 cannot use {options.folder}, and prints why; choose another --run-dir"
+            )
+        yield check
 
 
-def _lock(folder: Path, stack: ExitStack) -> str:
-    """Lock the folder until the stack ends; returns the problem, "" if there is none."""
+def _lock(folder: Path) -> TextIO:
+    """The lock of the folder, which lasts until the file is closed; InputError if it is taken."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = stack.enter_context((folder / LOCK).open("a+"))
+        file = (folder / LOCK).open("a+")
     except OSError as error:
-        return f"cannot be written to ({error.strerror})"
+        raise InputError(
+            f"{folder} cannot be written to ({error.strerror}); choose another --run-dir"
+        ) from None
     holder = _try_lock(file)
     if holder:
         print(f"waiting for {holder}, which writes to {folder}", file=sys.stderr, flush=True)
@@ -114,12 +131,37 @@ def _lock(folder: Path, stack: ExitStack) -> str:
         while (holder := _try_lock(file)) and time.monotonic() < deadline:
             time.sleep(POLL)
     if holder:
-        return f"{IN_USE}, {holder}: wait until it has ended, or delete {LOCK} if its host is gone"
+        file.close()
+        raise InputError(
+            f"{folder} is being written by another run, {holder}: wait until it has ended, or "
+            f"delete {LOCK} if its host is gone; or choose another --run-dir"
+        )
+    if _is_moved(file, folder):  # deleted while we waited: it keeps nobody else out
+        file.close()
+        return _lock(folder)
     with suppress(OSError):  # the name of the holder is for people only
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
-    return ""
+    return file
+
+
+def _is_moved(file: TextIO, folder: Path) -> str:
+    """Why the lock in the folder is not this open file any more; "" if it is."""
+    try:
+        there = os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat())
+    except OSError as error:
+        return str(error.strerror)
+    return "" if there else f"its {LOCK} is another one"
+
+
+def _check_lock(file: TextIO, folder: Path) -> None:
+    if reason := _is_moved(file, folder):
+        raise InputError(
+            f"{folder}, or {LOCK} in it, was moved or deleted while the run wrote there "
+            f"({reason}). The run ends and writes nothing more. Put the folder back and go on with "
+            "--resume if it holds a checkpoint; else start again"
+        )
 
 
 def _try_lock(file: TextIO) -> str:
@@ -155,6 +197,17 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
             free = shutil.disk_usage(folder).free
             what, first = f"{what}; {free:,} bytes are free on its disk", "Make room"
         raise InputError(f"{what}; {newest}. {first}, then {then}.") from error
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links where the run would write through them; other files are replaced as a whole."""
+    logs = [place / "metrics.jsonl" for place in (folder, *folder.glob("process_*"))]
+    for path in (folder / LOCK, folder / TOKENIZER, *logs):
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {path.readlink()}, which the run would write to; remove the "
+                "link, or choose another --run-dir"
+            )
 
 
 def _check_writable(folder: Path) -> None:

@@ -18,6 +18,7 @@ import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,9 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        with suppress(CheckpointError) if kind else nullcontext():  # the first error is told
+            self.close()
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
         """Wait for the files of a step, sum them, delete what is no longer kept."""

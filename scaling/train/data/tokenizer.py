@@ -73,6 +73,7 @@ def copy_tokenizer(spec: str, folder: Path) -> None:
         *((file.with_name(name), name) for name in (CONFIG, TEMPLATE)),
     ):
         if path.is_file() and path.resolve() != (folder / name).resolve():
+            (folder / name).unlink(missing_ok=True)  # what is a link is not written through
             shutil.copyfile(path, folder / name)
 
 

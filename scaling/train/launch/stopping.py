@@ -87,6 +87,7 @@ def stop_on_nan(
     if jax.process_index() == 0:
         arrays: Any = dict(zip(Tokens._fields, batch, strict=False))
         try:
+            path.unlink(missing_ok=True)  # what is a link is not written through
             np.savez(path, step=step, **arrays)
         except OSError as error:
             saved = f"could not be saved ({path}: {error.strerror})"

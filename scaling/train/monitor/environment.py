@@ -20,6 +20,7 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.options import compiler_options
+from scaling.meshes.reading import write_whole
 from scaling.program.versions import installed_versions
 from scaling.train.monitor.rebuilt import ENVIRONMENT
 
@@ -57,7 +58,7 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
 def save_environment(folder: Path, mesh: Mesh) -> None:
     """Write `environment.json` into this process's folder."""
     text = json.dumps(describe_environment(mesh), indent=1)
-    (folder / ENVIRONMENT).write_text(text + "\n", encoding="utf-8")
+    write_whole(folder / ENVIRONMENT, text + "\n")
 
 
 def machine_name(mesh: Mesh) -> str:

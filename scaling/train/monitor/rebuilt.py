@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import read_json, writing
+from scaling.meshes.reading import read_json, write_whole, writing
 from scaling.train.monitor.metrics import readable_metrics
 
 MEASURED, ENVIRONMENT = "measured.json", "environment.json"
@@ -69,7 +69,7 @@ def rebuild_measured(folder: Path) -> list[str]:
     if document["step_time"]["measured"] is None:
         return []
     with writing(folder / MEASURED, "make it writable, then try again"):
-        (folder / MEASURED).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
     return [f"{folder / MEASURED} was missing: made again from metrics.jsonl"]
 
 

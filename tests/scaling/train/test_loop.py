@@ -27,7 +27,7 @@ from scaling.train.launch.stopping import NotFinite
 from scaling.train.loop import RunResult, train
 from scaling.train.monitor import metrics
 from scaling.train.monitor.metrics import read_metrics
-from scaling.train.run_folder import Options
+from scaling.train.run_folder import Options, lock_run_folder
 from tests.scaling.train.fakes import with_step
 
 STEPS = 8
@@ -373,6 +373,34 @@ def test_a_file_that_cannot_be_written_at_the_start_is_named(toy, prepare, tmp_p
     (tmp_path / file).mkdir()
     with pytest.raises(InputError, match=f"{file}: Is a directory; no checkpoint was saved"):
         train(*prepare(toy()), Options(tmp_path))
+
+
+def test_a_run_whose_folder_is_moved_ends_and_writes_nothing_more(toy, prepare, tmp_path):
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+
+    def act(step):
+        if step == 4:
+            folder.rename(moved)
+
+    with (
+        lock_run_folder(Options(folder)) as check,
+        pytest.raises(InputError, match="run, or .lock in it, was moved or deleted"),
+    ):
+        train(*with_step(prepare(toy()), act=act), Options(folder), check)
+    assert not folder.exists()
+    assert max(line["step"] for line in training_lines(moved)) < 4
+
+
+def test_files_that_are_links_are_replaced_and_what_they_lead_to_is_left(toy, prepare, tmp_path):
+    theirs, folder = tmp_path / "theirs", tmp_path / "run"
+    theirs.write_text("theirs")
+    folder.mkdir()
+    files = [folder / name for name in ("run.json", "environment.json", "measured.json")]
+    for file in files:
+        file.symlink_to(theirs)
+    train(*prepare(toy()), Options(folder))
+    assert theirs.read_text() == "theirs"
+    assert all(json.loads(file.read_text()) and not file.is_symlink() for file in files)
 
 
 def test_a_batch_that_cannot_be_saved_does_not_hide_the_nan(toy, prepare, tmp_path):

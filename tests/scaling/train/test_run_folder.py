@@ -1,6 +1,7 @@
 """One job at a time writes to a run folder."""
 
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -63,8 +64,8 @@ def test_only_a_resumed_run_that_has_all_its_steps_is_finished(saved, resume, st
 HOLDS = """
 import sys, time
 from pathlib import Path
-from scaling.train.run_folder import lock_run_folder
-with lock_run_folder(Path(sys.argv[1])):
+from scaling.train.run_folder import Options, lock_run_folder
+with lock_run_folder(Options(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -79,27 +80,87 @@ def hasty(monkeypatch):
 
 def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
     folder = tmp_path / "runs" / "new"
-    with lock_run_folder(folder):
+    with lock_run_folder(Options(folder)):
         with pytest.raises(InputError, match=f"another run, process {os.getpid()} on .*wait until"):
-            with lock_run_folder(folder):
+            with lock_run_folder(Options(folder)):
                 raise AssertionError("both write")
     assert f"waiting for process {os.getpid()}" in capsys.readouterr().err
-    with lock_run_folder(folder):
+    with lock_run_folder(Options(folder)):
         pass
 
 
 def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
     with ExitStack() as first, ThreadPoolExecutor() as other:
-        first.enter_context(lock_run_folder(tmp_path))
+        first.enter_context(lock_run_folder(Options(tmp_path)))
 
         def second():
-            with lock_run_folder(tmp_path):
+            with lock_run_folder(Options(tmp_path)):
                 return "wrote"
 
         waiting = other.submit(second)
         assert not wait([waiting], timeout=0.5).done
         first.close()
         assert waiting.result(timeout=5) == "wrote"
+
+
+def test_a_second_writer_finds_the_run_that_the_first_one_wrote_meanwhile(tmp_path):
+    """It had found an empty folder when it was started."""
+    with ExitStack() as first, ThreadPoolExecutor() as other:
+        first.enter_context(lock_run_folder(Options(tmp_path)))
+        waiting = other.submit(lock_run_folder(Options(tmp_path)).__enter__)
+        (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+        first.close()
+        with pytest.raises(InputError, match="already holds a run"):
+            waiting.result(timeout=5)
+
+
+def test_a_lock_that_was_deleted_keeps_nobody_out(tmp_path):
+    """Who waited for it then takes the new one, and waits for whoever has that."""
+    options = Options(tmp_path)
+    with ExitStack() as first, ThreadPoolExecutor() as other:
+        first.enter_context(lock_run_folder(options))
+        second = lock_run_folder(options)
+        waiting = other.submit(second.__enter__)
+        assert not wait([waiting], timeout=0.5).done
+        (tmp_path / LOCK).unlink()
+        with lock_run_folder(options) as check:
+            first.close()
+            assert not wait([waiting], timeout=0.5).done
+            check()
+        waiting.result(timeout=5)()
+
+
+def move(folder):
+    return folder.rename(folder.with_name("moved"))
+
+
+def move_and_make_anew(folder):
+    move(folder)
+    folder.mkdir()
+    (folder / LOCK).touch()
+
+
+@pytest.mark.parametrize("change", [shutil.rmtree, move, move_and_make_anew])
+def test_a_folder_that_was_moved_or_deleted_is_noticed_before_the_next_write(tmp_path, change):
+    with lock_run_folder(Options(tmp_path / "run")) as check:
+        check()
+        change(tmp_path / "run")
+        with pytest.raises(InputError, match="run, or .lock in it, was moved or deleted"):
+            check()
+
+
+def test_links_that_a_run_would_write_through_are_refused(tmp_path):
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "run" / "process_1").mkdir(parents=True)
+    for name in (LOCK, "metrics.jsonl", "process_1/metrics.jsonl", "tokenizer"):
+        link = tmp_path / "run" / name
+        link.symlink_to(tmp_path / "theirs")
+        with pytest.raises(InputError, match=f"{link} is a link to {tmp_path / 'theirs'}"):
+            check_folder(Options(tmp_path / "run"))
+        link.unlink()
+    (tmp_path / "linked").symlink_to(tmp_path / "run")
+    check_folder(Options(tmp_path / "linked"))
+    assert (tmp_path / "theirs").read_text() == "theirs"
 
 
 def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
@@ -109,11 +170,11 @@ def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
     try:
         assert writer.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=f"process {writer.pid} on"):
-            lock_run_folder(tmp_path).__enter__()
+            lock_run_folder(Options(tmp_path)).__enter__()
     finally:
         writer.kill()
         writer.communicate()
-    with lock_run_folder(tmp_path):
+    with lock_run_folder(Options(tmp_path)):
         assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
 
 
@@ -122,22 +183,22 @@ def test_where_files_cannot_be_locked_everybody_may_write(tmp_path, monkeypatch)
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(module.fcntl, "flock", refuse)
-    with lock_run_folder(tmp_path), lock_run_folder(tmp_path):
+    with lock_run_folder(Options(tmp_path)), lock_run_folder(Options(tmp_path)):
         pass
 
 
 def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
     monkeypatch.setattr(module, "broadcast_from_first", lambda mine: False)
-    with pytest.raises(InputError, match="being written by another run"):
-        lock_run_folder(tmp_path).__enter__()
+    with pytest.raises(InputError, match="process 0 cannot use"):
+        lock_run_folder(Options(tmp_path)).__enter__()
     assert not (tmp_path / LOCK).exists()
 
 
 def test_a_lock_that_cannot_be_made_is_bad_input(tmp_path):
     (tmp_path / LOCK).mkdir()
     with pytest.raises(InputError, match="cannot be written to .*Is a directory"):
-        lock_run_folder(tmp_path).__enter__()
+        lock_run_folder(Options(tmp_path)).__enter__()
 
 
 @pytest.mark.parametrize("verdict", [True, False])
