@@ -50,6 +50,7 @@ def train(
     init: Path | str | None = None,
     tensorboard: bool = False,
     wandb: bool = False,
+    allow_changed_data: bool = False,
 ) -> "RunResult":
     """Train a run on the devices present and return its last step and loss.
 
@@ -73,6 +74,7 @@ def train(
         init: safetensors weights to begin with, in Hugging Face's names.
         tensorboard: also write TensorBoard events.
         wandb: also log to Weights & Biases.
+        allow_changed_data: resume also where files of the data have changed.
 
     Raises:
         InputError: whatever does not fit, before anything is compiled.
@@ -82,7 +84,7 @@ def train(
     folder = Path(run_dir) if run_dir is not None else default_folder(run)
     with _quiet():  # imports jax
         options = _options(run, folder, resume, record_profile, init, (tensorboard, wandb))
-    return _train(run, options, devices)
+    return _train(run, options, devices, allow_changed_data)
 
 
 def default_folder(run: Run) -> Path:
@@ -164,7 +166,9 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, default=vars)
 
 
-def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
+def _train(
+    run: Run, options: "Options", devices: int | None, allow_changed_data: bool
+) -> "RunResult":
     with _quiet():
         _start_jax(run, options, devices)
         import jax
@@ -173,7 +177,7 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
         from scaling.train.finished import mend_finished
         from scaling.train.loop import RunResult
         from scaling.train.loop import train as train_loop
-        from scaling.train.prepare import compile_programs, plan
+        from scaling.train.prepare import check_same_data, compile_programs, plan
         from scaling.train.run_folder import explain_unwritable, finished_step, lock_run_folder
 
         done = finished_step(options, run.train.steps)
@@ -184,6 +188,8 @@ def _train(run: Run, options: "Options", devices: int | None) -> "RunResult":
         run, notice = _on_devices(run, options, jax.device_count())
         _print(notice)
         planned = plan(run)
+        if options.resume:
+            _print(check_same_data(options.folder, planned.sums, allow_changed_data))
         _print(_header(planned))
     with lock_run_folder(options) as check:
         with _quiet("compiling ..."):

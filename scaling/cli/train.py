@@ -45,6 +45,8 @@ class TrainCommand(RunCommand):
     """Also write TensorBoard events."""
     wandb: Switch = False
     """Also log to Weights & Biases."""
+    allow_changed_data: Switch = False
+    """With --resume: go on where files of the data are no longer those that the run began with."""
 
     verbose: Switch = False
     """Show what the compiler writes to stderr, instead of keeping it in a log."""
@@ -88,6 +90,7 @@ class TrainCommand(RunCommand):
                 init=self.init,
                 tensorboard=self.tensorboard,
                 wandb=self.wandb,
+                allow_changed_data=self.allow_changed_data,
             )
         except NotJoined as error:
             print(f"error: {error}", file=sys.stderr)

@@ -30,6 +30,7 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import METRICS, start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
 from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
+from scaling.train.data.sums import save_sums
 from scaling.train.data.tokenizer import copy_tokenizer
 from scaling.train.data.tokens import PackedSource, TokenSource, parts_of
 from scaling.train.launch.lost_peer import abort_on_lost_peer
@@ -108,6 +109,8 @@ def train(
         unfinished = step < run.train.steps
         if first and unfinished:  # else everything stays as it is
             save_run(run, folder / "run.json")
+            if plan.sums is not None:
+                save_sums(folder, plan.sums)
             if run.train.tokenizer is not None:
                 copy_tokenizer(run.train.tokenizer, folder / TOKENIZER)
             (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh

@@ -24,6 +24,7 @@ from scaling.run import Run, run_dict
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.data.batches import Batch
 from scaling.train.data.sources import open_data
+from scaling.train.data.sums import Sums, changed_files, data_sums, named
 from scaling.train.data.tokens import Source, fingerprint, parts_of
 from scaling.train.execution import execution_on
 from scaling.train.launch.agreement import all_processes, mismatched_processes
@@ -49,6 +50,7 @@ class Plan:
     execution: Execution
     mesh: Mesh
     source: Source
+    sums: Sums | None = None  # of the files of the data, by process 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def plan(run: Run) -> Plan:
             f"devices are {jax.devices()[0].device_kind}; use 0"
         )
     execution = execution_on(jax.devices()[0], run, rules)
-    return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source)
+    sums = data_sums(run.train) if jax.process_index() == 0 else None
+    return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source, sums)
 
 
 def _same_source(run: Run) -> Source:
@@ -109,6 +112,27 @@ def _same_source(run: Run) -> Source:
             "version of Python to the next)."
         )
     return source
+
+
+def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]:
+    """Refuse, on all processes, to resume with data that have changed; lines where it is allowed.
+
+    Raises:
+        InputError: by process 0 with the files, each with how it differs.
+    """
+    found, problem = "", ""
+    try:
+        found = named(changed_files(folder, sums)) if sums is not None else ""
+    except InputError as error:
+        problem = str(error)
+    if found and not allowed:
+        problem = (
+            f"--resume: the data have changed since the run began: {found}. Put them back, start "
+            "in another --run-dir, or go on with them by --allow-changed-data."
+        )
+    if not all_processes(not problem):
+        raise InputError(problem or "process 0 found that the data have changed, and says which")
+    return [f"warning: the data have changed: {found}"] if found else []
 
 
 def _check_enough(run: Run, source: Source) -> None:

@@ -56,12 +56,9 @@ def read_records(path: Path) -> Documents:
 
 def read_texts(path: Path) -> tuple[list[bytes], str]:
     """The text files at `path`, and where they are, with the number of binaries left out."""
+    contents = [file.read_bytes() for file in files_of(path).values()]
     if path == STDLIB:
-        files = visible_files(Path(sysconfig.get_path("stdlib")), NOT_STDLIB)
-        sources = [file.read_bytes() for file in files if file.suffix == ".py"]
-        return sources, "the Python standard library"
-    files = iter([path]) if path.is_file() else visible_files(path, NOT_TEXT)
-    contents = [file.read_bytes() for file in files]
+        return contents, "the Python standard library"
     documents = [document for document in contents if _is_text(document)]
     skipped = len(contents) - len(documents)
     if path.is_file() and skipped:
@@ -73,6 +70,17 @@ def read_texts(path: Path) -> tuple[list[bytes], str]:
     if not any(documents):
         raise InputError(f"data '{path}': no text in {where}. Name a folder with text files.")
     return documents, where
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """The files of a source in their order, by their name below it; "" is the source itself."""
+    if path == STDLIB:
+        root = Path(sysconfig.get_path("stdlib"))
+        files = [file for file in visible_files(root, NOT_STDLIB) if file.suffix == ".py"]
+    else:
+        root = path.expanduser()
+        files = [root] if root.is_file() else list(visible_files(root, NOT_TEXT))
+    return {"" if file == root else file.relative_to(root).as_posix(): file for file in files}
 
 
 def visible_files(root: Path, left_out: Container[str] = ()) -> Iterator[Path]:

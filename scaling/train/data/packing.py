@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.meshes.errors import InputError
+from scaling.train.data.token_file import TokenFile
 
 Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of documents segments, weights
 
@@ -22,7 +23,7 @@ Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of document
 class TokenizedDocuments:
     """Token ids of documents one after the other, and which of them count in the loss."""
 
-    ids: np.ndarray  # integers [tokens]
+    ids: np.ndarray | TokenFile  # integers [tokens]
     counted: np.ndarray  # bool [tokens]
     ends: np.ndarray  # int64 [documents]: where each ends in `ids`
 
@@ -38,7 +39,7 @@ class TokenizedDocuments:
         )
 
 
-def one_document(ids: np.ndarray) -> TokenizedDocuments:
+def one_document(ids: np.ndarray | TokenFile) -> TokenizedDocuments:
     """A stream as one document, all of which counts."""
     return TokenizedDocuments(ids, np.broadcast_to(True, len(ids)), np.array([len(ids)]))
 

@@ -2,7 +2,7 @@
 
     "stdlib", a folder, a text file      documents of text
     FILE.jsonl, FILE.parquet             documents of text, or chats
-    FILE.bin                             token ids, memory-mapped: uint16 if vocab_size <= 65536,
+    FILE.bin                             token ids, read in pieces: uint16 if vocab_size <= 65536,
                                          else uint32 (FILE.uint16.bin, FILE.uint32.bin say it)
     {"a.jsonl": 3, "stdlib": 1}          a mixture: shares of the sequences
 
@@ -32,6 +32,7 @@ from scaling.train.data.tokens import (
     Mixture,
     PackedSource,
     Source,
+    Stream,
     TokenSource,
     split_stream,
     token_file,
@@ -81,7 +82,7 @@ def open_source(
                     f"data {spec!r} is a stream of token ids, which does not say where documents "
                     "begin: use train.documents 'joined', or .jsonl"
                 )
-            stream = token_file(path, vocab_size)
+            stream: tuple[Stream, str] = token_file(path, vocab_size)
         else:
             known = open_tokenizer(tokenizer, vocab_size)
             if packed:
@@ -110,7 +111,7 @@ def open_whole(
         return _tokenized(documents, known), sum(map(len, documents)) if texts else None
 
 
-def _joined(path: Path, tokenizer: Tokenizer) -> tuple[np.ndarray, str]:
+def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
     """The ids of all documents as one stream, and its description."""
     if tokenizer is BYTES:
         texts, where = _texts(path)

@@ -66,15 +66,18 @@ def open_tokenizer(spec: str | None, vocab_size: int) -> Tokenizer:
 
 def copy_tokenizer(spec: str, folder: Path) -> None:
     """Copy the files of the tokenizer that `spec` names into a folder, which is one then."""
-    file = _tokenizer_file(spec)
     folder.mkdir(exist_ok=True)
-    for path, name in (
-        (file, FILE),
-        *((file.with_name(name), name) for name in (CONFIG, TEMPLATE)),
-    ):
-        if path.is_file() and path.resolve() != (folder / name).resolve():
+    for name, path in tokenizer_files(spec).items():
+        if path.resolve() != (folder / name).resolve():
             (folder / name).unlink(missing_ok=True)  # what is a link is not written through
             shutil.copyfile(path, folder / name)
+
+
+def tokenizer_files(spec: str) -> dict[str, Path]:
+    """The files that decide the ids of the tokenizer that `spec` names, by what they are."""
+    file = _tokenizer_file(spec)
+    beside = {name: file.with_name(name) for name in (CONFIG, TEMPLATE)}
+    return {FILE: file} | {name: path for name, path in beside.items() if path.is_file()}
 
 
 def _bytes(text: str) -> Encoded:

@@ -13,11 +13,13 @@ import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.train.data.packing import PackedRows, Row
+from scaling.train.data.token_file import TokenFile
 
 HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
 SAMPLED_CHUNKS, CHUNK = 16, 1 << 16  # token ids read before the first step: at most a million
 
 Part = Literal["train", "held_out"]
+Stream = np.ndarray | TokenFile  # integers [tokens]
 
 
 class Windows(Sequence[Row]):
@@ -31,7 +33,7 @@ class Windows(Sequence[Row]):
 
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
         start = index * self.seq_len
-        window = self.tokens[start : start + self.seq_len + 1].astype(np.int32)
+        window = np.asarray(self.tokens[start : start + self.seq_len + 1], np.int32)
         check_ids(window, self.source.vocab_size, self.source.description)
         return window[:-1], window[1:]
 
@@ -40,8 +42,8 @@ class Windows(Sequence[Row]):
 class TokenSource:
     """A token stream, split once into what is trained on and what never is."""
 
-    train: np.ndarray  # unsigned integers [tokens]
-    held_out: np.ndarray  # unsigned integers [tokens]
+    train: Stream
+    held_out: Stream
     vocab_size: int
     description: str  # one line for people
 
@@ -50,7 +52,7 @@ class TokenSource:
         return Windows(self, part, seq_len)
 
     @property
-    def streams(self) -> list[np.ndarray]:
+    def streams(self) -> Sequence[Stream]:
         return [self.train, self.held_out]
 
     @property
@@ -74,7 +76,7 @@ class PackedSource:
         return rows
 
     @property
-    def streams(self) -> list[np.ndarray]:
+    def streams(self) -> Sequence[Stream]:
         parts = self.train.documents, self.held_out.documents
         return [x for part in parts for x in (part.ids, part.ends, part.counted)]
 
@@ -96,7 +98,7 @@ class Mixture:
         return "; ".join(f"{share:.1%} {part.description}" for _, part, share in parts_of(self))
 
     @property
-    def streams(self) -> list[np.ndarray]:
+    def streams(self) -> Sequence[Stream]:
         return [stream for source in self.sources for stream in source.streams]
 
     @property
@@ -119,7 +121,7 @@ def parts_of(source: Source) -> Iterator[tuple[str, TokenSource | PackedSource, 
 
 
 def split_stream(
-    tokens: np.ndarray, vocab_size: int, seq_len: int, spec: str, description: str
+    tokens: Stream, vocab_size: int, seq_len: int, spec: str, description: str
 ) -> TokenSource:
     """A stream with its end held out; InputError where a part is shorter than a window."""
     held_out = max(seq_len + 1, int(HELD_OUT_FRACTION * len(tokens)))
@@ -143,8 +145,8 @@ def fingerprint(source: Source) -> np.ndarray:
     return np.array([total % (1 << 32), crc], np.uint32)
 
 
-def token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
-    """Token ids of a `.bin` file, memory-mapped, and their description."""
+def token_file(path: Path, vocab_size: int) -> tuple[TokenFile, str]:
+    """Token ids of a `.bin` file, and their description."""
     dtype = _item_type(path, vocab_size)
     size = path.stat().st_size
     if size == 0 or size % dtype.itemsize:
@@ -153,7 +155,7 @@ def token_file(path: Path, vocab_size: int) -> tuple[np.ndarray, str]:
             f"of {dtype.itemsize} bytes. Write it with ids.astype('{dtype}').tofile(path); a name "
             "that ends in .uint16.bin or .uint32.bin says which width it has."
         )
-    tokens = np.memmap(path, dtype, mode="r")
+    tokens = TokenFile(path, dtype)
     for chunk in _samples(tokens):
         check_ids(chunk, vocab_size, str(path))
     return tokens, f"{len(tokens):,} {dtype} tokens of {path}"
@@ -180,7 +182,7 @@ def _item_type(path: Path, vocab_size: int) -> np.dtype:
     return np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
 
 
-def _samples(tokens: np.ndarray) -> Iterator[np.ndarray]:
+def _samples(tokens: Stream) -> Iterator[np.ndarray]:
     """Parts spread evenly over a stream."""
     for start in np.linspace(0, max(0, len(tokens) - CHUNK), SAMPLED_CHUNKS, dtype=int):
-        yield tokens[start : start + CHUNK]
+        yield np.asarray(tokens[start : start + CHUNK])

@@ -22,7 +22,7 @@ from scaling.models.transformer import Transformer
 from scaling.run import Run
 from scaling.train.data.packing import PackedRows, TokenizedDocuments, one_document
 from scaling.train.data.sources import open_data, open_whole
-from scaling.train.data.tokens import TokenSource, check_ids, parts_of
+from scaling.train.data.tokens import Stream, TokenSource, check_ids, parts_of
 from scaling.train.evaluation.scores import Row, row_of, scores
 from scaling.train.trained_model import tokenizer_of
 
@@ -129,9 +129,9 @@ def _evaluated(
     return Evaluated(name, rows, len(ids), text_bytes)
 
 
-def _windows(ids: np.ndarray, run: Run, where: str) -> Iterator[Row]:
+def _windows(ids: Stream, run: Run, where: str) -> Iterator[Row]:
     """The sequences of a stream; the last one may be shorter."""
     for start in range(0, len(ids) - 1, run.batch.seq_len):
-        window = ids[start : start + run.batch.seq_len + 1].astype(np.int32)
+        window = np.asarray(ids[start : start + run.batch.seq_len + 1], np.int32)
         check_ids(window, run.model.vocab_size, where)
         yield row_of(window, 1)

@@ -23,6 +23,7 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.checksums import find_damage
 from scaling.train.checkpoint.steps import saved_steps as steps_in
 from scaling.train.data.batches import TrainingBatches
+from scaling.train.data.sums import data_sums
 from scaling.train.launch.stopping import NotFinite
 from scaling.train.loop import RunResult, train
 from scaling.train.monitor import metrics
@@ -421,6 +422,7 @@ def command(prepare, monkeypatch, tmp_path):
 
     def call(run, *words, step=None):
         plan, programs = prepare(run)
+        plan = replace(plan, sums=data_sums(run.train))
         if step:
             programs = with_step((plan, programs), **step)[1]
 
@@ -477,6 +479,26 @@ def test_resuming_a_finished_run_prepares_nothing_and_writes_nothing(
     assert "already trained to step 8" in capsys.readouterr().out
     assert command.compiled == []
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_data_that_have_changed_are_refused_unless_they_are_allowed(
+    command, toy, capsys, tmp_path, words_file
+):
+    terminate = {"act": at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))}
+    assert command(toy(), step=terminate) == 0
+    kept = tmp_path / "run" / "data.json"
+    now = kept.read_text()
+    before = json.loads(now)
+    before["sources"][0]["files"][""][1] ^= 1
+    kept.write_text(json.dumps(before))
+    command.compiled.clear()
+    assert command(toy(), "--resume") == 2
+    said = capsys.readouterr().err
+    assert f"the data have changed since the run began: {words_file} has other content" in said
+    assert "--allow-changed-data" in said and command.compiled == []
+    assert command(toy(), "--resume", "--allow-changed-data") == 0
+    assert f"warning: the data have changed: {words_file}" in capsys.readouterr().err
+    assert kept.read_text() == now
 
 
 def test_resuming_a_finished_run_writes_what_it_could_not_write_at_its_end(

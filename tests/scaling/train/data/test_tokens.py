@@ -1,5 +1,6 @@
 """Any text or file of ids becomes one stream of tokens; what cannot is named."""
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.train.data.sources import open_source
+from scaling.train.data.token_file import TokenFile
 from scaling.train.data.tokenizer import BYTES
 from scaling.train.data.tokens import TokenSource, fingerprint
 
@@ -66,7 +68,7 @@ def test_the_width_of_a_token_follows_from_the_vocabulary_or_the_name(
     tmp_path, name, vocab_size, dtype
 ):
     source = open_source(write_tokens(tmp_path / name, range(500), dtype), vocab_size, 8)
-    assert isinstance(source.train, np.memmap)
+    assert isinstance(source.train, TokenFile)  # which reads what it is asked for
     assert source.train.dtype == dtype
     assert np.array_equal(source.train[:9], range(9))
 
@@ -89,6 +91,17 @@ def test_a_file_that_cannot_be_used_says_why_with_numbers(tmp_path, name, conten
     (tmp_path / name).write_bytes(contents)
     with pytest.raises(InputError, match=message):
         open_source(str(tmp_path / name), 500, 8)
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error_with_numbers(tmp_path):
+    """A memory map would end the process."""
+    path = Path(write_tokens(tmp_path / "a.bin", range(1000)))
+    rows = open_source(str(path), 1000, 8).rows("train", 8)
+    os.truncate(path, 100)
+    assert rows[5][0].tolist() == list(range(40, 48))
+    for index in (6, 100):
+        with pytest.raises(InputError, match="a.bin was cut .* 100 bytes, and .* are wanted"):
+            rows[index]
 
 
 def test_a_missing_path_names_the_nearest_choice(tmp_path, monkeypatch):

@@ -1,0 +1,91 @@
+"""Whoever changes the data of a run is told which file, before the run goes on with it."""
+
+import numpy as np
+import pytest
+
+from scaling.meshes.errors import InputError
+from scaling.run import Train
+from scaling.train.data import sums as module
+from scaling.train.data.sums import changed_files, data_sums, named, save_sums
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Tokens, a folder of texts, records and a tokenizer."""
+    np.arange(1000, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    (tmp_path / "texts" / "sub").mkdir(parents=True)
+    for name in ("one.txt", "sub/two.txt"):
+        (tmp_path / "texts" / name).write_text("some words " * 50)
+    (tmp_path / "chats.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "tokenizer.json").write_text("{}")
+    return tmp_path
+
+
+def sums_of(folder):
+    names = ("a.bin", "texts", "chats.jsonl")
+    shares = {str(folder / name): 1.0 for name in names}
+    return data_sums(Train(data=shares, tokenizer=str(folder / "tokenizer.json")))
+
+
+def change_a_byte(path):
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(contents)
+
+
+CHANGES = {
+    "a.bin has other content (2,000 bytes, the same length)": lambda f: change_a_byte(f / "a.bin"),
+    "texts/sub/two.txt has other content": lambda f: change_a_byte(f / "texts" / "sub" / "two.txt"),
+    "texts/new.txt is new": lambda f: (f / "texts" / "new.txt").write_text("x"),
+    "texts/one.txt is gone": lambda f: (f / "texts" / "one.txt").unlink(),
+    "chats.jsonl has other content (15 bytes, 14 bytes before)": lambda f: (
+        f / "chats.jsonl"
+    ).write_text('{"text": "ab"}\n'),
+    "tokenizer/tokenizer.json has other content": lambda f: (f / "tokenizer.json").write_text("[]"),
+    "tokenizer/chat_template.jinja is new": lambda f: (f / "chat_template.jinja").write_text("x"),
+}
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_the_file_that_changed_is_named_with_how(data, tmp_path_factory, said):
+    run = tmp_path_factory.mktemp("run")
+    assert changed_files(run, sums_of(data)) == []  # a run of before, which kept no sums
+    save_sums(run, sums_of(data))
+    (data / "texts" / ".hidden").write_text("x")  # which is not read
+    assert changed_files(run, sums_of(data)) == []
+    CHANGES[said](data)
+    (line,) = changed_files(run, sums_of(data))
+    assert said in line
+
+
+def test_of_a_large_file_blocks_are_read_that_reach_from_end_to_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 10)
+    monkeypatch.setattr(module, "BLOCKS", 4)
+    contents = bytearray(1000)
+
+    def sum_with(place):
+        contents[place] ^= 1
+        (tmp_path / "big.bin").write_bytes(contents)
+        contents[place] ^= 1
+        return data_sums(Train(data=str(tmp_path / "big.bin")))["sources"][0]["files"][""][1]
+
+    between, *seen = (sum_with(place) for place in (20, 0, 339, 665, 999))
+    assert len({between, *seen}) == 5 and between == module.zlib.crc32(bytes(40))
+
+
+def test_only_some_of_many_files_are_named():
+    assert named(["a", "b"]) == "a; b"
+    assert named(list("abcdefgh")) == "a; b; c; d; e; and 3 more"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"sources": 3, "tokenizer": {}}', '{"sources": []}'])
+def test_a_damaged_record_is_one_message(data, tmp_path, text):
+    (tmp_path / "data.json").write_text(text)
+    with pytest.raises(InputError, match="data.json is (not JSON|damaged)"):
+        changed_files(tmp_path, sums_of(data))
+
+
+def test_data_that_go_while_they_are_summed_are_bad_input(data, monkeypatch):
+    monkeypatch.setattr(module, "files_of", lambda path: {"": data / "gone.bin"})
+    with pytest.raises(InputError, match="gone.bin cannot be read: No such file"):
+        sums_of(data)
