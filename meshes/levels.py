@@ -149,7 +149,7 @@ def _switched_level(cluster: Cluster, links: LinkSpec) -> NetworkLevel:
 
 def _pair_level(cluster: Cluster, pairs: list[LinkSpec]) -> NetworkLevel:
     """Links between pairs of chips; each ring over them is as fast as the slowest kind."""
-    bandwidth, kind = min((j.bandwidth.value, j.kind) for j in pairs if j.bandwidth)
+    bandwidth, kind = min(j.bandwidth.value for j in pairs if j.bandwidth), pairs[0].kind
     chips = cluster.devices_per_node
     return NetworkLevel(
         f"{LINK_NAMES[kind]} of a chip",
@@ -268,7 +268,11 @@ def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
 def _nic_levels(
     cluster: Cluster, fabric: Fabric, links: LinkSpec, unit: np.ndarray, hop: float
 ) -> list[NetworkLevel]:
-    """Levels of the NICs that serve one chip, or of the nearest NIC where chips share them."""
+    """Levels of the NICs that serve one chip, or of the nearest NIC where chips share them.
+
+    Chips with NVLink or xGMI reach NICs of the CPU through their PCIe switch, which carries nothing
+    else then; of others `_pcie_levels` has it with all that it carries.
+    """
     devices = np.arange(cluster.devices)
     everywhere, nic = np.zeros_like(devices), nic_bandwidth(cluster, links)
     width = max(1.0, cluster.nics / cluster.devices_per_node) * nic
@@ -282,12 +286,20 @@ def _nic_levels(
         transport=fabric.transport,
         can_reduce=fabric.has_sharp,
     )
+    ways = [chip]
+    fast = any(j.kind in FAST for j in cluster.links)
+    if fast and {("chip", "pcie_switch"), ("nic", "socket")} <= {j.parts for j in cluster.links}:
+        switches = cluster.parts["pcie_switch"]
+        switch = devices // cluster.devices_per_node * switches + _below(cluster, switches)
+        way = bandwidth_of(cluster, link_of(cluster, "pcie_switch", "pcie", "socket"))
+        labels = LinkLabels(unit, switch, everywhere, unit)
+        ways += [replace(chip, name="PCIe switch to the NICs", bandwidth=way, labels=labels)]
     if cluster.nics >= cluster.devices_per_node:
-        return [chip]
+        return ways
     node, below = np.divmod(devices, cluster.devices_per_node)
     nearest = node * cluster.nics + below * cluster.nics // cluster.devices_per_node
     labels = LinkLabels(unit, nearest, everywhere, unit)
     shared = replace(
         chip, name="NIC of a few chips", bandwidth=nic, labels=labels, point_to_point=True
     )
-    return [shared, chip]
+    return [shared, *ways]

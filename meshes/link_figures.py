@@ -94,8 +94,8 @@ def nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
     ports = bandwidth_of(cluster, network)
     if not inwards or cluster.virtual_devices:
         return ports
-    links = (_wire_count(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
-    return min(ports, sum(links) / cluster.parts["nic"])
+    links = (_wires_per_nic(cluster, j) * bandwidth_of(cluster, j) for j in inwards)
+    return min(ports, sum(links))
 
 
 def host_bandwidth(cluster: Cluster) -> float:
@@ -106,8 +106,12 @@ def host_bandwidth(cluster: Cluster) -> float:
     return sum(bandwidth_of(cluster, j) for j in links) or float("inf")
 
 
-def _wire_count(cluster: Cluster, links: LinkSpec) -> int:
-    """Number of pairs of parts that the links join in one host."""
+def _wires_per_nic(cluster: Cluster, links: LinkSpec) -> float:
+    """Wires into a node that each of its NICs has; of those to chips the used ones, in the mean."""
     first, second = (cluster.parts[part] for part in links.parts)
     counts = {"pairs": len(links.pairs), "all": first * second, "block": max(first, second)}
-    return counts[links.wiring]
+    if "chip" in links.parts:
+        return (
+            counts[links.wiring] * cluster.devices_per_node / cluster.parts["chip"] / cluster.nics
+        )
+    return counts[links.wiring] / cluster.parts["nic"]

@@ -5,21 +5,24 @@
     2 - 3        takes a link of every pair that it passes; as many walks as the links allow
 
 A walk may pass one chip on the way between two others that have no link (NVLink bridges a hop).
-Searched in full: nodes have eight chips or fewer with such links, and every link is in few walks.
-NCCL searches its rings likewise (NVIDIA/nccl 2.30.7, src/graph/search.cc).
+Searched in full where nodes have eight chips or fewer and few links; the search of others ends
+after some tries, as NCCL's does (NVIDIA/nccl 2.30.7, src/graph/search.cc).
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import permutations
+from itertools import combinations, permutations
+
+import numpy as np
 
 from scaling.meshes.cluster import Cluster
 
 Links = tuple[tuple[int, ...], ...]  # [chips, chips]: links side by side
 Walk = tuple[int, ...]  # chips in order, back to the first; one that is only passed comes twice
 FAST = ("nvlink", "xgmi")  # kinds of links that chips have to each other
-MOST_CHIPS = 8  # of a search in full: 2,520 walks
+MOST_CHIPS = 8  # of a search: 2,520 walks
+TRIES = 1000  # of combinations: a fifth of a second; known nodes take fewer than ten
 
 
 def direct_links(cluster: Cluster, kinds: Sequence[str]) -> Links:
@@ -41,12 +44,15 @@ def ring_count(links: Links, members: tuple[int, ...]) -> int:
         return links[members[0]][members[1]]
     if len(members) > MOST_CHIPS:
         return 0
-    capacity = Counter({_edge(i, j): links[i][j] for i in members for j in members if i < j})
-    direct = [edges for walk in _walks(members) if _fits(edges := _edges(walk), capacity)]
-    if direct:
-        return 2 * _most(direct, capacity)
+    pairs = list(combinations(sorted(members), 2))
+    capacity = np.array([links[i][j] for i, j in pairs])
+    walks = np.array([[edges[pair] for pair in pairs] for edges in map(_edges, _walks(members))])
+    ends = np.array([[chip in pair for pair in pairs] for chip in members])
+    if most := _most(walks, capacity, ends):
+        return 2 * most
     longer = (_with_detour(walk, links, members) for walk in _walks(members))
-    return 2 * any(walk is not None and _fits(_edges(walk), capacity) for walk in longer)
+    fits = lambda walk: all(links[i][j] >= n for (i, j), n in _edges(walk).items())
+    return 2 * any(walk is not None and fits(walk) for walk in longer)
 
 
 Edge = tuple[int, int]  # two chips, the lower number first
@@ -78,20 +84,25 @@ def _with_detour(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | N
     return None
 
 
-def _most(walks: Sequence[Counter[Edge]], capacity: Counter[Edge]) -> int:
-    """The most walks, repeats allowed, that fit into the links at once."""
-    return max(
-        (
-            1 + _most(walks[number:], capacity - walk)
-            for number, walk in enumerate(walks)
-            if _fits(walk, capacity)
-        ),
-        default=0,
-    )
+def _most(walks: np.ndarray, capacity: np.ndarray, ends: np.ndarray) -> int:
+    """The most walks, repeats allowed, that fit into the links at once; or that TRIES tries find.
 
-
-def _fits(walk: Counter[Edge], capacity: Counter[Edge]) -> bool:
-    return all(capacity[edge] >= n for edge, n in walk.items())
+    `walks` and `capacity` are links of each pair of chips, [walks, pairs] and [pairs]; `ends` says
+    which pairs a chip belongs to, [chips, pairs]: a walk takes two links of every chip.
+    """
+    room = lambda left: int((ends @ left).min()) // 2
+    best, stack = 0, [(0, walks, capacity)]
+    for _ in range(TRIES):
+        if not stack or best == room(capacity):
+            break
+        count, some, left = stack.pop()
+        best = max(best, count)
+        if count + room(left) <= best:
+            continue
+        some = some[(some <= left).all(axis=1)]
+        some = some[np.argsort(some @ left, kind="stable")]  # the last one has most links to spare
+        stack += [(count + 1, some[: n + 1], left - walk) for n, walk in enumerate(some)]
+    return best
 
 
 def _edge(i: int, j: int) -> Edge:

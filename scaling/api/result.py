@@ -214,10 +214,13 @@ def _discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
 
 
 def _implausible_changes(pricing: Pricing) -> Iterator[str]:
-    """Yield a warning for each figure that no machine has and that a change has made."""
-    if pricing.changes:
+    """Yield a warning for each figure that no machine has and that a change to it has made.
+
+    Infinite ones are meant.
+    """
+    if changes := [text for text in pricing.changes if not text.rstrip().endswith("inf")]:
         before = set(lint_cluster(pricing.cluster))
-        cluster, _ = changed(pricing.cluster, pricing.profile, pricing.changes)
+        cluster, _ = changed(pricing.cluster, pricing.profile, changes)
         yield from (f"--what-if: {text}" for text in lint_cluster(cluster) if text not in before)
 
 

@@ -38,7 +38,7 @@ class PredictCommand(RunCommand):
     estimates, what fills the memory, and the evidence of every figure (with --json on stderr)."""
     what_if: Changes = ()
     """Multiply a figure, such as "network x2": nvlink, pcie, network, latency, peak,
-    memory_bandwidth, memory, launch."""
+    memory_bandwidth, memory, launch; "network xinf" and "latency x0" are free."""
     trace: File = None
     """Write the timeline for Perfetto."""
     plot_memory: File = None

@@ -109,6 +109,8 @@ def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
         return f"{name} does not run on a torus; what does: {able}"
     if algorithm.in_switch and not cluster.has_nvls:
         return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
+    if algorithm.in_network and not (cluster.fabric and cluster.fabric.has_sharp):
+        return f"{name} needs switches between the nodes that can add (`has_sharp` of the fabric)"
     return algorithm.refusal(_units(link_loads(kind, placement, name)))
 
 

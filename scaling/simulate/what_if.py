@@ -8,6 +8,7 @@ memory                    bytes of the device memory
 launch                    the fixed cost of a kernel, and what the host of other software takes to
                           issue an operation
 
+`latency x0`, `launch x0` and infinite rates (`network xinf`) leave nothing of what they price.
 Otherwise the program stays the one that was made for the cluster as it is.
 """
 
@@ -26,7 +27,7 @@ from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operatio
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
-TEXT = re.compile(r"^\s*(\w+)\s*x\s*([\d.eE+-]+)\s*$")
+TEXT = re.compile(r"^\s*(\w+)\s*x\s*(inf|[\d.eE+-]+)\s*$")
 
 Names = Mapping[str, tuple[str, ...]]  # part of a cluster or a profile -> what is multiplied there
 PRODUCTS = ("matmul", "grouped", "attention")  # fits of a profile
@@ -49,7 +50,8 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
     "memory": ({"accelerator": ("memory", "usable_memory")}, {}),
     "launch": ({}, dict.fromkeys((*PRODUCTS, "memory"), ("overhead",))),
 }
-MAY_BE_ZERO = ("latency", "launch")
+COSTS = ("latency", "launch")  # a smaller one is better; of all others a larger one
+LARGEST = 1e12  # factor; far from where sums of seconds lose digits, or products are infinite
 
 
 def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple[Cluster, Profile]:
@@ -57,7 +59,7 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
 
     Raises:
         InputError: not of that form, an unknown figure, one that the cluster lacks, or a factor
-            that is not positive.
+            with which nothing would ever end.
     """
     for text in changes:
         name, factor = _parsed(text)
@@ -109,11 +111,15 @@ def _parsed(text: str) -> tuple[str, float]:
         factor = float(found[2]) if found else -1.0
     except ValueError:
         factor = -1.0
-    if found is None or not 0 <= factor < math.inf:
+    if found is None or not factor >= 0:
         raise InputError(f"--what-if {text!r}: write a figure and a factor, such as 'network x2'")
     check_keys([found[1]], FIGURES, "--what-if", "figure")
-    if factor == 0 and found[1] not in MAY_BE_ZERO:
-        raise InputError(f"--what-if {text!r}: the factor must be positive")
+    best = 0.0 if found[1] in COSTS else math.inf
+    if factor != best and not 1 / LARGEST <= factor <= LARGEST:
+        raise InputError(
+            f"--what-if {text!r}: use a factor from {1 / LARGEST:g} to {LARGEST:g}, "
+            f"or {best:g}: the best that {found[1]} can be"
+        )
     return found[1], factor
 
 

@@ -2,7 +2,8 @@
 
 bytes out of a unit that holds s of the N members, per byte of the call
   ring           r (N-1)/N                    r = 2 rounds of an all-reduce, else 1
-  hierarchical   r (1 - s/N)                  in every level only what the others lack
+  hierarchical   1 - s/N                      in every level only what the others lack;
+                 2 (1 - 1/U) of an all-reduce  every one of U units sums an equal part
   tree           1 between two units, else 2  double binary: inner in one, leaf in the other
   nvls           1 + 1/N of an all-reduce     the switch adds and repeats; else 1 - 1/N
   nvls-tree      nvls inside, tree outside    sharp: nvls inside, 1 outside

@@ -46,6 +46,7 @@ class CollectiveAlgorithm(ABC):
     name: ClassVar[str]
     kinds: ClassVar[tuple[CollectiveKind, ...]]
     in_switch: ClassVar[bool] = False  # needs switches that add up (NVLink SHARP)
+    in_network: ClassVar[bool] = False  # needs switches between nodes that add up (SHARP)
     on_torus: ClassVar[bool] = False  # the links of a torus can run it
 
     def bytes_out(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:

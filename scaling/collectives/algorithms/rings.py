@@ -31,8 +31,9 @@ class Ring(CollectiveAlgorithm):
 
 
 class Hierarchical(CollectiveAlgorithm):
-    """In every level a unit sends only what the other units lack: r (1 - s/N).
+    """In every level a unit sends only what the other units lack: 1 - s/N.
 
+    Of an all-reduce every one of U units sums an equal part, whatever its members: 2 (1 - 1/U).
     The bound of "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06). No GPU library
     runs it: considered with the ideal profile or on request.
     """
@@ -40,6 +41,12 @@ class Hierarchical(CollectiveAlgorithm):
     name = "hierarchical"
     kinds = (*REDUCTIONS, "all-to-all", "broadcast")
     on_torus = True
+
+    def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """1 - s/N; of an all-reduce 2 (1 - 1/U)."""
+        if kind == "all-reduce":
+            return 2 * (1 - 1 / at.units) / at.inside
+        return super().reduction_bytes(kind, at)
 
     def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
         """A ring of the units in each level."""

@@ -102,6 +102,7 @@ class Sharp(NvlsTree):
 
     name = "sharp"
     kinds = REDUCTIONS
+    in_network = True
     hops_per_doubling = 1.0  # the switches answer at once
 
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:

@@ -14,7 +14,7 @@ for machines whose GPUs are alike.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -82,9 +82,10 @@ class Communicator:
 def communicator(groups: np.ndarray, cluster: Cluster) -> Communicator | None:
     """The group (of device ids [groups, members]) that spans most nodes.
 
-    None without NVIDIA GPUs, or for groups of one rank.
+    None without NVIDIA GPUs, for groups of one rank, or with an infinite link: there is no NCCL.
     """
-    if cluster.accelerator.vendor != VENDOR or groups.shape[1] == 1:
+    unlike = any(link.total_bandwidth == inf for link in cluster.links)
+    if cluster.accelerator.vendor != VENDOR or groups.shape[1] == 1 or unlike:
         return None
     size = cluster.devices_per_node * cluster.domain_nodes
     domains = np.sort(groups // size, axis=1)

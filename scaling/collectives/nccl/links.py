@@ -71,7 +71,7 @@ def node_links(cluster: Cluster, gpus: tuple[int, ...], capability: int) -> Node
     if first.link == "nvlink" and not first.peers and not first.pair_links:
         return NodeLinks("switch", gpus, speed)
     if first.peers:  # links between every two
-        count = next(j.count for j in cluster.links if j.kind == "nvlink" and j.wiring == "all")
+        count = next(j.count for j in cluster.links if j.kind == first.link and j.wiring == "all")
         links = tuple(tuple(count * (i != j) for j in gpus) for i in gpus)
         return NodeLinks("pairs", tuple(range(len(gpus))), speed / first.peers / count, links)
     if first.pair_links and ring_count(first.pair_links, gpus):

@@ -71,10 +71,11 @@ def test_a_place_that_cannot_be_written_is_found_before_measuring(cli, tmp_path)
     assert err.startswith("error: cannot write") and "choose another --out" in err
 
 
-@pytest.mark.parametrize("devices", [0, -1])
-def test_no_devices_cannot_be_measured(cli, devices):
+@pytest.mark.parametrize("devices", [0, -1, 1025, 10**9])
+def test_no_devices_or_too_many_cannot_be_measured(cli, devices):
     code, _, err, asked = cli("--devices", devices)
-    assert (code, asked) == (2, []) and "must be a positive whole number" in err
+    words = f"--devices {devices} must be a positive whole number, at most 1,024"
+    assert (code, asked) == (2, []) and words in err
 
 
 def test_the_report_has_a_line_for_every_fit():

@@ -103,6 +103,7 @@ def test_groups_that_cannot_run_an_algorithm_are_told_why(algorithm, units, word
     [
         ("dgx-h100", "all-gather", "tree", "tree does not do all-gather; what does: ring, nvls"),
         ("dgx-a100", "all-reduce", "nvls", "needs NVSwitches that can add"),
+        ("p5", "all-reduce", "sharp", "needs switches between the nodes that can add"),
         ("tpu-v5e", "all-reduce", "tree", "tree does not run on a torus; what does: ring"),
         ("dgx-h100", "all-reduce", "thing", "thing"),
     ],

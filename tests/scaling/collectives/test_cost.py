@@ -367,6 +367,22 @@ def test_links_without_latency_never_make_a_collective_slower(nodes, kind):
         assert names[0] == names[1]
 
 
+def test_nodes_with_unlike_numbers_of_members_share_a_sum_evenly():
+    """Eight of a node and six of another: each sends the whole buffer once, by six or eight NICs,
+    while their gathers and scatters lack 8/14 of it in the one and 6/14 in the other."""
+    cluster = catalog.load("dgx-h100", 2, {"node_network_bandwidth": 8 * 25 * GB})
+    groups = np.arange(14)[None]
+    found = {
+        kind: collective_time(kind, 14 * GB, groups, cluster, IDEAL, "hierarchical")
+        for kind in ("all-reduce", "all-gather")
+    }
+    assert found["all-reduce"].time == pytest.approx(14 / (6 * 25))
+    assert found["all-gather"].time == pytest.approx(8 / (6 * 25))
+    for algorithm in ("ring", "tree", "nvls-tree", "sharp"):
+        price = collective_time("all-reduce", 14 * GB, groups, cluster, IDEAL, algorithm)
+        assert price.time >= price.lower_bound
+
+
 # Skew
 
 

@@ -203,13 +203,18 @@ def flow_between(cluster, devices, others):
     number = {node.name: i for i, node in enumerate(graph.nodes)}
     first, last = len(number), len(number) + 1
     ends = [(number[k.source], number[k.target], k.bandwidth) for k in graph.links]
-    most = sum(width for *_, width in ends)  # more than gets anywhere
-    ends += [(first, number[chip_name(cluster, d)], most) for d in devices]
-    ends += [(number[chip_name(cluster, d)], last, most) for d in others]
+    ends += [(first, number[chip_name(cluster, d)], np.inf) for d in devices]
+    ends += [(number[chip_name(cluster, d)], last, np.inf) for d in others]
     a, b, width = map(np.array, zip(*ends, strict=True))
-    unit = most / 1e9  # capacities are 32-bit whole numbers
-    capacities = coo_array(((width / unit).astype(np.int32), (a, b)), shape=(last + 1, last + 1))
-    return maximum_flow(capacities.tocsr(), first, last).flow_value * unit
+    most = width[np.isfinite(width)].sum()  # more than gets anywhere
+    for _ in range(4):  # capacities are 32-bit whole numbers: again with what matters alone
+        unit = most / 1e9
+        capacities = coo_array(
+            ((np.minimum(width, most) / unit).astype(np.int32), (a, b)), shape=(last + 1, last + 1)
+        )
+        flow = maximum_flow(capacities.tocsr(), first, last).flow_value
+        most = 2 * (flow + len(ends)) * unit
+    return flow * unit
 
 
 def halves(cluster):
@@ -374,12 +379,15 @@ def test_chips_of_a_node_that_are_alike_can_change_places(case, profile, data):
 
 @MANY
 @given(cases(kinds=("all-reduce",)), st.sampled_from(["auto", "ring", "hierarchical"]))
-def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(case, algorithm):
+def test_an_all_reduce_takes_at_most_a_reduce_scatter_and_an_all_gather(case, algorithm):
+    """A ring exactly; units with unlike numbers of members can share a sum more evenly."""
     scatter, gather, both = (
         price(replace(case, kind=kind), IDEAL, algorithm)
         for kind in ("reduce-scatter", "all-gather", "all-reduce")
     )
-    assert scatter + gather == pytest.approx(both, rel=1e-12)
+    assert both <= (scatter + gather) * (1 + 1e-12)
+    if algorithm == "ring":
+        assert both == pytest.approx(scatter + gather, rel=1e-12)
 
 
 # The message-level replay

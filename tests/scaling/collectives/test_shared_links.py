@@ -7,6 +7,8 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
+from scaling.meshes.cluster import network_link
+from scaling.meshes.link_figures import node_bandwidth
 from scaling.meshes.provenance import overridden
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
@@ -74,6 +76,29 @@ def test_chips_below_one_nic_share_it_for_what_they_send_by_themselves(price, pa
     cluster = replace(whole, parts={**whole.parts, "nic": 4, "pcie_switch": 4})
     found = seconds(price, "permute", GB, np.array(pairs), cluster)
     assert found == pytest.approx(0.02 * shared)
+
+
+@BOTH
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_chips_with_nvlink_reach_nics_of_the_cpu_through_their_pcie_switch(price, nodes):
+    """Of eight chips two below each switch: 20 GB/s for both, where the NICs have 50 each."""
+    whole = catalog.load("dgx-h100", nodes)
+    links = [replace(j, parts=("nic", "socket")) if j.parts[0] == "nic" and j.kind == "pcie" else j
+             for j in whole.links]  # fmt: skip
+    cluster = replace(whole, links=tuple(links), parts={**whole.parts, "pcie_switch": 4})
+    cluster = link_of(cluster, ("pcie_switch", "socket"), 20 * GB)
+    groups = np.array([[0, 8], [1, 9]])
+    assert seconds(price, "permute", GB, groups, cluster) == pytest.approx(2 / 20)
+
+
+def test_nics_have_the_wires_of_the_chips_that_are_used():
+    """Four of six chips, three for each of two NICs: one of them has one wire."""
+    whole = catalog.load("mi250x-8", 2)
+    links = [replace(j, kind="pcie") if j.parts == ("chip", "socket") else j for j in whole.links]
+    parts = {**whole.parts, "chip": 6, "nic": 2}
+    cluster = replace(whole, links=tuple(links), parts=parts, devices_per_node=4)
+    slow = link_of(cluster, ("chip", "nic"), 1 * GB)
+    assert node_bandwidth(slow, slow.fabric, network_link(slow), 1) == 4 * GB
 
 
 @BOTH

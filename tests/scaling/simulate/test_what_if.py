@@ -23,8 +23,8 @@ from scaling.profiles.profile import (
 from scaling.program.ir import Branch, Collective, Kernel, Loop, Program, operations
 from scaling.simulate.step import price
 from scaling.simulate.what_if import (
+    COSTS,
     FIGURES,
-    MAY_BE_ZERO,
     carrier,
     changed,
     changed_program,
@@ -161,7 +161,7 @@ def test_changes_are_undone_by_their_inverse(name, factor):
 
 
 @pytest.mark.parametrize("text", ["network", "network 2", "x2", "network x", "network xtwo",
-                                  "network x-1", "network x1e999", "network xnan", ""])  # fmt: skip
+                                  "network x-1", "network x-inf", "network xnan", ""])  # fmt: skip
 def test_what_is_no_figure_and_factor_is_refused(text):
     with pytest.raises(
         InputError, match=re.escape(f"--what-if {text!r}: write a figure and a factor")
@@ -175,12 +175,29 @@ def test_an_unknown_figure_names_the_nearest():
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES))
-def test_only_what_may_vanish_can_be_zero(name):
-    if name in MAY_BE_ZERO:
-        check_changes([f"{name} x0"])
-    else:
-        with pytest.raises(InputError, match="the factor must be positive"):
-            check_changes([f"{name} x0"])
+def test_a_figure_has_one_end_that_costs_nothing_and_no_other(name):
+    best, worst = ("0", "inf") if name in COSTS else ("inf", "0")
+    check_changes([f"{name} x{best}", f"{name} x1e-12", f"{name} x1e12"])
+    for factor in (worst, "1e-13", "1e13", "1e300"):
+        words = f"--what-if '{name} x{factor}': use a factor from 1e-12 to 1e+12, or {best}: the"
+        with pytest.raises(InputError, match=re.escape(words)):
+            check_changes([f"{name} x{factor}"])
+
+
+@pytest.mark.parametrize(
+    ("change", "step"),
+    [
+        ("nvlink xinf", INSIDE),
+        ("network xinf", replace(ACROSS, bytes=2**40)),
+        ("peak xinf", MATMUL),
+        ("memory_bandwidth xinf", MOVE),
+    ],
+)
+def test_an_infinite_rate_leaves_what_binds_next(change, step):
+    rest = ("latency x0", "launch x0")
+    found = [seconds(step, change.replace("inf", factor), *rest) for factor in ("1e12", "inf")]
+    assert found[1] == pytest.approx(found[0], abs=1e-6)
+    assert found[1] < 0.9 * seconds(step, *rest)
 
 
 def test_launch_is_also_what_the_host_of_other_software_takes():

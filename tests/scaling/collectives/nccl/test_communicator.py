@@ -1,6 +1,7 @@
 """Channels against those that NCCL's logs print."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from scaling.collectives.nccl.links import (
     socket_speed,
 )
 from scaling.meshes import catalog
+from scaling.meshes.cluster import LinkSpec
+from scaling.meshes.provenance import overridden
 
 
 def comm_of(name, nodes=1, chips=None, **overrides):
@@ -47,6 +50,19 @@ def test_rings_are_those_of_nccls_logs(where, channels):
 def test_sums_in_the_switch_of_eight_h100():
     """NVIDIA/nccl issue 1197: Pattern 5, nChannels 8, bw 40/60: each pulls once more."""
     assert comm_of("dgx-h100").nvls == Channels(8, 40, 60)
+
+
+def test_gpus_with_links_to_all_others_of_any_kind_have_rings():
+    whole = catalog.load("dgx-v100")
+    links = LinkSpec(("chip", "chip"), "xgmi", "all", overridden(25e9), overridden(0.0), count=2)
+    cluster = replace(whole, links=(links, *(j for j in whole.links if j.kind != "nvlink")))
+    assert communicator(np.arange(8)[None], cluster).rings.count > 1
+
+
+def test_nccl_has_no_say_of_links_that_cannot_be():
+    whole = catalog.load("dgx-h100")
+    links = [replace(j, bandwidth=overridden(inf)) for j in whole.links]
+    assert communicator(np.arange(8)[None], replace(whole, links=tuple(links))) is None
 
 
 def test_one_gpu_with_one_nic_on_each_node():
