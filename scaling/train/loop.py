@@ -13,6 +13,7 @@ import os
 import statistics
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -35,9 +36,9 @@ from scaling.train.data.tokenizer import copy_tokenizer
 from scaling.train.data.tokens import PackedSource, TokenSource, parts_of
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
-from scaling.train.monitor.data_wait import EVERY, gathered_data_wait, slow_data_message
 from scaling.train.monitor.environment import save_environment
 from scaling.train.monitor.goodput import Clock, started_clock
+from scaling.train.monitor.hosts import Hosts
 from scaling.train.monitor.measured import measured, peak_memory
 from scaling.train.monitor.metrics import MetricsLog, open_sinks
 from scaling.train.monitor.profile import PROFILE, ProfileRecorder, how_to_open
@@ -99,7 +100,7 @@ def train(
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
         )
-        stack.enter_context(abort_on_lost_peer(checkpoints))
+        names = stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_unwritable(folder))
         size, own = (run.batch.global_batch, run.batch.seq_len), own_rows(programs).tolist()
         batches = TrainingBatches(plan.source, *size, run.train.seed, own)
@@ -129,7 +130,7 @@ def train(
         schedule = CheckpointSchedule(*every, step)
         loop = _Loop(
             *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
-            *(clock, check, options.predicted),
+            *(clock, check, Hosts(step, names), options.predicted),
         )
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state)
@@ -151,11 +152,11 @@ class _Loop:
     stop: StopSignal
     clock: Clock
     check: Callable[[], None]  # before every write: the folder is still ours
+    hosts: Hosts
     predicted: Predicted | None = None  # of one step, by the first process
     saved: int = -1  # step of the last save; the folder may not show it to every process yet
     ready: float = 0.0  # when the last step that was read had finished
-    step_times: dict[int, float] = field(default_factory=dict)  # s, by number
-    data_waits: list[float] = field(default_factory=list)  # s, since they were gathered last
+    step_times: array = field(default_factory=lambda: array("d"))  # s, of the new steps
     loss: float = math.nan
     # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
     watcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -195,14 +196,14 @@ class _Loop:
         step, eval_every = this.step, self.plan.run.train.eval_every
         evaluate = bool(eval_every) and (last or step % eval_every == 0)
         save = self.schedule.is_due(step) and not last
-        gather = jax.process_count() > 1 and (last or step % EVERY == 0)
-        read = last or evaluate or save or gather or self.profile.ends(step)
+        look = self.hosts.is_due(step, last)
+        read = last or evaluate or save or look or self.profile.ends(step)
         if read:
             self._read(this)
         if self.profile.after(step, this.metrics):  # writes, while no step is in flight
             self.line.note(how_to_open(self.folder / PROFILE, self.profile.recorded))
-        if gather:
-            self._gather_data_wait(step)
+        if look:
+            self._compare_hosts(step)
         if evaluate:
             self._evaluate(state, step)
         if save:
@@ -235,8 +236,9 @@ class _Loop:
         if self.log.failure:
             raise self.log.failure
         if jax.process_index() == 0:
-            recorded, times = self.profile.recorded, self.step_times
-            document = measured(self.plan, self.programs, times, recorded, self.clock)
+            times = dict(enumerate(self.step_times, first + 1))
+            figures = times, self.profile.recorded, self.clock
+            document = measured(self.plan, self.programs, *figures)
             write_whole(self.folder / MEASURED, json.dumps(document, indent=1) + "\n")
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
@@ -257,11 +259,11 @@ class _Loop:
         finished = this.finished.result()
         step_time = finished - max(self.ready, this.dispatched)
         self.ready = finished
-        self.step_times[this.step] = step_time
+        self.step_times.append(step_time)
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
         self.clock.step(step_time, this.waited)
-        self.data_waits.append(this.waited)
+        self.hosts.step(step_time, this.waited)
         self.check()
         self.log.write(
             this.step,
@@ -313,13 +315,11 @@ class _Loop:
         losses = [self.programs.evaluate(params, tokens) for tokens in placed]
         return statistics.fmean(map(float, losses))
 
-    def _gather_data_wait(self, step: int) -> None:
-        """Log how long each host waits for its data."""
-        recent = list(self.step_times.values())[-len(self.data_waits) :]
-        waits = gathered_data_wait(self.data_waits)
-        self.data_waits.clear()
-        self.log.write(step, hosts_data_time=waits)
-        if message := slow_data_message(waits, statistics.fmean(recent)):
+    def _compare_hosts(self, step: int) -> None:
+        """Log what each host takes for its data and for the same work; name the slow ones."""
+        seconds, messages = self.hosts.look(step)
+        self.log.write(step, **seconds)
+        for message in messages:
             self.line.note(f"step {step}: {message}")
 
     def _save(self, state: TrainState, step: int) -> None:

@@ -1,13 +1,24 @@
 """Values that the processes of a job agree on; all of them call these at the same points."""
 
+import socket
+
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.typing import ArrayLike
+
+HOST_NAME = 64  # bytes of the longest name of a host on Linux (gethostname(2))
 
 
 def gather(value: ArrayLike) -> np.ndarray:
     """The values of all processes, stacked: [processes, ...]."""
     return np.asarray(multihost_utils.process_allgather(np.asarray(value)))
+
+
+def process_names() -> list[str]:
+    """`process 1 (node7)`, of each process."""
+    host = socket.gethostname().encode()[:HOST_NAME].ljust(HOST_NAME)
+    hosts = gather(np.frombuffer(host, np.uint8)).reshape(-1, len(host))
+    return [f"process {i} ({bytes(name).decode().rstrip()})" for i, name in enumerate(hosts)]
 
 
 def broadcast_from_first(value: int) -> int:

@@ -7,9 +7,11 @@ Found in the environment:
                (without the address: what jax itself finds out, with Open MPI before 5)
 """
 
+import ipaddress
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from scaling.meshes.errors import InputError, is_count
@@ -18,6 +20,7 @@ from scaling.meshes.errors import InputError, is_count
 # shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
 HEARTBEAT = 20
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
+BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # jax's own; [::]:port listens on every interface
 SIZES = {"Slurm": "SLURM_STEP_NUM_TASKS", "Open MPI": "OMPI_COMM_WORLD_SIZE"}  # processes of a job
 # And the launchers' names for them, read once the address is set. Open MPI's first: mpirun inside a
 # Slurm allocation leaves its processes the variables of the step around it.
@@ -55,6 +58,8 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
         address, count, index = _variables(env).values()
         options |= {"coordinator_address": address, "num_processes": int(count)}
         options |= {"process_id": int(index), "cluster_detection_method": "deactivate"}
+        if index == "0" and not env.get(BIND_ADDRESS):
+            options["coordinator_bind_address"] = bind_address(address)
     try:
         jax.distributed.initialize(**options, heartbeat_timeout_seconds=HEARTBEAT)
     except (RuntimeError, ValueError) as error:
@@ -64,6 +69,27 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
             f"one: {ADDRESS}=host:port (mpirun -x {ADDRESS}=...)"
         ) from None
     return kind
+
+
+def bind_address(address: str) -> str | None:
+    """Where the coordinator of `address` (host:port) listens: on the interface of that host alone.
+
+    None, on every interface, if the host is not one of this machine's (a service of Kubernetes
+    stands for it), or is a name of its loopback interface, which Debian gives to its own name and
+    which others do not reach.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    for family, kind, _, _, where in found:
+        ip = str(where[0])
+        own_name = ipaddress.ip_address(ip).is_loopback and host not in ("localhost", ip, f"[{ip}]")
+        with socket.socket(family, kind) as trial, suppress(OSError):
+            trial.bind((ip, 0))
+            return None if own_name else f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return None
 
 
 def job_kind(env: Mapping[str, str]) -> str | None:

@@ -31,6 +31,7 @@ from scaling.train.launch.distributed import (
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 LOST, BAD_INPUT = 1, 2  # exit codes
+ANOTHER = "another process of the job"  # where jax does not say which one is gone
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
 ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
 SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -96,8 +97,8 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
-def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
-    """The message of the process `who` whose peers are gone; `saved` is the last checkpoint."""
+def lost_peer_message(who: str, reason: str, saved: int | None, peer: str = ANOTHER) -> str:
+    """The message of the process `who` whose `peer` is gone; `saved` is the last checkpoint."""
     advice = (
         f"the checkpoint of step {saved} is the last: the same command with --resume goes on from "
         "it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
@@ -106,8 +107,8 @@ def lost_peer_message(who: str, reason: str, saved: int | None) -> str:
         "how often to save)"
     )
     return (
-        f"stopped: {who} cannot go on, because another process of the job has ended or cannot be "
-        f"reached: {reason}\n{advice}"
+        f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
+        f"{advice}"
     )
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import processes
 from scaling.train.loop import train
 from scaling.train.monitor.metrics import read_metrics
+from scaling.train.monitor.slow_host import LOOKS
 from scaling.train.run_folder import Options
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
@@ -58,6 +60,11 @@ def losses(folder):
     return {line["step"]: line["loss"] for line in read_metrics(folder) if "loss" in line}
 
 
+def looks_of(folder):
+    """The lines of the comparisons of hosts."""
+    return [line for line in read_metrics(folder) if "hosts_work_time" in line]
+
+
 def start(testbed, words):
     """One process in every host, with nobody who watches over all of them."""
     return [
@@ -73,8 +80,12 @@ def start(testbed, words):
 
 
 def wait_until_done(folder, step):
+    wait_until(lambda: (folder / "metrics.jsonl").exists() and step in losses(folder))
+
+
+def wait_until(condition):
     deadline = time.monotonic() + DEADLINE
-    while not ((folder / "metrics.jsonl").exists() and step in losses(folder)):
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -110,12 +121,74 @@ def test_hosts_train_like_one(make, machine, command, alone, tmp_path, hosts, de
         theirs = read_metrics(tmp_path / "run" / f"process_{other}")
         times = {line["step"]: line["step_time"] for line in theirs if "loss" in line}
         assert list(times) == list(alone) and all(t > 0 for t in times.values())
-    waits = [
-        line["hosts_data_time"]
-        for line in read_metrics(tmp_path / "run")
-        if "hosts_data_time" in line
-    ]
-    assert [len(of_hosts) for of_hosts in waits] == [hosts]
+    looks = looks_of(tmp_path / "run")
+    assert looks[-1]["step"] == STEPS
+    for look in looks:
+        assert len(look["hosts_data_time"]) == len(look["hosts_work_time"]) == hosts
+
+
+@contextmanager
+def untouched(pid):
+    yield
+
+
+@contextmanager
+def under_quota(pid):
+    """A fifth of a core, anew every 100 ms, for a process: by the controller `cpu` of Linux."""
+    old = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists()
+    group = Path("/sys/fs/cgroup", "cpu" if old else "", f"scaling-test-{pid}")
+    try:
+        group.mkdir()
+        limit = ("cpu.cfs_quota_us", "20000") if old else ("cpu.max", "20000 100000")
+        (group / limit[0]).write_text(limit[1])
+    except OSError as error:
+        pytest.skip(f"no quota of CPU time can be set here: {error}")
+    (group / "cgroup.procs").write_text(str(pid))
+    try:
+        yield
+    finally:
+        (group.parent / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+@contextmanager
+def stopped_in_turns(pid):
+    """Stopped for 80 ms, let go for 20 ms, and so on."""
+    ended = threading.Event()
+
+    def act():
+        while not ended.is_set():
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.08)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("slowed", [untouched, under_quota, stopped_in_turns])
+def test_a_host_that_often_stands_still_is_named_and_a_sound_one_is_not(
+    make, machine, command, tmp_path, slowed
+):
+    testbed, folder = make(hosts=2, devices=2), tmp_path / "run"
+    longer = ("--steps", "1000000", "--set", "train.checkpoint_every=1000000")
+    children = start(testbed, command("fsdp=4", *longer))
+    wait_until_done(folder, KILLED)
+    with slowed(training_process(testbed, machine, 1)):
+        wanted = len(looks_of(folder)) + LOOKS + 3
+        wait_until(lambda: len(looks_of(folder)) >= wanted)
+    for child in children:
+        child.terminate()
+    said = ends(children, DEADLINE)[0]
+    assert [child.returncode for child in children] == [0, 0], said
+    assert ("slow host: process 1 " in said) == (slowed is not untouched), said
+    assert "slow host: process 0 " not in said
 
 
 @pytest.mark.parametrize(("hosts", "victim"), [(2, 0), (2, 1), (4, 2)])
@@ -146,6 +219,8 @@ def test_a_host_without_its_network_ends_all_the_same(make, machine, command, tm
     testbed = make(hosts=2, devices=2)
     children = start(testbed, command("fsdp=4"))
     wait_until_done(tmp_path / "run", KILLED)
+    coordinator = machine.run(("ip", "netns", "exec", testbed.host_namespaces[0], "ss", "-tlnH"))
+    assert f"{testbed.addresses[0]}:{PORT} " in coordinator and f"*:{PORT} " not in coordinator
     machine.run(("ip", "-n", testbed.host_namespaces[1], "link", "set", "eth0", "down"))
     for text in ends(children, PROMISE):
         assert "cannot be reached" in text and "--resume" in text

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 
 import jax
 import pytest
@@ -10,6 +11,7 @@ from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.train.launch.distributed import (
     NotJoined,
+    bind_address,
     job_kind,
     local_devices,
     process_name,
@@ -47,6 +49,43 @@ ALONE = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALI
 )
 def test_the_environment_tells_what_started_this_process(environment, kind):
     assert job_kind(environment) == kind
+
+
+@pytest.mark.parametrize(
+    ("address", "bound"),
+    [
+        ("127.0.0.1:1234", "127.0.0.1:1234"),
+        ("localhost:1234", ("127.0.0.1:1234", "[::1]:1234")),
+        ("192.0.2.1:1234", None),  # an address for documentation (RFC 5737): nobody's
+        ("no-such-host.invalid:1234", None),
+    ],
+)
+def test_the_coordinator_listens_where_the_others_reach_it_alone(address, bound):
+    assert bind_address(address) in (bound if isinstance(bound, tuple) else (bound,))
+
+
+def test_a_name_of_the_loopback_interface_is_not_bound_to(monkeypatch):
+    """Debian's /etc/hosts says that a host's own name is 127.0.1.1; the others find another."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert bind_address("node0:1234") is None
+
+
+@pytest.mark.parametrize(
+    ("index", "more", "bound"),
+    [
+        ("0", {}, {"coordinator_bind_address": "127.0.0.1:1234"}),
+        ("1", {}, {}),
+        ("0", {"JAX_COORDINATOR_BIND_ADDRESS": "[::]:1234"}, {}),  # which jax reads
+    ],
+)
+def test_only_the_coordinator_binds_and_a_user_may_say_where(monkeypatch, index, more, bound):
+    given = {}
+    monkeypatch.setattr(jax.config, "update", lambda *_: None)
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **options: given.update(options))
+    address = {"JAX_COORDINATOR_ADDRESS": "127.0.0.1:1234", "JAX_PROCESS_ID": index}
+    assert start_distributed(EXPLICIT | address | more) == "explicit"
+    assert {k: v for k, v in given.items() if "bind" in k} == bound
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import jax
 import pytest
 
 from scaling.meshes.errors import InputError
-from scaling.train.launch.lost_peer import abort_on_lost_peer, is_lost_peer
+from scaling.train import launch
+from scaling.train.checkpoint.checkpoints import CheckpointError
+from scaling.train.launch.lost_peer import abort_on_lost_peer, lost_peer
 from scaling.train.launch.stopping import NotFinite
 
 
@@ -26,7 +28,7 @@ class Saved:
 
 @pytest.fixture
 def leaving(monkeypatch):
-    """As one of two processes: ends a block with an error; returns the exit code."""
+    """As one of three processes: ends a block with an error; returns the exit code."""
 
     def end(code):
         raise Left(code)
@@ -36,7 +38,9 @@ def leaving(monkeypatch):
             raise error
         return caught.value.args[0]
 
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    names = ["process 0 (a)", "process 1 (b)", "process 2 (c)"]
+    monkeypatch.setattr(launch.lost_peer, "process_names", lambda: names)
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(os, "_exit", end)
     return left
 
@@ -69,6 +73,38 @@ def test_a_process_alone_ends_as_it_always_did():
         raise ZeroDivisionError
 
 
+# As jaxlib 0.10.2 writes them, three processes, of which number 1 was gone.
+LATE = (
+    "DEADLINE_EXCEEDED: Barrier timed out. Id: b1::0. This usually happens because a task "
+    "triggered the barrier too early or too slowly. Please look at the task logs (both timed out "
+    "and first task) to debug further.\n# of tasks that reached the barrier: 2/3.\nThe first task "
+    "at the barrier: 2. Some timed out task names:\n1\n\n"
+)
+DEAD = (
+    "INTERNAL: Barrier failed because: task is set to ERROR: UNAVAILABLE: Task 1 heartbeat "
+    "timeout. This indicates that the remote task has failed, got preempted, or crashed."
+)
+SILENT = (
+    "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):\n1\nThe tasks "
+    "have crashed."
+)
+
+
+@pytest.mark.parametrize("text", [LATE, DEAD, SILENT])
+def test_a_checkpoint_that_waits_for_a_lost_peer_names_it(leaving, capsys, text):
+    """Orbax calls every error of a barrier a timeout, which is an OSError, like a full disk."""
+    waiting = TimeoutError(
+        f"Timeout waiting at barrier 'b1'. The original error raised was: {text}"
+    )
+    waiting.__cause__ = jax.errors.JaxRuntimeError(text)
+    error = CheckpointError("checkpoint of step 42 not saved in run: Timeout. Make room")
+    error.__cause__ = waiting
+    assert leaving(error) == 1
+    said = capsys.readouterr().err
+    assert "because process 1 (b) has ended or cannot be reached: " in said
+    assert "Make room" not in said and "checkpoint of step 40" in said
+
+
 @pytest.mark.parametrize(
     ("error", "lost"),
     [
@@ -81,4 +117,4 @@ def test_a_process_alone_ends_as_it_always_did():
     ],
 )
 def test_only_what_xla_reports_can_be_a_lost_peer(error, lost):
-    assert is_lost_peer(error) == lost
+    assert lost_peer(error) is (error if lost else None)
