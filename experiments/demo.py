@@ -8,8 +8,8 @@ without it that part is left out.
 """
 
 import argparse
+import itertools
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -92,13 +92,15 @@ def _calibrate_once() -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Remove an earlier demo; refuse to remove anything else."""
+    """Move an earlier demo to another name; refuse to move anything else."""
     if not folder.exists():
         return
     file = folder / "run.json"
     if not file.exists() or json.loads(file.read_text())["name"] != "demo":
         raise SystemExit(f"{folder} exists and is not an earlier demo; choose another --run-dir")
-    shutil.rmtree(folder)
+    numbered = (folder.with_name(f"{folder.name}-{n}") for n in itertools.count(1))
+    earlier = folder.rename(next(path for path in numbered if not path.exists()))
+    print(f"the earlier demo is now {earlier}")
 
 
 def _mesh() -> list[str]:

@@ -67,7 +67,9 @@ def test_a_part_that_fails_ends_the_demo_with_its_code(played, failing):
     assert not (folder / "loss.png").exists()
 
 
-def test_a_folder_that_is_no_earlier_demo_is_not_removed(tmp_path):
+def test_an_earlier_demo_is_moved_and_a_folder_that_is_none_is_left(tmp_path):
+    tmp_path = tmp_path / "demo"
+    tmp_path.mkdir()
     kept = tmp_path / "thesis.txt"
     kept.write_text("years of work")
     with pytest.raises(SystemExit, match="not an earlier demo"):
@@ -79,6 +81,7 @@ def test_a_folder_that_is_no_earlier_demo_is_not_removed(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"name": "demo"}))
     demo._make_room(tmp_path)
     assert not tmp_path.exists()
+    assert (tmp_path.with_name("demo-1") / "thesis.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,12 @@ def run_with_restarts(
     if restarts < 0:
         raise InputError(f"--restarts {restarts} must not be negative")
     several, environment = job_kind(env) is not None, {**env, BEGAN: repr(time.time())}
+    metrics = folder / "metrics.jsonl"
+    ours = not (metrics.exists() and metrics.stat().st_size)  # else an earlier run wrote it
     code = 0
     for attempt in range(restarts + 1):
         nan_files = _nan_files(folder)
-        argv = _resumed(arguments, folder) if attempt else arguments
+        argv = _resumed(arguments, folder, ours) if attempt else arguments
         code, stopped = _attempt(argv, environment)
         environment[RESTARTED] = "1"
         if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
@@ -169,9 +171,10 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
     return (SHELL_SIGNAL - code if code < 0 else code), bool(received) or ended_by_signal
 
 
-def _resumed(arguments: list[str], folder: Path) -> list[str]:
-    """The arguments of a restart; metrics from before the first checkpoint are deleted."""
+def _resumed(arguments: list[str], folder: Path, ours: bool) -> list[str]:
+    """The arguments of a restart; our metrics from before the first checkpoint are deleted."""
     if latest_step(folder / "checkpoints") is None:
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
+        if ours:
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
         return arguments
     return arguments if "--resume" in arguments else [*arguments, "--resume"]

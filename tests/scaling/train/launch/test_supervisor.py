@@ -51,11 +51,17 @@ def test_a_crash_is_restarted_from_the_last_checkpoint(child, tmp_path, capfd, r
 
 
 def test_a_crash_before_the_first_checkpoint_starts_again_from_nothing(child, tmp_path):
-    calls = child("[ $n -ge 2 ] || exit 1")
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    calls = child("[ $n -ge 2 ] || { echo 1 > metrics.jsonl; exit 1; }")
     assert run_with_restarts(["train", "toy"], 1, tmp_path) == 0
     assert "--resume" not in calls()[1]
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_crash_deletes_nothing_that_an_earlier_run_wrote(child, tmp_path):
+    child("exit 1")
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    assert run_with_restarts(["train", "toy"], 1, tmp_path) == 1
+    assert (tmp_path / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(
