@@ -2,23 +2,25 @@
 # when pyproject.toml has changed.
 #
 #   PYTHON=/path/to/python3.12           interpreter for .venv
+#   VENV=.venv-3.12                      another environment than .venv
 #   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
 #   DEMO_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, PARITY_ARGS, GPU_ARGS    likewise for the others
 
-BIN := .venv/bin
-READY := .venv/.ready-dev
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 # The device-less GPU compiler is published for Linux on x86-64 only.
 READY_ALL := $(READY)
 LONG_TIER := not gpu and not deviceless
 ifeq ($(shell uname -sm),Linux x86_64)
-READY_ALL := .venv/.ready-dev,deviceless
+READY_ALL := $(VENV)/.ready-dev,deviceless
 LONG_TIER := not gpu
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all smoke lint format host-check validate bench parity gpu clean
+.PHONY: help demo test test-newest test-all smoke lint format host-check validate bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -29,8 +31,13 @@ demo: $(READY_ALL)  ## calibrate, predict, train on 8 devices, compare, price th
 test: $(READY)  ## the fast tests, and the 25 slowest of them
 	$(PYTEST) --durations=25 $(TEST_ARGS)
 
+test-newest:  ## the fast tests under the newest Python here, which brings the newest jax
+	@newest=$$(sh tools/newest.sh); [ -z "$$newest" ] || \
+		$(MAKE) test VENV=.venv-newest PYTHON="$$newest"
+
 test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, real installs
 	$(PYTEST) -m "$(LONG_TIER)" --hypothesis-profile thorough $(TEST_ARGS)
+	@$(MAKE) test-newest
 
 smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read and priced
 	$(BIN)/python -m pytest -m deviceless tests/test_deviceless_smoke.py
@@ -61,12 +68,12 @@ gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing
 
 clean:  ## remove caches and built packages; runs and .venv stay
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 .venv-parity/.ready: pyproject.toml tools/setup.sh
 	@sh tools/setup.sh parity .venv-parity
 	@touch $@
 
-.venv/.ready-%: pyproject.toml tools/setup.sh
-	@sh tools/setup.sh $*
+$(VENV)/.ready-%: pyproject.toml tools/setup.sh
+	@sh tools/setup.sh $* $(VENV)
 	@touch $@

@@ -21,11 +21,12 @@ from scaling.meshes.rules import Rules, named
 from scaling.models.execution import spec_of
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
+Formats = tuple[jax.typing.DTypeLike, jax.typing.DTypeLike]  # of two operands
 VALUES, GRADIENTS = jnp.float8_e4m3fn, jnp.float8_e5m2
 TINY = 1e-30  # replaces a largest value of zero; its scale is still a normal float32
 
 
-def quantized(x: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
+def quantized(x: jax.Array, dtype: jax.typing.DTypeLike) -> tuple[jax.Array, jax.Array]:
     """`x` scaled to the range of an 8-bit format and rounded to nearest, and the scale (float32).
 
     An infinity or NaN in the tensor shows in the scale, and so in the product.
@@ -36,9 +37,7 @@ def quantized(x: jax.Array, dtype: jnp.dtype) -> tuple[jax.Array, jax.Array]:
     return jnp.clip(x.astype(jnp.float32) / scale, -largest, largest).astype(dtype), scale
 
 
-def multiply(
-    equation: str, formats: tuple[jnp.dtype, jnp.dtype], a: jax.Array, b: jax.Array
-) -> jax.Array:
+def multiply(equation: str, formats: Formats, a: jax.Array, b: jax.Array) -> jax.Array:
     """The product of one device's arrays quantized to these formats; in the format of `a`."""
     (a8, scale_a), (b8, scale_b) = quantized(a, formats[0]), quantized(b, formats[1])
     y = jnp.einsum(equation, a8, b8, preferred_element_type=jnp.float32)
@@ -98,7 +97,7 @@ product.defvjp(_forward, _backward)
 def _on_devices(
     rules: Rules,
     equation: str,
-    formats: tuple[jnp.dtype, jnp.dtype],
+    formats: Formats,
     a: jax.Array,
     b: jax.Array,
     target: P,
@@ -106,10 +105,12 @@ def _on_devices(
     """Every device multiplies its shards; sums over devices follow as `target` demands."""
     specs = tuple(P(*spec_of(operand).partitions) for operand in (a, b))
     summed = named([*specs[0], *specs[1]]) - named(target.partitions)
-    local = functools.partial(multiply, equation, formats)
+    partial_sum = lambda a, b: jax.lax.pcast(
+        multiply(equation, formats, a, b), tuple(sorted(summed)), to="unreduced"
+    )
     out = P(*target.partitions, unreduced=summed)
     alone = functools.partial(jnp.einsum, equation, out_sharding=out)
-    mapped = shard_map_per_stage(rules, local, specs, out, abstract_impl=alone)
+    mapped = shard_map_per_stage(rules, partial_sum, specs, out, abstract_impl=alone)
     return reshard(mapped(reshard(a, specs[0]), reshard(b, specs[1])), target)
 
 

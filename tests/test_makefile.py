@@ -13,12 +13,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SYSTEM_TOOLS = ("make", "sh", "awk", "cat", "cp", "ln", "mkdir", "touch", "uname")
+SYSTEM_TOOLS = (
+    *("make", "sh", "awk", "cat", "cp", "cut", "ln", "ls", "mkdir", "sort", "tail", "touch"),
+    "uname",
+)
 PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 
 # Answers to a version check by its exit status; makes a .venv out of itself; logs all other calls.
 PRETENDED_PYTHON = """#!/bin/sh
 case "$1 $2" in
+  "-c "*GIL*) echo {version} && exit ;;
   "-c "*sys.version_info*) exit {too_old} ;;
   "-c "*devices*) exit {no_gpu} ;;
   "-c "*) exit 0 ;;
@@ -43,14 +47,15 @@ class Checkout:
         path.write_text(script)
         path.chmod(0o755)
 
-    def add_python(self, name: str, too_old: int = 0, no_gpu: int = 1, install: int = 0) -> None:
-        answers = dict(name=name, too_old=too_old, no_gpu=no_gpu, install=install)
+    def add_python(self, name: str, **other: object) -> None:
+        answers = dict(name=name, version="", too_old=0, no_gpu=1, install=0) | other
         self.add(name, PRETENDED_PYTHON.format(**answers))
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:
         drop = ("MAKE", "MFLAGS", "PYTHON", "GPU_PYTHON")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         environment["PATH"] = str(self.folder / "bin")
+        environment["PYENV_ROOT"] = str(self.folder / "pyenv")
         return subprocess.run(
             ["make", *words], cwd=self.folder, env=environment, capture_output=True, text=True
         )
@@ -76,8 +81,8 @@ def checkout(tmp_path) -> Checkout:
 
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
-    targets = "help demo test test-all smoke lint format host-check validate bench parity gpu clean"
-    assert listed == set(targets.split())
+    targets = "help demo test test-newest test-all smoke lint format host-check validate bench"
+    assert listed == {*targets.split(), "parity", "gpu", "clean"}
 
 
 def test_first_python_that_runs_makes_the_environment(checkout):
@@ -161,6 +166,28 @@ def test_long_tier_compiles_for_gpus_on_linux_x86_64(checkout, system, extras, t
     assert checkout.make("test-all").returncode == 0
     assert checkout.installs()[0].endswith(extras)
     assert f"-m {tests} --hypothesis" in checkout.log()[-1]
+
+
+def test_the_newest_python_of_path_and_pyenv_has_an_environment_of_its_own(checkout):
+    checkout.add_python("python3.11")
+    checkout.add_python("python3.12", version="3 12 python3.12")
+    (checkout.folder / "pyenv/versions/3.14/bin").mkdir(parents=True)
+    checkout.add_python(
+        "../pyenv/versions/3.14/bin/python3", version="3 14 pyenv/versions/3.14/bin/python3"
+    )
+    assert checkout.make("test-newest").returncode == 0
+    assert "3.14/bin/python3 -m venv --clear .venv-newest" in checkout.log()[0]
+    assert "-m pytest" in checkout.log()[-1] and "gpu" not in checkout.log()[-1]
+    assert not (checkout.folder / ".venv").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "why"), [("", "No Python 3.12"), ("3 13 python3", "of .venv")])
+def test_a_second_environment_is_made_for_a_newer_python_alone(checkout, version, why):
+    checkout.add_python("python3", version=version)
+    result = checkout.make("test-all")
+    assert result.returncode == 0 and why in result.stderr
+    assert not (checkout.folder / ".venv-newest").exists()
 
 
 @pytest.mark.slow

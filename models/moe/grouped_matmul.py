@@ -126,7 +126,9 @@ def _dot(how: _How, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.dot(a, b, precision=how.precision, preferred_element_type=jnp.float32)
 
 
-def _zeros(shape: tuple[int, ...], like: jax.Array, dtype: jnp.dtype | None = None) -> jax.Array:
+def _zeros(
+    shape: tuple[int, ...], like: jax.Array, dtype: jax.typing.DTypeLike | None = None
+) -> jax.Array:
     """Zeros that vary over the mesh axes of a `shard_map` that `like` varies over."""
     zeros = jnp.zeros(shape, dtype or like.dtype)
     varying = tuple(jax.typeof(like).manual_axis_type.varying)

@@ -14,7 +14,7 @@ stream is that of a microbatch on one device, between two blocks.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaling.hlo.parse import Module, parse_module
+from scaling.hlo.parse import Instruction, Module, parse_module
 from scaling.hlo.shapes import arrays
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import train_flops
@@ -28,7 +28,7 @@ SHARE = 1 / 4  # of the stream: smaller arrays are latents, statistics, single h
 LEAST = 64 * 1024  # bytes of a collective; smaller ones cost latency
 HIDDEN = 0.5  # share of a collective's time
 HEAD = ("head", "loss")  # where a kernel comes from (`scaling.hlo.attribution`)
-STACKED = "dynamic"  # XLA's names of kernels that slice stacks or update them
+STACKED = "dynamic"  # in XLA's names of kernels that slice stacks or update them, or what they call
 FLOAT32 = BYTES["fp32"]
 
 
@@ -61,11 +61,14 @@ def quality_of(priced: Priced, text: str, run: Run, shape: MeshShape) -> Quality
     cut = shape.tensor if is_sequence_parallel(run, shape) else 1
     least = SHARE * tokens * run.model.d_model / cut
     calls = [op for op in inside if isinstance(op, Collective) and op.bytes >= LEAST]
+    module = parse_module(text)
+    stacked = {i.name for c in module.computations.values() for i in c if _is_stacked(i)}
+    moving = [op for op in inside if op.name not in stacked]
     flops = sum(k.flops * n for k, n in running_kernels(priced))
     needed = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     return Quality(
-        copies=tuple(op.name for op in inside if _copies(op, least * BYTES[run.precision.between])),
-        float32=tuple(float32_arrays(parse_module(text), loops, FLOAT32 * least)),
+        copies=tuple(op.name for op in moving if _copies(op, least * BYTES[run.precision.between])),
+        float32=tuple(float32_arrays(module, loops, FLOAT32 * least)),
         overlapped=sum(_is_hidden(priced, call) for call in calls),
         collectives=len(calls),
         products=float(flops * shape.devices / needed.total),
@@ -89,12 +92,12 @@ def _is_product_of_layers(op: Operation) -> bool:
 
 def _copies(op: Operation, least: float) -> bool:
     """True for a kernel that only moves, and writes more than `least` bytes."""
-    return (
-        isinstance(op, Kernel)
-        and op.kind == "copy"
-        and STACKED not in op.name
-        and bool(op.bytes / 2 > least)
-    )
+    return isinstance(op, Kernel) and op.kind == "copy" and bool(op.bytes / 2 > least)
+
+
+def _is_stacked(instruction: Instruction) -> bool:
+    """True for a kernel of a scan's stacks; XLA of jax 0.12 starts some as `fusion-start.1`."""
+    return any(STACKED in name for name in [instruction.name, *instruction.called("calls")])
 
 
 def float32_arrays(module: Module, loops: list[Loop], least: float) -> Iterator[str]:
@@ -114,7 +117,7 @@ def float32_arrays(module: Module, loops: list[Loop], least: float) -> Iterator[
             }
             for found in module.computations[instruction.called("body")[0]]:
                 kernel = kernels.get(found.name)
-                if kernel is None or kernel.flops or STACKED in found.name:
+                if kernel is None or kernel.flops or _is_stacked(found):
                     continue
                 sizes = (FLOAT32 * a.elements for a in arrays(found.shape) if a.dtype == "f32")
                 if any(size > least for size in sizes):

@@ -18,11 +18,17 @@ Options = Mapping[str, bool | str | int]  # of XLA, by name
 # Moves a layer's sums of gradients into the next iteration of the layer scan, beside its compute.
 # Of 14 sets of options priced for 13 steps on H100 the best in median and mean of those that XLA
 # compiles everywhere: -4.1 and -3.3 %, -8.4 to +4.1 %, memory -17 to +3 %
-# (experiments/results/2026-11-23-xla-options, jax 0.10.2).
-PIPELINED: Options = {
-    "xla_gpu_enable_pipelined_reduce_scatter": True,
-    "xla_gpu_enable_pipelined_all_reduce": True,
-}
+# (experiments/results/2026-11-23-xla-options, jax 0.10.2). XLA has other names for them from jaxlib
+# 0.11.1 on, and modes, of which the default follows XLA's level of optimisation.
+ON = "COLLECTIVE_PIPELINING_MODE_ON"
+PIPELINED: Options = (
+    {"xla_gpu_pipeline_reduce_scatter": ON, "xla_gpu_pipeline_all_reduce": ON}
+    if jax.__version_info__ >= (0, 11, 1)
+    else {
+        "xla_gpu_enable_pipelined_reduce_scatter": True,
+        "xla_gpu_enable_pipelined_all_reduce": True,
+    }
+)
 GPU_OPTIONS: Options = {
     # Starts each collective as early as its inputs allow, waits for it as late as its users allow.
     "xla_gpu_enable_latency_hiding_scheduler": True,

@@ -20,7 +20,7 @@ from scaling.models.transformer import Transformer
 from scaling.weights.files import INDEX, SINGLE, deinterleaved
 from scaling.weights.naming import leaf_names
 
-FORMATS = {"fp32": ("float32", np.float32), "bf16": ("bfloat16", jnp.bfloat16)}
+FORMATS = {"fp32": np.dtype("float32"), "bf16": np.dtype(jnp.bfloat16)}
 MOST_BYTES = 5 * 10**9  # of one file: transformers' own limit until release 5
 
 Named = tuple[str, np.ndarray]
@@ -41,12 +41,11 @@ def export_weights(
     Raises:
         InputError: a model that no family expresses, a folder that is not empty, too little space.
     """
-    name, kind = FORMATS[dtype]
-    config = to_huggingface(params.config, seq_len, name)
+    kind = FORMATS[dtype]
+    config = to_huggingface(params.config, seq_len, kind.name)
     stored = stored_parameters(params.config, config["model_type"])
-    width = np.dtype(kind).itemsize
     sizes = {
-        tensor: width * math.prod(stored[path].shape)
+        tensor: kind.itemsize * math.prod(stored[path].shape)
         for path in _ordered(stored)
         for tensor in stored[path].names()
     }

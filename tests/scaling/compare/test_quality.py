@@ -33,6 +33,7 @@ TEXT = """HloModule step, is_scheduled=true
   %wide = f32[512,256]{1,0} convert(%x)
   %partial = f32[512,256]{1,0} convert(%x)
   %narrow = f32[512]{0} constant({...})
+  %fusion-start.1 = f32[4,512,256]{2,1,0} fusion-start(%stack), kind=kLoop, calls=%fused_dynamic_slice
   %dynamic_update.1 = f32[4,512,256]{2,1,0} copy(%stack)
   ROOT %out = (f32[4,512,256]{2,1,0}, bf16[512,256]{1,0}) tuple(%dynamic_update.1, %x)
 }
@@ -80,11 +81,13 @@ def test_a_copy_of_the_stream_is_found_and_a_stack_or_a_small_one_is_not():
     assert quality(copy).copies == ("loop_transpose_fusion",)
     assert quality(replace(copy, bytes=size)).copies == ()
     assert quality(replace(copy, kind="fusion")).copies == ()
-    assert quality(replace(copy, name="loop_dynamic_update_slice_fusion")).copies == ()
+    for stack in ("dynamic_update.1", "fusion-start.1"):
+        assert quality(replace(copy, name=stack)).copies == ()
 
 
 def test_a_float32_array_of_the_layers_is_found_but_no_accumulator_and_no_stack():
-    kernels = (Kernel("wide"), matmul("partial", 8.0), Kernel("narrow"), Kernel("dynamic_update.1"))
+    stacks = Kernel("dynamic_update.1"), Kernel("fusion-start.1")
+    kernels = (Kernel("wide"), matmul("partial", 8.0), Kernel("narrow"), *stacks)
     loops = [Loop("layers", body=kernels, trips=LAYERS)]
     found = lambda least: list(float32_arrays(parse_module(TEXT), loops, least))
     assert found(1000) == ["wide", "narrow"]
