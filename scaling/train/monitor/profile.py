@@ -7,6 +7,7 @@ Starting a recording takes a while, and writing it longer. So the timer of steps
 flight before either: `begins` and `ends` say when.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,13 @@ class ProfileRecorder:
         """Called after a step was dispatched; waits for the last recorded one, and writes.
 
         Returns:
-            True if it has written.
+            True if it has written; where it cannot a warning is given, and the run goes on.
         """
-        ends = self.ends(step)
-        if ends:
-            jax.block_until_ready(result)
-            self._stop()
-            self.recorded = (self._first, self._last)
-        return ends
+        if not self.ends(step):
+            return False
+        jax.block_until_ready(result)
+        self.recorded = (self._first, self._last)
+        return self._stop()
 
     def __enter__(self) -> "ProfileRecorder":
         return self
@@ -90,7 +90,14 @@ class ProfileRecorder:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def _stop(self) -> None:
-        if self._recording:
+    def _stop(self) -> bool:
+        """Write what is recorded; True if that was possible."""
+        if not self._recording:
+            return False
+        self._recording = False
+        try:
             jax.profiler.stop_trace()
-            self._recording = False
+        except (OSError, jax.errors.JaxRuntimeError) as error:
+            warnings.warn(f"no recording is written to {self._folder}: {error}", stacklevel=2)
+            return False
+        return True

@@ -121,3 +121,18 @@ def test_without_a_range_nothing_is_recorded(tmp_path):
             profile.before(step, jnp.float32(step))
             profile.after(step, jnp.float32(0))
     assert not (tmp_path / "profile").exists()
+
+
+def test_a_recording_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
+    write = jax.profiler.stop_trace
+
+    def refuse():
+        write()
+        raise jax.errors.JaxRuntimeError("PERMISSION_DENIED: profile")
+
+    monkeypatch.setattr(jax.profiler, "stop_trace", refuse)
+    with ProfileRecorder(tmp_path, (1, 1)) as profile:
+        profile.before(1, None)
+        with pytest.warns(UserWarning, match="no recording is written to .*PERMISSION_DENIED"):
+            assert not profile.after(1, jnp.float32(0))
+    assert profile.recorded == (1, 1)  # a step that took longer all the same
