@@ -65,7 +65,7 @@ class Execution:
         """True if weights are gathered inside a scan over iterations that jax differentiates.
 
         jax would move these gathers in front of the scan, as every iteration has the same weights,
-        and save all of them: see `scaling.models.sharding.with_dependency`.
+        and save all of them: see `scaling.models.remat.with_dependency`.
         """
         stages = self.rules.axes("layers") and self.schedule == "gpipe"
         return bool(stages and self.rules.axes("embed") and not self.gathers_weights_once)

@@ -47,11 +47,11 @@ from scaling.models.moe.expert_mlps import (
     gather_expert_weight,
     grouped_experts,
     padded_experts,
-    regathered,
     shared_experts,
 )
 from scaling.models.moe.routing import Routing, empty_routing, routing_statistics, top_k_gating
 from scaling.models.pipeline.shard_map import shard_map_per_stage
+from scaling.models.remat import regathered
 
 
 class Experts(nnx.Module):
@@ -149,7 +149,7 @@ def _logits(
     """The router in float32 whatever the compute format: [..., E]."""
 
     def multiply(x: jax.Array, router: jax.Array) -> jax.Array:
-        router_DE = gather_expert_weight(execution, router, "router", token_axes)
+        router_DE = gather_expert_weight(execution, x, router, "router", token_axes)
         return jnp.dot(x.astype(jnp.float32), router_DE, precision=jax.lax.Precision.HIGHEST)
 
     return regathered(execution, multiply)(x, router)

@@ -21,6 +21,7 @@ from jax.sharding import reshard
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import is_matrix
+from scaling.models.remat import with_dependency
 
 MARKED = (*REPLICAS, "stage")  # the axes that any run marks weights `reduced` over
 
@@ -43,40 +44,45 @@ def mark_reduced(params: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
 
 
-Place = Callable[[jax.Array], jax.Array]
+Place = Callable[[jax.Array, Any], jax.Array]
 
 
-def in_format(execution: Execution, dtype: Any, w: jax.Array, place: Place) -> jax.Array:
+def in_format(
+    execution: Execution, dtype: Any, w: jax.Array, place: Place, after: jax.Array | None = None
+) -> jax.Array:
     """`place` of a weight in format `dtype`; its gradient is reduced as `Execution.reduce` says.
 
     Args:
         w: a stored weight, or one that is gathered once per step.
         place: moves the weight to the devices that multiply by it; linear.
+        after: what `place` waits for, its second argument.
     """
     if execution.reduce == "bf16":
-        return place(w.astype(dtype))
-    return _reduced_in_float32(place, jnp.dtype(dtype), w)
+        return place(w.astype(dtype), after)
+    return _reduced_in_float32(place, jnp.dtype(dtype), w, after)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _reduced_in_float32(place: Place, dtype: jnp.dtype, w: jax.Array) -> jax.Array:
-    return place(w.astype(dtype))
+def _reduced_in_float32(place: Place, dtype: jnp.dtype, w: jax.Array, after: Any) -> jax.Array:
+    return place(w.astype(dtype), after)
 
 
 def _transposed_in_float32(
-    place: Place, dtype: jnp.dtype, w: jax.Array, gradient: jax.Array
-) -> tuple[jax.Array]:
+    place: Place, dtype: jnp.dtype, saved: tuple[jax.Array, Any], gradient: jax.Array
+) -> tuple[jax.Array, None]:
     """The sums over devices that are the transpose of `place`, of a float32 gradient.
 
     (`jax.linear_transpose` of jax 0.10.2 does not know weights that are marked `reduced`.)
     """
-    _, transpose = jax.vjp(place, w.astype(jnp.float32))
+    w, after = saved
+    _, transpose = jax.vjp(lambda w: place(w, after), w.astype(jnp.float32))
     (total,) = transpose(gradient.astype(jnp.float32))
-    return (total.astype(w.dtype),)
+    return total.astype(w.dtype), None
 
 
 _reduced_in_float32.defvjp(
-    lambda place, dtype, w: (place(w.astype(dtype)), w), _transposed_in_float32
+    lambda place, dtype, w, after: (place(w.astype(dtype), after), (w, after)),
+    _transposed_in_float32,
 )
 
 
@@ -87,6 +93,7 @@ def all_gather_weight(
     token_axes: Sequence[str],
     jointly: Sequence[str] = MARKED,
     dtype: Any = None,
+    after: jax.Array | None = None,
 ) -> jax.Array:
     """A stored weight inside a `shard_map`, all-gathered over fsdp along "embed".
 
@@ -99,17 +106,19 @@ def all_gather_weight(
         token_axes: mesh axes that shard the tokens it is multiplied with.
         jointly: axes over which the gradient is summed in one all-reduce.
         dtype: format in which it is gathered; None: the compute format.
+        after: what the gather waits for (`scaling.models.remat.with_dependency`).
     """
     rules = execution.rules
     fsdp = () if execution.gathers_weights_once else rules.axes("embed")
     sharded = {*fsdp, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
     others = tuple(axis for axis in token_axes if axis not in sharded)
 
-    def gather(w: jax.Array) -> jax.Array:
+    def gather(w: jax.Array, after: jax.Array | None) -> jax.Array:
         w = _mark_varying(w, others, jointly)
+        w = w if after is None else with_dependency(w, after)
         return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
 
-    return in_format(execution, dtype or execution.dtype, w, gather)
+    return in_format(execution, dtype or execution.dtype, w, gather, after)
 
 
 def _mark_varying(w: jax.Array, axes: tuple[str, ...], jointly: Sequence[str]) -> jax.Array:

@@ -1,7 +1,7 @@
 """Rematerialisation: what a block saves from the forward pass for the backward pass.
 
 Which tensors that are is said by name: `scaling.models.accounting.remat`. Under "none" they are the
-inputs of every operation. Gathered weights are never saved (`scaling.models.sharding.project`).
+inputs of every operation. Gathered weights are never saved.
 """
 
 from collections.abc import Callable
@@ -40,3 +40,24 @@ def _policy(kept: Kept) -> Callable[..., Any]:
         offload_src="device",
         offload_dst=HOST,
     )
+
+
+def regathered(execution: Execution, multiply: Callable) -> Callable:
+    """`multiply(x, w)`, which gathers `w` again for the backward pass.
+
+    Else every layer's whole weights would stay in memory until then. A layer that is recomputed
+    does so anyway, and one gather serves it and its backward pass.
+    """
+    return jax.checkpoint(multiply, prevent_cse=False) if execution.remat == "none" else multiply
+
+
+@jax.custom_vjp
+def with_dependency(weights: Any, x: jax.Array) -> Any:
+    """The weights, computed after `x`: so nothing made of them alone can be moved out of a loop."""
+    return jax.lax.optimization_barrier((weights, x))[0]
+
+
+# Not the barrier's own derivative: the gradient of x would wait for that of the weights.
+with_dependency.defvjp(
+    lambda weights, x: (with_dependency(weights, x), None), lambda _, gradient: (gradient, None)
+)

@@ -20,6 +20,7 @@ from scaling.models import float8
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.partial_sums import in_format
 from scaling.models.pipeline.shard_map import shard_map_per_stage
+from scaling.models.remat import regathered, with_dependency
 
 JOINED = -2  # dimension along which weights are concatenated
 WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
@@ -44,7 +45,7 @@ def gather_weight(
     stored = used if execution.gathers_weights_once else rules.spec(*dims)
     summed = token_axes - named(used)
 
-    def gather(w: jax.Array) -> jax.Array:
+    def gather(w: jax.Array, _: None) -> jax.Array:
         w = reshard(w, P(*stored, reduced=summed - named(stored)))
         return reshard(w, P(*used, reduced=summed))
 
@@ -66,9 +67,7 @@ def project(
     Several weights are concatenated along their last dimension but one before they are
     gathered: one all-gather and one product, which reads `x` once.
 
-    Saved for the backward pass: `x` and the stored shard. The gathered weight is gathered again:
-    else every layer's whole weights would stay in memory until then. A layer that is recomputed
-    (`scaling.models.remat`) does so anyway, and one gather serves it and its backward pass.
+    Saved for the backward pass: `x` and the stored shard (`scaling.models.remat.regathered`).
 
     Args:
         equation: for einsum; `x`, in compute format, is first.
@@ -102,9 +101,7 @@ def project(
             preferred_element_type=execution.dtype,
         )
 
-    if execution.remat == "none":
-        multiply = jax.checkpoint(multiply, prevent_cse=False)
-    y = multiply(x, w)
+    y = regathered(execution, multiply)(x, w)
     # The barrier separates, in the backward pass, the gather of this result's gradient from the
     # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
     # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
@@ -122,15 +119,3 @@ def _joined(execution: Execution, parts: list[jax.Array]) -> jax.Array:
     spec, join = spec_of(parts[0]), lambda *parts: jnp.concatenate(parts, axis=JOINED)
     specs = (spec,) * len(parts)
     return shard_map_per_stage(execution.rules, join, specs, spec, abstract_impl=join)(*parts)
-
-
-@jax.custom_vjp
-def with_dependency(weights: Any, x: jax.Array) -> Any:
-    """The weights, computed after `x`: so nothing made of them alone can be moved out of a loop."""
-    return jax.lax.optimization_barrier((weights, x))[0]
-
-
-# Not the barrier's own derivative: the gradient of x would wait for that of the weights.
-with_dependency.defvjp(
-    lambda weights, x: (with_dependency(weights, x), None), lambda _, gradient: (gradient, None)
-)

@@ -234,6 +234,7 @@ def stepped(case: Case, steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:
         like = [leaf.sharding for leaf in jax.tree.leaves(state)]
         for number in range(1, steps + 1):
             state, metrics = step(state, tokens)
+            assert all(value.is_fully_replicated for value in metrics.values())  # any process reads
             found["metrics"] |= {f"{k} {number}": np.asarray(v) for k, v in metrics.items()}
             if number == 1:
                 moments = in_layer_order(run, state.optimizer)

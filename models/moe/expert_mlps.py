@@ -24,6 +24,7 @@ from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS
 from scaling.models.moe.grouped_matmul import grouped_matmul
 from scaling.models.partial_sums import all_gather_weight
+from scaling.models.remat import regathered
 
 DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights, by name
     "router": ("embed", None),
@@ -103,16 +104,13 @@ def _product(execution: Execution, equation: str) -> Product:
 
 
 def gather_expert_weight(
-    execution: Execution, w: jax.Array, name: str, token_axes: tuple[str, ...]
+    execution: Execution, x: jax.Array, w: jax.Array, name: str, token_axes: tuple[str, ...]
 ) -> jax.Array:
-    """The stored weight `name` of `DIMS` in compute format (the router: float32), all-gathered."""
+    """The stored weight `name` of `DIMS` in compute format (the router: float32), all-gathered for
+    a product with `x`."""
     dtype = jnp.float32 if name == "router" else None
-    return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype)
-
-
-def regathered(execution: Execution, multiply: Product) -> Product:
-    """A product that does not save the weight that it gathers (see `sharding.project`)."""
-    return jax.checkpoint(multiply, prevent_cse=False) if execution.remat == "none" else multiply
+    after = x if execution.remat == "none" and execution.regathers_per_iteration else None
+    return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype, after=after)
 
 
 def _mlp(
@@ -134,7 +132,7 @@ def _mlp(
 
     def times(x: jax.Array, name: str) -> jax.Array:
         multiply = lambda x, w: product(
-            x, gather_expert_weight(execution, w, prefix + name, token_axes)
+            x, gather_expert_weight(execution, x, w, prefix + name, token_axes)
         )
         return regathered(execution, multiply)(x, weights[prefix + name])
 

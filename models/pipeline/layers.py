@@ -162,13 +162,17 @@ def _stage(
     iterations = jnp.arange(schedule.iterations)
     inputs = x_TBSD, iterations, jnp.asarray(schedule.enters)
     _, (y_TBSD, aux) = jax.lax.scan(step, x_TBSD[0], inputs)
-    is_busy_T = schedule.is_busy(iterations, stage)
-    return y_TBSD, jax.tree.map(lambda x_TL: _sum_where(is_busy_T, x_TL), aux)
+    number_T1 = schedule.virtual_stage_at(iterations, stage)[:, None]
+    runs_TV = number_T1 == jnp.arange(schedule.virtual_stages)
+    runs_TV &= schedule.is_busy(iterations, stage)[:, None]
+    return y_TBSD, jax.tree.map(lambda x_TL: _sum_where(runs_TV, x_TL), aux)
 
 
-def _sum_where(is_busy_T: jax.Array, x_TL: jax.Array) -> jax.Array:
-    """The sum over the iterations in which a stage has work."""
-    return jnp.where(is_busy_T.reshape(-1, *[1] * (x_TL.ndim - 1)), x_TL, 0).sum(axis=0)
+def _sum_where(runs_TV: jax.Array, x_TL: jax.Array) -> jax.Array:
+    """The sums over the iterations in which a stage runs each virtual stage: [V L, ...]."""
+    mask = runs_TV.reshape(*runs_TV.shape, *[1] * (x_TL.ndim - 1))
+    x_VL = jnp.where(mask, x_TL[:, None], 0).sum(axis=0)
+    return x_VL.reshape(-1, *x_VL.shape[2:])
 
 
 def last_outputs(schedule: PipelineSchedule, y_TPBSD: jax.Array) -> jax.Array:

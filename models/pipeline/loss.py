@@ -38,8 +38,7 @@ from scaling.models.pipeline.layers import (
 from scaling.models.pipeline.one_forward_one_backward import OneForwardOneBackward
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.models.pipeline.shard_map import STAGE, take_own
-from scaling.models.remat import rematerialized
-from scaling.models.sharding import with_dependency
+from scaling.models.remat import rematerialized, with_dependency
 from scaling.models.transformer import Block, Transformer
 from scaling.models.zero import float32_accumulators, with_float32_grads
 

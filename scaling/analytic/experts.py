@@ -79,10 +79,10 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     out, back = "experts out", "experts back"
     gathers = ours and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
-    # Results are only added up: remat does not need them, a tick of a pipeline does.
+    # Results are only added up: remat does not need them, nor does a tick's last layer.
     stream: tuple[tuple[str, Number, bool], ...] = (
         *((f"forward {out}", 1, True), (f"forward {back}", 1, False)),
-        *((f"again {out}", tick, True), (f"again {back}", tick, False)),
+        *((f"again {out}", tick, True), (f"again {back}", tick * (1 - step.one_layer), False)),
         *((f"remat {out}", rows_again(step), True), (f"remat {back}", again * (not ours), False)),
         *((f"backward {back}", 1, True), (f"backward {out}", 1, False)),
     )

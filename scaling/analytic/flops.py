@@ -1,9 +1,9 @@
 """FLOPs of matrix products that a step executes beyond those that its model asks for."""
 
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting import forward_flops, train_flops
+from scaling.models.accounting import Flops, forward_flops, train_flops
 from scaling.models.accounting.expert_buffers import buffer_rows, tile_count, tile_size
-from scaling.parallelism.pipeline import computes_again, pipeline_schedule, remat_in_stages
+from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
 
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
@@ -17,13 +17,18 @@ def flops_in_ticks(run: Run, shape: MeshShape, groups: dict[str, float]) -> dict
     """
     if shape.stage == 1:
         return groups
-    forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
-    pipeline, again = pipeline_schedule(run, shape), dict(forward.groups)
-    if run.model.n_layers == pipeline.stages * pipeline.virtual_stages:
-        again["mlp"] -= forward.components.get("down", 0.0)
-    twice = computes_again(run, shape)
-    in_ticks = lambda name, flops: pipeline.overhead * (flops + again[name] * twice)
+    overhead, again = pipeline_schedule(run, shape).overhead, _again(run, shape).groups
+    in_ticks = lambda name, flops: overhead * (flops + again[name])
     return {name: n if name == "head" else in_ticks(name, n) for name, n in groups.items()}
+
+
+def _again(run: Run, shape: MeshShape) -> Flops:
+    """What ticks compute again, of all devices without a bubble: of a part of one layer not its
+    last products."""
+    forward = forward_flops(run.model, run.batch.global_batch, run.batch.seq_len)
+    one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
+    runs = lambda name: computes_again(run, shape) and not (one_layer and name.endswith("down"))
+    return Flops({name: flops * runs(name) for name, flops in forward.components.items()})
 
 
 def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
@@ -35,12 +40,9 @@ def buffer_flops(run: Run, shape: MeshShape) -> dict[str, float]:
     moe = run.model.moe
     if moe is None:
         return {}
-    batch, again = run.batch, computes_again(run, shape)
-    remat = remat_in_stages(run.model, run.remat, shape.stage)
-    train = train_flops(run.model, batch.global_batch, batch.seq_len, remat).components
-    forward = forward_flops(run.model, batch.global_batch, batch.seq_len).components
-    of_experts = (name for name in train if name.startswith("expert_"))
-    experts = sum(train[name] + again * forward[name] for name in of_experts)
+    batch, again = run.batch, _again(run, shape).components
+    train = train_flops(run.model, batch.global_batch, batch.seq_len, run.remat).components
+    experts = sum(train[name] + again[name] for name in train if name.startswith("expert_"))
     experts *= pipeline_schedule(run, shape).overhead / shape.devices
     tokens = batch.tokens // batch.microbatches // shape.batch_shards // shape.context
     filled = tokens * moe.experts_per_token

@@ -102,7 +102,7 @@ class Layer:
         saves = self._saves(place, times)
         copies = leaving(step, self.moe, place, times)
         ahead = self._ahead(phase, place, weights, offloads=copies)
-        if place == "again" and step.one_layer and not self.moe:
+        if place == "again" and step.one_layer:
             return [*ahead, *waits(copies)]
         low_rank = adapter_kernels(step, self.moe, phase)
         return [*ahead, *low_rank, *self._out(phase, place, saves), *waits(copies)]

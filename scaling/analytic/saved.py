@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import FLOAT32, StepSizes, step_sizes
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.activations import (
@@ -57,8 +58,16 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     whole = tensor.name in NORMED and step.habits.is_ours
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
+    if tensor.name.startswith("expert_") and step.habits.is_ours:
+        size = size * _filled(step)
     on_host = step.on_host(tensor.kept_as)
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
+
+
+def _filled(step: StepSizes) -> Number:
+    """Rows of the trainer's buffers over those that tokens fill: all are kept."""
+    assert step.config.moe is not None
+    return exchanged_rows(step) / (step.tokens * step.config.moe.experts_per_token)
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:

@@ -15,7 +15,7 @@ from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
-from scaling.parallelism.pipeline import recomputes, remat_in_stages
+from scaling.parallelism.pipeline import recomputes
 from scaling.parallelism.rules import is_sequence_parallel
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import Run
@@ -101,9 +101,7 @@ class StepSizes:
 
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
         """1 where this is true of the remat policy, else 0."""
-        stages = 2 if self.ticks else 1
-        of_stage = lambda remat: remat_in_stages(self.config, remat, stages)
-        true = [i for i, remat in enumerate(policies(self.run)) if holds(of_stage(remat))]
+        true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
         return sum(1 * np.equal(self.grid.remat, i) for i in true)
 
     def keeps(self, *names: str) -> Number:

@@ -130,22 +130,31 @@ def _summed_bytes(step: StepSizes, w: Weights) -> Number:
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
     """Matrices of layers, with the dense MLP and with experts."""
     for moe, layers in step.layer_kinds:
-        passes, elements = step.passes(layers), dict[tuple[str, str], Number]()
-        for stack in block_stacks(step.config, moe):
-            parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
-            key = _what(stack), part_of(stack)
-            elements[key] = elements.get(key, 0) + parts * stack.size * step.columns(stack)
-        forward = 1 + step.recompute if moe else 1
-        for (what, part), number in elements.items():
-            ours = step.habits.is_ours
+        passes = step.passes(layers)
+        for (what, part), number in _elements(step, moe).items():
             yield Weights(
-                *(what, part, number),
-                FLOAT32 if what == ROUTER and ours else step.itemsize,
-                *(step.stored(layers), passes, forward * passes, passes),
+                *(what, part, number, _itemsize(step, what)),
+                *(step.stored(layers), passes, passes, passes),
                 over_tensor=what in (LATENTS, ROUTER),
                 replicas=OF_EXPERTS if what == EXPERTS else REPLICAS,
                 moe=moe,
             )
+
+
+def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, str], Number]:
+    """Elements of a layer's matrices on a device by what they are and their part of the layer, with
+    the last ones or without."""
+    elements = dict[tuple[str, str], Number]()
+    for stack in block_stacks(step.config, moe):
+        if last or not stack.name.endswith("down"):
+            parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
+            key = _what(stack), part_of(stack)
+            elements[key] = elements.get(key, 0) + parts * stack.size * step.columns(stack)
+    return elements
+
+
+def _itemsize(step: StepSizes, what: str) -> int:
+    return FLOAT32 if what == ROUTER and step.habits.is_ours else step.itemsize
 
 
 def _what(stack: Stack) -> str:
@@ -161,17 +170,12 @@ def part_of(stack: Stack) -> str:
 
 
 def _gathered_again(step: StepSizes, each: Number) -> Iterator[Transfer]:
-    """Dense layers in ticks that run again; of a part of one layer not the last product."""
+    """Layers in ticks that run again; of a part of one layer not the last product."""
     for moe, layers in step.layer_kinds:
-        for part in (ATTENTION, MLP) if not moe else ():
-            elements = sum(
-                stack.size * step.columns(stack)
-                for stack in block_stacks(step.config, moe=False)
-                if part_of(stack) == part and not (step.one_layer and stack.name == "down")
-            )
-            calls, size = step.recompute * step.passes(layers) * each, elements * step.itemsize
-            place = f"again {part} weights"
-            yield Transfer(step.over("fsdp"), "all-gather", size, calls, MATRICES, place)
+        calls = step.recompute * step.passes(layers) * each
+        for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
+            size, place = elements * _itemsize(step, what), f"again {part} weights"
+            yield Transfer(step.over("fsdp"), "all-gather", size, calls, what, place, moe)
 
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:

@@ -37,7 +37,6 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.models.accounting.remat import keeps
-from scaling.parallelism.pipeline import remat_in_stages
 from scaling.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
@@ -138,8 +137,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     backward pass has five products for the two of its forward pass (arXiv 2205.14135,
     algorithm 4). A pipeline has idle ticks too. Muon multiplies after the backward pass.
     """
-    remat = remat_in_stages(run.model, run.remat, shape.stage)
-    flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, remat)
+    flops = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, run.remat)
     groups = dict(flops.groups)
     if not is_sequence_parallel(run, shape):
         groups["head"] *= 1 if rules_for(run, shape).axes("vocab") else shape.tensor
@@ -150,7 +148,7 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
         none = train_flops(run.model, run.batch.global_batch, run.batch.seq_len, "none")
         forward = none.groups["attention"] / 3
         backward = sum(BACKWARD_PRODUCTS) / sum(FORWARD_PRODUCTS)
-        groups["attention"] = forward * (1 + (not keeps(remat, "attention")) + backward)
+        groups["attention"] = forward * (1 + (not keeps(run.remat, "attention")) + backward)
     groups = flops_in_ticks(run, shape, groups)
     groups["attention"] *= scores_share(run.model, run.batch.seq_len, shape.context)
     return float(sum(groups.values())) / shape.devices + float(muon_flops(step_sizes(run, shape)))

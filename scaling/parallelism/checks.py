@@ -12,7 +12,7 @@ from scaling.models.accounting.remat import kept_by
 from scaling.models.lora import check_lora
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.pipeline import TRAINED
-from scaling.run import Pipeline, Run
+from scaling.run import Run
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
@@ -101,11 +101,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
     length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(model))
     return (
         (staged and pipeline.schedule not in TRAINED, schedule, f"use {_either(TRAINED)}"),
-        (
-            staged and moe and pipeline != Pipeline(),
-            f"a mixture-of-experts model with {schedule}, virtual_stages {pipeline.virtual_stages}",
-            "use 1f1b and 1",
-        ),
         (
             staged and dense,
             f"first_dense_layers {dense} on mesh axis stage={mesh.stage}",

@@ -12,8 +12,6 @@ Imports no jax.
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import Rules, divisors
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.remat import Remat
-from scaling.models.config import ModelConfig
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.run import Run
 
@@ -23,14 +21,6 @@ TRAINED = ("gpipe", "1f1b", "circular")  # schedules
 def recomputes(run: Run) -> bool:
     """True if a stage computes each of its iterations again in the backward pass."""
     return run.pipeline.schedule == "circular"
-
-
-def remat_in_stages(model: ModelConfig, remat: Remat, stages: int) -> Remat:
-    """The remat of a model; experts in stages keep at most what "selective" keeps.
-
-    jax 0.10.2 cannot save what a `shard_map` makes of weights that are marked `reduced`.
-    """
-    return "selective" if stages > 1 and model.moe and remat == "none" else remat
 
 
 def computes_again(run: Run, shape: MeshShape) -> bool:

@@ -8,7 +8,6 @@ from scaling.meshes.errors import InputError
 from scaling.models.attention_kernels.flash import cudnn_version
 from scaling.models.attention_kernels.support import AMPERE, check_cudnn, has_flash
 from scaling.models.execution import Execution
-from scaling.parallelism.pipeline import remat_in_stages
 from scaling.run import Run
 
 
@@ -36,7 +35,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
     return Execution(
         rules,
         compute=run.precision.compute,
-        remat=remat_in_stages(run.model, run.remat, rules.mesh.stage),
+        remat=run.remat,
         attention_kernel="cudnn" if flash else "xla",
         grouped_kernel="triton" if capability >= AMPERE else grouped,
         context_method=run.context.method,

@@ -289,7 +289,7 @@ def train_step(
         "loss": output.loss,
         "grad_norm": optax.tree.norm(grads),
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
-        **routing_metrics(output.routing),
+        **routing_metrics(state.params, output.routing),
     }
     if train.log_layer_norms:
         metrics["layer_grad_norms"] = layer_gradient_norms(state.params, grads)

@@ -45,7 +45,8 @@ SLOW = [
     Case("data=2,fsdp=2,stage=2", microbatches=4, zero=1),
     Case("fsdp=2,expert=4", "padded", "selective"),
     Case("expert=8", "mixtral"),
-    Case("data=2,stage=2,expert=2", "mixtral", microbatches=2),
+    *(Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule=schedule) for schedule in
+      ("1f1b", "gpipe", "circular")),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective"),
     Case("fsdp=2,context=2,tensor=2", remat="full", microbatches=2, compute="fp8"),
 ]  # fmt: skip

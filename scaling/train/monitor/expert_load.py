@@ -12,6 +12,7 @@ from flax import nnx
 from scaling.models.experts import Experts
 from scaling.models.moe.routing import Routing, updated_selection_bias
 from scaling.models.transformer import Transformer
+from scaling.train.monitor.layer_norms import in_layer_order
 
 
 def mean_of_losses(routing: Routing | None, microbatches: int) -> Routing | None:
@@ -22,7 +23,7 @@ def mean_of_losses(routing: Routing | None, microbatches: int) -> Routing | None
     return Routing(routing.load_E, routing.dropped, *means)
 
 
-def routing_metrics(routing: Routing | None) -> dict[str, jax.Array]:
+def routing_metrics(params: Transformer, routing: Routing | None) -> dict[str, jax.Array]:
     """Metrics of the routing over the tokens of a step; {} without experts.
 
     `expert_load` [L, E]: each expert's load over the mean of its layer; `skew`: the largest of
@@ -36,7 +37,7 @@ def routing_metrics(routing: Routing | None) -> dict[str, jax.Array]:
         "z_loss": routing.z_loss.mean(),
         "dropped": routing.dropped.sum() / routing.load_E.sum(),
         "skew": load_LE.max(),
-        "expert_load": load_LE,
+        "expert_load": in_layer_order(params, load_LE),
     }
 
 

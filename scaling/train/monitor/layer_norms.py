@@ -21,12 +21,16 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
     """
     stacks = ((params.dense_layers, gradients.dense_layers), (params.layers, gradients.layers))
     squares_L = jnp.concatenate([_squares(*pair) for pair in stacks if pair[0] is not None])
-    execution = params.execution
+    return jnp.sqrt(in_layer_order(params, squares_L))
+
+
+def in_layer_order(params: Transformer, x_L: jax.Array) -> jax.Array:
+    """Rows of layers as `params` stores them, from the first one, whole on every device."""
+    x_L, execution = reshard(x_L, P()), params.execution
     if not execution.rules.axes("layers"):
-        return jnp.sqrt(squares_L)
-    stages = execution.rules.mesh.stage
-    order = layer_order(params.config.n_layers, stages, execution.virtual_stages)
-    return jnp.sqrt(squares_L[np.argsort(order)])
+        return x_L
+    order = layer_order(len(x_L), execution.rules.mesh.stage, execution.virtual_stages)
+    return x_L[np.argsort(order)]
 
 
 def _squares(params: Any, gradients: Any) -> jax.Array:

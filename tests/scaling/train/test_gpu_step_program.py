@@ -71,6 +71,9 @@ EXPERTS = [
     Case("data=2,fsdp=2,context=2", "padded", "full", 2, "all-gather"),
     Case("data=2,stage=2,expert=2", "mixtral", microbatches=2),
     Case("stage=4,expert=2", "balanced", "full", 2),
+    Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule="circular"),
+    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", microbatches=2, schedule="gpipe"),
+    Case("stage=2,expert=2,tensor=2", "padded", "selective", 2, schedule="circular", layers=8),
 ]
 OPTIMIZERS = [
     Case("data=2,fsdp=2,tensor=2", optimizer="muon"),

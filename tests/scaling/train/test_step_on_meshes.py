@@ -1,7 +1,8 @@
 """A training step on a mesh computes what one device computes, and moves what the table says.
 
-Fast: every pair of the six axes, every remat policy, schedule and method. Slow: every mesh
-of eight devices, those of three axes dense and with experts, other choices in turn.
+Fast: every pair of the six axes, every remat policy, schedule and method, experts in each
+schedule. Slow: every mesh of eight devices, those of three axes dense and with experts, other
+choices in turn.
 """
 
 import itertools
@@ -51,9 +52,10 @@ FAST = [  # cases of one model beside one another: they share what one device co
     Case("data=2,fsdp=2,stage=2", microbatches=2, zero=1),
     Case("data=2,context=2,tensor=2", "odd", "selective", 2, sequence_parallel=False),
     Case("fsdp=2,context=2,tensor=2", "gpt", "full", 2, "all-gather", device_order="reversed"),
-    Case("stage=2,expert=2,tensor=2", "gpt", "selective", 2, schedule="gpipe"),
+    Case("stage=2,expert=2,tensor=2", "mixtral", "selective", 2, schedule="gpipe"),
     Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2),
     Case("stage=2,expert=2,context=2", "mixtral", microbatches=2),
+    Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule="circular"),
 ]
 PACKED = [
     Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed"),
@@ -103,7 +105,7 @@ def grid() -> Iterator[Case]:
             remat, microbatches, schedule = next(choices)
             shards = mesh.data * mesh.fsdp * mesh.expert
             rounds = mesh.stage if schedule == "circular" else 1
-            schedule = schedule if mesh.stage > 1 and kind == 0 else "1f1b"
+            schedule = schedule if mesh.stage > 1 else "1f1b"
             # Two layers in a part of a stage: of one, in no loop, XLA for CPUs leaves out products
             # that selective recomputation does not need.
             deep = 2 if (schedule, remat) == ("circular", "selective") else 1
@@ -127,6 +129,8 @@ GRID = [
     Case("expert=2,context=2,tensor=2", "deepseek", "selective", 2),
     Case("fsdp=2,expert=2,tensor=2", "mixtral", "full", sequence_parallel=False),
     Case("stage=2", schedule="circular", remat="full", microbatches=16),
+    Case("fsdp=2,stage=2,tensor=2", "padded", microbatches=2, schedule="gpipe"),
+    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", microbatches=2, schedule="gpipe", reduce="fp32"),
     Case("context=8", "odd"),
     Case("data=2,tensor=4", "latent", "selective"),
     Case("data=2,fsdp=2,tensor=2", optimizer="lion"),
