@@ -29,7 +29,7 @@ from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checksums import find_damage, write_checksums
 from scaling.train.checkpoint.failure import CheckpointError, failure, free_bytes, no_answer
 from scaling.train.checkpoint.steps import saved_steps, step_path
-from scaling.train.checkpoint.written import begin, delete, own_steps
+from scaling.train.checkpoint.written import begin, delete, forget, own_steps
 from scaling.train.launch.agreement import all_processes, broadcast_from_first
 from scaling.weights.naming import to_dict
 
@@ -168,16 +168,15 @@ class Checkpoints:
         except Exception as error:
             if time.monotonic() - began >= LIMIT:  # a disk that does not answer is not asked again
                 raise no_answer(self.folder, step, LIMIT) from error
-            self._delete([step])
+            if jax.process_index() == 0:
+                forget(self.folder, step)
+                delete(self.folder, [step], failed=True)
             raise self._failure(step, error) from error
         self._damaged.discard(step)
-        own = [saved for saved in own_steps(self.folder) if saved <= step]
-        self._delete([*[s for s in own if s not in self._damaged][: -self._keep], *self._damaged])
-
-    def _delete(self, steps: list[int]) -> None:
-        """Delete checkpoints of this run, and what it left unfinished."""
         if jax.process_index() == 0:
-            delete(self.folder, steps)
+            own = [saved for saved in own_steps(self.folder) if saved <= step]
+            old = [saved for saved in own if saved not in self._damaged][: -self._keep]
+            delete(self.folder, [*old, *self._damaged])
 
     def _check_space(self, step: int, state: State) -> None:
         """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""

@@ -45,16 +45,29 @@ def begin(folder: Path, step: int) -> str:
     return mark
 
 
+def forget(folder: Path, step: int) -> None:
+    """Delete what a failed save made anew where its folder had been moved or deleted.
+
+    The record that `begin` wrote is gone with it; whoever else saves here writes another first.
+    """
+    if not (folder / RECORD).exists():
+        shutil.rmtree(step_path(folder, step).with_suffix(TEMPORARY), ignore_errors=True)
+        with suppress(OSError):  # they hold something
+            folder.rmdir()
+            folder.parent.rmdir()
+
+
 def own_steps(folder: Path) -> list[int]:
     """Steps of the saved checkpoints that this run wrote, ascending."""
     record = _read(folder)
     return [step for step in saved_steps(folder) if _is_own(step_path(folder, step), record)]
 
 
-def delete(folder: Path, steps: list[int]) -> None:
+def delete(folder: Path, steps: list[int], failed: bool = False) -> None:
     """Delete the run's own folders of these steps, and all that it began and did not finish.
 
-    What cannot be deleted stays recorded, and is deleted another time.
+    What cannot be deleted stays recorded, and is deleted another time. After a save that `failed`
+    all does: threads of Orbax may still write, and make a folder anew.
     """
     record = _read(folder)
     unfinished = [name for name in record if not STEP_NAME.fullmatch(name)]
@@ -68,7 +81,7 @@ def delete(folder: Path, steps: list[int]) -> None:
                 unfinished.append(path.rename(deleted).name)
     for name in unfinished:
         shutil.rmtree(folder / name, ignore_errors=True)
-    if record:
+    if record and not failed:
         with suppress(OSError):
             _write(folder, _there(folder, record))
 

@@ -384,12 +384,30 @@ def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(c
             checkpoints.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    late = checkpoints.folder / f"step_00000002{TEMPORARY}" / "state"
+    late.mkdir(parents=True, exist_ok=True)  # as a thread of Orbax that still writes may make it
     assert checkpoints.steps() == [1]
     assert_same_bits(checkpoints.restore(abstract(state))[0], state)
     checkpoints.save(3, state, PLACE, RUN)
     checkpoints.wait()
     names = sorted(path.name for path in checkpoints.folder.iterdir())
     assert names == [".written", "step_00000001", "step_00000003"]
+
+
+def test_a_save_whose_folder_is_moved_leaves_nothing_in_its_place(tmp_path, mesh, monkeypatch):
+    """Orbax makes folders that have gone anew."""
+    folder = tmp_path / "run" / "checkpoints"
+
+    def moved(path, process):
+        folder.parent.rename(tmp_path / "moved")
+        (path.with_name(path.name + TEMPORARY) / "state").mkdir(parents=True)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+
+    monkeypatch.setattr(module, "write_checksums", moved)
+    with pytest.raises(CheckpointError, match="No such file"), Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, make_state(mesh), PLACE, RUN)
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
+    assert latest_step(tmp_path / "moved" / "checkpoints") == 1
 
 
 def test_a_full_disk_in_the_background_is_called_that_by_the_next_save(
