@@ -10,7 +10,6 @@ the one before it first; and a recording before it is written, because that take
 import json
 import math
 import os
-import statistics
 import sys
 import time
 from array import array
@@ -25,15 +24,14 @@ import jax
 import numpy as np
 
 from scaling.meshes.reading import write_whole
-from scaling.models.transformer import Transformer
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import METRICS, start
 from scaling.train.checkpoint.schedule import CheckpointSchedule
-from scaling.train.data.batches import Batch, TrainingBatches, held_out_batches
+from scaling.train.data.batches import Batch, TrainingBatches
 from scaling.train.data.sums import save_sums
 from scaling.train.data.tokenizer import copy_tokenizer
-from scaling.train.data.tokens import PackedSource, TokenSource, parts_of
+from scaling.train.evaluation.held_out import held_out_losses
 from scaling.train.launch.lost_peer import abort_on_lost_peer
 from scaling.train.launch.stopping import StopSignal, stop_on_nan
 from scaling.train.monitor.environment import save_environment
@@ -45,7 +43,6 @@ from scaling.train.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.train.monitor.progress import ProgressLine
 from scaling.train.monitor.rebuilt import MEASURED
 from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
-from scaling.train.optim.trained import joined
 from scaling.train.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.train.run_folder import TOKENIZER, Options, explain_unwritable, own_folder
 from scaling.train.step import TrainState
@@ -291,29 +288,10 @@ class _Loop:
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
     def _evaluate(self, state: TrainState, step: int) -> None:
-        """Log the mean loss of the held-out batches; of a mixture by its shares, and each.
-
-        Also that of the running mean of the parameters, if there is one.
-        """
-        parts = list(parts_of(self.plan.source))
         with self.clock.pause("evaluation"):
-            held_out = lambda params: {n: self._held_out_loss(params, part) for n, part, _ in parts}
-            losses = held_out(state.params)
-            mean = None if state.ema is None else held_out(joined(state.ema, state.params))
-        loss = sum(losses[name] * share for name, _, share in parts)
-        of_each = {f"held_out_loss/{name}": loss for name, loss in losses.items() if name}
-        if mean is not None:
-            of_each["held_out_loss_ema"] = sum(mean[name] * share for name, _, share in parts)
-        self.log.write(step, held_out_loss=loss, **of_each)
-        self.line.note(f"step {step}: held-out loss {loss:.4f}")
-
-    def _held_out_loss(self, params: Transformer, source: TokenSource | PackedSource) -> float:
-        """The mean over the held-out batches of a source."""
-        run, own = self.plan.run, own_rows(self.programs).tolist()
-        size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
-        placed = (place_tokens(self.programs, b) for b in held_out_batches(source, *size, own))
-        losses = [self.programs.evaluate(params, tokens) for tokens in placed]
-        return statistics.fmean(map(float, losses))
+            losses = held_out_losses(self.plan, self.programs, state)
+        self.log.write(step, **losses)
+        self.line.note(f"step {step}: held-out loss {losses['held_out_loss']:.4f}")
 
     def _compare_hosts(self, step: int) -> None:
         """Log what each host takes for its data and for the same work; name the slow ones."""
