@@ -8,6 +8,7 @@ with a copy of it. `models.accounting` says what is kept. The other counts are t
 import re
 from math import prod
 
+import jax
 import pytest
 
 from experiments.program_quality import DENSE, LAYERS, SEQ, STEPS, compiled, quality, step_of
@@ -25,12 +26,22 @@ ITEMSIZE = {"bf16": 2, "f32": 4}  # bytes, by XLA's names
 #             (nine); of latent attention keys put together, and their gradients; in all but that
 #             of experts one or two that came with the sums that run beside the next layer
 #   float32   gradients of norms, between their two kernels
-KNOWN = {
+# XLA of jax 0.12 updates the stack of the block's input beside other work, from a copy of it: one
+# copy more. It hides one call less where there is `tensor`, and one less where there are experts.
+IN_0_10 = {
     "fsdp": (3, 2, 3, 4),
     "fsdp and tensor": (2, 2, 5, 14),
     "experts": (10, 2, 8, 14),
     "latent attention": (4, 3, 2, 4),
 }
+IN_0_12 = {
+    "fsdp": (4, 2, 3, 4),
+    "fsdp and tensor": (2, 2, 4, 14),
+    "experts": (11, 2, 7, 14),
+    "latent attention": (5, 3, 2, 4),
+}
+IS_0_12 = jax.__version_info__ >= (0, 12)
+KNOWN = IN_0_12 if IS_0_12 else IN_0_10
 HEAD = 3  # logits, and the gradients of the stream and of the matrix
 DENSER = 1.1  # products over those that are needed
 
@@ -75,10 +86,15 @@ def test_a_step_multiplies_what_it_needs_and_the_head_three_times(name):
 
 
 @pytest.mark.parametrize(
-    ("sequences", "copies"), [(4, 0), (2, 1)], ids=["cut by batch", "cut by sequence"]
+    ("sequences", "copies"),
+    [(4, IS_0_12), (2, not IS_0_12)],
+    ids=["cut by batch", "cut by sequence"],
 )
 def test_the_stream_is_not_copied_around_what_tensor_exchanges(sequences, copies):
-    """Where `tensor` does not divide the batch it is: so the test can fail."""
+    """Where `tensor` does not divide the batch it is: so the test can fail.
+
+    XLA of jax 0.12 copies the stream for its stack, where the batch is cut and there alone.
+    """
     run = step_of(DENSE, {"fsdp": 2, "tensor": 4}, sequences)
     program, _ = program_of_run(run, run.mesh, H100)
     stream = sequences * SEQ * run.model.d_model * 2  # bytes
