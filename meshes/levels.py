@@ -49,6 +49,7 @@ NETWORK_NAMES: dict[Level, str] = {
     "spine": "uplinks of a spine layer",
 }
 SLICE = "NICs of a slice"
+TO_CPU = (("chip", "pcie_switch"), ("chip", "socket"))  # links of a chip that lead to its CPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +118,9 @@ def _inside_a_node(cluster: Cluster) -> list[NetworkLevel]:
         if links.parts[1] == "nvswitch" or links.wiring == "all":  # not those between pairs
             return [_switched_level(cluster, links)]
     pairs = [j for j in fast if j.wiring == "pairs" and j.bandwidth]
-    has_pcie = any(j.kind == "pcie" and j.parts[0] == "chip" for j in cluster.links)
     if not pairs:
         return _pcie_levels(cluster)
-    pcie = _pcie_levels(cluster) if has_pcie else []
+    pcie = _pcie_levels(cluster) if any(j.parts in TO_CPU for j in cluster.links) else []
     return [_pair_level(cluster, pairs), *(replace(level, without_rings=True) for level in pcie)]
 
 
@@ -181,12 +181,15 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     driver allows peer access, NCCL uses it below one PCIe switch, and between two chips on AMD
     (NVIDIA/nccl 2.30.7, src/graph/paths.cc, the default level of P2P).
     """
-    links = link_of(cluster, "chip", "pcie")
+    links = next((j for j in cluster.links if j.parts in TO_CPU), None)
+    links = links or link_of(cluster, "chip", "pcie")  # raises: there are none
     devices = np.arange(cluster.devices)
-    everywhere, node = np.zeros_like(devices), devices // cluster.devices_per_node
+    node = devices // cluster.devices_per_node
+    own_nics = any(j.parts == ("chip", "nic") for j in cluster.links)
+    reach = node if own_nics else np.zeros_like(devices)
     staged = not cluster.peer_access
     hop = 2 * path_latency(cluster, "chip", "socket")
-    labels = LinkLabels(devices, devices, everywhere, node)
+    labels = LinkLabels(devices, devices, reach, node)
     bandwidth = bandwidth_of(cluster, links)
     most = 0 if staged else 2 if cluster.cpu == "amd" else 1
     chip = NetworkLevel("PCIe of a chip", "pcie", bandwidth, hop, labels, staged=staged)
@@ -196,7 +199,7 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     switch = node * switches + _below(cluster, switches)
     # a switch with NICs of its own does not carry what leaves the node
     has_nics = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.links)
-    unit, region = switch if cluster.peer_access else devices, node if has_nics else everywhere
+    unit, region = switch if cluster.peer_access else devices, node if has_nics else reach
     shared = NetworkLevel(
         "PCIe of a switch",
         "pcie",

@@ -44,7 +44,8 @@ from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import convert
 from scaling.meshes.torus import Torus
 
-MOST_PARTS = 1024  # of a kind in one host, far above any; links of all pairs are made one by one
+# Parts of a kind in one host, and links side by side: far above any. All are made one by one.
+MOST_PARTS = 1024
 SMALLEST_RING = 3  # chips; between two a wraparound link would be the same link again
 
 
@@ -184,8 +185,8 @@ def link_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str)
 def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
     """Raise InputError unless `wiring` and `pairs` name links that a host can have, each once."""
     first, second = link.parts
-    if link.count < 1:
-        raise InputError(f"{where}: count = {link.count} must be at least 1")
+    if not 1 <= link.count <= MOST_PARTS:
+        raise InputError(f"{where}: count = {link.count} must be from 1 to {MOST_PARTS:,}")
     if "leaf" in link.parts and link.parts != ("nic", "leaf"):
         raise InputError(f'{where}: only NICs have links to leaves; write parts = ["nic", "leaf"]')
     if link.wiring == "block" and first == second:

@@ -1,9 +1,10 @@
 """Random machines and meshes for property tests: a number in, a collective on a cluster out.
 
 Half of the clusters are nodes of the catalogue, half are wired from nothing: chips behind a switch,
-with links to all others or to some, on PCIe or on a torus; sockets, PCIe switches and NICs in any
-number. Figures vary over six powers of ten, with latencies of 0 and infinite bandwidths among them;
-so do nodes, NVLink domains, leaves and spines. The seed of a failed test makes its case again.
+with links to all others or to some, on PCIe or on a torus; sockets, PCIe switches and NICs in
+numbers that divide (prices take it that the NICs of a chip are near). Figures vary over six powers
+of ten, with latencies of 0 and infinite bandwidths among them; so do nodes, NVLink domains, leaves
+and spines. The seed of a failed test makes its case again.
 """
 
 import math
@@ -74,6 +75,10 @@ def _upto(rng, most):
     return int(rng.integers(1, most + 1))
 
 
+def _divisors(n):
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
 def _figure(value):
     return SourcedValue(float(value), "made up for a test", "2026-11")
 
@@ -127,8 +132,10 @@ def _cluster(rng):
 
 def _wired(rng):
     """A node wired from nothing."""
-    chips, inside = _upto(rng, 16), _one(rng, ("switch", "all", "pairs", "pcie", "torus"))
-    torus, domain, sockets, links = None, 1, min(_one(rng, (1, 2, 4)), chips), []
+    chips = _one(rng, (1, 2, 3, 4, 6, 8, 12, 16))
+    inside = _one(rng, ("switch", "all", "pairs", "pcie", "torus"))
+    torus, domain, links = None, 1, []
+    sockets = _one(rng, _divisors(math.gcd(chips, 4)))
     figures = (_figure(10 ** rng.uniform(9, 12)), _figure(10 ** rng.uniform(-7, -5)))
     fast = _one(rng, ("nvlink", "xgmi"))
     if inside == "switch":
@@ -148,10 +155,10 @@ def _wired(rng):
         pairs = tuple(pair for pair in every if rng.random() < dense) or ((0, 1),)
         links = [LinkSpec(("chip", "chip"), fast, "pairs", *figures, _upto(rng, 3), pairs)]
     parts = {"chip": chips, "nvswitch": 1, "socket": sockets, "memory": sockets}
-    parts["nic"] = _one(rng, (1, 2, chips, 2 * chips))
-    up = "socket"
+    switches, up = sockets * _one(rng, _divisors(chips // sockets)), "socket"
+    parts["nic"] = _one(rng, (switches, chips, 2 * chips))
     if torus is None and rng.random() < 0.6:
-        parts["pcie_switch"], up = sockets * _upto(rng, chips // sockets), "pcie_switch"
+        parts["pcie_switch"], up = switches, "pcie_switch"
         links.append(LinkSpec((up, "socket"), "pcie", "block", *figures))
     links += [
         LinkSpec(("chip", up), "pcie", "block", *figures),
@@ -176,7 +183,7 @@ def _mesh(rng, devices):
     """All devices on axes of any sizes, in any order."""
     sizes = {}
     for axis in rng.permutation(AXES)[1:].tolist():
-        sizes[axis] = _one(rng, [n for n in range(1, devices + 1) if devices % n == 0])
+        sizes[axis] = _one(rng, _divisors(devices))
         devices //= sizes[axis]
     last = next(axis for axis in AXES if axis not in sizes)
     return MeshShape(**sizes, **{last: devices}, device_order=tuple(rng.permutation(AXES).tolist()))

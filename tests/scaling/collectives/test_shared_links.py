@@ -91,6 +91,13 @@ def test_chips_with_nvlink_reach_nics_of_the_cpu_through_their_pcie_switch(price
     assert seconds(price, "permute", GB, groups, cluster) == pytest.approx(2 / 20)
 
 
+def test_chips_without_a_link_to_each_other_go_through_their_cpu_not_their_nic():
+    """Dies 0 and 3 of a node of MI250X: 36 GB/s to the CPU, 31.5 GB/s to the NIC."""
+    cluster, pair = catalog.load("mi250x-8"), np.array([[0, 3]])
+    cost = collective_time("all-gather", 36 * GB, pair, cluster, ideal())
+    assert cost.time == pytest.approx(0.5) and cost.bottleneck.startswith("PCIe of a chip")
+
+
 def test_nics_have_the_wires_of_the_chips_that_are_used():
     """Four of six chips, three for each of two NICs: one of them has one wire."""
     whole = catalog.load("mi250x-8", 2)
