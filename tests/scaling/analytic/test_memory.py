@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
-from scaling.analytic.saved import activations
+from scaling.analytic.saved import activations, kept_tensors
 from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import count_parameters
@@ -53,6 +53,15 @@ def test_routed_experts_are_not_sharded_over_their_own_axis():
     found = use("mixtral-8x7b", "expert=8", "megatron", zero=1).by_category["optimizer_state"]
     states = 8 if run.precision.parameters == "fp32" else 12
     assert found == pytest.approx(states * count_parameters(run.model).total / 8, rel=1e-3)
+
+
+def test_empty_rows_of_experts_are_kept_too():
+    """Mixtral's two experts of eight: over eight devices a buffer has four rows for each of one."""
+    run, shape = described("mixtral-8x7b", "expert=8", remat="none")
+    kept = {k.tensor.name: k.device for k in kept_tensors(step_sizes(run, shape), moe=True)}
+    tokens, rows = 2048, 8 * 2048 * 1
+    assert kept["norm2_output"] == 2 * tokens * 4096
+    assert kept["expert_input"] == 2 * rows * 4096 and kept["expert_up"] == 2 * rows * 14336
 
 
 @given(SOFTWARE, REMATS, st.integers(1, 4), st.integers(1, 4))
