@@ -200,7 +200,7 @@ def test_the_process_whose_data_are_slow_is_named(toy, tmp_path):
     outputs = end_all(start_two(f"{file}:run", tmp_path / "run", tmp_path / "cache"))
     (line,) = (line for line in read_metrics(tmp_path / "run") if "hosts_data_time" in line)
     assert line["hosts_data_time"][1] > 0.5 > line["hosts_data_time"][0]
-    assert "slow data: process 1 waits " in outputs[0][1] and "slow data" not in outputs[1][1]
+    assert "slow data: process 1 (" in outputs[0][1] and "slow data" not in outputs[1][1]
 
 
 @pytest.mark.slow
