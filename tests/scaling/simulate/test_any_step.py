@@ -109,7 +109,7 @@ def check(priced: Priced) -> float:
     assert found.hfu is None or 0 <= found.hfu <= 1 / skipped
     # one that queues behind another has its wait too: only together they wait at most as they run
     exposed, run = (sum(getattr(c, n) for c in found.collectives) for n in ("exposed", "time"))
-    assert exposed <= run + 1e-9 * step
+    assert exposed <= run + 1e-8 * step  # rounding of clocks over 1e8 iterations
     for cost in priced.collectives.values():
         assert cost.time >= cost.lower_bound * CLOSE
     for op, cost in ((op, priced.kernels[op.name]) for op in kernels_of(priced.program)):
