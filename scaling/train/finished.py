@@ -26,17 +26,13 @@ def mend_finished(folder: Path, step: int) -> list[str]:
     Raises:
         InputError: the folder still cannot be written to.
     """
-    ends = _ends_at(folder, step)
-    if broadcast_from_first(ends and not lacks_measured(folder)):
+    if broadcast_from_first(_ends_at(folder, step) and not lacks_measured(folder)):
         return []
     with lock_run_folder(Options(folder, resume=True)), explain_unwritable(folder):
         if jax.process_index() != 0:
             return []
-        lines = []
-        if not ends:
-            place = place_in_data(step_path(folder / "checkpoints", step))
-            lines = mend_metrics(folder, place.get(METRICS, ()), step)
-        return lines + rebuild_measured(folder)
+        place = place_in_data(step_path(folder / "checkpoints", step))
+        return mend_metrics(folder, place.get(METRICS, ()), step) + rebuild_measured(folder)
 
 
 def _ends_at(folder: Path, step: int) -> bool:

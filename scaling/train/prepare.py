@@ -128,7 +128,8 @@ def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]
     if found and not allowed:
         problem = (
             f"--resume: the data have changed since the run began: {found}. Put them back, start "
-            "in another --run-dir, or go on with them by --allow-changed-data."
+            "in another --run-dir, or, if they have as many tokens as before, go on with them by "
+            "--allow-changed-data."
         )
     if not all_processes(not problem):
         raise InputError(problem or "process 0 found that the data have changed, and says which")

@@ -71,7 +71,8 @@ def check_folder(options: Options) -> None:
             f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
             f"{saved}; choose later steps"
         )
-    _check_writable(folder)
+    for place in (folder, folder / "checkpoints"):  # which may be a link to another disk
+        _check_writable(place)
 
 
 def finished_step(options: Options, steps: int) -> int | None:
@@ -201,8 +202,9 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
 
 def _check_links(folder: Path) -> None:
     """Refuse links where the run would write through them; other files are replaced as a whole."""
-    logs = [place / "metrics.jsonl" for place in (folder, *folder.glob("process_*"))]
-    for path in (folder / LOCK, folder / TOKENIZER, *logs):
+    others = list(folder.glob("process_*"))
+    logs = [place / "metrics.jsonl" for place in (folder, *others)]
+    for path in (folder / LOCK, folder / TOKENIZER, *others, *logs):
         if path.is_symlink():
             raise InputError(
                 f"{path} is a link to {path.readlink()}, which the run would write to; remove the "
@@ -212,11 +214,13 @@ def _check_links(folder: Path) -> None:
 
 def _check_writable(folder: Path) -> None:
     place = folder.absolute()
-    existing = next(path for path in (place, *place.parents) if path.exists())
+    existing = next(path for path in (place, *place.parents) if os.path.lexists(path))
     try:
         with tempfile.TemporaryDirectory(dir=existing):
             pass
     except OSError as error:
+        link = f", a link to {existing.readlink()}" if existing.is_symlink() else ""
         raise InputError(
-            f"cannot write to {folder}: {error.strerror}; choose another --run-dir"
+            f"cannot write to {folder}{link}: {error.strerror}; make it a folder that can be "
+            "written to, or choose another --run-dir"
         ) from None

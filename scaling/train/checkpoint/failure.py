@@ -9,6 +9,7 @@ from pathlib import Path
 from scaling.meshes.errors import InputError
 
 REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
+FULL = "the disk is full"
 DENIED = (errno.EPERM, errno.EACCES, errno.EROFS)
 
 
@@ -21,12 +22,14 @@ def failure(folder: Path, step: int, error: Exception | str, last: int | None) -
 
     Args:
         folder: of all checkpoints.
-        error: of the file system or of Orbax, or a reason in words.
+        error: of the file system or of Orbax; or in words, of a disk with too little room.
         last: step of the last good checkpoint.
     """
     reason = _reason(error) if isinstance(error, Exception) else error
     denied = getattr(error, "errno", None) in DENIED
-    remedy = "Make the folder writable" if denied else "Make room"
+    remedy = "Make the folder writable" if denied else "Look after that disk"
+    if reason in (FULL, error):
+        remedy = "Make room"
     saved = "none" if last is None else f"step {last}"
     then = "start again in another --run-dir" if last is None else "go on with --resume"
     return CheckpointError(
@@ -54,4 +57,4 @@ def free_bytes(folder: Path) -> int:
 def _reason(error: Exception) -> str:
     """A short description of an error of the file system or of Orbax."""
     full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
-    return "the disk is full" if full else textwrap.shorten(str(error), REASON_CHARACTERS)
+    return FULL if full else textwrap.shorten(str(error), REASON_CHARACTERS)

@@ -61,9 +61,9 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
         return []
     before = read_json(folder / DATA)
     try:
-        pairs = [("tokenizer", before["tokenizer"], sums["tokenizer"])]
+        pairs = [("tokenizer", "tokenizer", before["tokenizer"], sums["tokenizer"])]
         for old, new in zip(before["sources"], sums["sources"], strict=False):
-            pairs.append((new["data"], old["files"], new["files"]))
+            pairs.append((old["data"], new["data"], old["files"], new["files"]))
         return [line for pair in pairs for line in _differences(*pair)]
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(
@@ -93,12 +93,12 @@ def _sum(path: Path) -> list[int]:
 
 
 def _differences(
-    where: str, before: Mapping[str, list[int]], now: Mapping[str, list[int]]
+    there: str, here: str, before: Mapping[str, list[int]], now: Mapping[str, list[int]]
 ) -> Iterator[str]:
     for name in sorted({*before, *now}):
-        path = f"{where}/{name}".rstrip("/")
+        path = f"{here}/{name}".rstrip("/")
         if name not in now:
-            yield f"{path} is gone"
+            yield f"{there}/{name}".rstrip("/") + " is gone"
         elif name not in before:
             yield f"{path} is new"
         elif before[name] != now[name]:

@@ -158,7 +158,7 @@ def _record(line: bytes, where: str) -> Record:
     """The object on one line."""
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON ({error}); repair or delete that line") from error
     if not isinstance(record, dict):
         raise InputError(f"{where} is not a JSON object; repair or delete that line")

@@ -80,7 +80,8 @@ def _document(folder: Path) -> dict[str, Any]:
         versions = {name: environment["versions"][name] for name in PACKAGES}
         lines = [line for line in readable_metrics(folder)[0] if line.get("time", 0.0) >= began]
         times = {line["step"]: line["step_time"] for line in lines if line.get("step_time")}
-        peaks = [line["peak_memory"] for line in lines if line.get("peak_memory")]
+        peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
+        step_time = step_time_summary(times, None)
         name = run["name"]
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder}: {error!r}") from None
@@ -88,8 +89,8 @@ def _document(folder: Path) -> dict[str, Any]:
         "name": name,
         "machine": machine,
         "versions": versions,
-        "step_time": step_time_summary(times, None),
-        "memory": {"measured": max(peaks, default=None), "compiled": None},
+        "step_time": step_time,
+        "memory": {"measured": peak, "compiled": None},
         "recorded_steps": None,
         "goodput": lines[-1].get("goodput") if lines else None,
         "wall_time": None,

@@ -36,12 +36,18 @@ def test_folders_that_do_not_fit_the_command_are_refused(saved, tmp_path, monkey
     (unsaved / "metrics.jsonl").write_text('{"step": 1}\n')
     file = unsaved / "metrics.jsonl"
     recorded = Options(saved, resume=True, profile=(8, 10))
+    for name in ("dangling", "taken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "dangling" / "checkpoints").symlink_to(tmp_path / "disk")
+    (tmp_path / "taken" / "checkpoints").touch()
     for options, message in (
         (Options(saved), "saved up to step 8.*--resume"),
         (Options(unsaved), "no checkpoint; choose another"),
         (Options(tmp_path / "nowhere", resume=True), "no finished checkpoint"),
         (Options(file), "--run-dir"),
         (Options(file / "run"), "--run-dir"),
+        (Options(tmp_path / "dangling"), "checkpoints, a link to .*disk: No such file"),
+        (Options(tmp_path / "taken"), "cannot write to .*checkpoints: Not a directory"),
         (recorded, "--record-profile begins at step 8"),
     ):
         with pytest.raises(InputError, match=message):
@@ -152,7 +158,7 @@ def test_a_folder_that_was_moved_or_deleted_is_noticed_before_the_next_write(tmp
 def test_links_that_a_run_would_write_through_are_refused(tmp_path):
     (tmp_path / "theirs").write_text("theirs")
     (tmp_path / "run" / "process_1").mkdir(parents=True)
-    for name in (LOCK, "metrics.jsonl", "process_1/metrics.jsonl", "tokenizer"):
+    for name in (LOCK, "metrics.jsonl", "process_1/metrics.jsonl", "process_2", "tokenizer"):
         link = tmp_path / "run" / name
         link.symlink_to(tmp_path / "theirs")
         with pytest.raises(InputError, match=f"{link} is a link to {tmp_path / 'theirs'}"):

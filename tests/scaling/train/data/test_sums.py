@@ -58,6 +58,12 @@ def test_the_file_that_changed_is_named_with_how(data, tmp_path_factory, said):
     assert said in line
 
 
+def test_a_source_that_is_no_longer_named_is_gone_by_its_own_name(data, tmp_path):
+    one, other = (data_sums(Train(data=str(data / name))) for name in ("a.bin", "texts"))
+    save_sums(tmp_path, one)
+    assert f"{data / 'a.bin'} is gone" in changed_files(tmp_path, other)
+
+
 def test_of_a_large_file_blocks_are_read_that_reach_from_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 10)
     monkeypatch.setattr(module, "BLOCKS", 4)

@@ -122,3 +122,9 @@ def test_what_is_not_known_is_not_made_up(unmeasured, name):
     assert rebuild_measured(unmeasured) == []
     (unmeasured / name).unlink()
     assert rebuild_measured(unmeasured) == [] and not (unmeasured / "measured.json").exists()
+
+
+def test_numbers_that_are_none_are_not_measured(unmeasured):
+    with MetricsLog(unmeasured) as log:
+        log.write(7, step_time="long", time=105.0, peak_memory="much")
+    assert rebuild_measured(unmeasured) == []

@@ -71,7 +71,7 @@ def test_a_kill_at_any_byte_costs_at_most_the_line_being_written(tmp_path_factor
     assert steps == [*range(1, whole + 1), 99]
 
 
-@pytest.mark.parametrize("line", ["{torn", "[1, 2]", "3"])
+@pytest.mark.parametrize("line", ["{torn", "[1, 2]", "3", "[" * 100_000])
 def test_a_broken_line_in_the_middle_is_named(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
