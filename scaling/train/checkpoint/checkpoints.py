@@ -199,7 +199,7 @@ def _save_options() -> ocp.Context:
 def place_in_data(path: Path) -> dict[str, Any]:
     """What a checkpoint holds beside its arrays as the place in the data; {} if it is damaged."""
     try:
-        place: dict[str, Any] = ocp.metadata(path).custom_metadata["iterator_state"]
+        place: dict[str, Any] = ocp.metadata(path.absolute()).custom_metadata["iterator_state"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return place

@@ -88,7 +88,7 @@ def delete(folder: Path, steps: list[int], failed: bool = False) -> None:
 
 def _is_own(path: Path, record: Record) -> bool:
     """True if a saved folder is recorded and one of its files holds its mark."""
-    mark = record.get(path.name, "").encode()
+    mark = record.get(path.name, "").encode(errors="replace")
     try:
         files = [file for file in path.iterdir() if file.is_file()] if mark else []
         return any(mark in file.read_bytes() for file in files) and not path.is_symlink()
@@ -106,7 +106,7 @@ def _read(folder: Path) -> Record:
     """The record, without what is gone; nothing is the run's own where it cannot be read."""
     try:
         return _there(folder, json.loads((folder / RECORD).read_text()))
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return {}
 
 

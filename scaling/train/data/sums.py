@@ -65,7 +65,7 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
         for old, new in zip(before["sources"], sums["sources"], strict=False):
             pairs.append((old["data"], new["data"], old["files"], new["files"]))
         return [line for pair in pairs for line in _differences(*pair)]
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"{folder / DATA} is damaged ({error!r}); delete it to go on without comparing the data"
         ) from None

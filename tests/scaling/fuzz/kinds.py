@@ -28,13 +28,16 @@ from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.checksums import write_checksums
 from scaling.train.checkpoint.layer_order import reorder_layers
 from scaling.train.checkpoint.resume import changes
+from scaling.train.checkpoint.written import RECORD, begin, own_steps
 from scaling.train.data.batches import TrainingBatches
 from scaling.train.data.chat import ask
 from scaling.train.data.sources import open_data
+from scaling.train.data.sums import DATA, changed_files
 from scaling.train.data.tokenizer import open_tokenizer
 from scaling.train.data.tokens import TokenSource
 from scaling.train.evaluation import choices
-from scaling.train.monitor.metrics import read_metrics
+from scaling.train.monitor.metrics import mend_metrics, read_metrics
+from scaling.train.monitor.rebuilt import ENVIRONMENT, MEASURED, PACKAGES, rebuild_measured
 from scaling.weights.files import WeightFiles
 from tests.scaling.fuzz.mutations import as_json, as_toml, mutated, shuffled, turned
 
@@ -141,6 +144,22 @@ def checkpoint(path: Path) -> None:
         batches.close()
 
 
+def written(path: Path) -> None:
+    """Begin a step, by the record of what the run wrote."""
+    own_steps(path.parent)
+    begin(path.parent, 4)
+
+
+def metrics(path: Path) -> None:
+    """Read the lines, write those again that are lacking, and the measurement of them."""
+    text = path.read_bytes()
+    mend_metrics(path.parent, [{"step": 4, "loss": 1.0}], 4)
+    (path.parent / MEASURED).unlink(missing_ok=True)
+    rebuild_measured(path.parent)
+    path.write_bytes(text)
+    read_metrics(path)
+
+
 def compare(path: Path) -> None:
     """Compare the run that the folder holds."""
     command("compare", path.parent)
@@ -208,6 +227,16 @@ def saved_checkpoint(folder: Path) -> Path:
     return folder
 
 
+def unmeasured(folder: Path) -> Path:
+    """The folder of a run that lacks what is made again of its metrics."""
+    place = folder / "unmeasured"
+    place.mkdir()
+    (place / "run.json").write_bytes(as_json({"name": "toy"}))
+    environment = {"began": 0.0, "machine": "toy", "versions": dict.fromkeys(PACKAGES, "1")}
+    (place / ENVIRONMENT).write_bytes(as_json(environment))
+    return place
+
+
 def documents(folder: Path, *names: str) -> list[Any]:
     """What JSON files hold."""
     return [json.loads((folder / name).read_text()) for name in names]
@@ -234,7 +263,9 @@ def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping
     write_state(TestbedConfig("lab", "0123abcd", 2, 2, 10**9), folder)
     record = json.loads((folder / "lab.json").read_text())
     index = {"metadata": {}, "weight_map": {"a": "model.safetensors", "b": "model.safetensors"}}
-    lines = [{"step": n, "loss": 5.0 - n, "tokens_seen": 256 * n, "time": 0.1} for n in (1, 2, 3)]
+    times = {"time": 0.1, "step_time": 0.1, "peak_memory": 9}
+    lines = [{"step": n, "loss": 5.0 - n, "tokens_seen": 256 * n, **times} for n in (1, 2, 3, 4, 5)]
+    sums = {"sources": [{"data": "a", "files": {"": [9, 7]}}], "tokenizer": {"b.json": [9, 8]}}
     asked = [{"question": "1 + 1?", "choices": ["2", "3"], "answer": 0}] * 2
     as_list = lambda value: value if isinstance(value, list) else [value]
     jsonl = lambda records: LINES.join(as_json(record) for record in as_list(records)) + LINES
@@ -269,9 +300,11 @@ def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping
         "hlo": Kind("step.hlo", [path.read_bytes() for path in GOLDEN], hlo, None),
         "safetensors": Kind("model.safetensors", [safetensors(folder)], weights, None),
         "index": Kind("model.safetensors.index.json", [index], weights),
-        "metrics": Kind("metrics.jsonl", [lines], read_metrics, jsonl),
+        "metrics": Kind("metrics.jsonl", [lines], metrics, jsonl, unmeasured(folder)),
         "data": Kind("data.jsonl", [[{"text": "some words"}] * 40, chats * 40], data, jsonl),
         "questions": Kind("questions.jsonl", [asked], questions, jsonl),
+        "written": Kind(RECORD, documents(saved, RECORD), written, beside=saved),
+        "sums": Kind(DATA, [sums], lambda path: changed_files(path.parent, sums)),
         "testbed": Kind("lab.json", [record], testbed),
         "arguments": Kind("words.txt", [line.encode() for line in ARGUMENTS], words, None),
     }

@@ -29,7 +29,7 @@ from tests.scaling.test_run import FULL
 NAMES = (
     *("run", "cluster", "accelerator", "calibration", "config", "hlo", "safetensors", "index"),
     *("metrics", "questions", "testbed", "arguments", "checkpoint", "arrays", "program"),
-    *("predicted", "measured", "data", "tokenizer", "tokenizer_config"),
+    *("predicted", "measured", "data", "tokenizer", "tokenizer_config", "written", "sums"),
 )
 REFUSED = ("index", "config")  # its file is not there; one has layers that no model here has
 FEW, MANY, PART = 10, 10_000, 1_000  # cases of a kind: fast, in the long tier, of one test there
@@ -46,13 +46,17 @@ def by_name(tmp_path_factory, hand_priced, toy) -> dict[str, Kind]:
     return dict(kinds(runs, place, tmp_path_factory.mktemp("examples")))
 
 
+class TooLong(BaseException):
+    """Of no kind that a reader of files handles, as TimeoutError is, an OSError."""
+
+
 def stop(*_: object) -> None:
-    raise TimeoutError(f"more than {SECONDS} s of processor time")
+    raise TooLong(f"more than {SECONDS} s of processor time")
 
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """TimeoutError or MemoryError for what takes more than one input may."""
+    """TooLong or MemoryError for what takes more than one input may."""
     former = resource.getrlimit(resource.RLIMIT_AS)
     before = signal.signal(signal.SIGPROF, stop)
     if STATUS.exists():
@@ -126,6 +130,20 @@ def test_undamaged_examples_are_read(by_name, tmp_path, monkeypatch):
     assert ARGUMENTS
 
 
+def test_a_reader_that_handles_errors_of_files_is_stopped_too():
+    def busy():
+        with bounded():
+            signal.setitimer(signal.ITIMER_PROF, 0.01)  # s
+            try:
+                while True:
+                    pass
+            except OSError:
+                raise InputError("cannot be read") from None
+
+    with pytest.raises(TooLong):
+        busy()
+
+
 DEEP, DIGITS = b"[" * DEPTH, b"9" * 5000  # beyond the recursion limit, and int's 4,300 digits
 # What once ended in a traceback, a hang or without memory: a change of an example, or the whole.
 ONCE = {
@@ -139,6 +157,8 @@ ONCE = {
     "hlo": [(b"calls=%fused", b"calls=%none")],
     "index": [b'{"weight_map": {"a": "../b.safetensors"}}', b'{"weight_map": {"a": "\\ud800"}}'],
     "questions": [DEEP],
+    "metrics": [b'{"step": 1}\n' + DEEP + b"\n"],
+    "sums": [(b"[9, 7]", b'["9", 7]')],
     "data": [b'{"text": "a"}\n' + DEEP, b'{"text": "\xff"}'],
     "tokenizer_config": [b"[]", b'{"chat_template": "{{ 1 + \'a\' }}"}'],
     "checkpoint": [(b'"iterator_state"', b'"place"'), (b'"next_index"', b'"index"')],

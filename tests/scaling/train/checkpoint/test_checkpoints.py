@@ -10,6 +10,8 @@ import shutil
 import threading
 import time
 import warnings
+from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +22,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint import checkpoints as module
-from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.checkpoints import Checkpoints, place_in_data
 from scaling.train.checkpoint.checksums import RECORDS, find_damage, write_checksums
 from scaling.train.checkpoint.failure import CheckpointError
 from scaling.train.checkpoint.steps import TEMPORARY, interrupted_steps, latest_step
+from scaling.train.checkpoint.written import own_steps
 
 RECORD = RECORDS.replace("*", "0")  # of the first process
 PLACE, RUN = {"position": {"next_index": 7}}, {"name": "toy", "train": {"learning_rate": 3e-4}}
@@ -176,6 +179,22 @@ def test_a_folder_in_the_place_of_one_of_the_run_s_own_is_kept(checkpoints, mesh
         checkpoints.save(step, make_state(mesh), PLACE, RUN)
     checkpoints.wait()
     assert checkpoints.steps() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"step_00000001": "\\ud800"}', "[]", "{"])
+def test_where_the_record_cannot_be_read_nothing_is_the_run_s_own(checkpoints, text):
+    (checkpoints.folder / "step_00000001").mkdir(parents=True)
+    (checkpoints.folder / "step_00000001" / "theirs").write_text("theirs")
+    (checkpoints.folder / ".written").write_text(text)
+    assert own_steps(checkpoints.folder) == []
+
+
+def test_the_place_in_the_data_is_read_by_an_absolute_path(tmp_path, monkeypatch):
+    """Orbax logs a page of errors about another one."""
+    said = lambda path: SimpleNamespace(custom_metadata={"iterator_state": {"of": path}})
+    monkeypatch.setattr(module.ocp, "metadata", said)
+    monkeypatch.chdir(tmp_path)
+    assert place_in_data(Path("step_00000001")) == {"of": tmp_path / "step_00000001"}
 
 
 class Killed(BaseException):
