@@ -134,7 +134,9 @@ def _text(value: Any, where: str) -> str:
 
 
 def _chat(value: Any, where: str) -> list[dict[str, str]]:
-    for message in value if isinstance(value, list) and value else [value]:
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where}: 'messages' is a list of messages, got {value!r:.80}")
+    for message in value:
         known = isinstance(message, dict) and all(
             isinstance(message.get(key), str) for key in ("role", "content")
         )

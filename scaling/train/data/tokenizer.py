@@ -112,7 +112,9 @@ def _hugging_face(spec: str) -> Tokenizer:
     file = _tokenizer_file(spec)
     try:
         core = Core.from_file(str(file))
-    except Exception as error:  # the library raises bare Exceptions
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # bare Exceptions, and Rust's panics, which are none
         raise InputError(f"train.tokenizer {spec!r}: {file} is no tokenizer: {error}") from None
     core.no_truncation()
     core.no_padding()

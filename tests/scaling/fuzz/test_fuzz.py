@@ -159,7 +159,12 @@ ONCE = {
     "questions": [DEEP],
     "metrics": [b'{"step": 1}\n' + DEEP + b"\n"],
     "sums": [(b"[9, 7]", b'["9", 7]')],
-    "data": [b'{"text": "a"}\n' + DEEP, b'{"text": "\xff"}'],
+    "tokenizer": [(b'"merges": [', b'"merges": [["", ""], ')],
+    "data": [
+        b'{"messages": {"role": "assistant", "content": "b"}}',
+        b'{"text": "a"}\n' + DEEP,
+        b'{"text": "\xff"}',
+    ],
     "tokenizer_config": [b"[]", b'{"chat_template": "{{ 1 + \'a\' }}"}'],
     "checkpoint": [(b'"iterator_state"', b'"place"'), (b'"next_index"', b'"index"')],
     "program": [

@@ -37,7 +37,7 @@ def test_jsonl_and_parquet_give_the_same_documents(tmp_path, key, values):
         ([{"text": "a", "messages": CHAT}], "record 1: expected a table"),
         ([{"text": 3}], "record 1: 'text' is 3, not a text"),
         ([{"text": "a"}, {"messages": CHAT}], "1 with 'text' and 1 with 'messages'"),
-        ([{"messages": []}], r"record 1: a message is a table .* got \[\]"),
+        ([{"messages": []}], r"record 1: 'messages' is a list of messages, got \[\]"),
         ([{"messages": [{"role": "user"}]}], "the texts 'role' and 'content'"),
         ([{"messages": CHAT[:1]}], "no message of the role 'assistant'.* roles: user"),
     ],
