@@ -1,6 +1,7 @@
 """Errors for bad input: what is wrong, the numbers, and how to fix it, in the user's words."""
 
 import difflib
+import re
 import sys
 from collections.abc import Callable, Iterable
 from numbers import Integral
@@ -13,8 +14,19 @@ FEW = 30  # names that are still listed beside a suggestion
 CLOSE = 0.55  # share of letters in common from which a name is suggested; chosen by this project
 
 
+CONTROL = re.compile(r"[^\n\t -~\x80-\U0010ffff]|[\x80-\x9f]")  # C0 but for line breaks, DEL, C1
+
+
+def printable(text: str) -> str:
+    """The text with escapes (`\\x1b`) for characters that would move a terminal's cursor."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 class InputError(ValueError):
     """The user's input cannot be used. The command line prints the message and exits with 2."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UnknownName(InputError, AttributeError):

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import tomllib
 import types
 import typing
@@ -17,11 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-from scaling.meshes.errors import InputError, Problems, check_keys, nearest
+from scaling.meshes.errors import CONTROL, InputError, Problems, check_keys, nearest
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
-CONTROL = re.compile(r"[^\n\t -~\x80-\U0010ffff]|[\x80-\x9f]")  # C0 but for line breaks, DEL, C1
 MOST_TEXT = 2**28  # characters of a file, chosen by this project: /dev/zero has no end
 
 

@@ -10,6 +10,7 @@ from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.recipes import recipe
 from scaling.run import read_run, run_dict
+from scaling.train.data.sums import named
 
 ROOT = Path(__file__).parents[1]
 # What executes text or rebuilds objects from bytes. `recipes` runs Python files that a user names.
@@ -50,6 +51,11 @@ def test_nothing_that_is_read_is_executed():
 def test_texts_that_would_move_the_cursor_are_refused(text):
     with pytest.raises(InputError, match="control characters"):
         read_run(run_dict(recipe("tiny")) | {"name": text})
+
+
+def test_texts_that_would_move_the_cursor_are_escaped_in_messages(tmp_path):
+    assert str(InputError(f"a{ESCAPE}\n\té\r")) == r"a\x1b[2J" + "\n\té" + r"\r"
+    assert named([f"a{ESCAPE} is new"]) == r"a\x1b[2J is new"
 
 
 @pytest.mark.parametrize("name", ["", "..", "../up", "/etc", "a/b"])

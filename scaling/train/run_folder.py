@@ -16,7 +16,7 @@ from typing import TextIO
 
 import jax
 
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, printable
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.launch.supervisor import RESTARTED
@@ -119,7 +119,7 @@ def _lock(folder: Path) -> TextIO:
     """The lock of the folder, which lasts until the file is closed; InputError if it is taken."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+")
+        file = (folder / LOCK).open("a+", errors="replace")
     except OSError as error:
         raise InputError(
             f"{folder} cannot be written to ({error.strerror}); choose another --run-dir"
@@ -171,7 +171,7 @@ def _try_lock(file: TextIO) -> str:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        return file.read().strip() or "another process"
+        return printable(file.read().strip()) or "another process"
     except OSError:
         return ""
     return ""

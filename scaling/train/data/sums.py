@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, printable
 from scaling.meshes.reading import read_json, write_whole
 from scaling.run import Train
 from scaling.train.data.documents import files_of
@@ -74,7 +74,7 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
 def named(lines: list[str]) -> str:
     """The first lines, and how many more there are."""
     more = f"; and {len(lines) - NAMED:,} more" if len(lines) > NAMED else ""
-    return "; ".join(lines[:NAMED]) + more
+    return printable("; ".join(lines[:NAMED])) + more
 
 
 def _sums(files: Mapping[str, Path]) -> dict[str, list[int]]:

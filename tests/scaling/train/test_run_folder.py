@@ -90,6 +90,9 @@ def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
         with pytest.raises(InputError, match=f"another run, process {os.getpid()} on .*wait until"):
             with lock_run_folder(Options(folder)):
                 raise AssertionError("both write")
+        (folder / LOCK).write_bytes(b"\xff\x1b[2J")
+        with pytest.raises(InputError, match=r"another run, \ufffd\\x1b\[2J"):
+            lock_run_folder(Options(folder)).__enter__()
     assert f"waiting for process {os.getpid()}" in capsys.readouterr().err
     with lock_run_folder(Options(folder)):
         pass
