@@ -59,8 +59,8 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
     """
     if not (folder / DATA).exists():
         return []
-    before = read_json(folder / DATA)
     try:
+        before = read_json(folder / DATA)
         pairs = [("tokenizer", "tokenizer", before["tokenizer"], sums["tokenizer"])]
         for old, new in zip(before["sources"], sums["sources"], strict=False):
             pairs.append((old["data"], new["data"], old["files"], new["files"]))

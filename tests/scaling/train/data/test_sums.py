@@ -87,7 +87,7 @@ def test_only_some_of_many_files_are_named():
 @pytest.mark.parametrize("text", ["{", "[]", '{"sources": 3, "tokenizer": {}}', '{"sources": []}'])
 def test_a_damaged_record_is_one_message(data, tmp_path, text):
     (tmp_path / "data.json").write_text(text)
-    with pytest.raises(InputError, match="data.json is (not JSON|damaged)"):
+    with pytest.raises(InputError, match="data.json is damaged.*delete it to go on"):
         changed_files(tmp_path, sums_of(data))
 
 
