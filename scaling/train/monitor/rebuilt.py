@@ -83,7 +83,7 @@ def _document(folder: Path) -> dict[str, Any]:
         peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
         step_time = step_time_summary(times, None)
         name = run["name"]
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{folder}: {error!r}") from None
     return {
         "name": name,

@@ -124,7 +124,9 @@ def test_what_is_not_known_is_not_made_up(unmeasured, name):
     assert rebuild_measured(unmeasured) == [] and not (unmeasured / "measured.json").exists()
 
 
-def test_numbers_that_are_none_are_not_measured(unmeasured):
+@pytest.mark.parametrize("seconds", ["long", 10**400])
+def test_numbers_that_are_none_are_not_measured(unmeasured, seconds):
     with MetricsLog(unmeasured) as log:
-        log.write(7, step_time="long", time=105.0, peak_memory="much")
+        for step in range(7, 11):
+            log.write(step, step_time=seconds, time=105.0)
     assert rebuild_measured(unmeasured) == []
