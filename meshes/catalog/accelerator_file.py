@@ -51,6 +51,11 @@ def read_accelerator(
         label, unit = f"{where}: figures.{name}", UNITS.get(name, "")
         found[name] = problems.attempt(figure_from, value, sources, label, unit)
     stated = {name: figure for name, figure in found.items() if figure is not None}
+    for name in filter(stated.__contains__, INTEGER_FIGURES):
+        if not float(stated[name].value).is_integer():
+            problems.messages.append(
+                f"{where}: figures.{name} = {stated[name].value:g} must be a whole number"
+            )
     if file is None or problems.messages:
         return None, stated
     numbers: dict[str, Any] = {

@@ -122,5 +122,5 @@ def _compiled(source: str) -> Any:
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     try:
         return environment.from_string(source)
-    except (TemplateError, RecursionError) as error:
+    except (TemplateError, RecursionError, ValueError) as error:
         raise InputError(f"the tokenizer's chat template: {error}") from None

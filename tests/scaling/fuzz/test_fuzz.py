@@ -153,7 +153,11 @@ ONCE = {
         b"a = " + DIGITS,
         (b'leaf_nodes" = {"value" = 32', b'leaf_nodes" = {"value" = inf'),
     ],
-    "accelerator": [b"a = " + DEEP, (b'{"value" = 700,', b'{"value" = "hot",')],
+    "accelerator": [
+        b"a = " + DEEP,
+        (b'{"value" = 700,', b'{"value" = "hot",'),
+        (b'"cores" = {"value" = 132', b'"cores" = {"value" = inf'),
+    ],
     "hlo": [(b"calls=%fused", b"calls=%none")],
     "index": [b'{"weight_map": {"a": "../b.safetensors"}}', b'{"weight_map": {"a": "\\ud800"}}'],
     "questions": [DEEP],
@@ -165,7 +169,11 @@ ONCE = {
         b'{"text": "a"}\n' + DEEP,
         b'{"text": "\xff"}',
     ],
-    "tokenizer_config": [b"[]", b'{"chat_template": "{{ 1 + \'a\' }}"}'],
+    "tokenizer_config": [
+        b"[]",
+        b'{"chat_template": "{{ 1 + \'a\' }}"}',
+        b'{"chat_template": "{{ ' + DIGITS + b' }}"}',
+    ],
     "checkpoint": [(b'"iterator_state"', b'"place"'), (b'"next_index"', b'"index"')],
     "program": [
         (b'"flops"', b'"estimate"'),

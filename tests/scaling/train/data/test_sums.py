@@ -79,6 +79,20 @@ def test_of_a_large_file_blocks_are_read_that_reach_from_end_to_end(tmp_path, mo
     assert len({between, *seen}) == 5 and between == module.zlib.crc32(bytes(40))
 
 
+def test_of_many_files_less_is_read_and_those_that_did_not_change_are_not_named(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "BLOCK", 10)
+    monkeypatch.setattr(module, "ALL_BLOCKS", 8)
+    (tmp_path / "texts").mkdir()
+    train = Train(data=str(tmp_path / "texts"))
+    for number in range(2):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"{number}" * 1000)
+    save_sums(tmp_path, data_sums(train))  # four blocks of each
+    (tmp_path / "texts" / "2.txt").write_text("2" * 1000)  # two blocks of each
+    assert changed_files(tmp_path, data_sums(train)) == [f"{tmp_path / 'texts' / '2.txt'} is new"]
+
+
 def test_only_some_of_many_files_are_named():
     assert named(["a", "b"]) == "a; b"
     assert named(list("abcdefgh")) == "a; b; c; d; e; and 3 more"
