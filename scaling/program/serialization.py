@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.reading import read_json
+from scaling.meshes.reading import convert, read_json
 from scaling.program.ir import (
     Block,
     Branch,
@@ -127,7 +127,9 @@ def _value(name: str, value: Any) -> Any:
         return tuple(tuple(group) for group in value)
     if name == "dims":
         return tuple(_number(size) for size in value)
-    return tuple(value) if name in ("reads", "writes", "over", "axes") else _number(value)
+    if name == "axes":
+        return convert(tuple[str, ...], value, name)
+    return tuple(value) if name in ("reads", "writes", "over") else _number(value)
 
 
 def _number(value: Any) -> Any:
