@@ -42,7 +42,7 @@ KILLS, FLIPS = 24, 200
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case."""
+    """The result of one case."""
 
     name: str
     tried: int
@@ -113,7 +113,7 @@ def last_step(folder: Path) -> int:
 
 
 def numbers(folder: Path) -> dict[int, tuple]:
-    """What is compared of every step; the last line of each."""
+    """The compared figures of each step, from its last line."""
     steps = [line for line in lines_of(folder) if "loss" in line]
     return {line["step"]: tuple(line.get(key) for key in COMPARED) for line in steps}
 

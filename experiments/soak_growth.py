@@ -27,7 +27,7 @@ JUDGED = ("rss", "files", "threads", "checkpoints", "step_time")  # metrics.json
 
 @dataclass(frozen=True)
 class Sample:
-    """What a generation held at one moment."""
+    """The memory, files, threads and speed of a process at one moment."""
 
     generation: int
     seconds: float  # since its first step

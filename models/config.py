@@ -50,6 +50,8 @@ class Moe:
     def __post_init__(self) -> None:
         for name in ("n_experts", "skew", "n_groups"):
             check_range(name, getattr(self, name), 1)
+        if self.d_ff_expert is not None:
+            check_range("d_ff_expert", self.d_ff_expert, 1, LARGEST_SIZE)
         for name in ("n_shared_experts", "first_dense_layers", *_RATES):
             check_range(name, getattr(self, name), 0)
         for name in ("routed_scaling", "capacity_factor", "device_capacity_factor"):

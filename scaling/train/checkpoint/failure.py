@@ -1,4 +1,4 @@
-"""What is said of a checkpoint that could not be written."""
+"""The messages about a checkpoint that could not be written."""
 
 import errno
 import os

@@ -156,6 +156,7 @@ def test_a_biased_load_becomes_even_by_the_bias_alone() -> None:
         ({"bias_update_rate": -0.1, "selection_bias": True}, "bias_update_rate=-0.1"),
         ({"n_groups": 3}, "n_experts=8 is not divisible by n_groups=3"),
         ({"n_groups": 0}, "n_groups=0"),
+        ({"d_ff_expert": -64}, "d_ff_expert=-64"),
         ({"n_groups": 4, "groups_per_token": 5}, "between 1 and n_groups=4"),
         ({"n_groups": 8, "groups_per_token": 1}, "exceeds the 1 experts of groups_per_token=1"),
     ],
