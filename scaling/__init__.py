@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaling.api.calibrate import calibrate as calibrate
+    from scaling.api.chip import chip as chip
     from scaling.api.collective import price_collective as price_collective
     from scaling.api.compare import compare as compare
     from scaling.api.inputs import load_cluster as load_cluster
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from scaling.meshes.cluster import Cluster as Cluster
     from scaling.meshes.errors import InputError as InputError
     from scaling.meshes.shape import MeshShape as MeshShape
+    from scaling.questions.answer import Answer as Answer
     from scaling.run import Batch as Batch
     from scaling.run import Run as Run
     from scaling.simulate.prediction import Prediction as Prediction
 
 _MODULES = {  # module that defines each public name
+    "Answer": "scaling.questions.answer",
     "Batch": "scaling.run",
     "Cluster": "scaling.meshes.cluster",
     "InputError": "scaling.meshes.errors",
@@ -43,6 +46,7 @@ _MODULES = {  # module that defines each public name
     "Prediction": "scaling.simulate.prediction",
     "Run": "scaling.run",
     "calibrate": "scaling.api.calibrate",
+    "chip": "scaling.api.chip",
     "compare": "scaling.api.compare",
     "evaluate": "scaling.api.trained",
     "load_cluster": "scaling.api.inputs",

@@ -41,13 +41,14 @@ ROOMS: dict[str, set[str]] = {
     "compare": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "analytic"},
     "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "plan", "weights"},
     "testbed": {"meshes"},
+    "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
 }
 ABOVE_ALL = {"__init__", "__main__", "api", "cli"}  # the entrances
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {
     *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
-    *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed"),
+    *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed", "questions"),
 }
 NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {

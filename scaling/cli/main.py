@@ -44,6 +44,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "sharding": "ShardingCommand",
     "config": "ConfigCommand",
     "cluster": "ClusterCommand",
+    "chip": "ChipCommand",
     "testbed": "TestbedCommand",
 }
 

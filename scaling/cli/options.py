@@ -1,5 +1,6 @@
 """Types of command-line options, for tyro and for `--help`; what commands have in common."""
 
+import json as json_text
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, cast
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal, Protocol, cast
 from tyro.conf import Positional, UseAppendAction, arg
 
 import scaling as sc
+from scaling.questions.answer import Answer, textbook
 
 Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
 Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
@@ -87,3 +89,23 @@ class TrainedCommand(Command):
     def placement(self) -> dict[str, Any]:
         """Return the options above, as `sc.evaluate` and `sc.sample` take them."""
         return {f.name: getattr(self, f.name) for f in fields(TrainedCommand)[1:]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionCommand(Command):
+    """A question of the guide, answered by one `scaling.questions.answer.Answer`."""
+
+    ideal: Switch = False
+    """Give the textbook's figure: no latency, every link, unit and memory at its full rate."""
+    json: Switch = False
+    """Print one JSON document."""
+
+    def ask(self) -> Answer:
+        """Return the answer."""
+        raise NotImplementedError
+
+    def execute(self) -> int:
+        """Print the answer."""
+        answer = textbook(self.ask()) if self.ideal else self.ask()
+        print(json_text.dumps(answer.to_dict()) if self.json else answer)
+        return 0

@@ -1,0 +1,109 @@
+"""The answer to a question: a number with its formula, what was put in, and what binds.
+
+    answer     the number that is given: the fitted one, or the textbook's
+    ideal      the textbook's: no latency, every link, unit and memory at its full rate
+    fitted     with the figures of the profile, as `scaling predict` prices
+    formula    of the textbook's number, computed from its own text (scaling.questions.formula)
+
+Units are SI: "s", "bytes", "bytes/s", "FLOPs", "FLOP/s"; a count has "tokens", "devices", and a
+ratio "".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaling.questions.formula import evaluate, symbols
+
+Value = float | int | str | None
+
+
+@dataclass(frozen=True)
+class Input:
+    """One symbol of a formula: its number and what it stands for."""
+
+    symbol: str  # the guide's letter where it has one
+    value: float | int
+    unit: str = ""
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answered question; `parts` answer what it consists of, by the same keys."""
+
+    name: str  # what is asked, in a few words
+    answer: Value  # None: there is none, `binds` or `notes` say why
+    unit: str = ""
+    formula: str = ""
+    inputs: tuple[Input, ...] = ()
+    binds: str = ""  # the unit, memory or link that limits the answer
+    section: str = ""  # of the guide: "gpus: data parallelism"
+    ideal: Value = None
+    fitted: Value = None
+    parts: tuple["Answer", ...] = ()
+    rows: tuple[Mapping[str, Value], ...] = ()  # a table: a sweep, a frontier, mesh axes
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> "Answer":
+        """Return the part with that name; KeyError names all parts."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        raise KeyError(f"{name!r} is no part of {self.name!r}: {[p.name for p in self.parts]}")
+
+    def __float__(self) -> float:
+        """Return the answer as a number."""
+        return float(self.answer)  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as JSON has it."""
+        given = {i.symbol: {"unit": i.unit, "meaning": i.meaning} for i in self.inputs}
+        document = {
+            "name": self.name,
+            "answer": self.answer,
+            "unit": self.unit,
+            "formula": self.formula,
+            "inputs": {i.symbol: i.value for i in self.inputs},
+            "symbols": given,
+            "binds": self.binds,
+            "section": self.section,
+            "ideal": self.ideal,
+            "fitted": self.fitted,
+            "parts": [part.to_dict() for part in self.parts],
+            "rows": [dict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
+        return document
+
+    def __str__(self) -> str:
+        """Return the page of the command line."""
+        from scaling.questions.page import page
+
+        return page(self)
+
+
+def by_formula(
+    name: str, unit: str, formula: str, inputs: tuple[Input, ...], fitted: Value = None, **more: Any
+) -> Answer:
+    """Return an answer whose textbook number is computed from the text of its formula.
+
+    Args:
+        name, unit: of the answer.
+        formula: over the symbols of `inputs`.
+        inputs: every symbol of the formula, and no other.
+        fitted: the number with fitted figures; it is then the one that is given.
+        more: other fields of Answer.
+    """
+    values = {i.symbol: i.value for i in inputs}
+    assert symbols(formula) == set(values), f"{formula} has not the symbols {sorted(values)}"
+    ideal = evaluate(formula, values)
+    given = ideal if fitted is None else fitted
+    return Answer(name, given, unit, formula, inputs, ideal=ideal, fitted=fitted, **more)
+
+
+def textbook(answer: Answer) -> Answer:
+    """Return the answer with the textbook's number given, and those of all its parts."""
+    parts = tuple(textbook(part) for part in answer.parts)
+    given = answer.answer if answer.ideal is None else answer.ideal
+    return replace(answer, answer=given, parts=parts)
