@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str]] = {
     "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "plan", "weights"},
     "testbed": {"meshes"},
     "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
+    "learn": {*DESCRIPTION, *PRICING, "analytic", "questions"},
 }
 ABOVE_ALL = {"__init__", "__main__", "api", "cli"}  # the entrances
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
@@ -49,6 +50,7 @@ JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 JAX_FREE_ROOMS = {
     *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
     *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed", "questions"),
+    "learn",
 }
 NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {

@@ -45,6 +45,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "config": "ConfigCommand",
     "cluster": "ClusterCommand",
     "chip": "ChipCommand",
+    "learn": "LearnCommand",
     "testbed": "TestbedCommand",
 }
 

@@ -1,0 +1,160 @@
+"""`scaling learn`: the guide's quizzes, answered by the commands of this project."""
+
+import io
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+from scaling.cli.options import Command, Switch
+from scaling.learn.quiz import Quiz, QuizAnswer, compute, find, quizzes
+from scaling.learn.slips import diagnose
+from scaling.learn.table import LINE, summary, verdict_of
+from scaling.meshes.errors import InputError
+from scaling.questions.page import show
+
+Guesses = Annotated[
+    tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
+]
+
+
+@dataclass(frozen=True)
+class LearnCommand(Command):
+    """Ask the guide's quizzes; a guess that is wrong is told the slip that it betrays.
+
+    Example: scaling learn quiz gpu-q2.3 --guess 2.1
+    """
+
+    what: Annotated[Positional[Literal["quiz"]], arg(metavar="WHAT")] = "quiz"
+    """quiz."""
+    name: Annotated[Positional[str | None], arg(metavar="[ID]", help_behavior_hint="")] = None
+    """The quiz; without it all are listed."""
+    guess: Guesses = ()
+    """A guess for each number that the quiz asks for, in its order; without any you are asked."""
+    all: Switch = False
+    """Compute every quiz by its commands, beside what the guide prints."""
+    json: Switch = False
+    """Print one JSON document."""
+
+    @property
+    def subject(self) -> str:
+        """The quiz."""
+        return self.name or self.what
+
+    def execute(self) -> int:
+        """List, ask, or compute all."""
+        if self.all:
+            return self._compute_all()
+        if self.name is None:
+            return self._list()
+        quiz = find(self.name)
+        guesses = [_number(text) for text in self.guess]
+        if len(guesses) > len(quiz.answers):
+            raise InputError(f"{quiz.id} asks for {len(quiz.answers)} numbers, not {len(guesses)}")
+        if not (self.json or guesses):
+            print(quiz.question)
+        if not guesses and not self.json and sys.stdin.isatty():
+            guesses = [_asked(answer) for answer in quiz.answers]
+        results = _results(quiz, guesses)
+        if self.json:
+            print(json.dumps({"name": quiz.id, "question": quiz.question, "answers": results}))
+            return 0
+        for answer, result in zip(quiz.answers, results, strict=True):
+            print("\n".join(_lines(answer, result)))
+        if quiz.note:
+            print(f"note: {quiz.note}")
+        return 0
+
+    def _list(self) -> int:
+        if self.json:
+            rows = [{"id": q.id, "section": q.section, "question": q.question} for q in quizzes()]
+            print(json.dumps(rows))
+            return 0
+        width = max(len(quiz.id) for quiz in quizzes())
+        for quiz in quizzes():
+            print(f"{quiz.id.ljust(width)}  {quiz.section}")
+        return 0
+
+    def _compute_all(self) -> int:
+        """Print a line for each number, then how many were asked, are right, differ."""
+        verdicts = [
+            verdict_of(quiz, answer, compute(answer, run_command))
+            for quiz in quizzes()
+            for answer in quiz.answers
+        ]
+        if self.json:
+            print(json.dumps([verdict.to_dict() for verdict in verdicts]))
+            return 0
+        print(LINE.format(*("quiz", "number", "ours", "by hand", "guide", "")))
+        print("\n".join(map(str, verdicts)))
+        print(summary(verdicts))
+        return 0
+
+
+def run_command(line: str) -> Mapping[str, Any]:
+    """Return the JSON document that a command line of ours prints.
+
+    Raises:
+        InputError: the command fails, with its message.
+    """
+    from scaling.cli.main import parse
+
+    command = parse([*shlex.split(line), "--json"])
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert command is not None
+        command.execute()
+    document: Mapping[str, Any] = json.loads(said.getvalue())
+    return document
+
+
+def _results(quiz: Quiz, guesses: Sequence[float]) -> list[dict[str, Any]]:
+    """Return name, unit, our number, the guide's and commands of each number, and the verdict."""
+    found = []
+    for i, answer in enumerate(quiz.answers):
+        ours = compute(answer, run_command)
+        result: dict[str, Any] = {
+            **{"name": answer.name, "unit": answer.unit, "answer": ours, "book": answer.book},
+            **{"commands": [f"scaling {c}" for c in answer.commands], "reason": answer.reason},
+        }
+        if i < len(guesses):
+            verdict = diagnose(guesses[i], ours, answer.tolerance, answer.slips)
+            result |= {"guess": guesses[i], "right": verdict.right, "verdict": str(verdict)}
+        found.append(result)
+    return found
+
+
+def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if "verdict" in result:
+        lines.append(f"{answer.name}: your guess {result['guess']:g}, {result['verdict']}")
+    book = "" if answer.book is None else f" (the guide prints {show(answer.book, answer.unit)})"
+    lines.append(f"{answer.name}: {show(result['answer'], answer.unit)}{book}")
+    lines += [f"  $ {command}" for command in result["commands"]]
+    return lines + ([f"  differs: {answer.reason}"] if answer.reason else [])
+
+
+def _asked(answer: QuizAnswer) -> float:
+    """Return the reader's guess; what is no number is asked for again."""
+    while True:
+        try:
+            return _number(input(f"{answer.name} ({answer.unit or 'a ratio'})? "))
+        except InputError as error:
+            print(error)
+        except EOFError:
+            raise InputError("no guess was given; write --guess X") from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3") from None
+    if not abs(value) < float("inf"):
+        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3")
+    return value
