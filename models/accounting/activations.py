@@ -12,6 +12,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, nearest
 from scaling.models.accounting.matrices import (
     BYTES,
+    STORED_BYTES,
     expert_width,
     n_moe_layers,
     query_key_dim,
@@ -141,14 +142,15 @@ def kv_cache_bytes(config: ModelConfig, tokens: Number = 1, dtype: str = "bf16")
         2 x layers x kv_heads x head_dim x bytes        (keys and values)
         layers x (kv_lora_rank + qk_rope_head_dim) x bytes        (latent attention)
 
-    With a sliding window older positions are dropped; pass no more `tokens` than the window.
+    `dtype` is a key of STORED_BYTES. With a sliding window older positions are dropped; pass no
+    more `tokens` than the window.
     """
-    _check_choice("dtype", dtype, BYTES)
+    _check_choice("dtype", dtype, STORED_BYTES)
     if config.mla:
         elements = config.mla.kv_lora_rank + config.mla.qk_rope_head_dim
     else:
         elements = 2 * config.n_kv_heads * config.head_dim
-    return tokens * config.n_layers * elements * BYTES[dtype]
+    return tokens * config.n_layers * elements * STORED_BYTES[dtype]
 
 
 def _check_choice(name: str, value: str, choices: Any) -> None:

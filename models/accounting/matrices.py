@@ -13,6 +13,9 @@ from scaling.models.config import ModelConfig
 
 Shape = tuple[int, int]  # inputs, outputs
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
+# Bytes of a value in every format that tensors are kept in: those above, and formats that only
+# serving has (int4 and fp4 are packed in pairs). The trainer knows none of the latter.
+STORED_BYTES: dict[str, float] = {**BYTES, "int8": 1, "int4": 0.5, "fp4": 0.5}
 
 
 @dataclass(frozen=True)

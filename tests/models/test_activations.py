@@ -55,6 +55,7 @@ def test_key_value_cache_per_token():
     assert kv_cache_bytes(preset("llama3-8b")) == 128 * 1024
     assert kv_cache_bytes(preset("deepseek-v3")) == 70_272
     assert kv_cache_bytes(preset("llama3-8b"), 1000, "fp8") == 1000 * 64 * 1024
+    assert kv_cache_bytes(preset("llama3-8b"), 1000, "int4") == 1000 * 32 * 1024
 
 
 @given(PRESETS, SIZES, st.sampled_from(["flash", "unfused"]))
