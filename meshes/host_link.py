@@ -25,17 +25,26 @@ def host_bandwidth(cluster: Cluster) -> float | None:
 
     None where the memory is the devices' own, or no way of known bandwidth leads there.
     """
+    rated = rated_host_bandwidth(cluster)
+    return None if rated is None else COPY_SHARE * rated
+
+
+def rated_host_bandwidth(cluster: Cluster, end: str = "memory") -> float | None:
+    """bytes/s, one direction, of a chip's share of the wires to its host's memory, or to `end`.
+
+    None as of `host_bandwidth`.
+    """
     if cluster.virtual_devices:
         return None
     wires = dict(_wires(cluster))
-    ways = [_way(wires, ("chip", chip)) for chip in range(cluster.devices_per_node)]
+    ways = [_way(wires, ("chip", chip), end) for chip in range(cluster.devices_per_node)]
     if not all(ways):
         return None
     users = Counter(wire for way in ways for wire in way)
     rates = [(wires[wire], count) for wire, count in users.items()]
     if any(rate is None for rate, _ in rates):
         return None
-    return COPY_SHARE * min(rate / count for rate, count in rates if rate is not None)
+    return min(rate / count for rate, count in rates if rate is not None)
 
 
 def _wires(cluster: Cluster) -> Iterator[tuple[Wire, float | None]]:
@@ -51,8 +60,8 @@ def _wires(cluster: Cluster) -> Iterator[tuple[Wire, float | None]]:
                 yield ((first, i), (second, j)), spec.total_bandwidth
 
 
-def _way(wires: dict[Wire, float | None], start: Part) -> list[Wire]:
-    """The wires of the shortest way from a part to a memory; none: there is no way."""
+def _way(wires: dict[Wire, float | None], start: Part, end: str) -> list[Wire]:
+    """The wires of the shortest way from a part to one called `end`; none: there is no way."""
     ways: dict[Part, list[Wire]] = {start: []}
     frontier = [start]
     while frontier:
@@ -62,7 +71,7 @@ def _way(wires: dict[Wire, float | None], start: Part) -> list[Wire]:
                 ways[wire[1]] = [*ways[wire[0]], wire]
                 reached.append(wire[1])
         for part in reached:
-            if part[0] == "memory":
+            if part[0] == end:
                 return ways[part]
         frontier = reached
     return []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scaling.api.compare import compare as compare
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
+    from scaling.api.kernel import kernel as kernel
     from scaling.api.plan import plan as plan
     from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
@@ -49,6 +50,7 @@ _MODULES = {  # module that defines each public name
     "chip": "scaling.api.chip",
     "compare": "scaling.api.compare",
     "evaluate": "scaling.api.trained",
+    "kernel": "scaling.api.kernel",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",

@@ -45,6 +45,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "config": "ConfigCommand",
     "cluster": "ClusterCommand",
     "chip": "ChipCommand",
+    "kernel": "KernelCommand",
     "learn": "LearnCommand",
     "testbed": "TestbedCommand",
 }
@@ -123,9 +124,14 @@ def _check_repeats(name: str, arguments: list[str]) -> None:
     ours = itertools.takewhile(lambda word: word != "--", arguments)
     given = Counter(word.partition("=")[0] for word in ours if word.startswith("--"))
     for field in fields(_class(name)):
-        option = f"--{field.name.replace('_', '-')}"
+        option = _option(field.name)
         if given[option] > 1 and field.default != ():
             raise InputError(f"{option} is given twice; give it once")
+
+
+def _option(field: str) -> str:
+    """The option of a field; one with a name that Python keeps for itself ends in an underscore."""
+    return f"--{field.rstrip('_').replace('_', '-')}"
 
 
 def _class(name: str) -> type:
@@ -149,7 +155,7 @@ def _one_line(box: str, name: str, arguments: list[str]) -> str:
         return f"{found}; {where}"
     if unknown := re.match(r"Unrecognized (?:options|arguments): (.*)", message):
         word = unknown[1].split(",")[0]
-        options = [f"--{field.name.replace('_', '-')}" for field in fields(_class(name))]
+        options = [_option(field.name) for field in fields(_class(name))]
         return f"scaling {name} has no option {word}; {nearest(word, options)}"
     return f"{message}; {where}"
 

@@ -236,7 +236,7 @@ def _ideal_links() -> Iterator[LinkFit]:
 def _assumed(accelerator: Accelerator) -> Profile:
     """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks."""
     stand_in = shipped(_stand_in(accelerator))
-    fp32 = _vector_peak(accelerator) / catalog.accelerator(stand_in.name).peak("fp32")
+    fp32 = vector_peak(accelerator) / catalog.accelerator(stand_in.name).peak("fp32")
     vector = _assumed_fit(stand_in.vector, stand_in.name)
     return replace(
         stand_in,
@@ -260,7 +260,7 @@ def _stand_in(accelerator: Accelerator) -> str:
     return min((STAND_IN, *shipped_names()), key=away)
 
 
-def _vector_peak(accelerator: Accelerator) -> float:
+def vector_peak(accelerator: Accelerator) -> float:
     """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
     tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
     return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")

@@ -38,6 +38,7 @@ class Answer:
     formula: str = ""
     inputs: tuple[Input, ...] = ()
     binds: str = ""  # the unit, memory or link that limits the answer
+    ideal_binds: str = ""  # that limits the textbook's number; "": the same
     section: str = ""  # of the guide: "gpus: data parallelism"
     ideal: Value = None
     fitted: Value = None
@@ -103,7 +104,8 @@ def by_formula(
 
 
 def textbook(answer: Answer) -> Answer:
-    """Return the answer with the textbook's number given, and those of all its parts."""
+    """Return the answer with the textbook's number and limit given, and those of all its parts."""
     parts = tuple(textbook(part) for part in answer.parts)
     given = answer.answer if answer.ideal is None else answer.ideal
-    return replace(answer, answer=given, parts=parts)
+    binds = answer.ideal_binds or answer.binds
+    return replace(answer, answer=given, parts=parts, binds=binds)

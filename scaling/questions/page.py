@@ -5,13 +5,14 @@ from functools import partial
 from typing import Any
 
 from scaling.meshes.units import format_rate, format_size, format_time
-from scaling.questions.answer import Answer, Value
+from scaling.questions.answer import Answer, Input, Value
 from scaling.questions.formula import substituted
 
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 DAY = 86_400.0  # s
 MOST_DIGITS = 1e15  # from here on floats are not whole numbers by themselves
 RATES = ("bytes/s", "FLOP/s", "FLOPs", "Hz", "W")  # with a decimal prefix
+NONE: frozenset[Input] = frozenset()
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": lambda seconds: f"{seconds / DAY:,.3g} days" if seconds >= DAY else format_time(seconds),
     "bytes": format_size,
@@ -39,22 +40,26 @@ def show(value: Value, unit: str) -> str:
     return f"{number} {unit}".rstrip()
 
 
-def _lines(answer: Answer, indent: str = "") -> Iterator[str]:
+def _lines(answer: Answer, indent: str = "", shown: frozenset[Input] = NONE) -> Iterator[str]:
+    """Return the lines of an answer; inputs that stand above it are not explained again."""
     inner = indent + "  "
     yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{_beside(answer)}"
     if answer.formula:
         yield f"{inner}= {answer.formula}"
         numbers = {i.symbol: _plain(i.value) for i in answer.inputs}
         yield f"{inner}= {substituted(answer.formula, numbers)}"
-    width = max((len(i.symbol) for i in answer.inputs), default=0)
-    for given in answer.inputs:
+    new = [i for i in answer.inputs if i not in shown]
+    width = max((len(i.symbol) for i in new), default=0)
+    for given in new:
         value = show(given.value, given.unit)
         yield f"{inner}{given.symbol.ljust(width)}  {value}  {given.meaning}".rstrip()
     if answer.binds:
         yield f"{inner}binds: {answer.binds}"
+    shown = shown.union(answer.inputs)
     for part in answer.parts:
         if part.formula or part.inputs or part.rows or part.parts or part.binds:
-            yield from _lines(part, inner)
+            yield from _lines(part, inner, shown)
+            shown = shown.union(part.inputs)
         else:
             beside = f"  ({'; '.join(part.notes)})" if part.notes else ""
             yield f"{inner}{part.name}: {show(part.answer, part.unit)}{_beside(part)}{beside}"

@@ -1,6 +1,7 @@
 """Pictures of runs, as PNG and SVG."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,49 @@ def plot_bandwidth(answers: Sequence[Any], title: str, path: Path) -> None:
     axes.set(xlabel="bytes", ylabel="bus bandwidth (GB/s)", title=title)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    _save(figure, path, "--plot")
+
+
+@dataclass(frozen=True)
+class RooflinePoint:
+    """One kernel in a picture of the roofline: FLOP/s over FLOPs per byte."""
+
+    label: str
+    intensity: float
+    ideal: float
+    fitted: float
+
+
+def plot_roofline(
+    points: Sequence[RooflinePoint], peak: float, bandwidth: float, title: str, path: Path
+) -> None:
+    """FLOP/s of kernels of one chip over their intensity, under its two roofs.
+
+    Args:
+        points: at least one.
+        peak: FLOP/s, the roof of compute.
+        bandwidth: bytes/s, the slope of the roof of memory.
+        title, path: see `plot_bandwidth`.
+
+    Raises:
+        InputError: see `plot_bandwidth`.
+    """
+    figure, axes = figure_with_axes(*SIZE)
+    ridge, found = peak / bandwidth, [point.intensity for point in points]
+    least, most = min(*found, ridge) / 4, max(*found, ridge) * 4
+    blue, _, red, orange = COLOURS[:4]
+    axes.plot([least, ridge], [least * bandwidth, peak], color=blue, label="memory")
+    axes.plot([ridge, most], [peak, peak], color=red, label="compute")
+    ideal, fitted = [p.ideal for p in points], [p.fitted for p in points]
+    axes.plot(found, ideal, "o", color="black", mfc="none", label="kernel, textbook")
+    axes.plot(found, fitted, "s", color=orange, label="kernel, fitted")
+    for point in points:
+        where = (point.intensity, point.fitted)
+        axes.annotate(point.label, where, (4, -22), fontsize=7, rotation=-40,
+                      textcoords="offset points")  # fmt: skip
+    axes.set(xlabel="FLOPs per byte", ylabel="FLOP/s", title=title, xscale="log", yscale="log")
     axes.grid(alpha=0.3)
     axes.legend()
     _save(figure, path, "--plot")

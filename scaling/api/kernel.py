@@ -1,0 +1,195 @@
+"""Seconds of one kernel on one chip, or of a sweep over one of its sizes."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scaling.api.entrance import entrance
+from scaling.api.kernel_place import place_of
+from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
+from scaling.meshes.units import format_size, parse_quantity
+from scaling.questions.answer import Answer
+from scaling.questions.critical import critical
+from scaling.questions.place import Place, bandwidth_of, peak_of
+from scaling.questions.roofline import kernel_answer, row
+from scaling.questions.workloads import KINDS, Attention, Formats, Work, work_of
+from scaling.simulate.kernels import peak_rate
+
+LARGEST = 1e15  # of one size: products of five of them stay below the largest float
+MOST_ROWS = 100  # of a sweep
+
+
+@entrance
+def kernel(
+    kind: str,
+    sizes: str | float | Iterable[Any],
+    *,
+    dtype: str = "bf16",
+    accelerator: str | None = None,
+    weights: str | None = None,
+    output: str | None = None,
+    kv: str | None = None,
+    compute: str | None = None,
+    causal: bool = False,
+    backward: bool = False,
+    devices: int = 1,
+    cluster: str | None = None,
+    source: str | None = None,
+    bandwidth: str | float | None = None,
+    override: Iterable[str] = (),
+    sweep: str | None = None,
+    plot: Path | str | None = None,
+) -> Answer:
+    """Return the time of a kernel by the roofline, with its FLOPs, bytes and critical batch.
+
+    >>> import scaling as sc
+    >>> answer = sc.kernel("matmul", (512, 8192, 4096), dtype="fp16", accelerator="b200-sxm")
+    >>> answer["FLOPs"].answer, answer.ideal_binds
+    (34359738368.0, 'compute')
+
+    Args:
+        kind: matmul, attention, elementwise, reduce, embedding, read, copy or work.
+        sizes: of the kind, in the order of `scaling.questions.workloads`: numbers, or one text.
+        dtype: number format of activations, and of all else that is not stated.
+        accelerator: catalogue name or TOML file; None: the chip of `cluster`.
+        weights: format of a matmul's second operand, or of the table of an embedding.
+        output: format of a matmul's result.
+        kv: format of an attention's keys and values.
+        compute: format whose peak rate counts.
+        causal: attention where a query sees no later keys.
+        backward: the backward pass of an attention.
+        devices: chips that the work is divided over, evenly and without communication.
+        cluster: catalogue name or TOML file, for the link to the host.
+        source: "host", or the rate of the link over which weights come, such as "16GB/s".
+        bandwidth: of the memory: "22x" that of the chip, or a rate.
+        override: figures of the chip, "peak_bf16=400e12" or "memory_bandwidth=2TB/s".
+        sweep: a size and its values, "m=1:8192" (doubled) or "m=1,64,512": rows of the answer.
+        plot: picture of the roofline with the kernel on it (.svg, .png).
+
+    Raises:
+        InputError: an unknown kind, format, chip or figure, sizes that are not those of the kind.
+    """
+    numbers = _sizes(kind, sizes)
+    formats = Formats(dtype, weights, output, kv, compute)
+    how = Attention(causal, backward)
+    steps = None if sweep is None else _sweep(kind, sweep, numbers)
+    place = place_of(formats, accelerator, cluster, source, bandwidth, override, devices)
+    make = lambda changes: work_of(kind, {**numbers, **changes}, formats, how)
+    work = make({})
+    if work.flops and not work.is_vector:
+        peak_rate(place.chip, place.dtype)
+    title = f"{kind} {_size_words(kind, numbers)}{_format_words(kind, formats, devices)}"
+    more = critical(work, place, lambda batch: make({"m": batch}))
+    answer = kernel_answer(work, place, title, more)
+    if steps is not None:
+        name, values = steps
+        rows = tuple(row(make({name: value}), place, {name: value}) for value in values)
+        answer = replace(answer, rows=rows)
+    if plot is not None:
+        _plot(answer, work, place, Path(plot))
+    return answer
+
+
+def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
+    """Return symbol -> number of the sizes of a kind."""
+    check_keys([kind], KINDS, "kernel", "kind")
+    known = KINDS[kind]
+    words = [sizes] if isinstance(sizes, int | float) else sizes
+    parts = words.split(",") if isinstance(words, str) else list(words)
+    names = known.sizes
+    if kind == "matmul" and len(parts) == len(names) + 1:
+        names = ("b", *names)
+    if not known.least <= len(parts) <= len(names):
+        raise InputError(
+            f"{kind} has the sizes {', '.join(names)}, of which {known.least} must be given, got "
+            f"{len(parts)}: write for example {kind} {known.example}"
+        )
+    named = zip(names, parts, strict=False)
+    return {name: _number(f"{kind} {name}", name in known.bytes, part) for name, part in named}
+
+
+def _number(where: str, is_bytes: bool, value: object) -> float:
+    """Return a positive whole number from a number, or a text such as "8192", "1e9" or "4GB"."""
+    try:
+        given = (
+            parse_quantity(value.strip(), "B" if is_bytes else "")
+            if isinstance(value, str)
+            else value
+        )
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    number = whole_number(where, given)
+    if number > LARGEST:
+        raise InputError(f"{where}={number:g} is too large; at most {LARGEST:g}")
+    return number
+
+
+def _sweep(kind: str, text: str, numbers: Mapping[str, float]) -> tuple[str, list[float]]:
+    """Return the size that changes, and its values."""
+    name, equals, values = text.partition("=")
+    by_lower = {size.lower(): size for size in numbers}
+    name = name.strip() if name.strip() in numbers else by_lower.get(name.strip().lower(), name)
+    if not equals or name not in numbers:
+        raise InputError(
+            f"--sweep {text}: write a size of {kind} and its values, such as "
+            f"{next(iter(numbers))}=1:8192 or {next(iter(numbers))}=64,512 "
+            f"({nearest(name, numbers)})"
+        )
+    is_bytes = name in KINDS[kind].bytes
+    first, colon, last = values.partition(":")
+    number = lambda part: _number(f"--sweep {name}", is_bytes, part)
+    found = (
+        _doubled(text, number(first), number(last))
+        if colon
+        else [number(part) for part in values.split(",")[: MOST_ROWS + 1]]
+    )
+    if len(found) > MOST_ROWS:
+        raise InputError(f"--sweep {name} has more than {MOST_ROWS} values")
+    return name, found
+
+
+def _doubled(text: str, first: float, last: float) -> list[float]:
+    if last < first:
+        raise InputError(f"--sweep {text} ends below its start")
+    return [first * 2**i for i in range(int(math.log2(last / first)) + 1)]
+
+
+def _size_words(kind: str, numbers: Mapping[str, float]) -> str:
+    in_bytes = KINDS[kind].bytes
+    show = lambda name, value: format_size(value) if name in in_bytes else f"{value:,.10g}"
+    return " ".join(f"{name}={show(name, value)}" for name, value in numbers.items())
+
+
+def _format_words(kind: str, formats: Formats, devices: int) -> str:
+    words = "" if kind in ("read", "copy") else f", {formats.activations}"
+    if formats.weights:
+        words += f", weights {formats.weights}"
+    if formats.keys_and_values:
+        words += f", keys and values {formats.keys_and_values}"
+    return words + (f", over {devices:,} devices" if devices > 1 else "")
+
+
+def _plot(answer: Answer, work: Work, place: Place, path: Path) -> None:
+    """Write the picture of the roofline with the kernel, or with all rows of its sweep."""
+    from scaling.report.plots import RooflinePoint, check_picture, plot_roofline
+
+    check_picture("--plot", path)
+    if not (work.flops and work.moved):
+        raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")
+    rows = answer.rows or (row(work, place, {"": ""}),)
+    points = [
+        RooflinePoint(
+            " ".join(f"{key}={value}" for key, value in list(line.items())[:1] if key),
+            float(line["intensity (FLOPs/byte)"]),  # type: ignore[arg-type]
+            *(
+                float(line["FLOPs (FLOPs)"]) / float(line[key]) / place.devices  # type: ignore[arg-type]
+                for key in ("textbook (s)", "time (s)")
+            ),
+        )
+        for line in rows
+    ]
+    sizes = "" if answer.rows else answer.name.split(" on ")[0].removeprefix(work.kind)
+    title = f"{work.kind}{sizes} on {place.chip.title}"
+    plot_roofline(points, peak_of(work, place).value, bandwidth_of(place).value, title, path)
