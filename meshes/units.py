@@ -15,6 +15,7 @@ BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 MOST_BINARY_UNITS = 10_000  # more digits are no longer easy to read
 MOST_IN_DIGITS = 1e7  # from here on a number is written as 1e+07
 PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
+COUNTS = {**PREFIXES, "B": 10**9}  # of tokens and parameters: 15T, 70B
 BITS = {"b/s": 1 / 8, "bit/s": 1 / 8, "bps": 1 / 8}
 SYMBOLS: dict[Unit, dict[str, float]] = {
     "B": {"B": 1},
@@ -69,6 +70,16 @@ def parse_number(text: str, unit: Unit) -> float:
             "(400Gb/s = 50GB/s)"
         )
     raise InputError(f"{text!r}: unknown unit {written!r}; write for example {EXAMPLES[unit]}")
+
+
+def parse_count(text: str) -> float:
+    """The positive number of tokens or parameters of `15T`, `70B`, `70e9` or `4Mi`; B is 1e9."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    number = _number(match.group(1)) if match else None
+    factor = COUNTS.get(match.group(2)) if match else None
+    if number is None or factor is None or not 0 < number * factor < math.inf:
+        raise InputError(f"{text!r} is not a count; write for example 70e9, 70B, 15T or 4Mi")
+    return number * factor
 
 
 def parse_size(text: str) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scaling.api.predict import predict as predict
     from scaling.api.predict import predict_hlo as predict_hlo
     from scaling.api.predict import predict_step as predict_step
+    from scaling.api.serve import serve as serve
     from scaling.api.train import train as train
     from scaling.api.trained import evaluate as evaluate
     from scaling.api.trained import sample as sample
@@ -60,6 +61,7 @@ _MODULES = {  # module that defines each public name
     "predict_step": "scaling.api.predict",
     "price_collective": "scaling.api.collective",
     "sample": "scaling.api.trained",
+    "serve": "scaling.api.serve",
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)

@@ -47,6 +47,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "chip": "ChipCommand",
     "kernel": "KernelCommand",
     "learn": "LearnCommand",
+    "serve": "ServeCommand",
     "testbed": "TestbedCommand",
 }
 

@@ -72,7 +72,7 @@ def _lines(answer: Answer, indent: str = "", shown: frozenset[Input] = NONE) -> 
 
 def _beside(answer: Answer) -> str:
     """Return the number that is not given, the textbook's or the fitted one, in brackets."""
-    if answer.ideal is None or answer.fitted is None:
+    if answer.ideal is None or answer.fitted is None or answer.ideal == answer.fitted:
         return ""
     word, other = "textbook", answer.ideal
     if answer.answer == answer.ideal:

@@ -1,0 +1,158 @@
+"""Serving a model: decode steps, prompts, what fits, what it costs."""
+
+from pathlib import Path
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    RunLike,
+    as_mesh,
+    as_overrides,
+    load_cluster,
+    load_run,
+)
+from scaling.api.settings import Settings
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.units import parse_size
+from scaling.models.config import with_positions
+from scaling.profiles.profile import Profile
+from scaling.questions.answer import Answer
+from scaling.questions.serving.answer import serve as answer_serve
+from scaling.questions.serving.decode import Case
+from scaling.questions.serving.model import Formats, ServedModel, bare_model, served_model
+from scaling.questions.serving.servers import Servers
+from scaling.questions.serving.traffic import Request
+
+LARGEST = 1 << 40  # sequences, or tokens of one: sizes stay exact in floats
+
+
+@entrance
+def serve(
+    model: RunLike | None = None,
+    cluster: ClusterLike = "dgx-h100",
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    devices: int | None = None,
+    batch: int = 1,
+    context: int | None = None,
+    prompt: int | None = None,
+    generate: int | None = None,
+    weights: str = "bf16",
+    kv: str = "bf16",
+    compute: str = "bf16",
+    mfu: float | None = None,
+    price: float | None = None,
+    parameters: float | None = None,
+    active: float | None = None,
+    kv_per_token: int | str | None = None,
+    set: Settings | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+) -> Answer:
+    """Return the time of a decode step with throughput, memory, thresholds, requests and money.
+
+    >>> import scaling as sc
+    >>> answer = sc.serve("llama2-13b", "tpu-v5e", batch=16, context=8192)
+    >>> round(answer.ideal * 1e3, 1)                                # ms
+    20.3
+
+    Args:
+        model: as `load_run` takes it; None: `parameters` and `kv_per_token` describe it.
+        cluster, nodes, overrides, calibration: as for `price_collective`.
+        mesh: data, expert and tensor; None: all devices are tensor.
+        devices: how many of them are used; None: those of the mesh, or of all nodes.
+        batch: sequences that are decoded at once, on all devices.
+        context: tokens of each in the KV cache; None: prompt and answer, or the recipe's length.
+        prompt, generate: tokens of a request before and after its prefill.
+        weights, kv: formats in memory: bf16, int8, int4 and others.
+        compute: format of the products, whose peak counts.
+        mfu: share of the peak that prefill reaches; None: as its kernels are priced.
+        price: dollars for a device and hour; None: of the table, where it has the chip.
+        parameters, active: of a model that is described by its numbers; a token uses `active`.
+        kv_per_token: bytes of a token's keys and values in all layers, such as "100kB".
+        set: values of the run, such as model.n_layers=4.
+
+    Raises:
+        InputError: unknown names and formats, sizes that there cannot be, a mesh that cannot serve.
+    """
+    formats = Formats(weights, kv, compute)
+    for name, value in (("--batch", batch), ("--prompt", prompt), ("--generate", generate)):
+        _check_size(name, value)
+    shape = None if mesh is None else as_mesh(mesh, AXES)
+    place, count = _place(cluster, nodes, devices or (shape.devices if shape else None), overrides)
+    place.accelerator.peak(compute)
+    shape = shape or MeshShape(tensor=count)
+    if shape.devices != count:
+        raise InputError(f"--mesh {shape} has {shape.devices} devices, --devices asks for {count}")
+    length = context
+    if context is None and (prompt or generate):
+        length = (prompt or 0) + (generate or 0)
+    served, length = _model(model, parameters, active, kv_per_token, formats, set, length)
+    _check_size("--context", length)
+    profile, _ = load_profile(place, calibration)
+    case = Case(served, Servers(place, shape), profile, int(batch), int(length))
+    return answer_serve(case, Request(prompt, generate, mfu), price)
+
+
+def _place(
+    cluster: ClusterLike, nodes: int | None, devices: int | None, overrides: Overrides | None
+) -> tuple[Cluster, int]:
+    """Return the cluster, with as many nodes and chips of them as the devices need."""
+    if isinstance(cluster, Cluster):
+        place = load_cluster(cluster, nodes, overrides=overrides)
+        return place, devices or place.devices
+    figures = as_overrides(overrides)
+    host = catalog.load(str(cluster), 1, figures)
+    if devices is None:
+        place = catalog.load(str(cluster), nodes or 1, figures)
+        return place, place.devices
+    count = whole_number("--devices", devices)
+    if nodes is not None:
+        return catalog.load(str(cluster), nodes, figures), count
+    if count < host.devices_per_node or host.virtual_devices:
+        return catalog.load(str(cluster), 1, {**figures, "gpus_per_node": float(count)}), count
+    return catalog.load(str(cluster), -(-count // host.devices_per_node), figures), count
+
+
+def _model(
+    model: RunLike | None,
+    parameters: float | None,
+    active: float | None,
+    kv_per_token: int | str | None,
+    formats: Formats,
+    settings: Settings | None,
+    context: int | None,
+) -> tuple[ServedModel, int]:
+    """Return the model, and the tokens of a sequence."""
+    if (model is None) == (parameters is None):
+        raise InputError(
+            "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9 "
+            "--kv-per-token 160kB" + ", not both" * (model is not None)
+        )
+    if parameters is not None:
+        given = parse_size(kv_per_token) if isinstance(kv_per_token, str) else kv_per_token or 0
+        if context is None:
+            raise InputError("--context is needed with --parameters, such as --context 8192")
+        return bare_model(parameters, active, float(given), formats), context
+    for name, value in (("--active", active), ("--kv-per-token", kv_per_token)):
+        if value is not None:
+            raise InputError(f"{name} {value} describes a model by --parameters: leave MODEL out")
+    assert model is not None
+    run = load_run(model, set=settings)
+    length = run.batch.seq_len if context is None else context
+    _check_size("--context", length)
+    config = with_positions(run.model, int(length))
+    return served_model(run.name, config, formats), length
+
+
+def _check_size(name: str, value: int | None) -> None:
+    """Raise InputError for a count below 1, or beyond what anything holds."""
+    if value is not None and whole_number(name, value) > LARGEST:
+        raise InputError(f"{name} {value}: at most {LARGEST:,}")

@@ -1,0 +1,167 @@
+"""Kernels of one device in a forward pass: decoding one token per sequence, or reading a prompt.
+
+    qkv  attention  o  norm  gate+up  activation  down  norm       and the head after all layers
+
+Products of one input run as one, as serving engines fuse them. Decoding with latent attention is
+the absorbed form (DeepSeek-V2, arXiv 2405.04434, section 2.1.2): queries are multiplied into the
+latent space, so that the cache is read as it is stored, once for all heads.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaling.models.accounting.matrices import Stack, query_key_dim, stacks, value_dim
+from scaling.models.config import ModelConfig
+from scaling.program.ir import Kernel
+from scaling.questions.serving.model import ServedModel
+from scaling.questions.serving.servers import Servers
+
+FUSED = {  # matrices of one input -> the product that they run as
+    **dict.fromkeys(("q", "k", "v"), "qkv"),
+    **dict.fromkeys(("q_a", "kv_a"), "latents"),
+    **dict.fromkeys(("gate", "up"), "gate and up"),
+    **dict.fromkeys(("expert_gate", "expert_up"), "experts' gate and up"),
+    **dict.fromkeys(("shared_gate", "shared_up"), "shared gate and up"),
+}
+NORM = 3  # passes over the stream: it is read, summed with what was added, and both are written
+ACTIVATION = 3  # passes over the hidden units: gate and up are read, one is written
+ROTATION = 2  # passes over queries and new keys
+FP32 = 4  # bytes of a logit
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a forward pass computes on the devices of one replica."""
+
+    sequences: float  # of all devices along `tensor` together
+    queries: int  # positions per sequence that are computed
+    keys: int  # positions per sequence that are attended to
+
+    @property
+    def tokens(self) -> float:
+        """Positions that are computed."""
+        return self.sequences * self.queries
+
+
+Called = tuple[Kernel, int]  # with its calls
+
+
+def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Called]:
+    """Yields the products of weights."""
+    config = model.config
+    if config is None:
+        yield _lumped(model, servers, work)
+        return
+    joined: dict[tuple[str, int], list[Stack]] = {}
+    for stack in stacks(config):
+        joined.setdefault((FUSED.get(stack.name, stack.name), stack.layers), []).append(stack)
+    for (name, layers), parts in joined.items():
+        if parts[0].experts:
+            yield _experts(name, parts, model, servers, work), layers
+        else:
+            cut = sum(_columns(part, config, servers.mesh.tensor) for part in parts)
+            rows, columns = parts[0].inputs, cut
+            if parts[0].name == "o" or parts[0].name.endswith("down"):
+                rows, columns = math.ceil(rows / servers.mesh.tensor), parts[0].outputs
+            yield _product(name, model, (1.0, work.tokens, columns, rows)), layers
+    vocabulary = math.ceil(config.vocab_size / servers.mesh.tensor)
+    yield _product("head", model, (1.0, work.sequences, vocabulary, config.d_model)), 1
+
+
+def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called:
+    """Return the attention of one layer, which reads the KV cache; flash for a prompt."""
+    config, tensor = model.config, servers.mesh.tensor
+    cached = work.sequences * work.keys * model.kv_token / tensor
+    if config is None:
+        return Kernel("KV cache", bytes=cached), 1
+    decodes = work.queries == 1
+    keys_dim, values_dim = query_key_dim(config), value_dim(config)
+    if config.mla and decodes:
+        values_dim = config.mla.kv_lora_rank
+        keys_dim = values_dim + config.mla.qk_rope_head_dim
+    heads = config.n_heads / tensor
+    pairs = work.sequences * heads * work.queries * work.keys
+    sent = work.tokens * heads * (keys_dim + values_dim) * model.formats.activation_bytes
+    kernel = Kernel(
+        "attention",
+        kind="attention",
+        flops=2 * pairs * (keys_dim + values_dim),
+        transcendentals=pairs,
+        bytes=cached / config.n_layers + sent,
+        dtype="bf16",
+        dims=(work.sequences, heads, work.queries, work.keys, float(keys_dim)),
+    )
+    return kernel, config.n_layers
+
+
+def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Called]:
+    """Yields norms, rotations and activations: what is not a product and moves activations."""
+    config, tensor = model.config, servers.mesh.tensor
+    if config is None:
+        return
+    value, layers = model.formats.activation_bytes, config.n_layers
+    stream = work.tokens * config.d_model * value
+    heads = (config.n_heads + config.n_kv_heads) / tensor * query_key_dim(config)
+    width = config.d_ff
+    if config.moe and config.moe.first_dense_layers < layers:
+        width = (config.moe.d_ff_expert or width) * (
+            config.moe.experts_per_token + config.moe.n_shared_experts
+        )
+    yield Kernel("norms", bytes=NORM * stream), 2 * layers + 1
+    yield Kernel("rotation", bytes=ROTATION * work.tokens * heads * value), layers
+    yield Kernel("activation", bytes=ACTIVATION * work.tokens * width / tensor * value), layers
+    yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * FP32), 1
+
+
+def _columns(stack: Stack, config: ModelConfig, tensor: int) -> int:
+    """Columns of a matrix on one device; a head is not cut, so few KV heads are copied."""
+    if not stack.over_tensor:
+        return stack.outputs
+    if stack.name in ("k", "v"):
+        return math.ceil(config.n_kv_heads / tensor) * config.head_dim
+    return math.ceil(stack.outputs / tensor)
+
+
+def _product(name: str, model: ServedModel, dims: tuple[float, ...], kind: str = "") -> Kernel:
+    """A product (batch, m, n, k) of activations [m, k] with weights [k, n], `batch` of them."""
+    batch, m, n, k = dims
+    moved = batch * (n * k * model.formats.weight_bytes + m * (n + k) * _value(model))
+    return Kernel(
+        name,
+        kind="grouped" if kind == "grouped" else "matmul",
+        flops=2 * batch * m * n * k,
+        bytes=moved,
+        dtype=model.formats.compute,
+        dims=dims,
+    )
+
+
+def _experts(
+    name: str, parts: list[Stack], model: ServedModel, servers: Servers, work: Pass
+) -> Kernel:
+    """The product of the experts that are touched; the busiest device has at least one."""
+    mesh, first = servers.mesh, parts[0]
+    tokens = work.tokens * mesh.expert  # of all devices that share the experts
+    rows = tokens * model.used / mesh.expert
+    here = max(1.0, model.experts / mesh.expert * model.touched(tokens))
+    columns = math.ceil(sum(part.outputs for part in parts) / mesh.tensor)
+    dims = (here, max(1.0, rows / here), columns, first.inputs)
+    if first.name.endswith("down"):
+        dims = (*dims[:2], first.outputs, math.ceil(first.inputs / mesh.tensor))
+    return _product(name, model, dims, "grouped")
+
+
+def _lumped(model: ServedModel, servers: Servers, work: Pass) -> Called:
+    """All weights as one product, where the layers are not known."""
+    return Kernel(
+        "weights",
+        kind="matmul",
+        flops=2 * work.tokens * model.active / servers.mesh.tensor,
+        bytes=model.weight_bytes / servers.mesh.tensor,
+        dtype=model.formats.compute,
+    ), 1
+
+
+def _value(model: ServedModel) -> float:
+    return model.formats.activation_bytes

@@ -1,0 +1,134 @@
+"""Seconds of one forward pass: kernels one after another, and collectives that nothing hides.
+
+    decode  = sum over layers of  weights + attention + norms ... + 2 all-reduces of [b, D]
+
+A decode step leaves nothing to compute beside its small all-reduces: each product needs the sum
+before it. The kernels are those of `scaling.simulate.kernels`, with the profile's efficiencies and
+overheads, which were measured in training steps; engines that replay captured graphs launch faster.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.collectives.cost import collective_time
+from scaling.models.accounting.matrices import n_moe_layers, value_dim
+from scaling.profiles.profile import ANY, Profile, attention_fit
+from scaling.program.ir import CollectiveKind, Kernel
+from scaling.questions.serving.kernels import (
+    Pass,
+    attention_kernel,
+    small_kernels,
+    weight_kernels,
+)
+from scaling.questions.serving.model import ServedModel
+from scaling.questions.serving.servers import Servers
+from scaling.simulate.kernels import kernel_time
+
+ALL_REDUCES = 2  # of a layer: after the attention's output matrix and after the MLP's
+
+
+@dataclass(frozen=True)
+class Call:
+    """One collective of a forward pass, as often as it runs."""
+
+    name: str
+    kind: CollectiveKind
+    bytes: float  # as nccl-tests counts them
+    calls: int
+    groups: np.ndarray
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Of one forward pass, by what is waited for."""
+
+    weights: float
+    cache: float  # the attention, which reads the KV cache
+    small: float  # norms, rotations, activations
+    network: tuple[float, ...]  # of each collective
+
+    @property
+    def total(self) -> float:
+        """All of them, one after another."""
+        return self.weights + self.cache + self.small + sum(self.network)
+
+
+def pass_seconds(
+    model: ServedModel, servers: Servers, work: Pass, profile: Profile, parts: Iterable[Call]
+) -> Seconds:
+    """Return the seconds of a forward pass with the figures of a profile."""
+    chip, known = servers.cluster.accelerator, with_format(profile, model.formats.compute)
+    seconds = lambda called: called[1] * float(kernel_time(called[0], chip, known).time)
+    attention, layers = attention_kernel(model, servers, work)
+    if work.queries == 1:
+        attention = _unmasked(attention, known)
+    return Seconds(
+        sum(map(seconds, weight_kernels(model, servers, work))),
+        seconds((attention, layers)),
+        sum(map(seconds, small_kernels(model, servers, work))),
+        tuple(call_seconds(part, servers, known) for part in parts),
+    )
+
+
+def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
+    """Return the seconds of all calls of one collective."""
+    cost = collective_time(call.kind, call.bytes, call.groups, servers.cluster, profile)
+    return call.calls * float(cost.time)
+
+
+def calls(model: ServedModel, servers: Servers, work: Pass) -> list[Call]:
+    """Return the collectives of a forward pass; none where the layers are not known."""
+    return list(_calls(model, servers, work))
+
+
+def _calls(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Call]:
+    config, mesh = model.config, servers.mesh
+    if config is None:
+        return
+    value, layers = model.formats.activation_bytes, config.n_layers
+    stream = work.tokens * config.d_model * value
+    if mesh.tensor > 1:
+        groups = servers.groups("tensor")
+        count = ALL_REDUCES * layers
+        yield Call("all-reduces of [B, D]", "all-reduce", stream, count, groups)
+        heads = 1 if config.mla else config.n_kv_heads
+        if work.queries == 1 and heads < mesh.tensor:  # the cache is cut over sequences as well
+            sent = work.tokens * config.n_heads / mesh.tensor * value_dim(config) * value
+            members = mesh.tensor // heads if mesh.tensor % heads == 0 else mesh.tensor
+            inner = groups.reshape(-1, members)
+            yield Call("all-to-alls of heads for sequences", "all-to-all", sent, 2 * layers, inner)
+    if mesh.expert > 1:
+        sent = stream * model.used
+        count = 2 * n_moe_layers(config)
+        groups = servers.groups("expert")
+        yield Call("all-to-alls of tokens for experts", "all-to-all", sent, count, groups)
+
+
+def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int) -> Pass:
+    """Return the decode step of `batch` sequences over all devices."""
+    shards = servers.mesh.data * servers.mesh.expert
+    return Pass(batch / shards, 1, model.kept(context))
+
+
+def prompt_pass(model: ServedModel, prompt: int) -> Pass:
+    """Return the forward pass of a prompt; with experts spread, one for each device along them."""
+    return Pass(1.0, prompt, model.kept(prompt))
+
+
+def with_format(profile: Profile, dtype: str) -> Profile:
+    """Return the profile with figures for `dtype`; where nobody measured any, those of bf16."""
+    known = {fit.dtype for fit in profile.matmul}
+    if dtype in known or ANY in known:
+        return profile
+    other = next((fit for fit in profile.matmul if fit.dtype == "bf16"), profile.matmul[0])
+    return replace(profile, matmul=(*profile.matmul, replace(other, dtype=dtype)))
+
+
+def _unmasked(kernel: Kernel, profile: Profile) -> Kernel:
+    """The attention of one query, whose scores no mask halves, priced by figures with a mask."""
+    fit = attention_fit(profile, "forward")
+    if fit is None or kernel.kind != "attention":
+        return kernel
+    return replace(kernel, share=fit.executed)
