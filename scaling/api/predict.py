@@ -41,7 +41,7 @@ from scaling.simulate.what_if import changed, check_changes
 if TYPE_CHECKING:
     import jax
 
-SOURCES = ("auto", "analytic", "compiled")
+SOURCES = ("auto", "analytic", "compiled", "stored")
 
 
 @entrance
@@ -85,7 +85,8 @@ def predict(
         set: values of the run by dotted key; see `load_run`.
         overrides: figures of the cluster by key, such as {"memory": "40GB"}.
         source: "compiled" is the trainer's own step, "analytic" a closed form, of other software
-            too; "auto" compiles where that can be.
+            too; "auto" compiles where that can be; "stored" takes a compiled program that comes
+            with the package and needs no JAX (`scaling.program.stored`).
         calibration: a Profile, or a file of `scaling calibrate`, to price with.
         what_if: figures to multiply, such as "network x2".
         causal_flops: count half of attention in the model FLOPs.
@@ -103,16 +104,20 @@ def predict(
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
-    source, notes_of_source = chosen_source(place, source)
+    source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     profile, warnings = load_profile(place.cluster, calibration)
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
+    if dump_hlo is not None and source in ("analytic", "stored"):
+        raise InputError(f"--dump-hlo: --source {source} has no HLO; use --source compiled")
     start = time.monotonic()
     if source == "analytic":
-        if dump_hlo is not None:
-            raise InputError("--dump-hlo: a closed form has no HLO; use --source compiled")
         program = closed_form(place.run, place.mesh, place.cluster)
+    elif source == "stored":
+        from scaling.train.program import stored_program_of_run
+
+        program = stored_program_of_run(place.run, place.mesh, place.cluster)
     else:
         from scaling.train.program import program_of_run
 

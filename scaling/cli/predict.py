@@ -28,9 +28,10 @@ class PredictCommand(RunCommand):
     """Number of hosts (default: the run's, else 1)."""
     override: KeyValues = ()
     """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
-    source: Literal["auto", "analytic", "compiled"] = "auto"
+    source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
     """compiled: the trainer's own step; analytic: a closed form, also of other software; auto:
-    compiled where the trainer can run it and the target can be compiled for."""
+    compiled where the trainer can run it and the target can be compiled for; stored: a compiled
+    program that comes with the package, priced without JAX."""
     calibration: File = None
     """File of scaling calibrate to price with."""
     explain: Switch = False

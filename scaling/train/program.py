@@ -6,9 +6,12 @@ the versions and the project's own sources.
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
@@ -17,12 +20,14 @@ from scaling.parallelism.checks import check_trainable
 from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.parallelism.rules import rules_for
 from scaling.program.ir import Program
+from scaling.program.stored import key_of, stored_program, stored_programs
 from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+NEAREST = 3  # commands that a message lists
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
 
@@ -53,15 +58,46 @@ def program_of_run(
     return cache.load_or_make(key, run.name, make)
 
 
+def stored_key(run: Run, shape: MeshShape, cluster: Cluster) -> str:
+    """Key of the step among the programs that come with the package (`scaling.program.stored`)."""
+    where = f"{cluster.devices_per_node} {_chip(cluster)}"
+    return key_of(_decides(run), shape.sizes, where)
+
+
+def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Program:
+    """The kept Program of a step of `run`; needs no compiler and no jax.
+
+    Raises:
+        InputError: there is none; those of the nearest runs are named.
+    """
+    program = stored_program(stored_key(run, shape, cluster))
+    if program is None:
+        near = [s.command for s in stored_programs() if s.run == run.name][:NEAREST]
+        there = "; there is " + "; ".join(near) if near else ""
+        raise InputError(
+            f"no compiled program of {run.name} on {shape} of {cluster.name} with these settings "
+            f"comes with the package: --source compiled makes one{there}"
+        )
+    return replace(program, name=run.name)
+
+
 def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
     """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
-    data = {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
     sizes = list(shape.sizes.items())
     what = json.dumps(
-        [data, sizes, estimates, options, compiler_versions(), compiler_settings()], sort_keys=True
+        [_decides(run), sizes, estimates, options, compiler_versions(), compiler_settings()],
+        sort_keys=True,
     )
-    chip = "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
-    return cache.key_of(what, chip, f"{cluster.devices_per_node}")
+    return cache.key_of(what, _chip(cluster), f"{cluster.devices_per_node}")
+
+
+def _decides(run: Run) -> dict[str, Any]:
+    """What of run.json decides the step, besides the mesh."""
+    return {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
+
+
+def _chip(cluster: Cluster) -> str:
+    return "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
 
 
 def _compiled(

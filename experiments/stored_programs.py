@@ -1,0 +1,194 @@
+"""The compiled programs that come with the package (scaling/program/data).
+
+    python -m experiments.stored_programs            compiles those that are not there, seconds each
+    python -m experiments.stored_programs --list     names them all
+
+Each is the trainer's own step for a cluster that nobody here has. They are chosen in groups, each
+one comparison that a lesson or the explorer makes: the same model on other meshes, or with another
+policy of what is kept for the backward pass.
+"""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from scaling.api.inputs import load_run
+from scaling.api.predict import predict
+from scaling.meshes.errors import InputError
+from scaling.program.serialization import program_dict
+from scaling.program.stored import FOLDER, INDEX, Stored, stored_programs
+from scaling.program.versions import compiler_versions
+from scaling.simulate.resolve import target
+from scaling.train.program import stored_key
+
+Settings = dict[str, Any]
+SELECTIVE: Settings = {"remat": "selective"}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A program to compile, by the arguments of `sc.predict`."""
+
+    group: str
+    run: str
+    mesh: str
+    nodes: int = 1
+    cluster: str = "dgx-h100"
+    set: Settings = field(default_factory=dict)
+
+
+def wanted() -> Iterator[Wanted]:
+    """Every program that comes with the package."""
+    yield from _data_parallel()
+    yield from _tensor()
+    yield from _splits()
+    yield from _experts()
+    yield from _pipelines()
+    yield from _contexts()
+    yield from _remat()
+    yield from _large()
+
+
+def _data_parallel() -> Iterator[Wanted]:
+    """Replicas or shards, from one GPU to eight nodes, and how small a batch still hides them."""
+    for name, batches in (("gpt2-124m", (512,)), ("gpt2-1.5b", (512, 64)), ("qwen3-0.6b", (256,))):
+        for batch in batches:
+            settings = {**SELECTIVE, "batch.global_batch": batch}
+            for mesh in ("data=8", "fsdp=8", "data=2,fsdp=4"):
+                yield Wanted("data and fsdp in a node", name, mesh, 1, set=settings)
+    for nodes, mesh in ((1, "fsdp=8"), (2, "fsdp=16"), (4, "fsdp=32"), (8, "fsdp=64")):
+        settings = {**SELECTIVE, "batch.global_batch": 64, "batch.microbatches": 1}
+        yield Wanted("strong scaling", "llama3-1b", mesh, nodes, set=settings)
+        weak = {**SELECTIVE, "batch.global_batch": 8 * nodes, "batch.microbatches": 1}
+        yield Wanted("weak scaling", "llama3-1b", mesh, nodes, set=weak)
+
+
+def _tensor() -> Iterator[Wanted]:
+    """Tensor parallelism in a node and beyond it."""
+    for tensor in (1, 2, 4, 8):
+        settings = {**SELECTIVE, "batch.global_batch": 16, "batch.microbatches": 2}
+        mesh = f"fsdp={8 // tensor},tensor={tensor}"
+        yield Wanted("tensor in a node", "llama3-8b", mesh, set=settings)
+    for mesh in ("fsdp=2,tensor=8", "tensor=16"):
+        settings = {**SELECTIVE, "batch.global_batch": 16, "batch.microbatches": 2}
+        yield Wanted("tensor over two nodes", "llama3-8b", mesh, 2, set=settings)
+
+
+def _splits() -> Iterator[Wanted]:
+    """64 GPUs: every split of fsdp, tensor and data, on three clusters."""
+    for cluster in ("dgx-h100", "dgx-a100", "dgx-h200"):
+        for mesh in (
+            *("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=16,tensor=4"),
+            *("fsdp=8,tensor=8", "data=4,fsdp=8,tensor=2", "data=2,fsdp=8,tensor=4"),
+        ):
+            settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 1}
+            yield Wanted("splits of 64 GPUs", "llama3-8b", mesh, 8, cluster, settings)
+
+
+def _experts() -> Iterator[Wanted]:
+    """Experts over more and more devices."""
+    for mesh in ("fsdp=64", "fsdp=32,expert=2", "fsdp=16,expert=4", "fsdp=8,expert=8"):
+        settings = {"batch.global_batch": 128, "batch.microbatches": 1, "remat": "full"}
+        yield Wanted("experts", "mixtral-8x7b", mesh, 8, set=settings)
+
+
+def _pipelines() -> Iterator[Wanted]:
+    """Stages, microbatches and schedules: the bubble."""
+    for stages, microbatches in ((2, 8), (4, 4), (4, 8), (4, 16), (8, 16)):
+        mesh = f"stage={stages},fsdp={8 // stages}"
+        settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": microbatches}
+        yield Wanted("pipelines", "llama3-1b", mesh, set=settings)
+    for schedule in ("gpipe", "circular"):
+        settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 8}
+        more: Settings = {"pipeline.schedule": schedule}
+        if schedule == "circular":
+            more["pipeline.virtual_stages"] = 2
+        yield Wanted("pipelines", "llama3-1b", "stage=4,fsdp=2", set={**settings, **more})
+
+
+def _contexts() -> Iterator[Wanted]:
+    """Long sequences over more and more devices, by ring and by all-gather."""
+    for tokens in (8192, 32768, 131072):
+        for context in (1, 2, 8):
+            batch = max(8 // context, 1) * max(1, 32768 // tokens)
+            settings = {
+                **{"remat": "full", "batch.seq_len": tokens, "batch.microbatches": 1},
+                "batch.global_batch": batch,
+            }
+            mesh = f"fsdp={8 // context},context={context}"
+            yield Wanted("long sequences", "llama3-1b", mesh, set=settings)
+    more = {"batch.seq_len": 32768, "batch.microbatches": 1, "batch.global_batch": 1}
+    gather = {"remat": "full", **more, "context.method": "all-gather"}
+    yield Wanted("long sequences", "llama3-1b", "context=8", set=gather)
+
+
+def _remat() -> Iterator[Wanted]:
+    """What is kept for the backward pass."""
+    for remat in ("none", "selective", "full"):
+        settings = {"remat": remat, "batch.global_batch": 8, "batch.microbatches": 1}
+        yield Wanted("remat", "llama3-8b", "fsdp=8", set=settings)
+        yield Wanted("remat", "llama3-1b", "fsdp=8", set=settings)
+
+
+def _large() -> Iterator[Wanted]:
+    """Large models on many nodes."""
+    settings = {**SELECTIVE, "batch.global_batch": 512, "batch.microbatches": 1}
+    for mesh in ("fsdp=512", "fsdp=64,tensor=8", "fsdp=128,tensor=4", "stage=4,fsdp=16,tensor=8"):
+        staged = {"batch.microbatches": 8} if "stage" in mesh else {}
+        for cluster in ("dgx-h100", "dgx-h200"):
+            what = Wanted("70B on 512", "llama3-70b", mesh, 64, cluster, {**settings, **staged})
+            yield what
+    full = {"remat": "full", "batch.global_batch": 1024, "batch.microbatches": 1}
+    yield Wanted("405B", "llama3-405b", "fsdp=128,tensor=8", 128, set=full)
+
+
+def compile_all(folder: Path) -> None:
+    """Compile what is not there; the index is written anew, what nobody wants is removed."""
+    folder.mkdir(exist_ok=True)
+    known = {entry.key: entry for entry in stored_programs()}
+    index: dict[str, Stored] = {}
+    for want in wanted():
+        try:
+            entry = _made(want, folder, known)
+        except InputError as error:
+            print(f"not made: {want}: {error}", file=sys.stderr, flush=True)
+            continue
+        index.setdefault(entry.key, entry)
+        _write_index(folder, [*index.values()])
+    for file in folder.glob("*.json.gz"):
+        if file.name.partition(".")[0] not in index:
+            file.unlink()
+
+
+def _made(want: Wanted, folder: Path, known: dict[str, Stored]) -> Stored:
+    place = target(load_run(want.run, mesh=want.mesh, set=want.set), want.cluster, want.nodes)
+    key = stored_key(place.run, place.mesh, place.cluster)
+    file = folder / f"{key}.json.gz"
+    if key in known and file.exists():
+        return known[key]
+    asked = {name: value for name, value in asdict(want).items() if name != "group"}
+    result = predict(**asked, source="compiled")
+    data = gzip.compress(json.dumps(program_dict(result.pricing.program)).encode(), mtime=0)
+    file.write_bytes(data)
+    print(f"{key} {len(data):,} bytes {result.pricing.compile_seconds:.1f} s {want}", flush=True)
+    today = date.today().isoformat()
+    where = (want.run, want.cluster, want.nodes, want.mesh, want.set)
+    return Stored(key, *where, want.group, compiler_versions(), today)
+
+
+def _write_index(folder: Path, entries: list[Stored]) -> None:
+    lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
+    (folder / INDEX).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "--list" in sys.argv:
+        for number, want in enumerate(wanted()):
+            print(number, want)
+    else:
+        compile_all(Path(str(FOLDER)))

@@ -1,0 +1,93 @@
+"""Compiled programs that come with the package."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scaling as sc
+from scaling.api.inputs import load_run
+from scaling.meshes.errors import InputError
+from scaling.program.stored import FOLDER, Stored, key_of, stored_program, stored_programs
+from scaling.simulate.resolve import target
+from scaling.train.program import stored_key
+
+ENTRIES = stored_programs()
+REPRESENTATIVES = list({entry.group: entry for entry in ENTRIES}.values())
+
+
+def key(entry: Stored) -> str:
+    run = load_run(entry.run, mesh=entry.mesh, set=entry.set)
+    place = target(run, entry.cluster, entry.nodes)
+    return stored_key(place.run, place.mesh, place.cluster)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=[e.key for e in ENTRIES])
+def test_every_stored_program_is_that_of_its_arguments(entry):
+    """A recipe or default that changes makes other steps: python -m experiments.stored_programs."""
+    assert key(entry) == entry.key
+    program = stored_program(entry.key)
+    assert program is not None and program.source == "compiled"
+
+
+def test_the_folder_holds_what_the_index_names_and_no_more():
+    files = {file.name.partition(".")[0] for file in FOLDER.iterdir() if file.name.endswith(".gz")}
+    assert files == {entry.key for entry in ENTRIES}
+
+
+@pytest.mark.parametrize("entry", REPRESENTATIVES, ids=[e.group for e in REPRESENTATIVES])
+def test_one_of_each_group_is_priced(entry):
+    prediction = sc.predict(**entry.arguments)
+    assert prediction.source == "compiled"
+    assert 0 < prediction.mfu < 1
+    assert sum(vars(prediction.time).values()) - prediction.time.hidden_communication == (
+        pytest.approx(prediction.step_time)
+    )
+
+
+def test_it_is_priced_without_jax():
+    entry = ENTRIES[0]
+    code = f"""
+import sys
+for name in ("jax", "jaxlib", "flax", "optax", "tyro", "orbax"):
+    sys.modules[name] = None
+import scaling as sc
+p = sc.predict(**{entry.arguments!r})
+print(p.step_time, p.what_if("nvlink x0.5").step_time >= p.step_time)
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split()[1] == "True"
+
+
+def test_another_step_is_refused_with_what_is_there():
+    with pytest.raises(InputError, match="--source compiled makes one; there is scaling predict"):
+        sc.predict("gpt2-124m", cluster="dgx-h100", mesh="data=4", source="stored")
+
+
+def test_a_key_depends_on_all_that_it_is_made_of():
+    keys = {
+        key_of(*what)
+        for what in (
+            ({"a": 1}, {"data": 2}, "x"),
+            ({"a": 2}, {"data": 2}, "x"),
+            ({"a": 1}, {"fsdp": 2}, "x"),
+            ({"a": 1}, {"data": 2}, "y"),
+        )
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.deviceless
+@pytest.mark.parametrize("entry", ENTRIES[:2], ids=[e.key for e in ENTRIES[:2]])
+def test_compiled_anew_it_is_the_same_step(entry):
+    arguments = {**entry.arguments, "source": "compiled"}
+    anew, kept = sc.predict(**arguments), sc.predict(**entry.arguments)
+    assert anew.step_time == pytest.approx(kept.step_time, rel=0.01)
+    assert anew.memory.peak == pytest.approx(kept.memory.peak, rel=0.01)
