@@ -113,11 +113,12 @@ def _last_step(metrics: Path, begun: float) -> int:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Bytes of all files; those that vanish meanwhile do not count."""
+    """Bytes of all files; files and folders that vanish meanwhile do not count."""
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            total += path.stat().st_size if path.is_file() else 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(place, name)).st_size
     return total
 
 

@@ -1,0 +1,67 @@
+"""The ladder: one question, answered by a guess, a bound, a rule, a fit, a program, a measurement.
+
+    your guess   ->  bound  ->  textbook rule  ->  fitted  ->  compiled program  ->  measured
+
+Each rung says what it adds to the one below. A rung that does not exist for a question says why.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scaling.questions.page import show
+
+RUNGS = ("guess", "bound", "textbook", "fitted", "compiled", "measured")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung: its number, and what it adds to the rung below, or why there is none."""
+
+    name: str  # one of RUNGS
+    value: float | None
+    adds: str
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The rungs of one question, in the order of RUNGS."""
+
+    question: str
+    unit: str
+    rungs: tuple[Rung, ...]
+
+    def __post_init__(self) -> None:
+        assert tuple(rung.name for rung in self.rungs) == RUNGS
+
+    def __getitem__(self, name: str) -> Rung:
+        """Return the rung of a name."""
+        return self.rungs[RUNGS.index(name)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the ladder as JSON has it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Return the question and a line for each rung, with its step from the one below."""
+        lines, below = [self.question], None
+        width = max(len(show(rung.value, self.unit)) for rung in self.rungs)
+        for rung in self.rungs:
+            value = "-" if rung.value is None else show(rung.value, self.unit)
+            lines.append(f"  {rung.name:<9} {value:>{width}}  {step(below, rung):>7}  {rung.adds}")
+            if rung.value is not None and rung.name != "guess":
+                below = rung
+        return "\n".join(lines)
+
+
+def step(below: Rung | None, rung: Rung) -> str:
+    """Return how far a rung lies from the one below, `+35 %`; "" where there is none below."""
+    if below is None or not below.value or rung.value is None:
+        return ""
+    return f"{rung.value / below.value - 1:+.0%}"
+
+
+def ladder(question: str, unit: str, guess: float | None, rungs: Sequence[Rung]) -> Ladder:
+    """Return a ladder with the guess below its other rungs."""
+    first = Rung("guess", guess, "yours" if guess is not None else "none was given")
+    return Ladder(question, unit, (first, *rungs))
