@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
+    from scaling.api.ladder import collective_ladder as collective_ladder
+    from scaling.api.ladder import step_ladder as step_ladder
     from scaling.api.plan import plan as plan
     from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
@@ -49,6 +51,7 @@ _MODULES = {  # module that defines each public name
     "Run": "scaling.run",
     "calibrate": "scaling.api.calibrate",
     "chip": "scaling.api.chip",
+    "collective_ladder": "scaling.api.ladder",
     "compare": "scaling.api.compare",
     "evaluate": "scaling.api.trained",
     "kernel": "scaling.api.kernel",
@@ -62,6 +65,7 @@ _MODULES = {  # module that defines each public name
     "price_collective": "scaling.api.collective",
     "sample": "scaling.api.trained",
     "serve": "scaling.api.serve",
+    "step_ladder": "scaling.api.ladder",
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)

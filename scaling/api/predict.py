@@ -109,8 +109,9 @@ def predict(
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
-    if dump_hlo is not None and source in ("analytic", "stored"):
-        raise InputError(f"--dump-hlo: --source {source} has no HLO; use --source compiled")
+    if dump_hlo is not None and source != "compiled":
+        what = {"analytic": "a closed form", "stored": "a stored program"}[source]
+        raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
     start = time.monotonic()
     if source == "analytic":
         program = closed_form(place.run, place.mesh, place.cluster)

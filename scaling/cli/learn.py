@@ -1,4 +1,4 @@
-"""`scaling learn`: the guide's quizzes, answered by the commands of this project."""
+"""`scaling learn`: the guide's quizzes, answered by commands of this project; and ladders."""
 
 import io
 import json
@@ -11,13 +11,19 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+import scaling as sc
+from scaling.cli.collective import DEFAULT_SIZE
 from scaling.cli.options import Command, Switch
+from scaling.learn.ladder import Ladder
 from scaling.learn.quiz import Quiz, QuizAnswer, compute, find, quizzes
 from scaling.learn.slips import diagnose
 from scaling.learn.table import LINE, summary, verdict_of
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
 
+LADDER_EXAMPLE = (
+    'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
+)
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
 ]
@@ -25,17 +31,20 @@ Guesses = Annotated[
 
 @dataclass(frozen=True)
 class LearnCommand(Command):
-    """Ask the guide's quizzes; a guess that is wrong is told the slip that it betrays.
+    """Ask the guide's quizzes, or answer one question on six rungs, from a guess to a measurement.
 
     Example: scaling learn quiz gpu-q2.3 --guess 2.1
     """
 
-    what: Annotated[Positional[Literal["quiz"]], arg(metavar="WHAT")] = "quiz"
-    """quiz."""
-    name: Annotated[Positional[str | None], arg(metavar="[ID]", help_behavior_hint="")] = None
-    """The quiz; without it all are listed."""
+    what: Annotated[Positional[Literal["quiz", "ladder"]], arg(metavar="WHAT")] = "quiz"
+    """quiz: a guess that is wrong is told the slip that it betrays; ladder: your guess, a bound,
+    the textbook's rule, the fitted figure, the compiled program, a measurement."""
+    name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
+    """The quiz (without it all are listed); of a ladder a command line in quotes, such as
+    "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
     guess: Guesses = ()
-    """A guess for each number that the quiz asks for, in its order; without any you are asked."""
+    """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
+    ladder in seconds."""
     all: Switch = False
     """Compute every quiz by its commands, beside what the guide prints."""
     json: Switch = False
@@ -48,6 +57,8 @@ class LearnCommand(Command):
 
     def execute(self) -> int:
         """List, ask, or compute all."""
+        if self.what == "ladder":
+            return self._ladder()
         if self.all:
             return self._compute_all()
         if self.name is None:
@@ -68,6 +79,15 @@ class LearnCommand(Command):
             print("\n".join(_lines(answer, result)))
         if quiz.note:
             print(f"note: {quiz.note}")
+        return 0
+
+    def _ladder(self) -> int:
+        """Print the ladder of a command line."""
+        if self.name is None or len(self.guess) > 1:
+            raise InputError(f"write {LADDER_EXAMPLE}, with one --guess at most")
+        guess = _number(self.guess[0]) if self.guess else None
+        ladder = _ladder_of(self.name, guess)
+        print(json.dumps(ladder.to_dict()) if self.json else ladder)
         return 0
 
     def _list(self) -> int:
@@ -94,6 +114,29 @@ class LearnCommand(Command):
         print("\n".join(map(str, verdicts)))
         print(summary(verdicts))
         return 0
+
+
+def _ladder_of(line: str, guess: float | None) -> Ladder:
+    """Return the ladder of a command line of `scaling collective` or `scaling predict`."""
+    from scaling.cli.collective import CollectiveCommand
+    from scaling.cli.main import parse
+    from scaling.cli.predict import PredictCommand
+
+    words = shlex.split(line)
+    command = parse(words[words[:1] == ["scaling"] :])
+    if isinstance(command, CollectiveCommand):
+        return sc.collective_ladder(
+            *(command.kind, command.bytes or DEFAULT_SIZE, command.cluster, command.nodes),
+            *(command.mesh, command.axis),
+            guess=guess,
+        )
+    if isinstance(command, PredictCommand) and command.cluster is not None:
+        return sc.step_ladder(
+            *(command.run, command.cluster, command.nodes, command.mesh, command.source),
+            *(command.set,),
+            guess=guess,
+        )
+    raise InputError(f"a ladder is of a collective or of a step with --cluster: {LADDER_EXAMPLE}")
 
 
 def run_command(line: str) -> Mapping[str, Any]:

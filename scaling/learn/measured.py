@@ -1,0 +1,55 @@
+"""Measurements that a ladder ends on: who measured what, when, and whether we fitted on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from scaling.meshes.reading import parse_toml
+
+FILE = "measured.toml"
+SAME_SIZE = 0.02  # relative distance up to which two sizes are one: 512 MiB and 537 MB
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured time with its machine and source."""
+
+    seconds: float
+    machine: str
+    source: str
+    date: str
+    fitted: bool  # figures of the shipped profile were fitted on this very row
+
+
+def measured_collective(kind: str, size: int, cluster: str, ranks: int) -> Measurement | None:
+    """Return a measurement of a collective over all chips of one node; None: there is none."""
+    for row in _table()["collective"]:
+        if (row["kind"], row["cluster"], row["ranks"]) == (kind, cluster, ranks):
+            for text, seconds in row["times"].items():
+                if abs(size / int(text) - 1) <= SAME_SIZE:
+                    return _measurement(row, seconds)
+    return None
+
+
+def measured_step(run: str, devices: int, cluster: str, tokens: int) -> Measurement | None:
+    """Return a measured step of a model on so many devices, whatever its mesh; None: none."""
+    for row in _table()["step"]:
+        if (row["run"], row["devices"], row["cluster"], row["tokens"]) == (
+            *(run, devices, cluster, tokens),
+        ):
+            return _measurement(row, row["step_time"])
+    return None
+
+
+def _measurement(row: Mapping[str, Any], seconds: float) -> Measurement:
+    source = _table()["sources"][row["source"]]
+    return Measurement(seconds, row["machine"], source["title"], source["date"], row["fitted"])
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    text = (resources.files("scaling.learn") / FILE).read_text(encoding="utf-8")
+    table: Mapping[str, Any] = parse_toml(text, FILE)
+    return table
