@@ -8,8 +8,10 @@ On a TPU slice the mesh follows the torus instead, as in JAX: its last axis runs
 dimension, so that data=4, fsdp=4, tensor=4 on 4x4x4 chips are rings along one dimension each.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
@@ -35,6 +37,65 @@ def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndar
     check_fits(mesh, cluster)
     groups = mesh.groups(axes)
     return groups if cluster.torus is None else _along_torus(cluster)[groups]
+
+
+def devices_of(sizes: Mapping[str, int], cluster: Cluster) -> np.ndarray:
+    """Device ids of a mesh with axes of any names, in its row-major order: int array [devices].
+
+    On a slice of a torus, an axis lies along the dimensions that `torus_dims` finds; where it finds
+    none, and everywhere else, the mesh lies row-major on the first devices.
+
+    Raises:
+        InputError: the mesh has more devices than the cluster.
+    """
+    count = math.prod(sizes.values())
+    if count > cluster.devices:
+        nodes = -(-count // cluster.devices_per_node)
+        raise InputError(
+            f"the mesh has {count} devices, {cluster.name} with {cluster.nodes} "
+            f"node{'s' * (cluster.nodes > 1)} has {cluster.devices}: use --nodes {nodes}"
+        )
+    if cluster.torus is None:
+        return np.arange(count)
+    ids, dims = _along_torus(cluster), torus_dims(sizes, cluster)
+    if dims is None:
+        return ids[:count]
+    order = [dim for axis in sizes for dim in dims[axis]]
+    grid = ids.reshape(_slices_and_shape(cluster))
+    return grid.transpose(order + [d for d in range(grid.ndim) if d not in order]).ravel()
+
+
+def torus_dims(sizes: Mapping[str, int], cluster: Cluster) -> dict[str, tuple[int, ...]] | None:
+    """The dimensions of a torus that each axis of a mesh lies along, whole; None: there are none.
+
+    Dimension 0 counts the slices, the others are those of a slice. jax's `mesh_utils` lays axes in
+    this way (jax 0.10.2, `create_device_mesh`).
+    """
+    shape = _slices_and_shape(cluster)
+    if math.prod(sizes.values()) != math.prod(shape):
+        return None
+    for found in _assigned(list(sizes.values()), shape, [d for d, n in enumerate(shape) if n > 1]):
+        return dict(zip(sizes, found, strict=True))
+    return None
+
+
+def _assigned(
+    sizes: Sequence[int], shape: Sequence[int], free: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Every way to give the sizes dimensions that multiply to them; few and first ones first."""
+    if not sizes:
+        yield ()
+        return
+    for count in range(len(free) + 1):
+        for dims in combinations(free, count):
+            if math.prod(shape[dim] for dim in dims) == sizes[0]:
+                left = [dim for dim in free if dim not in dims]
+                yield from ((dims, *rest) for rest in _assigned(sizes[1:], shape, left))
+
+
+def _slices_and_shape(cluster: Cluster) -> tuple[int, ...]:
+    shape = torus_shape(cluster)
+    return cluster.devices // math.prod(shape), *shape
 
 
 @lru_cache(maxsize=16)

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scaling.api.array import array as array
     from scaling.api.calibrate import calibrate as calibrate
     from scaling.api.chip import chip as chip
     from scaling.api.collective import price_collective as price_collective
@@ -49,6 +50,7 @@ _MODULES = {  # module that defines each public name
     "MeshShape": "scaling.meshes.shape",
     "Prediction": "scaling.simulate.prediction",
     "Run": "scaling.run",
+    "array": "scaling.api.array",
     "calibrate": "scaling.api.calibrate",
     "chip": "scaling.api.chip",
     "collective_ladder": "scaling.api.ladder",

@@ -16,6 +16,7 @@ from scaling.api.entrance import entrance
 from scaling.api.settings import Settings, apply_settings, as_axes, as_texts
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
 from scaling.recipes import resolve
 from scaling.run import Run, read_run
@@ -90,6 +91,26 @@ def load_cluster(
     if isinstance(cluster, Cluster):
         return loaded_already(cluster, nodes, overrides)
     return catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
+
+
+def cluster_for(
+    devices: int, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
+) -> Cluster:
+    """Return the cluster with at least `devices` devices; None nodes: as few as that needs.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    if nodes is None and not isinstance(cluster, Cluster):
+        each = load_cluster(cluster, overrides=overrides)
+        nodes = 1 if each.virtual_devices else -(-devices // each.devices_per_node)
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    if devices > place.devices and not place.virtual_devices:
+        raise InputError(
+            f"the mesh has {devices} devices, {place.name} with {place.nodes} node(s) has "
+            f"{place.devices}: use --nodes {-(-devices // place.devices_per_node)}"
+        )
+    return place
 
 
 def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:

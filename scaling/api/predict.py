@@ -16,8 +16,8 @@ from scaling.api.inputs import (
     RunLike,
     as_overrides,
     axis_sizes,
+    cluster_for,
     keep_devices_free,
-    load_cluster,
     load_run,
 )
 from scaling.api.result import (
@@ -30,7 +30,6 @@ from scaling.api.result import (
 from scaling.api.settings import Settings, as_texts
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
-from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.meshes.reading import read_text, writing
 from scaling.meshes.shape import MeshShape
@@ -181,7 +180,7 @@ def predict_step(
     if isinstance(mesh, MeshShape | str | Mapping):
         mesh = device_mesh(mesh, cluster, nodes)
     over = mesh or mesh_of(arguments)
-    place = _cluster_for(over.size, cluster, nodes, overrides)
+    place = cluster_for(over.size, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
     program, text = program_and_text(step, arguments, place, name, estimates, over, options)
     _write_text(dump_hlo, text)
@@ -235,7 +234,7 @@ def predict_hlo(
             f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
             f"devices: use axis sizes that multiply to {devices}"
         )
-    place = _cluster_for(devices, cluster, nodes, overrides)
+    place = cluster_for(devices, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
     try:
         program = read_program(body, axes, name or title)
@@ -268,7 +267,7 @@ def device_mesh(
     from scaling.compile import jitted
 
     axes = axis_sizes(mesh)
-    return jitted.mesh(axes, _cluster_for(math.prod(axes.values()), cluster, nodes, None))
+    return jitted.mesh(axes, cluster_for(math.prod(axes.values()), cluster, nodes, None))
 
 
 def _changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
@@ -276,22 +275,6 @@ def _changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
     changes = as_texts(what_if, "--what-if", "network x2")
     check_changes(changes)
     return changes
-
-
-def _cluster_for(
-    devices: int, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
-) -> Cluster:
-    """Return the cluster with at least `devices` devices; None nodes: as few as that needs."""
-    if nodes is None and not isinstance(cluster, Cluster):
-        each = load_cluster(cluster, overrides=overrides)
-        nodes = 1 if each.virtual_devices else -(-devices // each.devices_per_node)
-    place = load_cluster(cluster, nodes, overrides=overrides)
-    if devices > place.devices and not place.virtual_devices:
-        raise InputError(
-            f"the mesh has {devices} devices, {place.name} with {place.nodes} node(s) has "
-            f"{place.devices}: use --nodes {-(-devices // place.devices_per_node)}"
-        )
-    return place
 
 
 def _partitions(text: str, title: str) -> int:

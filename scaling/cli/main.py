@@ -48,6 +48,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "kernel": "KernelCommand",
     "learn": "LearnCommand",
     "serve": "ServeCommand",
+    "array": "ArrayCommand",
     "testbed": "TestbedCommand",
 }
 

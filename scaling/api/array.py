@@ -1,0 +1,142 @@
+"""Sharded arrays: what devices hold, what a resharding costs, how a product is computed."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
+from scaling.api.settings import as_axes
+from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
+from scaling.meshes.placement import devices_of
+from scaling.profiles.io import ideal as ideal_profile
+from scaling.profiles.profile import Profile
+from scaling.questions.answer import Answer, textbook
+from scaling.questions.array import array_answer, ways_of
+from scaling.questions.communication import Place
+from scaling.questions.notation import Expression, check_dtype, check_symbol, parse_expression
+from scaling.questions.product import completed
+from scaling.questions.sharding import Setting
+
+MOST_DEVICES = 2**20  # a million ids of devices are 8 MB; the largest machines have a tenth of it
+MOST_AXES = 8  # of a mesh; chosen by this project
+AXIS = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+
+@entrance
+def array(
+    expression: str,
+    mesh: MeshLike,
+    shape: str | Mapping[str, int] | None = None,
+    cluster: ClusterLike | None = None,
+    nodes: int | None = None,
+    *,
+    dtype: str = "bf16",
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    ideal: bool = False,
+    compile: bool = False,
+) -> Answer:
+    """Answer a question in the guide's notation for sharded arrays.
+
+    >>> import scaling as sc
+    >>> float(sc.array("bf16[1024_X,4096]", mesh="X=4,Y=8"))
+    2097152.0
+    >>> answer = sc.array("A[I,J_X] @ B[J_X,K] -> C[I,K]", mesh="X=8", cluster="dgx-h100",
+    ...     shape="I=1024,J=4096,K=8192")
+    >>> answer["communication"].binds
+    'NVLink of a chip: 14.7 MB over 450 GB/s'
+
+    Args:
+        expression: an array, `A[I_X,J] -> A[I,J]`, or `A[I,J] @ B[J,K] -> C[I,K]`.
+        mesh: axes of any names with their sizes, outermost first.
+        shape: sizes of the dimensions that the expression names.
+        cluster: catalogue name, TOML file or Cluster; None: bytes and FLOPs, no times.
+        nodes: number of hosts; None: as many as the mesh needs.
+        dtype: number format of arrays that state none.
+        device_order: axes of the mesh, outermost first; others follow.
+        overrides: figures of the cluster by key.
+        calibration: a Profile, or a file of `scaling calibrate`.
+        ideal: give the textbook's figures.
+        compile: also show which collectives XLA puts in: of an NVIDIA cluster's GPUs, else of fake
+            devices of this machine's CPU.
+
+    Raises:
+        InputError: what is not the notation, unknown axes, dimensions without a size or that
+            their axes do not divide, a mesh that does not fit.
+    """
+    check_dtype(dtype)
+    sizes = _in_order(_checked_mesh(axis_sizes(mesh)), as_axes(device_order))
+    asked = parse_expression(expression, list(sizes))
+    setting = Setting(sizes, _sizes(shape, sizes), dtype)
+    _check_used(asked, setting)
+    place = None
+    if cluster is not None:
+        where = cluster_for(setting.devices, cluster, nodes, overrides)
+        profile, _ = load_profile(where, calibration)
+        place = Place(where, devices_of(sizes, where), profile, ideal_profile())
+    answer = array_answer(asked, setting, place, ideal)
+    if compile:
+        from scaling.api.compiled_array import compiled_answer
+
+        on = place.cluster if place else None
+        found = compiled_answer(
+            completed(asked), setting, on, ways_of(asked, setting, place, ideal)
+        )
+        answer = replace(answer, parts=(*answer.parts, found))
+    return textbook(answer) if ideal else answer
+
+
+def _checked_mesh(sizes: dict[str, int]) -> dict[str, int]:
+    """Return the axes; raise InputError for names no formula can have, or too many devices."""
+    for axis in sizes:
+        if not AXIS.fullmatch(axis):
+            raise InputError(f"--mesh: {axis!r} is no name of an axis; write letters: X=4,Y=8")
+        check_symbol(axis, "--mesh")
+    devices = math.prod(sizes.values())
+    if len(sizes) > MOST_AXES or devices > MOST_DEVICES:
+        raise InputError(
+            f"--mesh: {len(sizes)} axes of {devices:,} devices; at most {MOST_AXES} axes and "
+            f"{MOST_DEVICES:,} devices"
+        )
+    return sizes
+
+
+def _in_order(sizes: dict[str, int], order: tuple[str, ...]) -> dict[str, int]:
+    """Return the axes with those of a device order first."""
+    check_keys(order, sizes, "--device-order", "axis")
+    if len(set(order)) < len(order):
+        raise InputError(f"--device-order {','.join(order)}: an axis is named twice")
+    return {axis: sizes[axis] for axis in (*order, *sizes)}
+
+
+def _sizes(shape: str | Mapping[str, int] | None, mesh: Mapping[str, int]) -> dict[str, int]:
+    """Return dimension -> size, from `I=1024,J=4096` or a mapping."""
+    if shape is None:
+        return {}
+    if not isinstance(shape, str):
+        return {name: whole_number(f"shape: {name}", size) for name, size in shape.items()}
+    sizes: dict[str, int] = {}
+    for part in filter(None, (p.strip() for p in shape.split(","))):
+        name, _, size = (s.strip() for s in part.partition("="))
+        if not name or not is_count(size) or int(size) < 1:
+            raise InputError(f"--shape: expected name=size such as I=1024,J=4096, got {part!r}")
+        if name in sizes:
+            raise InputError(f"--shape: dimension {name!r} is given twice")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _check_used(asked: Expression, setting: Setting) -> None:
+    """Raise InputError for sizes of unknown dimensions, and dimensions with names of axes."""
+    every = (*asked.operands, *([asked.result] if asked.result else []))
+    named = {dim.name for array in every for dim in array.dims if not dim.name.isdigit()}
+    check_keys(setting.sizes, sorted(named), "--shape", "dimension")
+    if both := sorted(named & set(setting.mesh)):
+        raise InputError(
+            f"{both[0]} is a dimension and an axis of the mesh; name one of them otherwise"
+        )

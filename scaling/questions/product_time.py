@@ -1,0 +1,197 @@
+"""The time of a sharded product: every strategy priced, the fastest one answered.
+
+T_math = max(F / C, M / W)     F FLOPs and M bytes of one device's product
+T_comms                        the steps before and behind it, one after another
+max(T_math, T_comms) <= time <= T_math + T_comms, with and without overlap
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scaling.program.ir import Kernel
+from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.communication import Place, asked, total
+from scaling.questions.notation import NUMBER_BYTES, format_array, product_text
+from scaling.questions.product import (
+    Product,
+    Strategy,
+    cases,
+    local_sizes,
+    matmul_dims,
+    names,
+    strategies,
+)
+from scaling.questions.resharding import Step
+from scaling.questions.sharding import Setting, check_array, device_bytes
+from scaling.simulate.kernels import kernel_time, peak_rate
+
+SECTION = "sharding: computation with sharded arrays"
+MOST_SHOWN = 8  # strategies
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A strategy with its times; without a place its FLOPs and bytes."""
+
+    way: Strategy
+    flops: Answer  # of one device
+    math: Answer
+    comms: Answer
+
+    def key(self, ideal: bool) -> tuple[float, float]:
+        """Time with and without overlap, by which strategies are ordered."""
+        math, comms = (_number(each, ideal) for each in (self.math, self.comms))
+        return max(math, comms), math + comms
+
+
+def product_answer(
+    product: Product, setting: Setting, place: Place | None = None, ideal: bool = False
+) -> Answer:
+    """Return the time of a product, with overlap, by its fastest strategy; the others are rows.
+
+    Without a place the FLOPs of one device, by the strategy that moves least.
+    """
+    for array in (product.left, product.right, product.result):
+        check_array(array, setting)
+    priced = ranked(product, setting, place, ideal)
+    best = priced[0]
+    text = "{} @ {} -> {}".format(
+        *(format_array(a, setting.mesh) for a in (product.left, product.right, product.result))
+    )
+    rows = tuple(_row(each, product, setting, place, ideal) for each in priced[:MOST_SHOWN])
+    notes = [f"{axis}: {words}" for axis, words in cases(product).items()]
+    if product.derived:
+        notes.append(f"without -> C[..] the result is {format_array(product.result, setting.mesh)}")
+    if len(priced) > MOST_SHOWN:
+        notes.append(f"{MOST_SHOWN} of {len(priced)} strategies are listed")
+    whole = _flops("FLOPs of all devices", product, (), setting)
+    shown = replace(
+        best.flops,
+        name=f"FLOPs of a device in {text}",
+        section=SECTION,
+        rows=rows if len(rows) > 1 else (),
+        notes=tuple(notes),
+    )
+    if place is None:
+        return replace(shown, parts=(whole, best.comms))
+    times = (
+        Input("T_math", _number(best.math, True), "s", "of one device's product"),
+        Input("T_comms", _number(best.comms, True), "s", str(best.way)),
+    )
+    overlapped, one_by_one = best.key(ideal=False)
+    apart = by_formula("without overlap", "s", "T_math + T_comms", times, one_by_one)
+    slower = max(best.math, best.comms, key=lambda each: _number(each, ideal))
+    return by_formula(
+        text,
+        "s",
+        "max(T_math, T_comms)",
+        times,
+        overlapped,
+        binds=f"{slower.name}: {slower.binds}",
+        section=shown.section,
+        parts=(whole, best.flops, best.math, best.comms, apart),
+        rows=shown.rows,
+        notes=shown.notes,
+    )
+
+
+def ranked(
+    product: Product, setting: Setting, place: Place | None, ideal: bool = False
+) -> list[Priced]:
+    """Return all strategies, the fastest first; without a place that which moves least."""
+    ask = asked(setting, place)
+    priced = [_priced(way, product, setting, place, ask) for way in strategies(product, setting)]
+    least = lambda each: each.key(ideal) if place else (_number(each.comms, ideal),)
+    return sorted(priced, key=least)
+
+
+def _priced(
+    way: Strategy,
+    product: Product,
+    setting: Setting,
+    place: Place | None,
+    ask: Callable[[Step], Answer],
+) -> Priced:
+    flops = _flops("FLOPs of a device", product, way.splitting, setting)
+    unit, name = ("s", "communication") if place else ("bytes", "bytes into a device")
+    comms = total(name, unit, [ask(step) for step in (*way.before, *way.behind)])
+    math = flops if place is None else _math_time(way, product, setting, place, flops)
+    return Priced(way, flops, math, comms)
+
+
+def _flops(name: str, product: Product, axes: tuple[str, ...], setting: Setting) -> Answer:
+    """2 x every size that is looped over, shared by the devices along some axes."""
+    sizes = tuple(Input(n, setting.size(n), "", "size") for n in product.looped)
+    ways = tuple(Input(axis, setting.mesh[axis], "devices", "along it") for axis in axes)
+    formula = " * ".join(("2", *product.looped))
+    formula += f" / {product_text(axes)}" if axes else ""
+    return by_formula(name, "FLOPs", formula, (*sizes, *ways))
+
+
+def _math_time(
+    way: Strategy, product: Product, setting: Setting, place: Place, flops: Answer
+) -> Answer:
+    """Seconds of one device's product: its FLOPs, or its bytes where those take longer."""
+    chip, dtype = place.cluster.accelerator, operand_dtype(product, setting)
+    moved = sum(device_bytes(array, setting) for array in (way.left, way.right, way.made))
+    kernel = Kernel(
+        "product",
+        kind="matmul",
+        flops=float(flops),
+        bytes=float(moved),
+        dtype=dtype,
+        dims=matmul_dims(product, local_sizes(way, setting)),
+    )
+    fitted = kernel_time(kernel, chip, place.fitted)
+    F, M = (
+        Input("F", float(flops), "FLOPs", "of one device"),
+        Input("M", moved, "bytes", "read and written"),
+    )
+    C, W = (
+        Input("C", peak_rate(chip, dtype), "FLOP/s", f"{dtype} of {chip.name}"),
+        Input("W", chip.required("memory_bandwidth"), "bytes/s", "its memory"),
+    )
+    binds = str(fitted.bound)
+    formula, inputs = "max(F / C, M / W)", (F, C, M, W)
+    return by_formula("product", "s", formula, inputs, float(fitted.time), binds=binds)
+
+
+def operand_dtype(product: Product, setting: Setting) -> str:
+    """The format of the products: the wider one of the two operands."""
+    formats = [array.dtype or setting.dtype for array in (product.left, product.right)]
+    return max(formats, key=NUMBER_BYTES.__getitem__)
+
+
+def _row(
+    each: Priced, product: Product, setting: Setting, place: Place | None, ideal: bool
+) -> dict[str, Value]:
+    row: dict[str, Value] = {"strategy": str(each.way)}
+    if place is None:
+        flops, moved = (_number(part, ideal) for part in (each.flops, each.comms))
+        return row | {"FLOPs of a device (FLOPs)": flops, "bytes into it (bytes)": moved}
+    overlapped, apart = each.key(ideal)
+    return row | {
+        "product (s)": _number(each.math, ideal),
+        "communication (s)": _number(each.comms, ideal),
+        "overlapped (s)": overlapped,
+        "one after another (s)": apart,
+        "compute bound from": _critical(each, product, setting),
+    }
+
+
+def _critical(each: Priced, product: Product, setting: Setting) -> str:
+    """Sizes of dimensions from which the textbook's FLOPs take longer than its communication.
+
+    Of those dimensions that nothing that moves has: FLOPs grow with them, bytes do not.
+    """
+    comms = _number(each.comms, True)
+    rate = next(i.value for i in each.math.inputs if i.symbol == "C")
+    moved = {name for step in each.way.moves for name in names(step.before)}
+    least = comms * rate / _number(each.flops, True)
+    found = [f"{n} = {setting.size(n) * least:,.0f}" for n in product.looped if n not in moved]
+    return " or ".join(found) if comms else "always"
+
+
+def _number(answer: Answer, ideal: bool) -> float:
+    """The textbook's number, or the one that is given."""
+    return float((answer.ideal if ideal else answer.answer) or 0)

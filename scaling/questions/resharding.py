@@ -1,0 +1,183 @@
+"""From one sharding of an array to another: the collectives that it takes.
+
+    [I_X] -> [I]      all-gather        [I] {U_X} -> [I]      all-reduce
+    [I_X,J] -> [I,J_X]  all-to-all      [I] {U_X} -> [I_X]    reduce-scatter
+    [I] -> [I_X]      a slice, free     [I_XY] -> [I_YX]      permute: whole shards change places
+
+Steps that leave less to do come first: slices, sums into shards, exchanges, sums, gathers. An axis
+leaves a dimension from its innermost end, and enters there: otherwise the parts would not be
+consecutive. Collectives of several dimensions at once are one, as in the guide's
+AllGather_XY([I_X,J_Y]) -> [I,J]; `together=False` does one dimension after another.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Literal
+
+from scaling.meshes.errors import InputError
+from scaling.program.ir import CollectiveKind
+from scaling.questions.notation import ArraySpec, format_array
+from scaling.questions.sharding import Setting, device_bytes
+
+StepKind = CollectiveKind | Literal["slice"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One collective over some axes, or a slice, which is free."""
+
+    kind: StepKind
+    axes: tuple[str, ...]
+    bytes: float  # of the call as nccl-tests counts them; of a slice what is kept
+    before: ArraySpec
+    after: ArraySpec
+
+    def __str__(self) -> str:
+        """Return `AllGather_X(A[I_X,J]) -> A[I,J]`, as the guide writes it."""
+        name = "".join(word.capitalize() for word in self.kind.split("-"))
+        axes = "".join(self.axes) if all(len(a) == 1 for a in self.axes) else ",".join(self.axes)
+        return f"{name}_{axes}({format_array(self.before)}) -> {format_array(self.after)}"
+
+
+Places = list[list[str]]  # axes of each dimension, outermost first
+
+
+def steps(
+    source: ArraySpec, target: ArraySpec, setting: Setting, together: bool = True
+) -> tuple[Step, ...]:
+    """Return the steps from one sharding to another of the same dimensions; none: they are equal.
+
+    Raises:
+        InputError: other dimensions, or a target that is unreduced where the source is not.
+    """
+    _check(source, target)
+    found: list[Step] = []
+    now = source
+    while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
+        now, step = _next(now, target, setting, together)
+        found.append(step)
+        assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
+    return tuple(found)
+
+
+def _check(source: ArraySpec, target: ArraySpec) -> None:
+    if [dim.name for dim in source.dims] != [dim.name for dim in target.dims]:
+        raise InputError(
+            f"{format_array(source)} -> {format_array(target)}: a resharding keeps the dimensions "
+            "and their order; write A[I_X,J] -> A[I,J]"
+        )
+    if extra := [axis for axis in target.unreduced if axis not in source.unreduced]:
+        raise InputError(
+            f"{format_array(target)} is unreduced over {', '.join(extra)}, "
+            f"{format_array(source)} is not: no collective makes terms of a sum"
+        )
+
+
+def _next(
+    now: ArraySpec, target: ArraySpec, setting: Setting, together: bool
+) -> tuple[ArraySpec, Step]:
+    for rule in (_slice, _reduce_scatter, _permute, _all_to_all, _all_reduce, _all_gather):
+        found = rule(now, target, setting, together)
+        if found is not None:
+            kind, axes, after = found
+            larger = now if kind in ("reduce-scatter", "all-reduce") else after
+            axes = tuple(axis for axis in setting.mesh if axis in axes)
+            return after, Step(kind, axes, device_bytes(larger, setting), now, after)
+    raise AssertionError(f"no step from {now} to {target}")
+
+
+Found = tuple[StepKind, tuple[str, ...], ArraySpec] | None
+
+
+def _slice(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    """Every axis that nothing holds enters the dimensions that are ready for it."""
+    idle = lambda axis: axis not in now.axes and axis not in now.unreduced
+    after, axes = _entered(now, target, idle)
+    return ("slice", axes, after) if axes else None
+
+
+def _reduce_scatter(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    after, axes = _entered(now, target, lambda axis: axis in now.unreduced, together)
+    left = tuple(axis for axis in now.unreduced if axis not in axes)
+    return ("reduce-scatter", axes, replace(after, unreduced=left)) if axes else None
+
+
+def _permute(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    """Equal axes and shards, elsewhere: every device sends its shard to one other."""
+    if now.unreduced or target.unreduced or sorted(now.axes) != sorted(target.axes):
+        return None
+    pairs = list(zip(now.dims, target.dims, strict=True))
+    if any(setting.ways(a.axes) != setting.ways(b.axes) for a, b in pairs):
+        return None
+    axes = {axis for a, b in pairs if a != b for axis in (*a.axes, *b.axes)}
+    return "permute", tuple(axes), target
+
+
+def _all_to_all(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    """The innermost axes of one dimension that another wants next move there."""
+    for give, _ in enumerate(now.dims):
+        leaving = _leaving(now, target, give)
+        for take, _ in enumerate(now.dims):
+            wanted = _wanted(now, target, take)
+            for first in range(len(leaving)):
+                moved = leaving[first:]
+                if give != take and wanted[: len(moved)] == moved:
+                    dims = list(now.dims)
+                    kept = dims[give].axes[: len(dims[give].axes) - len(moved)]
+                    dims[give] = replace(dims[give], axes=kept)
+                    dims[take] = replace(dims[take], axes=dims[take].axes + moved)
+                    return "all-to-all", moved, replace(now, dims=tuple(dims))
+    return None
+
+
+def _all_reduce(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    stays = (*target.unreduced, *target.axes)
+    axes = tuple(axis for axis in now.unreduced if axis not in stays)
+    left = tuple(axis for axis in now.unreduced if axis not in axes)
+    return ("all-reduce", axes, replace(now, unreduced=left)) if axes else None
+
+
+def _all_gather(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+    """The axes that have to leave their dimensions; those that another one waits for stay once."""
+    leaving = [_leaving(now, target, dim) for dim, _ in enumerate(now.dims)]
+    for_good = [tuple(a for a in axes if a not in target.axes) for axes in leaving]
+    chosen = for_good if any(for_good) else leaving
+    dims = list(now.dims)
+    axes: list[str] = []
+    for number, dim in reversed(list(enumerate(now.dims))):  # as XLA does one after another
+        if chosen[number] and (together or not axes):
+            kept = dim.axes[: min(map(dim.axes.index, chosen[number]))]
+            axes += dim.axes[len(kept) :]
+            dims[number] = replace(dim, axes=kept)
+            if chosen is leaving:
+                break
+    return ("all-gather", tuple(axes), replace(now, dims=tuple(dims))) if axes else None
+
+
+def _entered(
+    now: ArraySpec, target: ArraySpec, enters: Callable[[str], bool], together: bool = True
+) -> tuple[ArraySpec, tuple[str, ...]]:
+    """The array with the axes that enter next in each dimension, and these axes."""
+    dims = list(now.dims)
+    entered: list[str] = []
+    for number, dim in enumerate(now.dims):
+        new = tuple(takewhile(enters, _wanted(now, target, number)))
+        if new and (together or not entered):
+            dims[number] = replace(dim, axes=dim.axes + new)
+            entered += new
+    return replace(now, dims=tuple(dims)), tuple(entered)
+
+
+def _leaving(now: ArraySpec, target: ArraySpec, dim: int) -> tuple[str, ...]:
+    """Axes that have to leave a dimension: those behind what it shares with the target."""
+    here, there = now.dims[dim].axes, target.dims[dim].axes
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(here, there, strict=False))))
+    return here[shared:]
+
+
+def _wanted(now: ArraySpec, target: ArraySpec, dim: int) -> tuple[str, ...]:
+    """Axes that a dimension wants next; none while others have to leave it."""
+    if _leaving(now, target, dim):
+        return ()
+    return target.dims[dim].axes[len(now.dims[dim].axes) :]

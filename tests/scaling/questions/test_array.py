@@ -1,0 +1,144 @@
+"""`scaling array`: the guide's answers, and the engine's beside its rules."""
+
+import pytest
+
+import scaling as sc
+from scaling.meshes.errors import InputError
+from scaling.questions.answer import textbook
+from tests.scaling.questions.formulas import check
+
+SIZES = "I=1024,J=4096,K=8192"
+
+
+@pytest.mark.parametrize(
+    "where", [None, "dgx-h100", "tpu-v5e", "rtx3090-10-nvlink", "mi300x-8", "dgx-b200", "p5"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A[I_X,J_Y]",
+        "A[I_XY,J] -> A[I,J]",
+        "A[I_X,J_Y] -> A[I_Y,J_X]",
+        "A[I_X,J] -> A[I,J_X]",
+        "A[I,J]{U_XY} -> A[I,J_Y]",
+        "A[I_X,J_Y] @ B[J_Y,K] -> C[I_X,K]",
+        "A[I_X,J] @ B[J_X,K_Y] -> C[I,K]",
+    ],
+)
+def test_formulas_hold_everywhere(where, text):
+    size = "I=1024,J=4096,K=8192" if "K" in text else "I=1024,J=4096"
+    answer = check(sc.array(text, "X=4,Y=2", size, where))
+    check(sc.array(text, "X=4,Y=2", size, where, ideal=True))
+    if where and text != "A[I_X,J_Y]":
+        assert answer.unit == "s"
+        assert answer.fitted >= answer.ideal * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "mesh", "cluster", "seconds"),
+    [
+        # gpus.md: pop quiz 1 and quiz 2 Q3; sharding.md: pop quiz 2 and question 2 (2026-06)
+        ("bf16[1024_X,16384] -> [1024,16384]", "X=8", "dgx-h100", 65.2e-6),
+        ("bf16[4096_X,65536] -> [4096,65536]", "X=8", "dgx-h100", 1.044e-3),
+        ("bf16[2048_Y,8192] -> [2048,8192]", "X=8,Y=4", "tpu-v5e", 559.2e-6),
+        ("bf16[1024_X,4096_Y] -> [1024,4096_Y]", "X=4,Y=4,Z=4", "tpu-v4", 23.3e-6),
+        ("bf16[1024_X,4096_Y] -> [1024,4096]", "X=4,Y=4,Z=4", "tpu-v4", 46.6e-6),
+        ("bf16[1024_X,4096_Y]{U_Z} -> [1024_X,4096_Y]", "X=4,Y=4,Z=4", "tpu-v4", 11.65e-6),
+    ],
+)
+def test_the_guides_times(text, mesh, cluster, seconds):
+    answer = sc.array(text, mesh, cluster=cluster, ideal=True)
+    assert float(answer) == pytest.approx(seconds, rel=2e-3)
+
+
+def test_the_guides_strategies_of_question_4():
+    """Gather the weights from B = C/W tokens on, or sum outputs from D = 2 C/W X on.
+
+    C/W is 2550 of a v5p and one ring (sharding.md, question 4).
+    """
+    text = "A[B,D] @ W[D_X,F] -> C[B,F]"
+    shape = "B=4096,D=8192,F=16384"
+    rows = sc.array(text, "X=4,Y=16", shape, "tpu-v5p", ideal=True).rows
+    bounds = {row["strategy"]: row["compute bound from"] for row in rows}
+    assert bounds == {
+        "all-gather W over X": "B = 2,550",
+        "all-reduce C over X": "D = 20,400",
+    }
+
+
+def test_copies_of_an_array():
+    """sharding.md, question 1: 16 times the bytes of one copy."""
+    answer = sc.array("A[I_X,J,K]", "X=4,Y=8,Z=2", SIZES)
+    assert answer["copies"].answer == 16
+    assert answer["bytes on all devices"].answer == 16 * answer["bytes of one copy"].answer
+
+
+def test_a_large_mesh_is_not_drawn():
+    assert sc.array("A[I_X,J]", "X=4,Y=8", "I=1024,J=4096").rows
+    assert not sc.array("A[I_X,J]", "X=4,Y=16", "I=1024,J=4096").rows
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("A[I_X,J] @ B[J,K_Y] -> C[I_X,K_Y]", ["case 1", "case 1"]),
+        ("A[I,J_X] @ B[J,K] -> C[I,K]", ["case 2"]),
+        ("A[I,J_X] @ B[J_X,K]", ["case 3", "C[I,K] {U_X}"]),
+        ("A[I_X,J] @ B[J,K_X]", ["case 4", "C[I_X,K]"]),
+        ("A[I,J_X] @ B[J,K_X] -> C[I,K_X]", ["case 2"]),
+        ("A[B_X,I,J] @ W[B_X,J,K] -> C[B_X,I,K]", ["case 1"]),
+    ],
+)
+def test_the_cases_of_the_guide_are_named(text, words):
+    shape = {"I": 64, "J": 64, "K": 64, **({"B": 64} if "[B" in text else {})}
+    notes = sc.array(text, "X=4,Y=2", shape).notes
+    assert [word in note for word, note in zip(words, notes, strict=True)] == [True] * len(words)
+
+
+def test_axes_lie_along_the_dimensions_of_a_slice_that_they_fit():
+    """X=8, Y=4 on a slice of 4 x 8: X along the eight."""
+    along = sc.array("bf16[2048_X,8192] -> [2048,8192]", "X=8,Y=4", cluster="tpu-v5e", ideal=True)
+    assert {i.symbol: i.value for i in along.inputs}["N"] == 8
+
+
+def test_xla_puts_in_what_we_say():
+    text = "A[I_X,J_Y] @ B[J_Y,K] -> C[I_X,K]"
+    answer = sc.array(text, "X=2,Y=4", "I=64,J=64,K=64", compile=True)
+    assert answer["XLA puts in"].answer == "the same collectives"
+    assert textbook(answer)["XLA puts in"].rows[0]["calls"] == "same"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"expression": "A[I_X,L]", "shape": "I=1024"}, "dimension L of"),
+        ({"shape": "I=6,J=4"}, "cannot be split evenly over X=4: 6 / 4"),
+        ({"shape": "I=1024,J=4,Q=3"}, "unknown dimension 'Q'"),
+        ({"shape": "I=1024;J=4"}, "expected name=size"),
+        ({"shape": "I=1024,I=4"}, "given twice"),
+        ({"shape": {"I": -4, "J": 4}}, "whole number"),
+        ({"shape": "I=" + "9" * 18 + ",J=" + "9" * 18, "mesh": "X=1"}, "elements"),
+        ({"mesh": "X=4,X=4"}, "given twice"),
+        ({"mesh": "X=1048577"}, "at most"),
+        ({"mesh": "X-1=4"}, "no name of an axis"),
+        ({"mesh": "max=4", "expression": "A[I,J]"}, "word of formulas"),
+        ({"mesh": "X=4,I=2"}, "dimension and an axis"),
+        ({"dtype": "float"}, "no number format"),
+        ({"cluster": "dgx-h10"}, "dgx-h100"),
+        ({"cluster": "dgx-h100", "nodes": 1, "mesh": "X=16"}, "--nodes 2"),
+        ({"device_order": "Z"}, "unknown axis 'Z'"),
+        ({"device_order": "X,X"}, "named twice"),
+        ({"expression": "A[I_X,J] -> A[J,I]"}, "keeps the dimensions"),
+        ({"expression": "A[I,J] -> A[I,J] {U_X}"}, "no collective makes"),
+        ({"expression": "A[I,J] @ B[I,J] -> C[I,J,J]"}, "twice"),
+        ({"expression": "A[I] @ B[J] -> C[I,J]"}, "share no dimension"),
+        ({"expression": "A[I,J] @ B[J] -> C[J]"}, "the result lacks it"),
+        ({"expression": "A[I,J] @ B[I,J] -> C[I,J] {U_X}"}, "ends like that"),
+        ({"expression": "A[8_X,4] @ B[4,8]", "shape": None}, "need names"),
+        ({"expression": "A[I,J] {U_X} -> A[I,J]", "compile": True}, "no jitted function"),
+    ],
+)
+def test_bad_questions_say_what_is_wrong(options, says):
+    given = {"expression": "A[I_X,J]", "mesh": "X=4", "shape": "I=1024,J=4", **options}
+    with pytest.raises(InputError, match=says):
+        sc.array(**given)
