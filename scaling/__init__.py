@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling.api.chip import chip as chip
     from scaling.api.collective import price_collective as price_collective
     from scaling.api.compare import compare as compare
+    from scaling.api.count import count as count
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
@@ -55,6 +56,7 @@ _MODULES = {  # module that defines each public name
     "chip": "scaling.api.chip",
     "collective_ladder": "scaling.api.ladder",
     "compare": "scaling.api.compare",
+    "count": "scaling.api.count",
     "evaluate": "scaling.api.trained",
     "kernel": "scaling.api.kernel",
     "load_cluster": "scaling.api.inputs",

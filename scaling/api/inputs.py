@@ -1,6 +1,7 @@
 """Names, paths and objects that the API accepts, as runs, meshes and clusters.
 
 run       recipe name | file.py:function | run.json | its folder | mapping | Run
+          | "custom", whose settings state the whole model
 cluster   catalogue name | TOML file | Cluster
 mesh      "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
 """
@@ -13,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.entrance import entrance
-from scaling.api.settings import Settings, apply_settings, as_axes, as_texts
+from scaling.api.settings import (
+    CUSTOM,
+    Settings,
+    apply_settings,
+    as_axes,
+    as_texts,
+    custom_run,
+)
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -51,7 +59,8 @@ def load_run(
     128
 
     Args:
-        run: recipe name, `file.py:function`, run.json or its folder, a mapping as in run.json.
+        run: recipe name, `file.py:function`, run.json or its folder, a mapping as in run.json, or
+            "custom": every shape of the model is in `set`, nothing is taken from a recipe.
         mesh: replaces the run's whole mesh.
         device_order: mesh axes, outermost first; axes that are not named follow in default order.
         set: values by dotted key of run.json, as a mapping or as "key=value" texts.
@@ -60,11 +69,11 @@ def load_run(
         InputError: unknown name, key or axis (the nearest one is named), or a value of the wrong
             type.
     """
-    if isinstance(run, Mapping):
-        run = read_run(dict(run))
-    elif not isinstance(run, Run):
-        run = resolve(str(run))
-    run = apply_settings(run, set or ())
+    if run == CUSTOM:
+        run = custom_run(set or ())
+    else:
+        run = read_run(dict(run)) if isinstance(run, Mapping) else run
+        run = apply_settings(run if isinstance(run, Run) else resolve(str(run)), set or ())
     if device_order is not None:
         run = _with_order(run, device_order)
     return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))

@@ -5,18 +5,23 @@ batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.preset=ll
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_json, without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
+from scaling.models.config import ModelConfig
 from scaling.models.presets import preset
 from scaling.recipes import file_of
 from scaling.run import Batch, Run, read_run, run_dict
 
 Settings = Mapping[str, Any] | Iterable[str]
 WHERE = "--set"  # how messages call the place of the mistake
+CUSTOM = "custom"  # a run without a recipe
+CUSTOM_BATCH = {"global_batch": 1, "seq_len": 2048}
+SHAPES = {"vocab_size": 32_000, "d_model": 4096, "n_layers": 32, "n_heads": 32, "d_ff": 11_008}
 REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json without a default
 
 
@@ -38,6 +43,26 @@ def apply_settings(run: Run, settings: Settings) -> Run:
     document = run_dict(run)
     for key in sorted(values, key=lambda key: key != "model.preset"):
         _replace(document, key, values[key])
+    return read_run(document, WHERE)
+
+
+def custom_run(settings: Settings) -> Run:
+    """Return the run whose model is stated by the settings alone; one sequence of 2,048 tokens.
+
+    Raises:
+        InputError: as of `apply_settings`, or shapes of the model are missing.
+    """
+    document: dict[str, Any] = {"name": CUSTOM, "model": {}, "batch": dict(CUSTOM_BATCH)}
+    values = parse_settings(settings)
+    for key in sorted(values, key=lambda key: key not in ("model", "model.preset")):
+        _replace(document, key, values[key])
+    given = document["model"]
+    stated = given if isinstance(given, dict) and not {"preset", "config"} & set(given) else SHAPES
+    check_keys(stated, (field.name for field in fields(ModelConfig)), f"{WHERE} model")
+    missing = [name for name in SHAPES if name not in stated]
+    if missing:
+        example = " ".join(f"--set model.{name}={SHAPES[name]}" for name in missing)
+        raise InputError(f"custom: the model lacks {', '.join(missing)}; add for example {example}")
     return read_run(document, WHERE)
 
 

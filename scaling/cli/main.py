@@ -46,6 +46,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "cluster": "ClusterCommand",
     "chip": "ChipCommand",
     "kernel": "KernelCommand",
+    "count": "CountCommand",
     "learn": "LearnCommand",
     "serve": "ServeCommand",
     "array": "ArrayCommand",

@@ -68,6 +68,7 @@ class Answer:
             "inputs": {i.symbol: i.value for i in self.inputs},
             "symbols": given,
             "binds": self.binds,
+            "ideal_binds": self.ideal_binds or self.binds,
             "section": self.section,
             "ideal": self.ideal,
             "fitted": self.fitted,

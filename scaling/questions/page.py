@@ -11,11 +11,13 @@ from scaling.questions.formula import substituted
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 DAY = 86_400.0  # s
 MOST_DIGITS = 1e15  # from here on floats are not whole numbers by themselves
-RATES = ("bytes/s", "FLOP/s", "FLOPs", "Hz", "W")  # with a decimal prefix
+EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
+RATES = ("bytes/s", "FLOP/s", "Hz", "W")  # with a decimal prefix
 NONE: frozenset[Input] = frozenset()
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": lambda seconds: f"{seconds / DAY:,.3g} days" if seconds >= DAY else format_time(seconds),
     "bytes": format_size,
+    "FLOPs": lambda n: f"{n:.3g} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
     **{unit: partial(format_rate, unit=unit.replace("bytes", "B")) for unit in RATES},
 }
 
