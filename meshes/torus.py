@@ -11,6 +11,7 @@ three cubes of 4x4x4, and not 4x6x8.
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -84,6 +85,19 @@ def torus_grid(torus: Torus, shape: tuple[int, ...], chips: int, devices: int) -
     in_slice = np.array([coordinates(torus, shape, device) for device in range(chips)])
     number = np.arange(devices)
     return TorusGrid(in_slice[number % chips], number // chips, shape, wraparound(torus, shape))
+
+
+def groups_along(grid: TorusGrid, dims: Iterable[int]) -> np.ndarray:
+    """Device ids [groups, members]: the rings, lines or planes that span `dims` of every slice.
+
+    Along dimension 0 of two slices of 4x4x4: 32 groups of 4 chips.
+    """
+    spanned = set(dims)
+    kept = [dim for dim in range(len(grid.shape)) if dim not in spanned]
+    keys = np.stack([grid.slices, *(grid.positions[:, dim] for dim in kept)])
+    _, number = np.unique(keys, axis=1, return_inverse=True)
+    members = math.prod(grid.shape[dim] for dim in spanned)
+    return np.argsort(number.ravel(), kind="stable").reshape(-1, members)
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaling.api.kernel import kernel as kernel
     from scaling.api.ladder import collective_ladder as collective_ladder
     from scaling.api.ladder import step_ladder as step_ladder
+    from scaling.api.limits import limits as limits
     from scaling.api.plan import plan as plan
     from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
@@ -59,6 +60,7 @@ _MODULES = {  # module that defines each public name
     "count": "scaling.api.count",
     "evaluate": "scaling.api.trained",
     "kernel": "scaling.api.kernel",
+    "limits": "scaling.api.limits",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",

@@ -47,6 +47,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "chip": "ChipCommand",
     "kernel": "KernelCommand",
     "count": "CountCommand",
+    "limits": "LimitsCommand",
     "learn": "LearnCommand",
     "serve": "ServeCommand",
     "array": "ArrayCommand",

@@ -5,6 +5,8 @@ bytes/s. The book's rules drop (D - 1)/D; where it does, the expected number her
 by it.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,12 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
-from scaling.program.ir import Kernel
+from scaling.questions import axis_limits
+from scaling.questions.block import WHOLE, Cut, Mlp
 from scaling.simulate.collective import collective_groups, collective_prices
-from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
+MLP = Mlp(8192, 28672)
 
 
 def h100(nodes=1):
@@ -28,24 +31,20 @@ def seconds(kind, size, cluster, mesh=None, axes=(), algorithm="auto"):
     return collective_time(kind, float(size), groups, cluster, IDEAL, algorithm).time
 
 
-def critical_tokens(cluster, mesh=None, axes=(), shards=1, width=8192, inner=28672):
-    """Tokens per data-parallel replica from which the backward pass hides the gradients' sum.
+def critical_tokens(cluster, mesh=None, axes=(), cut=WHOLE):
+    """Tokens per device from which the backward pass hides the gradients' sum: 8 B D F FLOPs."""
+    groups = collective_groups(cluster, parse_mesh(mesh) if mesh else None, axes)
+    return axis_limits.critical_tokens(MLP, cut, groups, cluster, IDEAL)
 
-    One MLP of [width, inner] and [inner, width], cut over `shards` chips of a replica: 8 B D F
-    FLOPs against the all-reduce of 4 D F bytes, as in the chapter's section on data parallelism.
+
+def tensor_limit(cluster, inner, ways=None):
+    """Largest tensor axis that stays compute bound by the wire of the whole cluster.
+
+    With `ways` chips or nodes the book's rule, Y < F W / C, which drops (ways - 1) / ways.
     """
-    weights = 4.0 * width * inner / shards
-    communication = seconds("all-reduce", weights, cluster, mesh, axes)
-    flops = 8.0 * width * inner / shards
-    kernel = Kernel("dot", kind="matmul", flops=flops, bytes=0.0, dtype="bf16")
-    return communication / kernel_time(kernel, cluster.accelerator, IDEAL).time / shards
-
-
-def tensor_limit(cluster, inner, ways):
-    """Largest tensor axis over `ways` chips that stays compute bound, by its wire: Y < F W / C."""
-    size = 1e9
-    wire = size * (ways - 1) / ways / seconds("all-gather", size, cluster)
-    return inner * wire / cluster.accelerator.peak("bf16")
+    groups, mlp = collective_groups(cluster), replace(MLP, inner=inner)
+    found = axis_limits.tensor_limit(mlp, 4096, groups, cluster, IDEAL)
+    return found * (ways - 1) / ways if ways else found
 
 
 # Inside a node
@@ -173,8 +172,8 @@ def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
 
 def test_quiz_5_q2_replicas_over_eight_nodes_need_309(printed):
     """TP 8 x PP 8 spans eight nodes, whose NICs share the sum; 64 replicas on 4096 GPUs."""
-    mesh = "data=64,stage=8,tensor=8"
-    found = critical_tokens(h100(512), mesh, ["data"], shards=64)
+    mesh, cut = "data=64,stage=8,tensor=8", Cut(stage=8, tensor=8)
+    found = critical_tokens(h100(512), mesh, ["data"], cut)
     assert found / (63 / 64) == printed("309", "h100")
 
 
@@ -195,15 +194,12 @@ def test_largest_tensor_axis_in_a_node(question, cluster, nodes, inner, ways):
 
 
 def test_text_largest_tensor_axis_over_many_nodes(printed):
-    nodes = 32
-    wire = 1e9 * (nodes - 1) / nodes / seconds("all-gather", 1e9, h100(nodes))
-    assert 28000 * wire / 989.4e12 == printed("11", "h100")
+    assert tensor_limit(h100(32), 28000, ways=32) == printed("11", "h100")
 
 
 def test_text_tensor_axis_over_two_nodes_ends_at_14_5_and_not_at_19():
     """19 = F / 2475 + 8 counts the NICs alone; NVLink carries 514 GB/s of the gathered array."""
-    rate = 1e9 / seconds("all-gather", 1e9, h100(2))
-    assert 28000 * rate / 989.4e12 == pytest.approx(14.5, abs=0.1)
+    assert tensor_limit(h100(2), 28000) == pytest.approx(14.5, abs=0.1)
     assert 28000 * 400e9 / 989.4e12 + 8 == pytest.approx(19.3, abs=0.05)
 
 
@@ -211,16 +207,9 @@ def test_text_tensor_axis_over_two_nodes_ends_at_14_5_and_not_at_19():
 
 
 def expert_width(nodes, experts):
-    """Width of an expert's MLP from which its matmuls hide both all-to-alls; Z GPUs in `nodes`.
-
-    4 B k D F FLOPs over Z GPUs. A token of 2 D bytes goes once to each node that has one of its k
-    experts, of Z/8 nodes at most, as the book counts; each of the Z GPUs sends its B/Z tokens.
-    """
-    tokens, width, gpus = 1e6, 4096, 8 * nodes
-    sent = 2 * tokens * width * min(experts, nodes) / gpus
-    communication = 2 * seconds("all-to-all", sent, h100(nodes))
-    kernel = Kernel("dot", kind="matmul", flops=4 * tokens * experts * width / gpus, dtype="bf16")
-    return communication / kernel_time(kernel, h100().accelerator, IDEAL).time
+    """Width of an expert's MLP from which its matmuls hide both all-to-alls; Z GPUs in `nodes`."""
+    mlp, cluster = replace(MLP, experts=64, chosen=experts), h100(nodes)
+    return axis_limits.expert_width(mlp, 4096, collective_groups(cluster), cluster, IDEAL)
 
 
 @pytest.mark.parametrize(

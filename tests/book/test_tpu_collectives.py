@@ -14,12 +14,13 @@ from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
-from scaling.program.ir import Kernel
+from scaling.questions import axis_limits
+from scaling.questions.block import WHOLE, Cut, Mlp
 from scaling.simulate.collective import collective_prices
-from scaling.simulate.kernels import kernel_time
 from tests.tori import grid_of, groups_along
 
 IDEAL = ideal()
+MLP = Mlp(8192, 28672)
 # hops at the latency of the catalogue, 1 us; otherwise as ideal
 HOPS = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 
@@ -140,36 +141,29 @@ def test_applied_inference_activations_of_a_4x8_slice(printed):
 def test_applied_inference_tensor_axis_over_two_dimensions(printed):
     """Y < M F W / C on a v5e with M = 2 rings, 2200 the book's C / W."""
     pod = catalog.load("tpu-v5e", 32)
-    wire = 1e9 / seconds("all-gather", 1e9, pod, [0, 1])
-    assert 28672 * wire / pod.accelerator.peak("bf16") == printed("26", 2200 / 2189 - 1)
+    groups = groups_along(grid_of(pod), [0, 1])
+    found = axis_limits.tensor_limit(MLP, 4096, groups, pod, IDEAL)
+    assert found == printed("26", 2200 / 2189 - 1)
 
 
 # Training chapter
 
 
-def critical_tokens(cluster, communication):
-    """Tokens per chip from which 8 FLOPs per weight and token hide the sum of bf16 gradients.
-
-    Args:
-        communication: seconds of an all-reduce per byte, of all a chip's gradients.
-    """
-    weights = 1e6
-    kernel = Kernel("dot", kind="matmul", flops=4.0 * weights, bytes=0.0, dtype="bf16")
-    compute = kernel_time(kernel, cluster.accelerator, IDEAL).time  # of one token, backward
-    return 2 * weights * communication / compute
+def critical_tokens(cluster, dims):
+    """Tokens per chip from which the products hide the sum of bf16 gradients along dimensions."""
+    groups = groups_along(grid_of(cluster), dims)
+    return axis_limits.critical_tokens(MLP, WHOLE, groups, cluster, IDEAL)
 
 
 @pytest.mark.parametrize(("dims", "tokens"), [([0], "2550"), ([0, 1, 2], "850")])
 def test_text_tokens_per_chip_of_data_parallelism_on_v5p(printed, dims, tokens):
     cube = catalog.load("tpu-v5p", 16)
-    found = critical_tokens(cube, seconds("all-reduce", 1e9, cube, dims) / 1e9)
-    assert found == printed(tokens)
+    assert critical_tokens(cube, dims) == printed(tokens)
 
 
 def test_text_tokens_of_a_v5p_pod(printed):
     pod = catalog.load("tpu-v5p", 2240)
-    found = critical_tokens(pod, seconds("all-reduce", 1e9, pod, [0, 1, 2]) / 1e9)
-    assert found * pod.devices == printed("7.6e6")
+    assert critical_tokens(pod, [0, 1, 2]) * pod.devices == printed("7.6e6")
 
 
 @pytest.mark.parametrize("pods", [2, 4])
@@ -179,6 +173,5 @@ def test_text_tokens_per_pod_over_the_data_centre_network(printed, pods):
     cluster = replace(cluster, domain_nodes=16)  # slices of 4 x 4 x 4
     chips = cluster.devices // pods
     across = np.arange(cluster.devices).reshape(pods, chips).T
-    time = collective_time("all-reduce", 1e9 / chips, across, cluster, IDEAL).time
-    found = critical_tokens(cluster, time / (1e9 / chips)) / ((pods - 1) / pods)
-    assert found == printed("73440")
+    found = axis_limits.critical_tokens(MLP, Cut(fsdp=chips), across, cluster, IDEAL)
+    assert found * chips / ((pods - 1) / pods) == printed("73440")

@@ -1,0 +1,89 @@
+"""How far each axis of a mesh can be cut."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    RunLike,
+    as_overrides,
+    load_cluster,
+    load_run,
+)
+from scaling.api.settings import Settings
+from scaling.meshes import catalog
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Profile
+from scaling.questions.answer import Answer
+from scaling.questions.limits import limits as answer_limits
+from scaling.run import Run
+
+
+@entrance
+def limits(
+    run: RunLike,
+    cluster: ClusterLike | None = None,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    set: Settings | None = None,
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+) -> Answer:
+    """Return the batch from which communication is hidden, and the limits of every axis.
+
+    >>> import scaling as sc
+    >>> found = sc.limits("llama3-70b", cluster="dgx-h100", nodes=128)
+    >>> round(found["rule"].ideal), round(found["largest tensor axis"]["rule"].ideal, 1)
+    (2474, 13.0)
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, a Hugging Face config.json,
+            mapping, or Run: its model, batch and formats.
+        cluster: catalogue name, TOML file or Cluster; None: the run's.
+        nodes: number of hosts; None: the run's, else 1.
+        mesh: axis sizes whose limits are asked; None: the run's, else places of the cluster.
+        set: values by dotted key of run.json, such as {"model.d_ff": 28000}.
+        device_order: axes of the mesh, outermost first.
+        overrides: figures of the cluster by key.
+        calibration: a Profile, or a file of `scaling calibrate`.
+
+    Warns:
+        UserWarning: a figure that no machine has, a calibration of another machine or version.
+
+    Raises:
+        InputError: unknown names, a mesh that does not fit, one device.
+    """
+    resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    place, doubts = _place(resolved, cluster, nodes, overrides)
+    profile, more = load_profile(place, calibration)
+    for text in doubts + more:
+        warnings.warn(text, stacklevel=3)  # past `entrance`
+    return answer_limits(resolved, place, profile)
+
+
+def _place(
+    run: Run, cluster: ClusterLike | None, nodes: int | None, overrides: Overrides | None
+) -> tuple[Cluster, list[str]]:
+    """Return the cluster, and warnings about it."""
+    stated = run.cluster if cluster is None else None
+    if cluster is None and stated is None:
+        raise InputError("limits are those of a cluster: add --cluster, such as --cluster dgx-h100")
+    if stated is not None:
+        cluster, nodes = stated.file or stated.name or "", stated.nodes if nodes is None else nodes
+        overrides = {**stated.overrides, **as_overrides(overrides)}
+    assert cluster is not None
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    if place.virtual_devices:
+        raise InputError(
+            f"{place.name} is this machine, whose links the catalogue does not have: name another "
+            "--cluster (scaling cluster list)"
+        )
+    return place, [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)

@@ -1,0 +1,234 @@
+"""Limits of one axis as answers: formulas in the guide's letters, textbook and fitted numbers."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.cost import collective_time
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Profile
+from scaling.questions import axis_limits as limits
+from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.axis_limits import DATA, Exchange
+from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.wire import IDEAL, Wire, wire
+from scaling.run import Run
+from scaling.simulate.kernels import peak_rate
+
+IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
+STARTED = "fitted: the products of a single token, a whole tile each, already take longer"
+BF16 = 2.0  # bytes of a number in the guide's rules: C / W holds for them
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What limits are asked of."""
+
+    run: Run
+    mlp: Mlp
+    cluster: Cluster
+    profile: Profile  # of the fitted numbers
+
+    @property
+    def C(self) -> Input:
+        """Peak rate of one chip in the run's format."""
+        dtype = self.mlp.dtype
+        return Input(
+            "C", peak_rate(self.cluster.accelerator, dtype), "FLOP/s", f"dense {dtype} peak"
+        )
+
+
+def weights_limit(
+    s: Setting, name: str, groups: np.ndarray, cut: Cut = WHOLE, exchange: Exchange = DATA
+) -> Answer:
+    """Return the tokens per device from which an axis over the weights is hidden.
+
+    Its part "rule" is the guide's, without (X - 1) / X; its part "job" the tokens of all devices.
+    """
+    links = wire("all-gather", groups, s.cluster)
+    fitted = limits.critical_tokens(s.mlp, cut, groups, s.cluster, s.profile, exchange)
+    sizes = [s.mlp.bytes if kind == "all-gather" else s.mlp.reduce_bytes for kind in exchange.kinds]
+    found = _tokens(s, name, sum(sizes) / len(sizes), cut, links, fitted)
+    rule = _tokens(s, "rule", sum(sizes) / len(sizes), cut, links.rule, None)
+    whole = float(found.ideal or 0) * groups.size, fitted * groups.size
+    note = f"tokens of all {groups.size:,} devices"
+    job = Answer("job", whole[1], "tokens", ideal=whole[0], fitted=whole[1], notes=(note,))
+    notes = () if fitted else (STARTED,)
+    return replace(found, parts=(brief(rule), job), notes=notes)
+
+
+def brief(answer: Answer) -> Answer:
+    """Return the answer as one line: its formula is a note, its parts are left out."""
+    notes = (answer.formula,) if answer.formula else ()
+    return replace(answer, formula="", inputs=(), binds="", parts=(), rows=(), notes=notes)
+
+
+def _tokens(
+    s: Setting, name: str, size: float, cut: Cut, links: Wire, fitted: float | None
+) -> Answer:
+    """T_math = 2 t m (k / E) weights / C of one pass; T_comms = b weights over the links."""
+    inputs, formula = [s.C], f"C{links.over}"
+    if size != BF16:
+        formula = f"b / 2 * {formula}"
+        inputs.append(Input("b", size, "bytes", "of a number that is sent"))
+    if s.mlp.experts > s.mlp.chosen:
+        formula = f"E / k * {formula}"
+        inputs.append(Input("E", s.mlp.experts, "experts"))
+        inputs.append(Input("k", s.mlp.chosen, "experts", "of a token"))
+    if cut.parts > 1:
+        formula += " / m"
+        inputs.append(Input("m", cut.parts, "devices", "that hold one copy of what is sent"))
+    given = (*inputs, *links.symbols)
+    return by_formula(name, "tokens", formula, given, fitted=fitted, binds=links.binds)
+
+
+def switch_limit(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | None:
+    """Return the tokens per device where switches add up what passes; None: no switch can.
+
+    The textbook's number lets every byte pass once; the fitted one is of the best algorithm that
+    the libraries have.
+    """
+    rows = [row for name in IN_SWITCH if (row := _switch_row(s, name, groups, cut))]
+    if not rows:
+        return None
+    placement = place_groups(groups, s.cluster)
+    both = zip(
+        link_loads("all-reduce", placement, "hierarchical"),
+        link_loads("broadcast", placement, "hierarchical"),
+        strict=True,
+    )
+    least = [(level, (b if level.can_reduce else a).share) for (level, a), (_, b) in both]
+    level, share = max(least, key=lambda pair: pair[1] / pair[0].bandwidth)
+    W = Input("W", level.bandwidth, "bytes/s", f"{level.name}, one direction")
+    links = Wire("W / s", (W, Input("s", float(share) / 2, "", _HALF)), None, level)
+    fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
+    found = _tokens(s, "sums in the switch", s.mlp.reduce_bytes, cut, links, fitted)
+    return replace(found, rows=tuple(rows))
+
+
+_HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
+
+
+def switch_bound(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> float:
+    """Return the same textbook number from the engine's bound on any algorithm."""
+    size = s.mlp.reduce_bytes * s.mlp.weights / (cut.parts / cut.stage)
+    bound = float(collective_time("all-reduce", size, groups, s.cluster, IDEAL).lower_bound)
+    return limits.hiding_tokens(s.mlp, cut, s.cluster, IDEAL, bound, DATA.passes)
+
+
+def _switch_row(
+    s: Setting, name: str, groups: np.ndarray, cut: Cut
+) -> dict[str, str | float | int | None] | None:
+    """Tokens by one algorithm, or None where it cannot run."""
+    asked = (s.mlp, cut, groups, s.cluster)
+    try:
+        textbook, fitted = (
+            limits.critical_tokens(*asked, profile, DATA, name) for profile in (IDEAL, s.profile)
+        )
+    except InputError:
+        return None
+    return {"algorithm": name, "textbook (tokens)": textbook, "fitted (tokens)": fitted}
+
+
+def tensor_limit(s: Setting, name: str, groups: np.ndarray, rows: float) -> Answer:
+    """Return the devices up to which a tensor axis over the links of these groups is hidden.
+
+    Its parts are the guide's rule, the same with the gate of a SwiGLU, and the F that all devices
+    of a group need.
+
+    Args:
+        rows: tokens of one replica, for the fitted number.
+    """
+    links = wire("all-gather", groups, s.cluster)
+    asked = (s.mlp, rows, groups, s.cluster)
+    fitted = limits.tensor_limit(*asked, s.profile)
+    parts = [brief(_ways(s, "rule", links.rule, 2, None))]
+    if s.mlp.products > 2:
+        gated = limits.tensor_limit(*asked, s.profile, s.mlp.products)
+        parts.append(brief(_ways(s, "with the gate", links, s.mlp.products, gated)))
+    Y = Input("Y", groups.shape[1], "devices", "of a group")
+    size, inputs = _sent(s)
+    width = (s.C, Y, *inputs, *links.symbols)
+    parts.append(brief(by_formula("F of all", "", f"{size}Y * C{links.over}", width)))
+    return replace(_ways(s, name, links, 2, fitted), parts=tuple(parts))
+
+
+def _ways(s: Setting, name: str, links: Wire, products: int, fitted: float | None) -> Answer:
+    """T_math = 2 p B D F / (Y C); T_comms = 2 b B D over the links."""
+    size, inputs = _sent(s)
+    F = Input(
+        "F", s.mlp.inner, "", "width of an expert" if s.mlp.experts > 1 else "width of the MLP"
+    )
+    formula = "F" if not size else "2 / b * F"
+    if products != 2:
+        formula = f"p / 2 * {formula}"
+        inputs = (*inputs, Input("p", products, "", "products, the gate among them"))
+    formula = f"{formula} / C{links.under}"
+    given = (F, s.C, *inputs, *links.symbols)
+    return by_formula(name, "devices", formula, given, fitted=fitted, binds=links.binds)
+
+
+def expert_limit(s: Setting, name: str, groups: np.ndarray, tokens: float) -> Answer:
+    """Return the F of an expert from which both all-to-alls are hidden; T_math of two products.
+
+    Args:
+        tokens: that a device routes, for the fitted number.
+    """
+    links = wire("all-to-all", groups, s.cluster)
+    asked = (s.mlp, tokens, groups, s.cluster)
+    fitted = limits.expert_width(*asked, s.profile)
+    c = limits.expert_copies(s.mlp, groups, s.cluster)
+    given = (Input("c", c, "copies", "of a token that are sent, at most one to a node"),)
+    parts = [brief(_width(s, "rule", links.rule, 2, None, ()))]
+    if s.mlp.products > 2:
+        gated = limits.expert_width(*asked, s.profile, s.mlp.products)
+        parts.append(brief(_width(s, "with the gate", links, s.mlp.products, gated, given)))
+    return replace(_width(s, name, links, 2, fitted, given), parts=tuple(parts))
+
+
+def _width(
+    s: Setting,
+    name: str,
+    links: Wire,
+    products: int,
+    fitted: float | None,
+    copies: tuple[Input, ...],
+) -> Answer:
+    """T_math = 2 p t k D F / C; T_comms = 2 b t D c over the links."""
+    size, inputs = _sent(s)
+    formula, given = f"{size}C{links.over}", (s.C, *inputs, *links.symbols)
+    if copies:
+        formula = f"c / k * {formula}"
+        given = (*copies, Input("k", s.mlp.chosen, "experts", "of a token"), *given)
+    if products != 2:
+        formula = f"2 / p * {formula}"
+        given = (*given, Input("p", products, "", "products, the gate among them"))
+    return by_formula(name, "", formula, given, fitted=fitted, binds=links.binds)
+
+
+def context_limit(s: Setting, name: str, groups: np.ndarray) -> Answer:
+    """Return the tokens per device from which the hops of keys and values are hidden."""
+    model = s.run.model
+    both = np.concatenate([groups, groups[:, ::-1]]) if groups.shape[1] == 2 else groups
+    links = wire("permute", both, s.cluster)
+    fitted = limits.context_tokens(model, s.mlp, groups, s.cluster, s.profile)
+    heads = model.n_heads if model.mla else model.n_kv_heads
+    given = (
+        Input("b", s.mlp.bytes, "bytes", "of a number"),
+        s.C,
+        Input("K", heads, "heads", "of keys and values"),
+        Input("N", model.n_heads, "heads", "of queries"),
+        *links.symbols,
+    )
+    formula = f"b * C{links.over} * K / N"
+    return by_formula(name, "tokens", formula, given, fitted=fitted, binds=links.binds)
+
+
+def _sent(s: Setting) -> tuple[str, tuple[Input, ...]]:
+    """The bytes of a number as a factor, and its input; nothing for the guide's two."""
+    if s.mlp.bytes == BF16:
+        return "", ()
+    return "b / 2 * ", (Input("b", s.mlp.bytes, "bytes", "of a number that is sent"),)

@@ -1,0 +1,203 @@
+"""Limits of one mesh axis: where the time of its collectives is that of the products beside them.
+
+    critical_tokens    data and fsdp   tokens per device from which sums and gathers are hidden
+    tensor_limit       tensor          devices up to which activations are hidden
+    expert_width       expert          F from which both all-to-alls are hidden
+    context_tokens     context         tokens per device from which keys and values are hidden
+
+Each solves T_math = T_comms with `kernel_time` and `collective_time` of one profile: that of
+`ideal()` gives the textbook's number, a chip's own the fitted one ("How to Scale Your Model",
+gpus.md and training.md, 2026-06).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.collectives.contention import place_groups
+from scaling.collectives.cost import collective_time
+from scaling.meshes.cluster import Cluster
+from scaling.models.accounting.context import exchanged_width
+from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.models.config import ModelConfig
+from scaling.profiles.profile import Profile, attention_fit
+from scaling.program.ir import CollectiveKind, Kernel
+from scaling.questions.block import Cut, Mlp, Passes, math_time, solve
+from scaling.simulate.kernels import kernel_time
+
+VISIBLE = 0.5  # of the scores, under a causal mask whose work is spread evenly
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Collectives over the weights of a layer, and the pass that they run beside."""
+
+    name: str
+    kinds: tuple[CollectiveKind, ...]
+    passes: Passes
+
+
+DATA = Exchange("data", ("all-reduce",), 2)
+FORWARD = Exchange("fsdp, forward", ("all-gather",), 1)
+BACKWARD = Exchange("fsdp, backward", ("all-gather", "reduce-scatter"), 2)
+
+
+def critical_tokens(
+    mlp: Mlp,
+    cut: Cut,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    exchange: Exchange = DATA,
+    algorithm: str = "auto",
+) -> float:
+    """Return the tokens per device from which an axis over the weights is hidden.
+
+    Args:
+        cut: by the other axes; fsdp cuts what data sums, and must be 1 where fsdp itself is asked.
+        groups: of the axis, device ids [groups, members], all of them at once.
+        algorithm: of the collectives.
+
+    Raises:
+        InputError: an algorithm that cannot run there; a profile or chip without the figures.
+    """
+    time = exchange_time(mlp, cut, groups, cluster, profile, exchange, algorithm)
+    return hiding_tokens(mlp, cut, cluster, profile, time, exchange.passes)
+
+
+def exchange_time(
+    mlp: Mlp,
+    cut: Cut,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    exchange: Exchange,
+    algorithm: str = "auto",
+) -> float:
+    """Return the seconds of an exchange of the weights of one layer."""
+    weights = mlp.weights / (cut.parts / cut.stage)
+    item = {"all-gather": mlp.bytes}
+    return sum(
+        float(
+            collective_time(
+                kind,
+                item.get(kind, mlp.reduce_bytes) * weights,
+                groups,
+                cluster,
+                profile,
+                algorithm,
+            ).time
+        )
+        for kind in exchange.kinds
+    )
+
+
+def hiding_tokens(
+    mlp: Mlp, cut: Cut, cluster: Cluster, profile: Profile, seconds: float, passes: Passes
+) -> float:
+    """Return the tokens per device whose products take as long."""
+    chip = cluster.accelerator
+    rows = solve(lambda rows: math_time(mlp, rows, cut, chip, profile, passes), seconds)
+    return rows / (cut.tensor * cut.stage)
+
+
+def tensor_limit(
+    mlp: Mlp, rows: float, groups: np.ndarray, cluster: Cluster, profile: Profile, products: int = 2
+) -> float:
+    """Return the devices up to which tensor parallelism is hidden, by the wire of these groups.
+
+    The activations [rows, D] are gathered before the products and scattered behind them. Products
+    count as fast as on one device: that thin ones are slower does not make the axis more useful.
+
+    Args:
+        rows: tokens of one replica.
+        groups: of the tensor axis.
+        products: 2, as the guide counts, or 3 with a gate.
+    """
+    dense = Mlp(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
+    compute = math_time(dense, rows, Cut(), cluster.accelerator, profile)
+    return compute / tensor_time(mlp, rows, groups, cluster, profile)
+
+
+def tensor_time(
+    mlp: Mlp, rows: float, groups: np.ndarray, cluster: Cluster, profile: Profile
+) -> float:
+    """Return the seconds in which activations [rows, D] are gathered and scattered again."""
+    size = mlp.bytes * rows * mlp.width
+    kinds: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
+    return sum(float(collective_time(k, size, groups, cluster, profile).time) for k in kinds)
+
+
+def expert_copies(mlp: Mlp, groups: np.ndarray, cluster: Cluster) -> int:
+    """Return the copies of a token that are sent: to each node with one of its experts, once.
+
+    Of a group inside a node to each chip; nodes of one NVLink domain count as one.
+    """
+    nodes = place_groups(groups.astype(int, copy=False), cluster).nodes
+    return min(mlp.chosen, nodes if nodes > 1 else groups.shape[1])
+
+
+def expert_width(
+    mlp: Mlp,
+    tokens: float,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    products: int = 2,
+) -> float:
+    """Return the F of an expert from which its products hide both all-to-alls.
+
+    Args:
+        tokens: that a device routes.
+        groups: of the expert axis.
+    """
+    sent = mlp.bytes * tokens * mlp.width * expert_copies(mlp, groups, cluster)
+    seconds = 2 * float(collective_time("all-to-all", sent, groups, cluster, profile).time)
+    of_width = lambda inner: Mlp(
+        mlp.width, inner, products, max(mlp.experts, 2), mlp.chosen, mlp.dtype
+    )
+    cut, chip = Cut(expert=groups.shape[1]), cluster.accelerator
+    return solve(lambda inner: math_time(of_width(inner), tokens, cut, chip, profile), seconds)
+
+
+def context_tokens(
+    model: ModelConfig,
+    mlp: Mlp,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+) -> float:
+    """Return the tokens per device from which a ring of keys and values is hidden.
+
+    In each hop a device sends those of its tokens, and scores its queries with those it has got:
+    under a causal mask, dealt out evenly, half of all pairs (Ring Attention, arXiv 2310.01889).
+
+    Args:
+        groups: of the context axis; each member sends to the next.
+    """
+    if groups.shape[1] == 2:  # both send
+        groups = np.concatenate([groups, groups[:, ::-1]])
+    size = mlp.bytes * exchanged_width(model)
+    hop = lambda t: float(collective_time("permute", size * t, groups, cluster, profile).time)
+    spare = lambda t: _scores_time(model, t, cluster, profile, mlp.dtype) / hop(t)
+    return solve(spare, 1.0)
+
+
+def _scores_time(
+    model: ModelConfig, tokens: float, cluster: Cluster, profile: Profile, dtype: str
+) -> float:
+    """Seconds of attention of `tokens` queries to as many keys, half of the pairs, forward.
+
+    Where a fit says that its kernel skips masked scores, it counts all of them (`executed`).
+    """
+    heads, keys, values = model.n_heads, query_key_dim(model), value_dim(model)
+    fit = attention_fit(profile, "forward")
+    counted = VISIBLE / (fit.executed if fit else 1.0)
+    kernel = Kernel(
+        "scores",
+        kind="attention",
+        flops=2 * tokens**2 * heads * (keys + values) * counted,
+        dtype="bf16" if dtype == "fp8" else dtype,
+        dims=(1.0, heads, tokens, tokens, float(keys)),
+    )
+    return float(kernel_time(kernel, cluster.accelerator, profile).time)

@@ -1,0 +1,121 @@
+"""The MLP of one layer as limits see it: its weights, its products, and their time on one device.
+
+    D, F       width of the model, of the MLP (of one expert)
+    products   2, as the guide counts: D x F and F x D; 3 with the gate of a SwiGLU
+    E, k       experts, and those that a token takes; 1 and 1 without experts
+
+The guide asks when such a block hides its communication ("How to Scale Your Model", training.md and
+gpus.md, 2026-06): FLOPs and bytes of the weights grow alike with D, F and the number of products,
+so that limits on the batch are those of whole layers, but for the scores of attention.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.models.accounting.matrices import BYTES, expert_width
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Kernel, KernelKind
+from scaling.run import Run
+from scaling.simulate.kernels import kernel_time
+
+CLOSE = 1e-8  # relative: width of the interval in which a solution is given
+LEAST, MOST = 1e-15, 1e30  # tokens below which and beyond which nothing is sought
+Passes = int  # 1: forward; 2: backward, with twice the FLOPs
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """The MLP of one layer."""
+
+    width: int  # D
+    inner: int  # F, of one expert
+    products: int = 2
+    experts: int = 1  # E
+    chosen: int = 1  # k, of a token
+    dtype: str = "bf16"  # of the products
+    bytes: float = 2.0  # of a number that is gathered or exchanged
+    reduce_bytes: float = 2.0  # of a gradient that is summed
+
+    @property
+    def weights(self) -> float:
+        """Number of weights of the layer's MLP, all experts together."""
+        return float(self.products * self.width * self.inner * self.experts)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Parts into which axes other than the one that is asked about cut weights and work."""
+
+    tensor: int = 1
+    stage: int = 1
+    expert: int = 1
+    fsdp: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Parts of the weights: as many devices hold one copy together."""
+        return self.tensor * self.stage * self.expert * self.fsdp
+
+
+WHOLE = Cut()
+
+
+def mlp_of(run: Run) -> Mlp:
+    """Return the MLP of a run's model, its experts where it has some, in the run's formats."""
+    model, precision, moe = run.model, run.precision, run.model.moe
+    sent = BYTES[precision.between]
+    return Mlp(
+        width=model.d_model,
+        inner=expert_width(model) if moe else model.d_ff,
+        products=3 if model.mlp == "swiglu" else 2,
+        experts=moe.n_experts if moe else 1,
+        chosen=moe.experts_per_token if moe else 1,
+        dtype=precision.compute,
+        bytes=float(sent),
+        reduce_bytes=float(BYTES["fp32"] if precision.reduce == "fp32" else sent),
+    )
+
+
+def math_time(
+    mlp: Mlp, rows: float, cut: Cut, chip: Accelerator, profile: Profile, passes: Passes = 1
+) -> float:
+    """Return the seconds of the products of one layer's MLP on one device.
+
+    Args:
+        rows: tokens of its share of the batch; devices along tensor have the same ones, those along
+            expert their own.
+        passes: 1 forward, 2 backward.
+    """
+    kernels = _kernels(mlp, rows, cut, backward=passes > 1)
+    return sum(float(kernel_time(kernel, chip, profile).time) * n for kernel, n in kernels)
+
+
+def solve(time: Callable[[float], float], target: float) -> float:
+    """Return the least amount of work whose time, which grows with it, is `target` seconds.
+
+    0.0 where starting it alone takes longer.
+    """
+    low, high = 0.0, 1.0
+    while time(high) < target and high < MOST:
+        low, high = high, 2 * high
+    while high - low > CLOSE * high:
+        if high < LEAST:
+            return 0.0
+        middle = (low + high) / 2
+        low, high = (middle, high) if time(middle) < target else (low, middle)
+    return high
+
+
+def _kernels(mlp: Mlp, rows: float, cut: Cut, backward: bool) -> Iterator[tuple[Kernel, int]]:
+    """The products with how often they run; those of experts are grouped, of even load."""
+    experts, F = max(1.0, mlp.experts / cut.expert), mlp.inner / cut.tensor
+    m = rows * mlp.chosen / experts
+    kind: KernelKind = "grouped" if mlp.experts > 1 else "matmul"
+    up, down = (experts, m, F, mlp.width), (experts, m, mlp.width, F)
+    shapes = [(up, mlp.products - 1), (down, 1)]
+    if backward:  # gradients of what goes in, and of the weights
+        shapes = [(down, mlp.products - 1), (up, 1), ((experts, mlp.width, F, m), mlp.products)]
+    flops = 2 * rows * mlp.chosen * mlp.width * F
+    for dims, count in shapes:
+        yield Kernel("product", kind=kind, flops=flops, dtype=mlp.dtype, dims=dims), count

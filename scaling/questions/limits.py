@@ -1,0 +1,152 @@
+"""How far can each axis of a mesh be cut before communication decides? On a cluster, or for a mesh.
+
+Without a mesh the answer is data parallelism over all devices, its rows are the places on the
+cluster, smallest first, and its parts the limits of the other axes. With a mesh
+(`scaling.questions.mesh_limits`) the rows are its axes.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Profile
+from scaling.questions.answer import Answer, Value
+from scaling.questions.axis_answers import (
+    Setting,
+    brief,
+    context_limit,
+    expert_limit,
+    switch_limit,
+    tensor_limit,
+    weights_limit,
+)
+from scaling.questions.axis_limits import BACKWARD, FORWARD
+from scaling.questions.block import Cut, mlp_of
+from scaling.questions.mesh_limits import limits_of_mesh
+from scaling.questions.mixed_limits import bubbles, mixed_limit
+from scaling.questions.places import Place, between, inside
+from scaling.run import Run
+
+GPUS = "gpus: rooflines for LLM scaling"
+TPUS = "training: limits of each way to scale"
+
+
+def limits(run: Run, cluster: Cluster, profile: Profile) -> Answer:
+    """Return the tokens per device from which communication is hidden, and the other limits.
+
+    Args:
+        run: whose model, batch and formats are asked; with a mesh, its axes.
+        cluster: of two devices or more.
+        profile: of the fitted numbers; the textbook's are always there.
+
+    Raises:
+        InputError: one device, a mesh that does not fit, links or formats without figures.
+    """
+    s = Setting(run, mlp_of(run), cluster, profile)
+    devices = run.mesh.devices if run.mesh else cluster.devices
+    if devices < 2:
+        raise InputError(
+            f"one device of {cluster.name} sends nothing, so that nothing limits it; use more "
+            "--nodes, or a mesh of two devices or more"
+        )
+    found = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
+    return replace(found, section=GPUS if cluster.torus is None else TPUS)
+
+
+def _limits_of_cluster(s: Setting) -> Answer:
+    """Data parallelism over everything, with all places; the other axes."""
+    places, everything = inside(s.cluster), np.arange(s.cluster.devices)[None]
+    rows = s.run.batch.tokens / s.cluster.devices  # tokens of a device
+    title = f"tokens per device from which data parallelism over {len(everything[0]):,} is hidden"
+    found = weights_limit(s, title, everything)
+    ask = lambda exchange: weights_limit(s, exchange.name, everything, exchange=exchange)
+    parts = [brief(ask(exchange)) for exchange in (FORWARD, BACKWARD)]
+    parts += filter(None, [switch_limit(s, everything), _between(s)])
+    parts.append(_tensor(s, places, rows))
+    if s.mlp.experts > 1:
+        parts.append(_experts(s, places, rows))
+    parts.append(_context(s, places))
+    parts += filter(None, [mixed_limit(s), bubbles(s)])
+    table = [_tokens_row(place, weights_limit(s, place.name, place.groups)) for place in places]
+    return replace(found, parts=(*found.parts, *parts), rows=tuple(table))
+
+
+def _tokens_row(place: Place, answer: Answer) -> dict[str, Value]:
+    """A place with the tokens of a device, and of all that it joins."""
+    given = float(answer) * place.devices
+    return {**_row(place, answer, "tokens"), "of a group (tokens)": given}
+
+
+def _between(s: Setting) -> Answer | None:
+    """Data parallelism between units of which each holds one copy: nodes, leaf groups, slices."""
+    found = []
+    for place in between(s.cluster):
+        unit = s.cluster.devices // place.devices
+        answer = weights_limit(s, place.name, place.groups, Cut(fsdp=unit))
+        found.append((place, answer, unit))
+    if not found:
+        return None
+    place, answer, unit = found[-1]
+    table = []
+    for where, one, size in found:
+        row = _row(where, one, "tokens")
+        table.append({**row, "of a unit (tokens)": size * float(one)})
+    name, rule = f"data parallelism between {place.name}", answer["rule"]
+    scaled = lambda value: unit * float(value or 0)
+    whole = Answer(
+        "tokens of a unit",
+        scaled(answer.answer),
+        "tokens",
+        ideal=scaled(answer.ideal),
+        fitted=scaled(answer.fitted),
+    )
+    ruled = Answer("rule of a unit", scaled(rule.ideal), "tokens", ideal=scaled(rule.ideal))
+    return replace(answer, name=name, parts=(*answer.parts, whole, ruled), rows=tuple(table))
+
+
+def _tensor(s: Setting, places: list[Place], rows: float) -> Answer:
+    """The limit inside the smallest place, and a table of all."""
+    ask = lambda place: tensor_limit(s, place.name, place.groups, rows * place.devices)
+    return _headed("largest tensor axis", places, ask, "devices", "F of all")
+
+
+def _experts(s: Setting, places: list[Place], rows: float) -> Answer:
+    """The width over everything, and a table of all."""
+    ask = lambda place: expert_limit(s, place.name, place.groups, rows)
+    return _headed("smallest expert width F", places[::-1], ask, "")
+
+
+def _context(s: Setting, places: list[Place]) -> Answer:
+    """The tokens inside the smallest place, and a table of all."""
+    ask = lambda place: context_limit(s, place.name, place.groups)
+    return _headed(
+        "tokens per device from which a ring over context is hidden", places, ask, "tokens"
+    )
+
+
+def _headed(
+    name: str, places: list[Place], ask: Callable[[Place], Answer], unit: str, *more: str
+) -> Answer:
+    """The answer of the first place under another name, with a table of all."""
+    answers = [ask(place) for place in places]
+    rows = [_row(p, answer, unit, *more) for p, answer in zip(places, answers, strict=True)]
+    where = f"{places[0].name}: {answers[0].binds}"
+    return replace(answers[0], name=name, binds=where, rows=tuple(rows))
+
+
+def _row(place: Place, answer: Answer, unit: str, *more: str) -> dict[str, Value]:
+    """One place in a table; `more` names parts of the answer that are columns of their own."""
+    named = lambda text, of=unit: f"{text} ({of})" if of else text
+    rule = next((part.answer for part in answer.parts if part.name.startswith("rule")), None)
+    columns: dict[str, Value] = {
+        "place": place.name,
+        "devices": place.devices,
+        "link": answer.binds,
+        **({named("rule"): rule} if rule is not None else {}),
+        named("textbook"): answer.ideal,
+        named("fitted"): answer.fitted,
+    }
+    return columns | {named(name, answer[name].unit): answer[name].answer for name in more}

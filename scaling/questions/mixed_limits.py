@@ -1,0 +1,227 @@
+"""Two axes at once: fsdp beside tensor, and stages of a pipeline.
+
+    fsdp x tensor   X x Y = N chips: gathers of weights shrink with Y, of activations with X
+                    X_opt = sqrt(B / F * (Mx / My) * N),  B / N > (C / W)^2 / (Mx My F)
+    pipeline        (P - 1) / (V M + P - 1) of a step is bubble: P stages, M microbatches
+
+The closed forms are the guide's ("How to Scale Your Model", training.md, 2026-06) for a torus,
+where an axis has Mx or My dimensions for itself; the bubble is Megatron-LM's (arXiv 2104.04473,
+section 2.2). Everywhere, all splits are priced on the links of the cluster as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.collectives.cost import collective_time
+from scaling.meshes.cluster import Cluster, torus_shape
+from scaling.meshes.errors import InputError
+from scaling.meshes.levels import levels
+from scaling.meshes.placement import groups_on
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.profile import Profile
+from scaling.questions import axis_limits as limits
+from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.axis_answers import Setting, weights_limit
+from scaling.questions.axis_limits import FORWARD
+from scaling.questions.block import Cut
+from scaling.questions.wire import IDEAL, SAME, wire
+
+SECTION = "training: mixed fsdp and tensor parallelism"
+BEYOND = 2.0  # times the largest tensor axis that is hidden: no larger one is tried
+BUBBLE = 0.05  # of a step, that microbatches are sought for; chosen by this project
+STAGES = (2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A mesh fsdp x tensor with what it needs and takes; ideal and fitted."""
+
+    mesh: MeshShape
+    groups: np.ndarray  # of fsdp, device ids [groups, members]
+    hidden: tuple[bool, bool]  # activations, behind the products
+    tokens: tuple[float, float]  # per device from which gathers of weights are hidden
+    seconds: tuple[float, float]  # of the slower of the two exchanges, at the run's batch
+
+    @property
+    def least(self) -> tuple[float | None, float | None]:
+        """Tokens per device from which both exchanges are hidden; None: at no batch."""
+        textbook, fitted = zip(self.hidden, self.tokens, strict=True)
+        return textbook[1] if textbook[0] else None, fitted[1] if fitted[0] else None
+
+
+def mixed_limit(s: Setting) -> Answer | None:
+    """Return the fewest tokens per device of any mesh fsdp x tensor; None: none can be priced."""
+    splits = _splits(s)
+    if not splits:
+        return None
+    able = [split for split in splits if split.hidden[0]] or splits[:1]
+    best = min(able, key=lambda split: split.tokens[0])
+    cut = Cut(tensor=best.mesh.tensor)
+    found = weights_limit(s, "fewest tokens with fsdp and tensor", best.groups, cut, FORWARD)
+    fastest = min(splits, key=lambda split: split.seconds[0])
+    fitted = min(splits, key=lambda split: split.seconds[1])
+    batch = Answer(
+        "fsdp axis of the least communication",
+        fitted.mesh.fsdp,
+        "devices",
+        ideal=fastest.mesh.fsdp,
+        fitted=fitted.mesh.fsdp,
+        notes=(f"at the run's {s.run.batch.tokens:,} tokens a step",),
+    )
+    able = [split for split in splits if split.hidden[1]] or splits[:1]
+    other = min(able, key=lambda split: split.tokens[1])
+    return replace(
+        found,
+        answer=other.tokens[1],
+        fitted=other.tokens[1],
+        parts=(batch, *_closed_forms(s)),
+        rows=tuple(map(_row, splits)),
+        notes=(f"by the textbook on mesh {best.mesh}, by fitted figures on {other.mesh}",),
+        section=SECTION,
+    )
+
+
+def _splits(s: Setting) -> list[Split]:
+    """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large."""
+    chips = _chips(s.cluster)
+    whole = np.arange(s.cluster.devices)[None]
+    few = limits.tensor_limit(s.mlp, 1.0, whole, s.cluster, IDEAL)
+    node = np.arange(min(s.cluster.devices, s.cluster.devices_per_node))[None]
+    if node.shape[1] > 1 and s.cluster.torus is None:
+        few = max(few, limits.tensor_limit(s.mlp, 1.0, node, s.cluster, IDEAL))
+    found = []
+    for tensor in divisors(chips):
+        if tensor <= max(1.0, BEYOND * few):
+            data = s.cluster.devices // chips
+            mesh = MeshShape(data=data, fsdp=chips // tensor, tensor=tensor)
+            try:
+                found.append(_split(s, mesh))
+            except InputError:  # no box of the torus
+                continue
+    return found
+
+
+def _split(s: Setting, mesh: MeshShape) -> Split:
+    """One split, with both profiles."""
+    groups = groups_on(mesh, ["fsdp"], s.cluster)
+    both = [_priced(s, mesh, groups, profile) for profile in (IDEAL, s.profile)]
+    hidden, tokens, seconds = zip(*both, strict=True)
+    return Split(mesh, groups, hidden, tokens, seconds)
+
+
+def _priced(
+    s: Setting, mesh: MeshShape, groups: np.ndarray, profile: Profile
+) -> tuple[bool, float, float]:
+    """Whether activations are hidden, the tokens of weights, and seconds of the slower exchange."""
+    cut, where = Cut(tensor=mesh.tensor), (s.cluster, profile)
+    tokens = limits.critical_tokens(s.mlp, cut, groups, *where, FORWARD)
+    gather = limits.exchange_time(s.mlp, cut, groups, *where, FORWARD)
+    if mesh.tensor == 1:
+        return True, tokens, gather
+    rows = s.run.batch.tokens / (mesh.data * mesh.fsdp)
+    across = groups_on(mesh, ["tensor"], s.cluster)
+    moved = limits.tensor_time(s.mlp, rows, across, *where)
+    most = limits.tensor_limit(s.mlp, rows, across, *where)
+    return mesh.tensor <= most * (1 + SAME), tokens, max(gather, moved)
+
+
+def _row(split: Split) -> dict[str, Value]:
+    textbook, fitted = split.least
+    return {
+        "fsdp": split.mesh.fsdp,
+        "tensor": split.mesh.tensor,
+        "textbook (tokens)": textbook,
+        "fitted (tokens)": fitted,
+        "slower exchange (s)": split.seconds[1],
+    }
+
+
+def _chips(cluster: Cluster) -> int:
+    """Devices that fsdp and tensor share: all, or those of one slice."""
+    if cluster.torus is None:
+        return cluster.devices
+    return cluster.domain_nodes * cluster.devices_per_node
+
+
+def _closed_forms(s: Setting) -> list[Answer]:
+    """The guide's optimum and threshold on a torus of two dimensions or more."""
+    if s.cluster.torus is None:
+        return []
+    chips = _chips(s.cluster)
+    dims = sum(size > 1 for size in torus_shape(s.cluster))
+    if dims < 2:
+        return []
+    tokens = s.run.batch.tokens * chips / s.cluster.devices
+    F = Input("F", s.mlp.inner, "", "width of the MLP")
+    Mx = Input("Mx", dims - 1, "", "dimensions of the torus along fsdp")
+    My = Input("My", 1, "", "along tensor")
+    N = Input("N", chips, "chips", "of a slice")
+    B = Input("B", tokens, "tokens", "of a slice")
+    W = Input("W", 2 * levels(s.cluster)[0].bandwidth, "bytes/s", "one ICI link, both directions")
+    optimum = "sqrt(B / F * (Mx / My) * N)"
+    least = "(C / W) ** 2 / (Mx * My * F)"
+    return [
+        by_formula("X_opt", "devices", optimum, (B, F, Mx, My, N)),
+        by_formula("B over N", "tokens", least, (s.C, W, Mx, My, F)),
+    ]
+
+
+# Pipelines
+
+
+def bubble(s: Setting, stages: int) -> Answer:
+    """Return the share of a step that is bubble, and the microbatches for a small one."""
+    schedule = s.run.pipeline
+    P = Input("P", stages, "stages")
+    M = Input("M", s.run.batch.microbatches, "microbatches", "of a step")
+    V = Input("V", schedule.virtual_stages, "", "virtual stages of a device")
+    x = Input("x", BUBBLE, "", "the bubble that is sought")
+    needed = by_formula(
+        "microbatches for a bubble of 5 %",
+        "microbatches",
+        "ceil((P - 1) * (1 - x) / (x * V))",
+        (P, x, V),
+    )
+    share = "(P - 1) / (V * M + P - 1)"
+    notes: tuple[str, ...] = ()
+    if schedule.schedule == "zero_bubble":
+        notes = ("the schedule zero_bubble fills most of this with gradients of weights",)
+    return by_formula("bubble of the pipeline", "", share, (P, M, V), parts=(needed,), notes=notes)
+
+
+def bubbles(s: Setting) -> Answer:
+    """Return the microbatches per further stage for a small bubble, with a table of stages."""
+    V = Input("V", s.run.pipeline.virtual_stages, "", "virtual stages of a device")
+    x = Input("x", BUBBLE, "", "the bubble that is sought")
+    name = "microbatches for each stage after the first, for a bubble of 5 %"
+    rows = []
+    for stages in STAGES:
+        found = bubble(s, stages)
+        needed = found.parts[0].answer
+        rows.append({"stages": stages, "bubble": found.answer, "microbatches for 5 %": needed})
+    notes = (f"the bubble is that of the run's {s.run.batch.microbatches} microbatches",)
+    formula, table = "(1 - x) / (x * V)", tuple[Mapping[str, Value], ...](rows)
+    return by_formula(name, "microbatches", formula, (x, V), rows=table, notes=notes)
+
+
+def hop(s: Setting, mesh: MeshShape, rows: float) -> Answer:
+    """Return the seconds in which the activations of a microbatch reach the next stage.
+
+    Args:
+        rows: tokens of a microbatch on one device.
+    """
+    groups = groups_on(mesh, ["stage"], s.cluster)
+    links = wire("permute", groups, s.cluster)
+    size = s.mlp.bytes * rows * s.mlp.width
+    fitted = float(collective_time("permute", size, groups, s.cluster, s.profile).time)
+    given = (
+        Input("b", s.mlp.bytes, "bytes", "of a number"),
+        Input("B", rows, "tokens", "of a microbatch on one device"),
+        Input("D", s.mlp.width, "", "width of the model"),
+        *links.symbols,
+    )
+    formula = f"b * B * D{links.over}"
+    return by_formula("hop to the next stage", "s", formula, given, fitted, binds=links.binds)

@@ -1,0 +1,101 @@
+"""Where an axis can lie on a cluster: inside units of each level, and between them.
+
+    inside     data over all devices of a node, of two nodes, of a leaf group, of everything; on a
+               torus over one of its dimensions, two, all
+    between    data over nodes, leaf groups or slices; what is inside of one holds one copy
+
+All units of a level do the same at once, so that they share what lies above them.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.meshes.cluster import Cluster, level_nodes
+from scaling.meshes.levels import levels
+from scaling.meshes.torus import TorusGrid, groups_along, shape_text
+
+WORDS = {
+    "node": "node",
+    "domain": "NVLink domain",
+    "leaf": "leaf group",
+    "spine": "spine layer",
+    "core": "cluster",
+}
+FEW = 2  # nodes: the guide looks at two by themselves, where NVLink binds
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Groups of devices that lie alike."""
+
+    name: str
+    groups: np.ndarray  # device ids [groups, members]
+
+    @property
+    def devices(self) -> int:
+        """Members of one group."""
+        return int(self.groups.shape[1])
+
+
+def inside(cluster: Cluster) -> list[Place]:
+    """Return the places of an axis over neighbours, the smallest first; those of one chip not."""
+    if cluster.torus is not None:
+        found = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
+        whole = found[-1].devices if found else 1
+    else:
+        found, whole = list(_in_units(cluster)), 0
+    if cluster.torus is not None and cluster.devices > whole:
+        slices = cluster.nodes // cluster.domain_nodes
+        found.append(Place(f"{slices} slices", np.arange(cluster.devices)[None]))
+    return found
+
+
+def between(cluster: Cluster) -> list[Place]:
+    """Return the places of an axis over units of a level, a device of each, outermost last."""
+    found = []
+    sizes = {k: n for k, n in level_nodes(cluster).items() if n < cluster.nodes}
+    if cluster.torus is not None or cluster.domain_nodes > 1:
+        sizes.pop("node", None)
+    for level, nodes in sizes.items():
+        unit = nodes * cluster.devices_per_node
+        if cluster.devices % unit == 0:
+            word = "slice" if cluster.torus is not None and level == "domain" else WORDS[level]
+            groups = np.arange(cluster.devices).reshape(-1, unit).T
+            found.append(Place(f"{word}s", groups))
+    return found
+
+
+def _in_units(cluster: Cluster) -> Iterator[Place]:
+    """Whole units of every level, and of two nodes."""
+    named = dict(level_nodes(cluster))
+    sizes = {nodes: level for level, nodes in named.items()}
+    sizes |= {FEW: "node"} if FEW not in sizes and cluster.nodes > FEW else {}
+    for nodes, level in sorted(sizes.items()):
+        members = nodes * cluster.devices_per_node
+        if members > 1:
+            used = cluster.devices // members * members
+            groups = np.arange(used).reshape(-1, members)
+            counted = f"{nodes} node{'s' * (nodes > 1)}"
+            word = f"{WORDS[level]}, {counted}" if level not in ("node", "core") else counted
+            yield Place(counted if nodes == cluster.nodes else word, groups)
+
+
+def _on_torus(grid: TorusGrid) -> Iterator[Place]:
+    """One dimension of a slice, two, all; those of equal size and form once."""
+    dims = [dim for dim, size in enumerate(grid.shape) if size > 1]
+    seen = set()
+    for count in range(1, len(dims) + 1):
+        for chosen in itertools.combinations(dims, count):
+            form = tuple(sorted((grid.shape[d], grid.closed[d]) for d in chosen))
+            if form not in seen:
+                seen.add(form)
+                sizes = shape_text(tuple(grid.shape[d] for d in chosen))
+                closed = {grid.closed[d] for d in chosen}
+                rings = (
+                    "rings and lines" if len(closed) > 1 else "rings" if True in closed else "lines"
+                )
+                whole = "slice of " if count == len(dims) else ""
+                yield Place(f"{whole}{sizes}, {rings}", groups_along(grid, chosen))
