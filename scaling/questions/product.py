@@ -157,8 +157,8 @@ def strategies(product: Product, setting: Setting) -> list[Strategy]:
             found.append(_strategy(works, product, setting))
     if not found:
         raise InputError(
-            f"{format_array(product.result)}: no split of the product over the mesh ends like that; "
-            "leave -> C[..] out to see what comes out by itself"
+            f"{format_array(product.result)}: no split of the product over the mesh ends like "
+            "that; leave -> C[..] out to see what comes out by itself"
         )
     return found
 
