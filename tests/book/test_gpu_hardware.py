@@ -7,13 +7,12 @@ by its question; where the book is in error, both figures stand here with the re
 import numpy as np
 import pytest
 
+import scaling as sc
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import level_nodes
 from scaling.meshes.levels import levels
 from scaling.profiles.io import ideal
-from scaling.program.ir import Kernel
-from scaling.simulate.kernels import kernel_time
 
 IDEAL = ideal()
 
@@ -27,24 +26,17 @@ def uplink(cluster, words):
     return next(u.bandwidth for u in levels(cluster) if u.name == words)
 
 
-def matmul(batch, inner, outer, dtype, weights=2):
-    """[batch, inner] x [inner, outer]: two bytes per activation, `weights` per weight."""
-    moved = 2 * batch * (inner + outer) + weights * inner * outer
-    flops = 2.0 * batch * inner * outer
-    return Kernel("dot", kind="matmul", flops=flops, bytes=moved, dtype=dtype)
-
-
 # Quiz 1: one chip
 
 
 @pytest.mark.parametrize(("name", "cores"), [("h100-sxm", 16896), ("b200-sxm", 18944)])
 def test_quiz_1_q1_fp32_lanes(name, cores):
-    assert chip(name).cores * chip(name).fpus_per_core == cores
+    assert sc.chip(name)["fp32 lanes"].answer == cores
 
 
 def test_quiz_1_q2_vector_rate_at_boost_and_how_much_faster_matrices_are(printed):
     h100 = chip("h100-sxm")
-    vector = h100.cores * h100.fpus_per_core * h100.clock  # an operation per lane and cycle
+    vector = float(sc.chip("h100-sxm")["vector rate"])  # an operation per lane and cycle
     assert vector == printed("33.5e12")
     assert h100.peak("bf16") / vector == printed("30")
     assert h100.peak("fp32") == printed("67e12")  # counts a fused multiply-add as two
@@ -63,20 +55,20 @@ def test_quiz_1_q2_vector_rate_at_boost_and_how_much_faster_matrices_are(printed
 def test_quiz_1_q3_flops_per_byte_at_which_a_matmul_turns_from_memory_to_compute(
     printed, name, dtype, intensity, inputs
 ):
-    ridge = chip(name).peak(dtype) / chip(name).required("memory_bandwidth")
+    ridge = float(sc.chip(name, dtype=dtype))
     assert ridge == printed(intensity, inputs, cut=True)
     for factor, bound in ((0.99, "memory"), (1.01, "compute")):
-        kernel = Kernel("dot", kind="matmul", flops=factor * ridge, bytes=1.0, dtype=dtype)
-        assert kernel_time(kernel, chip(name), IDEAL).bound == bound
+        work = round(factor * ridge * 1e9), 1e9  # FLOPs, bytes
+        assert sc.kernel("work", work, dtype=dtype, accelerator=name).ideal_binds == bound
 
 
 @pytest.mark.parametrize(
     ("batch", "seconds", "bound"), [(64, "8.6e-6", "memory"), (512, "15e-6", "compute")]
 )
 def test_quiz_1_q4_time_of_a_matmul_on_a_b200(printed, batch, seconds, bound):
-    cost = kernel_time(matmul(batch, 4096, 8192, "fp16"), chip("b200-sxm"), IDEAL)
-    assert cost.time == printed(seconds)
-    assert cost.bound == bound
+    answer = sc.kernel("matmul", (batch, 8192, 4096), dtype="fp16", accelerator="b200-sxm")
+    assert answer.ideal == printed(seconds)
+    assert answer.ideal_binds == bound
 
 
 def test_quiz_1_q6_clock_that_the_b200s_vector_rate_needs(printed):
@@ -101,17 +93,17 @@ def test_tensor_core_clock_is_1_83_ghz_and_not_the_1_76_of_the_text():
 
 @pytest.mark.parametrize(("name", "seconds"), [("h100-sxm", "1.01e-3"), ("tpu-v6e", "1.1e-3")])
 def test_roofline_text_time_of_1e12_flops(printed, name, seconds):
-    kernel = Kernel("dot", kind="matmul", flops=1e12, bytes=0.0, dtype="bf16")
-    assert kernel_time(kernel, chip(name), IDEAL).time == printed(seconds)
+    assert sc.kernel("work", 1e12, accelerator=name).ideal == printed(seconds)
 
 
 @pytest.mark.parametrize(("size", "batch"), [(4096, 136.09), (1024, 226.31)])
 def test_roofline_q3_exact_critical_batch_of_int8_weights(size, batch):
     """Printed as a plot only; batch = D F / (2 D F W / C - 2 (D + F)) by hand."""
-    batches = np.arange(1, 500)
-    cost = kernel_time(matmul(batches, size, size, "bf16", weights=1), chip("tpu-v5e"), IDEAL)
-    first = batches[np.argmax(cost.bound == "compute")]
+    ask = lambda m: sc.kernel("matmul", (m, size, size), weights="int8", accelerator="tpu-v5e")
+    first = ask(1)["critical batch"].ideal
     assert first == pytest.approx(batch, rel=0, abs=1.0)
+    assert ask(int(first)).ideal_binds == "memory"
+    assert ask(int(first) + 1).ideal_binds == "compute"
 
 
 # Quiz 2: a node
