@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scaling.api.array import array as array
+    from scaling.api.budget import budget as budget
     from scaling.api.calibrate import calibrate as calibrate
     from scaling.api.chip import chip as chip
     from scaling.api.collective import price_collective as price_collective
@@ -53,6 +54,7 @@ _MODULES = {  # module that defines each public name
     "Prediction": "scaling.simulate.prediction",
     "Run": "scaling.run",
     "array": "scaling.api.array",
+    "budget": "scaling.api.budget",
     "calibrate": "scaling.api.calibrate",
     "chip": "scaling.api.chip",
     "collective_ladder": "scaling.api.ladder",

@@ -7,16 +7,12 @@ from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
-    Overrides,
     RunLike,
     as_mesh,
-    as_overrides,
-    load_cluster,
     load_run,
 )
+from scaling.api.place import Figures, place_of
 from scaling.api.settings import Settings
-from scaling.meshes import catalog
-from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_size
@@ -53,7 +49,7 @@ def serve(
     active: float | None = None,
     kv_per_token: int | str | None = None,
     set: Settings | None = None,
-    overrides: Overrides | None = None,
+    overrides: Figures | None = None,
     calibration: Path | str | Profile | None = None,
 ) -> Answer:
     """Return the time of a decode step with throughput, memory, thresholds, requests and money.
@@ -65,7 +61,8 @@ def serve(
 
     Args:
         model: as `load_run` takes it; None: `parameters` and `kv_per_token` describe it.
-        cluster, nodes, overrides, calibration: as for `price_collective`.
+        cluster, nodes, calibration: as for `price_collective`.
+        overrides: figures of the cluster or its chip: {"memory": "16GB", "peak_bf16": 1.97e14}.
         mesh: data, expert and tensor; None: all devices are tensor.
         devices: how many of them are used; None: those of the mesh, or of all nodes.
         batch: sequences that are decoded at once, on all devices.
@@ -86,7 +83,8 @@ def serve(
     for name, value in (("--batch", batch), ("--prompt", prompt), ("--generate", generate)):
         _check_size(name, value)
     shape = None if mesh is None else as_mesh(mesh, AXES)
-    place, count = _place(cluster, nodes, devices or (shape.devices if shape else None), overrides)
+    wanted = devices if shape is None or devices is not None else shape.devices
+    place, count = place_of(cluster, nodes, wanted, overrides)
     place.accelerator.peak(compute)
     shape = shape or MeshShape(tensor=count)
     if shape.devices != count:
@@ -99,26 +97,6 @@ def serve(
     profile, _ = load_profile(place, calibration)
     case = Case(served, Servers(place, shape), profile, int(batch), int(length))
     return answer_serve(case, Request(prompt, generate, mfu), price)
-
-
-def _place(
-    cluster: ClusterLike, nodes: int | None, devices: int | None, overrides: Overrides | None
-) -> tuple[Cluster, int]:
-    """Return the cluster, with as many nodes and chips of them as the devices need."""
-    if isinstance(cluster, Cluster):
-        place = load_cluster(cluster, nodes, overrides=overrides)
-        return place, devices or place.devices
-    figures = as_overrides(overrides)
-    host = catalog.load(str(cluster), 1, figures)
-    if devices is None:
-        place = catalog.load(str(cluster), nodes or 1, figures)
-        return place, place.devices
-    count = whole_number("--devices", devices)
-    if nodes is not None:
-        return catalog.load(str(cluster), nodes, figures), count
-    if count < host.devices_per_node or host.virtual_devices:
-        return catalog.load(str(cluster), 1, {**figures, "gpus_per_node": float(count)}), count
-    return catalog.load(str(cluster), -(-count // host.devices_per_node), figures), count
 
 
 def _model(

@@ -51,6 +51,7 @@ COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "learn": "LearnCommand",
     "serve": "ServeCommand",
     "array": "ArrayCommand",
+    "budget": "BudgetCommand",
     "testbed": "TestbedCommand",
 }
 

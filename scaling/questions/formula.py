@@ -2,8 +2,8 @@
 
     V * (N - 1) / (N * W)
 
-Operators + - * / **, parentheses, numbers, symbols, and min, max, sqrt, ceil, floor. Because the
-formula that a page shows is computed from its own text, it cannot differ from its answer.
+Operators + - * / **, parentheses, numbers, symbols, and min, max, sqrt, exp, ceil, floor. Because
+the formula that a page shows is computed from its own text, it cannot differ from its answer.
 """
 
 import ast
@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
     "sqrt": math.sqrt,
+    "exp": math.exp,
     "ceil": math.ceil,
     "floor": math.floor,
 }

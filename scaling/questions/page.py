@@ -10,12 +10,14 @@ from scaling.questions.formula import substituted
 
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 DAY = 86_400.0  # s
+HOURS = 7200.0  # s from which a time is in hours
+MOST_FLOPS = 1e18  # from here on without a prefix: 6.3e24 FLOPs
 MOST_DIGITS = 1e15  # from here on floats are not whole numbers by themselves
 EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
 RATES = ("bytes/s", "FLOP/s", "Hz", "W")  # with a decimal prefix
 NONE: frozenset[Input] = frozenset()
 FORMATS: Mapping[str, Callable[[Any], str]] = {
-    "s": lambda seconds: f"{seconds / DAY:,.3g} days" if seconds >= DAY else format_time(seconds),
+    "s": lambda seconds: _time(seconds),
     "bytes": format_size,
     "FLOPs": lambda n: f"{n:.3g} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
     **{unit: partial(format_rate, unit=unit.replace("bytes", "B")) for unit in RATES},
@@ -33,6 +35,8 @@ def show(value: Value, unit: str) -> str:
         return "none"
     if isinstance(value, str):
         return value
+    if unit == "FLOPs" and value >= MOST_FLOPS:
+        return f"{value:.3g} {unit}".replace("e+", "e")
     if unit in FORMATS:
         return FORMATS[unit](value)
     whole = abs(value) < MOST_DIGITS and value == int(value)
@@ -70,6 +74,13 @@ def _lines(answer: Answer, indent: str = "", shown: frozenset[Input] = NONE) -> 
     if answer.section and not indent:
         chapter, _, section = answer.section.partition(": ")
         yield f"{inner}guide: {GUIDE}{chapter}{', ' * bool(section)}{section}"
+
+
+def _time(seconds: float) -> str:
+    """Return a time; long ones in hours or days."""
+    if seconds >= DAY:
+        return f"{seconds / DAY:,.3g} days"
+    return f"{seconds / 3600:.3g} h" if seconds >= HOURS else format_time(seconds)
 
 
 def _beside(answer: Answer) -> str:

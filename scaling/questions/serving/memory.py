@@ -10,7 +10,7 @@ import math
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.host_link import COPY_SHARE, host_bandwidth
+from scaling.meshes.host_link import COPY_SHARE, rated_host_bandwidth
 from scaling.meshes.torus import shape_text, slice_shape
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.serving.decode import Case
@@ -128,9 +128,10 @@ def _loads(case: Case) -> list[Answer]:
     rate = case.profile.memory.bandwidth or W.value
     name = "reading all weights from memory"
     parts = [by_formula(name, "s", "m / W", (m, W), m.value / (rate * share))]
-    copied = host_bandwidth(case.servers.cluster)
-    if copied is not None:
-        W_h = Input("W_h", copied / COPY_SHARE, "bytes/s", "of a device's way to its host")
+    cluster = case.servers.cluster
+    rated = rated_host_bandwidth(cluster) or rated_host_bandwidth(cluster, "socket")
+    if rated is not None:
+        W_h = Input("W_h", rated, "bytes/s", "of a device's way to its host")
         name = "loading the weights from the hosts"
-        parts.append(by_formula(name, "s", "m / W_h", (m, W_h), m.value / copied))
+        parts.append(by_formula(name, "s", "m / W_h", (m, W_h), m.value / (COPY_SHARE * rated)))
     return parts

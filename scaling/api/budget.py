@@ -1,0 +1,211 @@
+"""A whole training: time, devices or MFU, with energy, money and failures."""
+
+from typing import Any
+
+from scaling.api.entrance import entrance
+from scaling.api.inputs import MeshLike, RunLike, as_mesh, load_run
+from scaling.api.place import Figures, place_of
+from scaling.api.plan import plan
+from scaling.api.settings import Settings, parse_settings
+from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.units import parse_count
+from scaling.models.accounting import count_parameters, model_flops
+from scaling.questions.answer import Answer
+from scaling.questions.budget.answer import budget as answer_budget
+from scaling.questions.budget.failures import Reliability
+from scaling.questions.budget.training import GUIDE_BYTES, LARGEST, Prediction, Training
+from scaling.run import Run
+
+MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue
+
+
+@entrance
+def budget(
+    model: RunLike | None = None,
+    tokens: float | str = "1T",
+    cluster: str = "dgx-h100",
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    devices: int | None = None,
+    tokens_per_device: float | None = None,
+    days: float | None = None,
+    device_hours: float | str | None = None,
+    mfu: float | None = None,
+    batch: float | str | None = None,
+    bytes_per_parameter: float = GUIDE_BYTES,
+    compute: str = "bf16",
+    price: float | None = None,
+    mtbf_hours: float | None = None,
+    save_seconds: float | None = None,
+    restart_seconds: float = 0.0,
+    parameters: float | str | None = None,
+    active: float | str | None = None,
+    set: Settings | None = None,
+    overrides: Figures | None = None,
+) -> Answer:
+    """Return how long a training takes, or the devices or MFU that end it in time.
+
+    Of devices, MFU and time two are given. Without an MFU that of the best mesh is predicted, from
+    closed forms (`sc.plan`).
+
+    >>> import scaling as sc
+    >>> answer = sc.budget("llama3-70b", "15T", "dgx-h100", devices=4096, mfu=0.45)
+    >>> round(float(answer) / 86400)                                # days
+    40
+
+    Args:
+        model: as `load_run` takes it; None: `parameters` describe it.
+        tokens: of the whole training: 15e12, or "15T".
+        cluster: catalogue name or TOML file; its chip counts.
+        nodes, devices: how many of them train; None: those of the mesh, or one node.
+        mesh: only this one is predicted; of it, axes but data share one copy of the state.
+        tokens_per_device: of a step; with `batch` they say how many devices there are.
+        days, device_hours: in place of the MFU, or with it in place of the devices.
+        mfu: model FLOPs over the peak; None: predicted.
+        batch: tokens of a step: "4M"; None: the recipe's.
+        bytes_per_parameter: of weights and optimizer.
+        compute: format of the products, whose peak counts.
+        price: dollars for a device and hour; None: of the table.
+        mtbf_hours: between two failures of one device; None: as in Llama 3's training.
+        save_seconds, restart_seconds: of a checkpoint, and after a failure.
+        parameters, active: of a model that is described by its numbers.
+        set: values of the run, such as batch.seq_len=4096.
+        overrides: figures of the cluster or its chip, such as peak_fp8=1.5e15.
+
+    Raises:
+        InputError: unknown names, figures that no training has, too many or too few of them.
+    """
+    if (model is None) == (parameters is None):
+        raise InputError(
+            "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9"
+            + ", not both" * (model is not None)
+        )
+    host, _ = place_of(cluster, 1, None, overrides)
+    host.accelerator.peak(compute)
+    step, run = _number("--batch", batch), None
+    if model is not None:
+        run = load_run(model, set=_settings(set, compute))
+        step = step or float(run.batch.tokens)
+    shape = None if mesh is None else as_mesh(mesh, AXES)
+    asked = days is not None or device_hours is not None
+    count = _devices(host.devices_per_node, nodes, devices, shape, step, tokens_per_device, asked)
+    counts = _number("--parameters", parameters), _number("--active", active)
+    size, used, flops = _model(run, *counts)
+    predicted, note = None, Training.note
+    if run is not None and count and mfu is None and not asked:
+        predicted, note = _predict(run, cluster, count, shape, step, overrides)
+    training = Training(
+        run.name if run else f"{size:.3g} parameters",
+        parameters=size,
+        active=used,
+        tokens=_number("--tokens", tokens) or 0.0,
+        chip=host.accelerator,
+        dtype=compute,
+        devices=count,
+        mfu=mfu,
+        days=days,
+        device_hours=_number("--device-hours", device_hours),
+        token_flops=flops,
+        batch=step,
+        state_bytes=bytes_per_parameter,
+        shards=shape.devices // shape.data if shape else None,
+        slice_devices=host.torus.chips if host.torus else None,
+        predicted=predicted,
+        note=note,
+        price=price,
+    )
+    return answer_budget(training, Reliability(mtbf_hours, save_seconds, restart_seconds))
+
+
+def _model(
+    run: Run | None, parameters: float | None, active: float | None
+) -> tuple[float, float, float | None]:
+    """Return all parameters, those of a token, and its exact model FLOPs if they are known."""
+    if run is None:
+        assert parameters is not None
+        return parameters, active or parameters, None
+    if active is not None:
+        raise InputError("--active describes a model by --parameters: leave MODEL out")
+    count = count_parameters(run.model)
+    length = run.batch.seq_len
+    return count.total, count.active, float(model_flops(run.model, 1, length)) / length
+
+
+def _devices(
+    per_node: int,
+    nodes: int | None,
+    devices: int | None,
+    mesh: MeshShape | None,
+    batch: float | None,
+    tokens_per_device: float | None,
+    asked: bool,
+) -> int | None:
+    """Return the devices that are given; None: they are asked for, or do not matter."""
+    stated: dict[str, int | None] = {
+        "--devices": devices,
+        "--nodes": None if nodes is None else whole_number("--nodes", nodes) * per_node,
+        "--mesh": None if mesh is None else mesh.devices,
+    }
+    if tokens_per_device is not None:
+        if batch is None or not 0 < tokens_per_device <= batch:
+            raise InputError(
+                f"--tokens-per-device {tokens_per_device:g} needs a larger --batch, such as 16M"
+            )
+        stated["--tokens-per-device"] = int(batch // tokens_per_device)
+    found = {name: value for name, value in stated.items() if value is not None}
+    if len(set(found.values())) > 1:
+        said = ", ".join(f"{name} {value}" for name, value in found.items())
+        raise InputError(f"these ask for different numbers of devices: {said}")
+    count = next(iter(found.values()), None if asked else per_node)
+    if count is not None and not 1 <= whole_number("--devices", count) <= MOST_DEVICES:
+        raise InputError(f"--devices {count}: at most {MOST_DEVICES:,}")
+    return count
+
+
+def _predict(
+    run: Run,
+    cluster: str,
+    devices: int,
+    mesh: MeshShape | None,
+    batch: float | None,
+    overrides: Figures | None,
+) -> tuple[Prediction | None, str]:
+    """Return what `scaling plan` finds best, or why there is none."""
+    sequences = max(1, round((batch or run.batch.tokens) / run.batch.seq_len))
+    try:
+        place, _ = place_of(cluster, None, devices, overrides)
+        if place.devices != devices:
+            return None, f"{devices} devices are no whole nodes of {place.name}: " + Training.note
+        found = plan(run, place, mesh=mesh, set={"batch.global_batch": sequences}, top=1)
+    except InputError as error:
+        return None, f"no MFU is predicted: {error}"
+    if not found.plans:
+        return None, f"no MFU is predicted: {found.error}"
+    best = found.plans[0].prediction
+    mfu, rate = float(best.mfu or 0.0), float(best.tokens_per_second or 0.0)
+    what = "the mesh given" if mesh else f"the best of {found.space:,} configurations"
+    words = f"MFU {mfu:.3g} is predicted for {found.plans[0].run.mesh}, {what}"
+    return Prediction(mfu, rate, words), ""
+
+
+def _settings(settings: Settings | None, compute: str) -> dict[str, Any]:
+    """Return the settings with the format of the products."""
+    values = parse_settings(settings or ())
+    if compute != "bf16":
+        values.setdefault("precision.compute", compute)
+    return values
+
+
+def _number(name: str, value: float | str | None) -> float | None:
+    """Return a count that is a number, or a text such as 15T."""
+    if value is None:
+        return None
+    try:
+        number = parse_count(value) if isinstance(value, str) else float(value)
+    except InputError as error:
+        raise InputError(f"{name} {error}") from None
+    if not 0 < number <= LARGEST:
+        raise InputError(f"{name} {number:g} must be positive, at most {LARGEST:g}")
+    return number

@@ -1,0 +1,1 @@
+"""A whole training: FLOPs, devices, time, energy, money, failures."""

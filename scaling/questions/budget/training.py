@@ -1,0 +1,130 @@
+"""A training as it is budgeted: of tokens, devices, MFU and time, all but one are given.
+
+time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices of C FLOP/s, MFU u
+"""
+
+from dataclasses import dataclass
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError, check_range
+from scaling.questions.answer import Answer, Input, by_formula
+
+SECTION = "applied-training: how long does training take"
+DAY, HOUR = 86_400.0, 3600.0  # s
+# Bytes of a parameter with its optimizer: 2 + 4 + 4 of bf16 weights and fp32 moments ("How to Scale
+# Your Model", chapter on training), 16 with fp32 weights beside bf16 ones and gradients in bf16
+# (ZeRO, arXiv 1910.02054, section 3.1).
+GUIDE_BYTES, MIXED_BYTES = 10.0, 16.0
+LARGEST = 1e30  # of any count, so that products stay finite
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the engine predicts for one step on these devices."""
+
+    mfu: float
+    tokens_per_second: float
+    words: str  # the mesh, and where it comes from
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is asked. None: not given."""
+
+    name: str
+    parameters: float  # all that are stored
+    active: float  # that a token uses
+    tokens: float
+    chip: Accelerator
+    dtype: str = "bf16"  # of the products
+    devices: int | None = None
+    mfu: float | None = None
+    days: float | None = None
+    device_hours: float | None = None
+    token_flops: float | None = None  # exact model FLOPs of a token
+    batch: float | None = None  # tokens of a step
+    state_bytes: float = GUIDE_BYTES  # of a parameter with gradients and optimizer
+    shards: int | None = None  # devices over which one copy of that is spread; None: all
+    slice_devices: int | None = None  # of the largest TPU slice
+    predicted: Prediction | None = None
+    note: str = "at the peak: state --mfu for a time that is reached"  # where nothing is predicted
+    price: float | None = None  # dollars for a device and hour
+
+    @property
+    def flops(self) -> float:
+        """6 A D."""
+        return 6.0 * self.active * self.tokens
+
+    def symbols(self) -> tuple[Input, Input, Input]:
+        """Return A, D and C."""
+        return (
+            Input("A", self.active, "parameters", "that a token uses"),
+            Input("D", self.tokens, "tokens"),
+            Input("C", self.chip.peak(self.dtype), "FLOP/s", f"{self.dtype} peak of a device"),
+        )
+
+
+def check_training(training: Training) -> None:
+    """Raise InputError for figures that no training has, or that do not belong together."""
+    given = {
+        "--tokens": training.tokens,
+        "--parameters": training.parameters,
+        "--active": training.active,
+        "--devices": training.devices,
+        "--days": training.days,
+        "--device-hours": training.device_hours,
+        "--batch": training.batch,
+        "--bytes-per-parameter": training.state_bytes,
+    }
+    for name, value in given.items():
+        if value is not None and not 0 < value <= LARGEST:
+            raise InputError(f"{name} {value:g} must be positive, at most {LARGEST:g}")
+    if training.active > training.parameters:
+        raise InputError(
+            f"--active {training.active:g} exceeds the {training.parameters:g} parameters"
+        )
+    if training.mfu is not None:
+        check_range("--mfu", training.mfu, 1e-4, 1)
+    if training.days is not None and training.device_hours is not None:
+        raise InputError("--days and --device-hours: give one of them")
+    asked = training.device_hours is not None or (training.days and training.devices)
+    if asked and training.mfu is not None:
+        raise InputError(
+            "MFU, devices and time follow from each other: leave out --mfu, or the time"
+        )
+    if training.days and training.devices is None and training.mfu is None:
+        raise InputError("--days without --devices asks for devices: state --mfu, such as 0.4")
+
+
+def duration(training: Training) -> Answer:
+    """Return the time of the training, from the devices and the MFU."""
+    A, D, C = training.symbols()
+    N = Input("N", training.devices or 0, "devices")
+    if training.mfu is not None:
+        u = Input("u", training.mfu, "", "MFU, as given")
+        return by_formula("training", "s", "6 * A * D / (N * C * u)", (A, D, N, C, u))
+    found, note = training.predicted, training.note
+    fitted = None
+    if found is not None:
+        fitted, note = training.tokens / found.tokens_per_second, found.words
+    return by_formula("training", "s", "6 * A * D / (N * C)", (A, D, N, C), fitted, notes=(note,))
+
+
+def devices_needed(training: Training) -> Answer:
+    """Return the devices that end within the days, at the MFU."""
+    A, D, C = training.symbols()
+    u = Input("u", training.mfu or 1.0, "", "MFU, as given")
+    t = Input("d", training.days or 0.0, "days")
+    formula = "ceil(6 * A * D / (86400 * d * C * u))"
+    return by_formula("devices that end in time", "devices", formula, (A, D, t, C, u))
+
+
+def utilization(training: Training) -> Answer:
+    """Return the MFU that devices and time, or their product, come to."""
+    A, D, C = training.symbols()
+    if training.device_hours is not None:
+        h = Input("h", training.device_hours, "hours", "of all devices")
+        return by_formula("MFU", "", "6 * A * D / (3600 * h * C)", (A, D, h, C))
+    N = Input("N", training.devices or 0, "devices")
+    d = Input("d", training.days or 0.0, "days")
+    return by_formula("MFU", "", "6 * A * D / (86400 * d * N * C)", (A, D, d, N, C))

@@ -1,0 +1,136 @@
+"""`scaling budget`."""
+
+import math
+
+import pytest
+
+import scaling as sc
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.questions.answer import textbook
+from scaling.questions.budget.failures import Reliability, failure_answers
+from scaling.questions.prices import price_file
+from tests.scaling.questions.formulas import check
+
+DAY = 86_400.0
+LLAMA = {"parameters": 70e9, "tokens": "15T"}  # as the guide rounds it
+C = {"overrides": {"peak_bf16": 9.9e14, "memory": "80GB"}}
+CASES = [
+    {**LLAMA, "devices": 4096, "mfu": 0.45, "batch": "4M"},
+    {**LLAMA, "days": 30.0, "mfu": 0.4},
+    {**LLAMA, "days": 30.0, "devices": 8192, "restart_seconds": 600.0},
+    {"parameters": "671B", "active": "37B", "tokens": 14.8e12, "device_hours": "2.79M"},
+    {"model": "gpt2-124m", "tokens": "300B", "devices": 8},
+    {"model": "llama3-405b", "tokens": "15T", "cluster": "tpu-v5p", "devices": 71_680, "mfu": 0.4},
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_formulas_give_the_numbers(case):
+    check(sc.budget(**case))
+
+
+def test_the_guides_training_of_llama_3_70b():
+    answer = sc.budget(**LLAMA, **C, devices=4096, mfu=0.45, batch="4M", mesh="tensor=8,data=512")
+    assert float(answer) / DAY == pytest.approx(39.96, rel=1e-3)
+    assert float(answer["fewest devices for weights and optimizer"]) == 9
+    assert float(answer["weights and optimizer on a device"]) == 87.5e9
+    assert float(answer["tokens of a device"]) == 976.5625
+
+
+def test_time_devices_and_mfu_are_the_same_relation():
+    days = float(sc.budget(**LLAMA, devices=4096, mfu=0.45)) / DAY
+    assert float(sc.budget(**LLAMA, devices=4096, days=days)) == pytest.approx(0.45)
+    assert float(sc.budget(**LLAMA, days=days * 1.0001, mfu=0.45)) == 4096
+    hours = 24 * days * 4096
+    assert float(sc.budget(**LLAMA, device_hours=hours)) == pytest.approx(0.45)
+
+
+def test_devices_follow_from_the_batch():
+    answer = sc.budget(**LLAMA, cluster="tpu-v5p", batch="16M", tokens_per_device=850.0, mfu=0.5)
+    assert float(answer) / DAY == pytest.approx(16.88, rel=1e-3)
+    pods = sc.budget(**LLAMA, cluster="tpu-v5p", batch="40M", tokens_per_device=850.0, mfu=0.5)
+    assert float(pods["slices"]) == pytest.approx(5.25, rel=1e-3)
+
+
+def test_the_mfu_is_predicted_for_the_best_mesh():
+    answer = sc.budget("gpt2-124m", "10B", devices=8)
+    plan = sc.plan("gpt2-124m", "dgx-h100", top=1, tokens=10e9).plans[0]
+    assert float(answer) == pytest.approx(plan.total_time)
+    assert float(answer["device hours"]) == pytest.approx(plan.device_hours)
+    assert answer.ideal < answer.fitted
+    assert "is predicted for" in answer.notes[0]
+    assert float(textbook(answer)["device hours"]) == pytest.approx(answer.ideal * 8 / 3600)
+
+
+def test_what_cannot_be_planned_has_its_reason():
+    assert "nothing fits" in sc.budget("llama3-405b", "1T", devices=8).notes[0]
+    assert "no whole nodes" in sc.budget("llama3-8b", "1T", devices=12).notes[0]
+
+
+def parts(hours: float, save: float, restart: float = 0.0, devices: int = 1000) -> dict:
+    how = Reliability(hours, save, restart)
+    return {a.name: float(a) for a in failure_answers(how, devices, (1e6, None), 1e12)}
+
+
+def test_young_and_daly_meet_where_saves_are_short():
+    short, long = parts(1e4, 1e-3), parts(1e4, 7200.0)
+    assert short["checkpoint interval, Daly"] == pytest.approx(
+        short["checkpoint interval, Young"], rel=1e-3
+    )
+    assert long["checkpoint interval, Daly"] < long["checkpoint interval, Young"]
+    assert short["failures"] == pytest.approx(1e6 / (1e4 * 3.6))
+
+
+def test_dalys_interval_has_the_best_goodput():
+    """The interval of the formula against all others, by his model of the whole time."""
+    for save in (1.0, 60.0, 600.0):
+        found = parts(5e4, save, 300.0)
+        M = found["time between failures"]
+        good = lambda tau, s=save, M=M: tau / (M * math.exp(300 / M) * math.expm1((tau + s) / M))
+        best = max(good(tau) for tau in range(10, 40_000, 10))
+        assert found["goodput"] == pytest.approx(best, rel=1e-4)
+
+
+def test_more_devices_fail_more_often_until_nothing_is_trained():
+    goods = [parts(5e4, 60.0, 60.0, n)["goodput"] for n in (10, 1000, 100_000, 10_000_000)]
+    assert goods == sorted(goods, reverse=True)
+    assert goods[-1] == 0.0
+    assert parts(1e-6, 1.0, 1e12)["goodput"] == 0.0
+
+
+def test_every_price_has_a_chip_and_a_source():
+    table = price_file()
+    assert {row.accelerator for row in table.prices} <= set(catalog.accelerator_names())
+    assert {row.source for row in table.prices} == table.sources.keys()
+    assert all(source.date and source.url for source in table.sources.values())
+
+
+BAD = {
+    "name a MODEL": {},
+    "not both": {"model": "llama3-8b", "parameters": 1e9},
+    "is not a count": {"parameters": "many"},
+    "--tokens": {"parameters": 1e9, "tokens": 0.0},
+    "leave MODEL out": {"model": "llama3-8b", "active": 1e9, "mfu": 0.4},
+    "--active 2e": {"parameters": 1e9, "active": 2e9},
+    "state --mfu": {"parameters": 1e9, "days": 3.0},
+    "leave out --mfu": {"parameters": 1e9, "days": 3.0, "devices": 8, "mfu": 0.4},
+    "give one of them": {"parameters": 1e9, "days": 3.0, "device_hours": 5.0},
+    "different numbers of devices": {"parameters": 1e9, "devices": 8, "nodes": 2},
+    "--mfu=1.4": {"parameters": 1e9, "mfu": 1.4},
+    "--devices=0": {"parameters": 1e9, "devices": 0, "mfu": 0.4},
+    "at most 10,000,000": {"parameters": 1e9, "devices": 10**9, "mfu": 0.4},
+    "larger --batch": {"parameters": 1e9, "tokens_per_device": 850.0},
+    "--save-seconds": {"parameters": 1e9, "save_seconds": -1.0},
+    "no peak rate for": {"parameters": 1e9, "compute": "int3"},
+    "did you mean 'peak_bf16'": {"parameters": 1e9, "overrides": {"peak_bf1": 1e15}},
+    "did you mean 'dgx-h100'": {"parameters": 1e9, "cluster": "dgx-h10"},
+    "--bytes-per-parameter": {"parameters": 1e9, "bytes_per_parameter": math.nan},
+    "--days": {"parameters": 1e9, "days": math.inf, "mfu": 0.4},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_message(message):
+    with pytest.raises(InputError, match=message):
+        sc.budget(**BAD[message])
