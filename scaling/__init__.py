@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
     from scaling.api.ladder import collective_ladder as collective_ladder
+    from scaling.api.ladder import kernel_ladder as kernel_ladder
     from scaling.api.ladder import step_ladder as step_ladder
     from scaling.api.limits import limits as limits
     from scaling.api.plan import plan as plan
@@ -63,6 +64,7 @@ _MODULES = {  # module that defines each public name
     "evaluate": "scaling.api.trained",
     "kernel": "scaling.api.kernel",
     "limits": "scaling.api.limits",
+    "kernel_ladder": "scaling.api.ladder",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",

@@ -44,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
     "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
     "learn": {*DESCRIPTION, *PRICING, "analytic", "questions"},
 }
-ABOVE_ALL = {"__init__", "__main__", "api", "cli"}  # the entrances
+ABOVE_ALL = {"__init__", "__main__", "api", "cli", "lessons"}  # entrances, and who uses them
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {

@@ -1,14 +1,20 @@
-"""The ladder of one collective or one step: guess, bound, rule, fit, program, measurement."""
+"""The ladder of one kernel, collective or step: guess, bound, rule, fit, program, measurement."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from scaling.api.collective import price_collective
 from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, RunLike, load_cluster, load_run
+from scaling.api.kernel import kernel
 from scaling.api.predict import predict
 from scaling.api.settings import Settings
 from scaling.learn.ladder import Ladder, Rung, ladder
-from scaling.learn.measured import Measurement, measured_collective, measured_step
+from scaling.learn.measured import (
+    Measurement,
+    measured_collective,
+    measured_kernel,
+    measured_step,
+)
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.units import format_size
 from scaling.profiles.io import ideal
@@ -115,6 +121,48 @@ def step_ladder(
             ),
             _compiled(described, place, source),
             _measured(found, "no measurement of this step comes with the package"),
+        ),
+    )
+
+
+@entrance
+def kernel_ladder(
+    kind: str,
+    sizes: Sequence[float],
+    accelerator: str,
+    dtype: str = "bf16",
+    *,
+    guess: float | None = None,
+) -> Ladder:
+    """Return the ladder of one kernel on one chip, in seconds.
+
+    >>> import scaling as sc
+    >>> l = sc.kernel_ladder("matmul", (16384, 16384, 16384), "h100-sxm")
+    >>> l["bound"].value == l["textbook"].value < l["measured"].value
+    True
+
+    Args:
+        kind, sizes, accelerator, dtype: as for `kernel`.
+        guess: seconds; None: none was given.
+
+    Raises:
+        InputError: as `kernel`; a guess that is not positive.
+    """
+    _check_guess(guess)
+    answer = kernel(kind, sizes, dtype=dtype, accelerator=accelerator)
+    rule = float(answer.ideal or 0.0)
+    found = measured_kernel(kind, sizes, dtype, accelerator)
+    words = ", ".join(f"{size:,.0f}" for size in sizes)
+    return ladder(
+        f"{kind} {words}, {dtype} on {accelerator}",
+        "s",
+        guess,
+        (
+            Rung("bound", rule, f"{answer.ideal_binds} at its full rate"),
+            Rung("textbook", rule, "the roofline: it is the bound"),
+            Rung("fitted", float(answer.fitted or 0.0), "tiles, waves, the share of the roof"),
+            Rung("compiled", None, "none: a kernel by itself; ask a step"),
+            _measured(found, "no measurement of this kernel comes with the package"),
         ),
     )
 

@@ -18,12 +18,14 @@ from scaling.learn.ladder import Ladder
 from scaling.learn.quiz import Quiz, QuizAnswer, compute, find, quizzes
 from scaling.learn.slips import diagnose
 from scaling.learn.table import LINE, summary, verdict_of
+from scaling.lessons.shelf import lesson, lessons, serve
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
 
 LADDER_EXAMPLE = (
     'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
 )
+What = Literal["list", "lesson", "quiz", "ladder"]
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
 ]
@@ -31,16 +33,17 @@ Guesses = Annotated[
 
 @dataclass(frozen=True)
 class LearnCommand(Command):
-    """Ask the guide's quizzes, or answer one question on six rungs, from a guess to a measurement.
+    """Open a lesson in the browser, ask the guide's quizzes, or climb a ladder of six answers.
 
     Example: scaling learn quiz gpu-q2.3 --guess 2.1
     """
 
-    what: Annotated[Positional[Literal["quiz", "ladder"]], arg(metavar="WHAT")] = "quiz"
-    """quiz: a guess that is wrong is told the slip that it betrays; ladder: your guess, a bound,
-    the textbook's rule, the fitted figure, the compiled program, a measurement."""
+    what: Annotated[Positional[What], arg(metavar="[WHAT]", help_behavior_hint="")] = "list"
+    """list: all lessons and quizzes; lesson: opens one in the browser; quiz: a guess that is wrong
+    is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the fitted
+    figure, the compiled program, a measurement."""
     name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
-    """The quiz (without it all are listed); of a ladder a command line in quotes, such as
+    """Number of the lesson; the quiz; of a ladder a command line in quotes, such as
     "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
     guess: Guesses = ()
     """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
@@ -52,16 +55,18 @@ class LearnCommand(Command):
 
     @property
     def subject(self) -> str:
-        """The quiz."""
+        """The lesson, quiz or command line."""
         return self.name or self.what
 
     def execute(self) -> int:
         """List, ask, or compute all."""
+        if self.what == "lesson":
+            return self._lesson()
         if self.what == "ladder":
             return self._ladder()
         if self.all:
             return self._compute_all()
-        if self.name is None:
+        if self.what == "list" or self.name is None:
             return self._list()
         quiz = find(self.name)
         guesses = [_number(text) for text in self.guess]
@@ -90,14 +95,24 @@ class LearnCommand(Command):
         print(json.dumps(ladder.to_dict()) if self.json else ladder)
         return 0
 
+    def _lesson(self) -> int:
+        """Serve a lesson to this machine's browser, until Ctrl-C."""
+        if self.name is None:
+            raise InputError("write scaling learn lesson 1; scaling learn lists all")
+        return serve(lesson(self.name).file)
+
     def _list(self) -> int:
+        """Print the lessons and the quizzes."""
         if self.json:
+            titles = [{"number": one.number, "title": one.title} for one in lessons()]
             rows = [{"id": q.id, "section": q.section, "question": q.question} for q in quizzes()]
-            print(json.dumps(rows))
+            print(json.dumps({"lessons": titles, "quizzes": rows}))
             return 0
+        for one in lessons():
+            print(f"lesson {one.number:>2}  {one.title}")
         width = max(len(quiz.id) for quiz in quizzes())
         for quiz in quizzes():
-            print(f"{quiz.id.ljust(width)}  {quiz.section}")
+            print(f"quiz {quiz.id.ljust(width)}  {quiz.section}")
         return 0
 
     def _compute_all(self) -> int:

@@ -1,6 +1,6 @@
 """Measurements that a ladder ends on: who measured what, when, and whether we fitted on it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -40,6 +40,17 @@ def measured_step(run: str, devices: int, cluster: str, tokens: int) -> Measurem
             *(run, devices, cluster, tokens),
         ):
             return _measurement(row, row["step_time"])
+    return None
+
+
+def measured_kernel(
+    kind: str, sizes: Sequence[float], dtype: str, accelerator: str
+) -> Measurement | None:
+    """Return a measured kernel of exactly these sizes; None: there is none."""
+    for row in _table()["kernel"]:
+        named = (row["kind"], row["dtype"], row["accelerator"]) == (kind, dtype, accelerator)
+        if named and tuple(row["sizes"]) == tuple(sizes):
+            return _measurement(row, row["seconds"])
     return None
 
 

@@ -1,0 +1,55 @@
+"""The lessons that come with the package, and serving one to this machine's browser."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from scaling.meshes.errors import InputError
+
+FOLDER = Path(__file__).parent / "notebooks"
+TITLE = re.compile(r'^app = marimo\.App\(.*app_title="(\d+)\. (.*)"\)$', re.MULTILINE)
+LOOPBACK = "127.0.0.1"  # nobody but this machine
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A marimo notebook."""
+
+    number: int
+    title: str
+    file: Path
+
+
+@cache
+def lessons() -> tuple[Lesson, ...]:
+    """Return all lessons, in their order."""
+    found = []
+    for file in sorted(FOLDER.glob("lesson_*.py")):
+        title = TITLE.search(file.read_text(encoding="utf-8"))
+        assert title, f"{file.name} has no title"
+        found.append(Lesson(int(title[1]), title[2], file))
+    return tuple(found)
+
+
+def lesson(number: str) -> Lesson:
+    """Return the lesson of a number; InputError names those that there are."""
+    known = {str(one.number): one for one in lessons()}
+    if number.strip() not in known:
+        raise InputError(f"there is no lesson {number!r}; there are {', '.join(known)}")
+    return known[number.strip()]
+
+
+def serve(file: Path) -> int:
+    """Serve a notebook on the loopback address and open it; returns marimo's exit code.
+
+    Raises:
+        InputError: marimo is not installed.
+    """
+    if importlib.util.find_spec("marimo") is None:
+        raise InputError("lessons need marimo: pip install 'scaling[lessons]'")
+    command = [sys.executable, "-m", "marimo", "run", str(file), "--host", LOOPBACK]
+    return subprocess.run(command, check=False).returncode

@@ -1,0 +1,108 @@
+"""Every lesson runs from top to bottom; its own tests pass; no number in its text is typed."""
+
+import importlib
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import scaling.lessons.notebooks
+from scaling.lessons import parts
+
+pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[learn]'")
+FOLDER = Path(next(iter(scaling.lessons.notebooks.__path__)))
+LESSONS = sorted(path.stem for path in FOLDER.glob("lesson_*.py"))
+# A number with a unit that is typed into a text; in an f-string it would stand in braces.
+TYPED = re.compile(
+    r"(?<![\w.*{])\d[\d,.]*\s?(?:ms|us|s|GB/s|GiB|GB|MB|TFLOPs?(?:/s)?|tokens|%|times)(?![\w}])"
+)
+
+
+@cache
+def ran(name: str) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Outputs of all cells, and what they define."""
+    outputs, definitions = importlib.import_module(f"scaling.lessons.notebooks.{name}").app.run()
+    return outputs, dict(definitions)
+
+
+def html(outputs: tuple[object, ...]) -> str:
+    return "\n".join(str(getattr(output, "text", "")) for output in outputs if output is not None)
+
+
+def test_there_are_lessons():
+    assert LESSONS
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_runs_and_has_what_every_lesson_has(name):
+    shown = html(ran(name)[0])
+    for part in ("Take away", "Three problems", "Where the model is wrong", "On paper"):
+        assert part in shown, f"{name} has no {part!r}"
+    assert "In the simulator" in shown and "On the trainer" in shown
+    assert "aria-label" in shown, f"{name} has no picture with a description"
+    assert "<h1" in shown and "Afterwards you can" in shown
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_tests_in_a_lesson_pass(name):
+    """They are cells named test_*, over what the other cells define."""
+    module = importlib.import_module(f"scaling.lessons.notebooks.{name}")
+    _, definitions = ran(name)
+    tests = [cell for key, cell in vars(module).items() if key.startswith("test_")]
+    assert tests, f"{name} tests nothing"
+    for cell in tests:
+        wanted = {key: definitions[key] for key in cell.refs if key in definitions}
+        cell.run(**wanted)
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_no_number_with_a_unit_is_typed_into_the_text(name):
+    """Texts compute what they state; "25 minutes" and names of sizes are no results."""
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    typed = [found[0] for found in TYPED.finditer(source.split("app = marimo.App", 1)[1])]
+    assert not typed, f"{name}: compute {typed}"
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_reader_must_guess_first(name):
+    """Cells that show an answer ask `parts.guessed`, which stops without a guess."""
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert source.index("parts.guess(") < source.index("parts.guessed(")
+    assert source.index("parts.guessed(") < source.index("parts.takeaway(")
+
+
+def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
+    class Field:
+        value = None
+
+    class Stop(Exception):
+        pass
+
+    class Notebook:
+        def __init__(self, mode):
+            self.mode = mode
+
+        def app_meta(self):
+            return self
+
+        def md(self, text):
+            return text
+
+        def stop(self, condition, output):
+            if condition:
+                raise Stop(output)
+
+    assert parts.guessed(Notebook("script"), Field) == 1.0
+    for mode in ("run", "edit"):
+        with pytest.raises(Stop, match="guess"):
+            parts.guessed(Notebook(mode), Field)
+    Field.value = 3
+    assert parts.guessed(Notebook("run"), Field) == 3.0
+
+
+@pytest.mark.parametrize("name", LESSONS[:1])
+def test_a_lesson_is_a_script(name):
+    subprocess.run([sys.executable, str(FOLDER / f"{name}.py")], check=True, timeout=300)
