@@ -96,7 +96,7 @@ class TrainCommand(RunCommand):
             print(f"error: {error}", file=sys.stderr)
             return LOST
         except CheckpointError as error:
-            abort(error, None)  # threads that still write to a dead disk would hold an orderly end
+            abort(error, folder)  # threads that still write to a dead disk would hold an orderly end
         except NotFinite as error:
             import jax
 

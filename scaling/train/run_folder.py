@@ -22,7 +22,9 @@ from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.launch.supervisor import RESTARTED
 from scaling.train.monitor.utilization import Predicted
 
-LOCK = ".lock"  # in the run folder; names the process that writes there
+# In the run folder and, as several may link to one place, in its checkpoints; names the process
+# that writes there.
+LOCK = ".lock"
 SAME_HOST_WAIT = 10.0  # s, for a process that was sent a signal to end
 OTHER_HOST_WAIT = 120.0  # s, for a file server to release a lost host's lock (Linux's NFS: 90 s)
 POLL = 0.2  # s
@@ -104,6 +106,7 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
         if jax.process_index() == 0:
             try:
                 file = stack.enter_context(_lock(folder))
+                stack.enter_context(_lock(folder / "checkpoints"))
                 check_folder(options)
                 check = lambda: _check_lock(file, folder)
             except InputError as error:
@@ -204,7 +207,8 @@ def _check_links(folder: Path) -> None:
     """Refuse links where the run would write through them; other files are replaced as a whole."""
     others = list(folder.glob("process_*"))
     logs = [place / "metrics.jsonl" for place in (folder, *others)]
-    for path in (folder / LOCK, folder / TOKENIZER, *others, *logs):
+    locks = folder / LOCK, folder / "checkpoints" / LOCK
+    for path in (*locks, folder / TOKENIZER, *others, *logs):
         if path.is_symlink():
             raise InputError(
                 f"{path} is a link to {path.readlink()}, which the run would write to; remove the "

@@ -19,6 +19,7 @@ from scaling.meshes.errors import InputError, is_count
 # Seconds of silence after which a process counts as gone; jax's own default is 100. The others
 # shall end within a minute; threads of XLA send the heartbeats, so that no compiling delays them.
 HEARTBEAT = 20
+JOIN = 300  # s for all processes to come; jax's own default
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
 BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"  # jax's own; [::]:port listens on every interface
 SIZES = {"Slurm": "SLURM_STEP_NUM_TASKS", "Open MPI": "OMPI_COMM_WORLD_SIZE"}  # processes of a job
@@ -61,7 +62,9 @@ def start_distributed(env: Mapping[str, str] = os.environ) -> str | None:
         if index == "0" and not env.get(BIND_ADDRESS):
             options["coordinator_bind_address"] = bind_address(address)
     try:
-        jax.distributed.initialize(**options, heartbeat_timeout_seconds=HEARTBEAT)
+        jax.distributed.initialize(
+            **options, initialization_timeout=JOIN, heartbeat_timeout_seconds=HEARTBEAT
+        )
     except (RuntimeError, ValueError) as error:
         failure = NotJoined if isinstance(error, RuntimeError) else InputError
         raise failure(

@@ -16,12 +16,14 @@ import textwrap
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import NoReturn
 
 import jax
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
+from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import process_names
 from scaling.train.launch.distributed import process_name
 from scaling.train.launch.stopping import NotFinite
@@ -51,18 +53,25 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[list[str]]:
         if jax.process_count() == 1:
             raise
         checkpoints.finish(LAST_CHANCE)
-        abort(error, checkpoints.latest(), names)
+        abort(error, checkpoints.folder.parent, checkpoints.latest(), names)
 
 
-def abort(error: Exception, saved: int | None, names: Sequence[str] = ()) -> NoReturn:
+def abort(
+    error: Exception, folder: Path, saved: int | None = None, names: Sequence[str] = ()
+) -> NoReturn:
     """Print why this process cannot go on, and end it at once.
 
-    `saved` is the last checkpoint, `names` are those of all processes, where they are known.
+    Args:
+        folder: of the run.
+        saved: step of the last checkpoint in it, if that is known.
+        names: of all processes, where they are known.
     """
     code = LOST
     if jax.process_count() > 1 and (lost := lost_peer(error)):
         reason = textwrap.shorten(str(lost), REASON_CHARACTERS)
-        message = lost_peer_message(process_name(), reason, saved, _peer(str(lost), names))
+        saved = latest_step(folder / "checkpoints") if saved is None else saved
+        peer = _peer(str(lost), names)
+        message = lost_peer_message(process_name(), reason, saved, folder, peer)
     elif isinstance(error, InputError):
         message, code = f"error: {error}", BAD_INPUT
     else:

@@ -24,6 +24,7 @@ from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.distributed import (
     HEARTBEAT,
+    JOIN,
     coordinator_of_others,
     job_kind,
     process_name,
@@ -73,7 +74,7 @@ def run_with_restarts(
         code, stopped = _attempt(argv, environment)
         environment[RESTARTED] = "1"
         if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
-            message = _crash_message(code, process_name(env), latest_step(folder / "checkpoints"))
+            message = _crash_message(code, process_name(env), folder)
             print(message, file=sys.stderr, flush=True)
             code = LOST
         # Input that was good once still is: then a job of several could not come together.
@@ -84,7 +85,9 @@ def run_with_restarts(
             _wait_for_old_job(env)
         if _nan_files(folder) != nan_files:
             break
-        print(f"ended with {code}; restart {attempt + 1} of {restarts}", file=sys.stderr)
+        waits = f", which waits up to {JOIN} s for the others of the job" if several else ""
+        message = f"ended with {code}; restart {attempt + 1} of {restarts}{waits}"
+        print(message, file=sys.stderr, flush=True)
     return code
 
 
@@ -99,26 +102,39 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
-def lost_peer_message(who: str, reason: str, saved: int | None, peer: str = ANOTHER) -> str:
-    """The message of the process `who` whose `peer` is gone; `saved` is the last checkpoint."""
-    advice = (
-        f"the checkpoint of step {saved} is the last: the same command with --resume goes on from "
-        "it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
-        if saved is not None
-        else "no checkpoint was saved: start again in a new --run-dir (train.checkpoint_every says "
-        "how often to save)"
-    )
+def lost_peer_message(
+    who: str, reason: str, saved: int | None, folder: Path, peer: str = ANOTHER
+) -> str:
+    """The message of the process `who` whose `peer` is gone.
+
+    `saved` is the last checkpoint in the run folder; without one the folder may have been moved.
+    """
+    if saved is not None:
+        advice = (
+            f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
+            "from it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
+        )
+    elif os.path.isdir(folder):
+        advice = (
+            f"{folder} holds no checkpoint: start again in a new --run-dir (train.checkpoint_every "
+            "says how often to save)"
+        )
+    else:
+        advice = (
+            f"{folder} is not there: if it was moved, put it back, and go on with --resume if it "
+            "holds a checkpoint; else start again"
+        )
     return (
         f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
         f"{advice}"
     )
 
 
-def _crash_message(code: int, who: str, saved: int | None) -> str:
+def _crash_message(code: int, who: str, folder: Path) -> str:
     """The message for a training process that a signal ended."""
     if code == ABORTED:
         because = "jax names it above, as a task that crashed, if it is known"
-        return lost_peer_message(who, because, saved)
+        return lost_peer_message(who, because, latest_step(folder / "checkpoints"), folder)
     name = SIGNALS[code - SHELL_SIGNAL]
     return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 

@@ -98,6 +98,18 @@ def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
         pass
 
 
+def test_run_folders_that_share_their_checkpoints_have_one_writer(hasty, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+    with lock_run_folder(Options(first)):
+        (second / "checkpoints").symlink_to(first / "checkpoints")
+        with pytest.raises(InputError, match="second/checkpoints is being written by another run"):
+            lock_run_folder(Options(second)).__enter__()
+    with lock_run_folder(Options(second)):
+        with pytest.raises(InputError, match="first/checkpoints is being written by another run"):
+            lock_run_folder(Options(first)).__enter__()
+
+
 def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
     with ExitStack() as first, ThreadPoolExecutor() as other:
         first.enter_context(lock_run_folder(Options(tmp_path)))
@@ -131,7 +143,8 @@ def test_a_lock_that_was_deleted_keeps_nobody_out(tmp_path):
         second = lock_run_folder(options)
         waiting = other.submit(second.__enter__)
         assert not wait([waiting], timeout=0.5).done
-        (tmp_path / LOCK).unlink()
+        for place in (tmp_path, tmp_path / "checkpoints"):
+            (place / LOCK).unlink()
         with lock_run_folder(options) as check:
             first.close()
             assert not wait([waiting], timeout=0.5).done

@@ -1,6 +1,7 @@
 """A process that cannot go on alone says why and ends at once."""
 
 import os
+from pathlib import Path
 
 import jax
 import pytest
@@ -18,6 +19,8 @@ class Left(BaseException):
 
 class Saved:
     """Checkpoints of which the newest is step 40."""
+
+    folder = Path("run/checkpoints")
 
     def finish(self, seconds):
         self.waited = seconds

@@ -152,9 +152,20 @@ def test_an_end_by_a_signal_is_explained_and_is_exit_code_1(
     assert words in capfd.readouterr().err
 
 
-def test_without_a_checkpoint_nobody_is_told_to_resume():
-    said = lost_peer_message("process 0", "gone", None)
+def test_without_a_checkpoint_nobody_is_told_to_resume(tmp_path):
+    said = lost_peer_message("process 0", "gone", None, tmp_path)
     assert "--resume" not in said and "train.checkpoint_every" in said
+
+
+def test_a_folder_that_was_moved_is_not_called_one_without_a_checkpoint(child, tmp_path, capfd):
+    """And a restarted process that may wait for others says how long."""
+    child(f"mv {tmp_path / 'run'} {tmp_path / 'moved'}; kill -ABRT $$")
+    (tmp_path / "run" / "checkpoints" / "step_00000003").mkdir(parents=True)
+    assert run_with_restarts(["train"], 1, tmp_path / "run", JOB) == 1
+    said = capfd.readouterr().err
+    assert f"{tmp_path / 'run'} is not there: if it was moved, put it back" in said
+    assert "holds no checkpoint" not in said
+    assert "restart 1 of 1, which waits up to 300 s for the others of the job" in said
 
 
 LIVES_ON = """
