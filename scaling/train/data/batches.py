@@ -8,7 +8,7 @@ Packed documents have rows of their own (`scaling.train.data.packing`); a mixtur
 sources by their shares, each in its own order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grain
@@ -81,6 +81,12 @@ class TrainingBatches(Iterator[Batch]):
         Raises:
             InputError: the state belongs to other data, batch, sequence length or seed.
         """
+        there, ours = _kind(state), _kind(self._identity)
+        if there != ours:
+            raise InputError(
+                f"the saved place in the data is one in {there}, this run has {ours}: the same "
+                "order cannot be continued. Restore train.data, or start a new run."
+            )
         for key, here in self._identity.items():
             if state.get(key) != here:
                 raise InputError(
@@ -98,6 +104,13 @@ class TrainingBatches(Iterator[Batch]):
     def close(self) -> None:
         """End the prefetch threads."""
         self._batches.close()
+
+
+def _kind(identity: Mapping[str, Any]) -> str:
+    """What a source is, by its identity."""
+    if "sources" in identity:
+        return "a mixture of sources"
+    return "packed documents" if "packed_rows" in identity else "one stream of tokens"
 
 
 def held_out_batches(

@@ -1,7 +1,9 @@
 """Sums of the files that a run is trained on, so that another run does not go on with others.
 
     data.json   {"sources": [{"data": "a.jsonl", "files": {"": [bytes, CRC-32]}}, ...],
-                 "tokenizer": {"tokenizer.json": [bytes, CRC-32], ...}}
+                 "tokenizer": {"tokenizer.json": [bytes, CRC-32, CRC-32 of the content], ...}}
+
+The content of JSON has its keys sorted, so that a tokenizer that was written anew is the same one.
 
 Of a file up to 16 MiB every byte is summed, of a larger one 256 blocks spread evenly over it, and
 of each of more than 64 files fewer, so that no more than 1 GiB is read: a change between two blocks
@@ -29,6 +31,7 @@ BLOCK, BLOCKS, ALL_BLOCKS = 1 << 16, 256, 1 << 14
 NAMED = 5  # files that are named one by one
 
 Sums = Mapping[str, Any]
+Files = Mapping[str, list[int]]  # name -> sums
 
 
 def data_sums(train: Train) -> Sums:
@@ -40,7 +43,8 @@ def data_sums(train: Train) -> Sums:
     specs = [train.data] if isinstance(train.data, str) else train.data
     try:
         sources = [{"data": spec, "files": _sums(files_of(Path(spec)))} for spec in specs]
-        tokenizer = {} if train.tokenizer is None else _sums(tokenizer_files(train.tokenizer))
+        files = {} if train.tokenizer is None else tokenizer_files(train.tokenizer)
+        tokenizer = {name: sums + _content(files[name]) for name, sums in _sums(files).items()}
     except OSError as error:
         raise InputError(f"data {error.filename} cannot be read: {error.strerror}") from error
     return {"sources": sources, "tokenizer": tokenizer}
@@ -63,10 +67,11 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
         return []
     try:
         before = read_json(folder / DATA)
-        pairs = [("tokenizer", "tokenizer", before["tokenizer"], sums["tokenizer"])]
-        for old, new in zip(before["sources"], sums["sources"], strict=False):
-            pairs.append((old["data"], new["data"], old["files"], new["files"]))
-        return [line for pair in pairs for line in _differences(*pair)]
+        tokenizer = _differences("tokenizer", "tokenizer", before["tokenizer"], sums["tokenizer"])
+        there, here = (
+            {one["data"]: one["files"] for one in each["sources"]} for each in (before, sums)
+        )
+        return [*tokenizer, *_source_differences(there, here)]
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"{folder / DATA} is damaged ({error!r}); delete it to go on without comparing the data"
@@ -99,8 +104,43 @@ def _sum(path: Path, blocks: int) -> list[int]:
     return [size, crc]
 
 
+def _content(path: Path) -> list[int]:
+    """CRC-32 of what a JSON file says, in whatever order and layout; nothing for another file."""
+    try:
+        text = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
+    except (ValueError, RecursionError):
+        return []
+    return [zlib.crc32(text.encode())]
+
+
+def _is_same(before: list[int], now: list[int]) -> bool:
+    """True if the bytes are the same, or what they say."""
+    return before[:2] == now[:2] or before[2:] == now[2:] != []
+
+
+def _source_differences(there: Mapping[str, Files], here: Mapping[str, Files]) -> Iterator[str]:
+    """Sources that came, went or changed places, and how the files of the others differ.
+
+    As many others in their places are the same ones under other names.
+    """
+    if len(there) == len(here) and there.keys() != here.keys():
+        pairs = list(zip(there, here, strict=True))
+    else:
+        pairs = [(name, name) for name in here if name in there]
+        yield from (f"train.data no longer names {name}" for name in there if name not in here)
+        yield from (f"train.data also names {name}" for name in here if name not in there)
+    if there.keys() == here.keys() and list(there) != list(here):
+        old, new = next(pair for pair in zip(there, here, strict=True) if pair[0] != pair[1])
+        yield (
+            "train.data names its sources in another order, on which that of their sequences "
+            f"depends: {new} stands where {old} stood"
+        )
+    for old, new in pairs:
+        yield from _differences(old, new, there[old], here[new])
+
+
 def _differences(
-    there: str, here: str, before: Mapping[str, list[int]], now: Mapping[str, list[int]]
+    there: str, here: str, before: Files, now: Files
 ) -> Iterator[str]:
     for name in sorted({*before, *now}):
         path = f"{here}/{name}".rstrip("/")
@@ -108,7 +148,7 @@ def _differences(
             yield f"{there}/{name}".rstrip("/") + " is gone"
         elif name not in before:
             yield f"{path} is new"
-        elif before[name] != now[name]:
+        elif not _is_same(before[name], now[name]):
             same = before[name][0] == now[name][0]
             if same and _blocks(before) != _blocks(now):  # other blocks were summed
                 continue

@@ -169,6 +169,12 @@ def test_processes_draw_their_own_rows_of_the_same_batches_wherever_they_go_on(
             assert np.array_equal(np.concatenate([x, y]), z)
 
 
+def test_a_place_in_a_mixture_is_none_in_one_of_its_sources():
+    state = TrainingBatches(mixed(), 4, 8, 0).get_state()
+    with pytest.raises(InputError, match="one in a mixture of sources, this run has one stream"):
+        TrainingBatches(counting_source(500), 4, 8, 0).set_state(state)
+
+
 def test_a_place_in_another_mixture_is_refused():
     state = TrainingBatches(mixed(), 4, 8, 0).get_state()
     with pytest.raises(InputError, match=r"weights \[3.0, 1.0\], this run has \[1.0, 1.0\]"):

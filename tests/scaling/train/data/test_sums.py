@@ -1,5 +1,7 @@
 """Whoever changes the data of a run is told which file, before the run goes on with it."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -21,8 +23,10 @@ def data(tmp_path):
     return tmp_path
 
 
-def sums_of(folder):
-    names = ("a.bin", "texts", "chats.jsonl")
+NAMES = ("a.bin", "texts", "chats.jsonl")
+
+
+def sums_of(folder, names=NAMES):
     shares = {str(folder / name): 1.0 for name in names}
     return data_sums(Train(data=shares, tokenizer=str(folder / "tokenizer.json")))
 
@@ -62,6 +66,32 @@ def test_a_source_that_is_no_longer_named_is_gone_by_its_own_name(data, tmp_path
     one, other = (data_sums(Train(data=str(data / name))) for name in ("a.bin", "texts"))
     save_sums(tmp_path, one)
     assert f"{data / 'a.bin'} is gone" in changed_files(tmp_path, other)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("texts", "a.bin", "chats.jsonl"), "in another order, .*: {}/texts stands where {}/a.bin stood"),
+        (("a.bin", "chats.jsonl"), "train.data no longer names {}/texts"),
+        ((*NAMES, "tokenizer.json"), "train.data also names {}/tokenizer.json"),
+    ],
+)
+def test_a_mixture_of_other_sources_is_said_to_be_one(data, tmp_path_factory, names, said):
+    run = tmp_path_factory.mktemp("run")
+    save_sums(run, sums_of(data))
+    (line,) = changed_files(run, sums_of(data, names))
+    assert re.search(said.replace("{}", str(data)), line)
+
+
+def test_a_tokenizer_that_was_written_anew_is_the_same(data, tmp_path):
+    config = data / "tokenizer_config.json"
+    config.write_text('{"eos_token": "</s>", "bos_token": "<s>"}')
+    save_sums(tmp_path, sums_of(data))
+    config.write_text('{\n "bos_token": "<s>",\n "eos_token": "</s>"\n}\n')
+    assert changed_files(tmp_path, sums_of(data)) == []
+    config.write_text('{"eos_token": "<s>", "bos_token": "<s>"}')
+    (line,) = changed_files(tmp_path, sums_of(data))
+    assert "tokenizer_config.json has other content" in line
 
 
 def test_of_a_large_file_blocks_are_read_that_reach_from_end_to_end(tmp_path, monkeypatch):
