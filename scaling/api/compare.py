@@ -98,10 +98,17 @@ def compare(
 
 
 def read_run_folder(folder: Path) -> RunFolder:
-    """The files of a run; a measured.json that it could not write is made again, with a note."""
-    from scaling.train.monitor.rebuilt import rebuild_measured
+    """The files of a run; a measured.json that it could not write is made again, with a note.
 
-    for note in rebuild_measured(folder):
+    Raises:
+        InputError: what is missing.
+    """
+    from scaling.train.monitor.rebuilt import lacks_measured, rebuild_measured
+
+    notes = rebuild_measured(folder)
+    if notes and lacks_measured(folder) and (folder / "run.json").is_file():
+        raise InputError(notes[0])
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return read_folder(folder)
 

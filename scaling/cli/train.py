@@ -96,7 +96,8 @@ class TrainCommand(RunCommand):
             print(f"error: {error}", file=sys.stderr)
             return LOST
         except CheckpointError as error:
-            abort(error, folder)  # threads that still write to a dead disk would hold an orderly end
+            # Threads that still write to a dead disk would hold an orderly end.
+            abort(error, folder)
         except NotFinite as error:
             import jax
 

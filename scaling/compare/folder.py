@@ -39,7 +39,7 @@ KEPT = (
 )
 COUNTS = ("nodes", "gpus_per_node", "steps")
 MISSING = {
-    MEASURED: "the run has not finished a step; train it (on) with `scaling train`",
+    MEASURED: "no finished step is on record; train it (on) with `scaling train`",
     PREDICTED: "the run was trained without a prediction: run `scaling calibrate --quick` once on "
     "this machine, then train again",
 }

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scaling.compile.address_space import check_address_space
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
 
@@ -33,7 +34,11 @@ def quiet(message: str = "") -> Iterator[None]:
 
     Args:
         message: printed first, where stderr is a terminal.
+
+    Raises:
+        InputError: the compiler has too little address space.
     """
+    check_address_space()
     if message and sys.stderr.isatty():
         print(message, file=sys.stderr, flush=True)
     log = None if os.environ.get(VERBOSE) or _descriptor_is_log() else _opened_log()

@@ -1,7 +1,7 @@
 """A run folder whose training has ended: what it could not write then is made again.
 
 measured.json    from metrics.jsonl
-metrics.jsonl    the last lines, from the newest checkpoint
+metrics.jsonl    the last lines, from the newest checkpoint; torn ones of others are removed
 """
 
 from pathlib import Path
@@ -13,7 +13,12 @@ from scaling.train.checkpoint.checkpoints import place_in_data
 from scaling.train.checkpoint.resume import METRICS
 from scaling.train.checkpoint.steps import step_path
 from scaling.train.launch.agreement import broadcast_from_first
-from scaling.train.monitor.metrics import FILE, mend_metrics, readable_metrics
+from scaling.train.monitor.metrics import (
+    is_torn,
+    mend_metrics,
+    metrics_files,
+    readable_metrics,
+)
 from scaling.train.monitor.rebuilt import lacks_measured, rebuild_measured
 from scaling.train.run_folder import Options, explain_unwritable, lock_run_folder
 
@@ -36,10 +41,10 @@ def mend_finished(folder: Path, step: int) -> list[str]:
 
 
 def _ends_at(folder: Path, step: int) -> bool:
-    """True if the last line of the metrics is whole, and of `step`."""
+    """True if the last lines of all metrics are whole, and the first process's of `step`."""
     try:
         records, _ = readable_metrics(folder)
-    except InputError:
+        torn = any(map(is_torn, metrics_files(folder)))
+    except (InputError, OSError):
         return False
-    torn = not (folder / FILE).read_bytes().endswith(b"\n")
     return not torn and any(line.get("step") == step and "loss" in line for line in records)

@@ -107,8 +107,8 @@ def _sum(path: Path, blocks: int) -> list[int]:
 def _content(path: Path) -> list[int]:
     """CRC-32 of what a JSON file says, in whatever order and layout; nothing for another file."""
     try:
-        text = json.dumps(json.loads(path.read_bytes()), sort_keys=True)
-    except (ValueError, RecursionError):
+        text = json.dumps(read_json(path), sort_keys=True)
+    except InputError:
         return []
     return [zlib.crc32(text.encode())]
 
@@ -139,9 +139,7 @@ def _source_differences(there: Mapping[str, Files], here: Mapping[str, Files]) -
         yield from _differences(old, new, there[old], here[new])
 
 
-def _differences(
-    there: str, here: str, before: Files, now: Files
-) -> Iterator[str]:
+def _differences(there: str, here: str, before: Files, now: Files) -> Iterator[str]:
     for name in sorted({*before, *now}):
         path = f"{here}/{name}".rstrip("/")
         if name not in now:

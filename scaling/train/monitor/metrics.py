@@ -113,8 +113,21 @@ def readable_metrics(path: Path | str) -> tuple[list[Record], list[str]]:
     return [record for record in found if record is not None], problems.messages
 
 
+def metrics_files(folder: Path) -> list[Path]:
+    """The file of the first process, which need not be there, and those of the others."""
+    others = sorted(folder.glob(f"process_*/{FILE}"))
+    return [folder / FILE, *(path for path in others if path.is_file())]
+
+
+def is_torn(path: Path) -> bool:
+    """True if the last line of an existing file has no end."""
+    return path.read_bytes()[-1:] not in (b"", b"\n")
+
+
 def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
     """Write again what the file of a run lacks, before it goes on after `step`.
+
+    Of other processes' files torn lines are removed only: a checkpoint holds those of the first.
 
     Args:
         saved: the records that its checkpoint holds.
@@ -123,8 +136,10 @@ def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
         Lines for the user: lines that are not JSON, which are left as they are, and steps without
         a line.
     """
-    path = folder / FILE
-    _remove_torn_line(path)
+    path, *others = metrics_files(folder)
+    torn = [other for other in others if is_torn(other)]
+    for each in (path, *torn):
+        _remove_torn_line(each)
     records, wrong = readable_metrics(path) if path.exists() else ([], [])
     there = {_name(record) for record in records}
     lost = [record for record in saved if _name(record) not in there]
@@ -133,7 +148,8 @@ def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
             _write_whole(file, b"".join(map(_line, lost)))
     known = {_name(record)[0] for record in [*records, *lost] if "loss" in record}
     missing = [number for number in range(1, step + 1) if str(number) not in known]
-    notes = [*wrong[:NAMED], *([f"{len(wrong):,} such lines in all"] if wrong[NAMED:] else [])]
+    notes = [f"{other} had a torn last line, which is removed" for other in torn]
+    notes += [*wrong[:NAMED], *([f"{len(wrong):,} such lines in all"] if wrong[NAMED:] else [])]
     if missing:
         notes.append(f"{path} lacks the lines of {len(missing):,} steps, from {missing[0]:,} on")
     return [f"warning: {note}" for note in notes]

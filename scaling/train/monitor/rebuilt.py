@@ -55,7 +55,10 @@ def lacks_measured(folder: Path) -> bool:
 
 
 def rebuild_measured(folder: Path) -> list[str]:
-    """Write measured.json unless it is there or nothing is known of a step; a line that says so.
+    """Write measured.json unless it is there or nothing is known of a step.
+
+    Returns:
+        A line that says so, or what else is missing for it.
 
     Raises:
         InputError: the folder cannot be written to.
@@ -64,13 +67,28 @@ def rebuild_measured(folder: Path) -> list[str]:
         return []
     try:
         document = _document(folder)
-    except InputError:  # the other files are missing, or of an earlier version
-        return []
+    except InputError as error:  # the other files are missing, or of an earlier version
+        return _not_rebuilt(folder, error)
     if document["step_time"]["measured"] is None:
         return []
     with writing(folder / MEASURED, "make it writable, then try again"):
         write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
     return [f"{folder / MEASURED} was missing: made again from metrics.jsonl"]
+
+
+def _not_rebuilt(folder: Path, error: InputError) -> list[str]:
+    """Why there is no measurement, where there are steps."""
+    try:
+        steps = sum("step_time" in line for line in readable_metrics(folder)[0])
+    except InputError:
+        return []
+    if not steps:
+        return []
+    return [
+        f"{folder / MEASURED} is missing, and cannot be made again from the {steps:,} steps in "
+        f"metrics.jsonl: {error}. Put it back as it was, or train on with --resume and a "
+        "larger --steps, which measures anew"
+    ]
 
 
 def _document(folder: Path) -> dict[str, Any]:

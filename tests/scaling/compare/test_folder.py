@@ -151,7 +151,7 @@ def test_program_and_calibration_may_be_missing(folder):
     ("name", "words"),
     [
         ("run.json", "is no run folder: it has no run.json"),
-        ("measured.json", "has no measured.json: the run has not finished a step"),
+        ("measured.json", "has no measured.json: no finished step is on record"),
         ("predicted.json", "has no predicted.json: .* run `scaling calibrate --quick` once"),
     ],
 )

@@ -1,7 +1,9 @@
 """What C++ libraries write to file descriptor 2 goes into a log; our own messages do not."""
 
 import os
+import resource
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -44,6 +46,16 @@ def test_bad_input_shows_no_log(capfd):
         noise()
         raise InputError("bad")
     assert capfd.readouterr().err == ""
+
+
+def test_too_little_address_space_is_one_message(monkeypatch):
+    """Else XLA aborts the process where a thread cannot begin."""
+    limits = {"3.0 GB": (3 * 10**9, -1), None: (4 * 10**9, -1)}
+    for said, limit in limits.items():
+        monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: limit)
+        with pytest.raises(InputError, match=f"may use {said}.*ulimit") if said else nullcontext():
+            with quiet():
+                pass
 
 
 def test_verbose_leaves_stderr_alone(capfd, monkeypatch):

@@ -71,7 +71,10 @@ def test_a_source_that_is_no_longer_named_is_gone_by_its_own_name(data, tmp_path
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (("texts", "a.bin", "chats.jsonl"), "in another order, .*: {}/texts stands where {}/a.bin stood"),
+        (
+            ("texts", "a.bin", "chats.jsonl"),
+            "in another order, .*: {}/texts stands where {}/a.bin stood",
+        ),
         (("a.bin", "chats.jsonl"), "train.data no longer names {}/texts"),
         ((*NAMES, "tokenizer.json"), "train.data also names {}/tokenizer.json"),
     ],

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.api.compare import read_run_folder
+from scaling.meshes.errors import InputError
 from scaling.train.monitor.goodput import Clock
 from scaling.train.monitor.measured import measured
 from scaling.train.monitor.metrics import MetricsLog
@@ -117,11 +119,25 @@ def test_a_measurement_that_could_not_be_written_is_made_again_of_the_lines(unme
 
 
 @pytest.mark.parametrize("name", ["environment.json", "run.json", "metrics.jsonl"])
-def test_what_is_not_known_is_not_made_up(unmeasured, name):
+def test_what_is_not_known_is_not_made_up_and_what_is_missing_is_named(unmeasured, name):
     (unmeasured / name).write_text("{}")
-    assert rebuild_measured(unmeasured) == []
+    damaged = rebuild_measured(unmeasured)
     (unmeasured / name).unlink()
-    assert rebuild_measured(unmeasured) == [] and not (unmeasured / "measured.json").exists()
+    missing = rebuild_measured(unmeasured)
+    if name == "metrics.jsonl":  # then there is no step
+        assert damaged == missing == []
+    else:
+        assert all(
+            "cannot be made again from the 6 steps" in notes[0] for notes in (damaged, missing)
+        )
+        assert f"cannot read {unmeasured / name}" in missing[0]
+    assert not (unmeasured / "measured.json").exists()
+
+
+def test_a_comparison_says_what_is_missing_for_it(unmeasured):
+    (unmeasured / "environment.json").unlink()
+    with pytest.raises(InputError, match="from the 6 steps .*environment.json: No such file"):
+        read_run_folder(unmeasured)
 
 
 @pytest.mark.parametrize("seconds", ['"long"', "9" * 400], ids=["text", "beyond floats"])
@@ -129,4 +145,5 @@ def test_numbers_that_are_none_are_not_measured(unmeasured, seconds):
     lines = [f'{{"step": {n}, "step_time": {seconds}, "time": 105.0}}\n' for n in range(7, 11)]
     with (unmeasured / "metrics.jsonl").open("a") as file:
         file.writelines(lines)
-    assert rebuild_measured(unmeasured) == []
+    assert "cannot be made again" in rebuild_measured(unmeasured)[0]
+    assert not (unmeasured / "measured.json").exists()

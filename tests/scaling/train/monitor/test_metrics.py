@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.train.monitor.metrics import MetricsLog, Sink, check_sinks, open_sinks, read_metrics
+from scaling.train.monitor.metrics import (
+    MetricsLog,
+    Sink,
+    check_sinks,
+    mend_metrics,
+    open_sinks,
+    read_metrics,
+)
 
 
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
@@ -69,6 +76,21 @@ def test_a_kill_at_any_byte_costs_at_most_the_line_being_written(tmp_path_factor
         log.write(99)
     steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
     assert steps == [*range(1, whole + 1), 99]
+
+
+def test_torn_lines_of_all_processes_are_removed_and_those_of_others_are_named(tmp_path):
+    for folder in (tmp_path, tmp_path / "process_1", tmp_path / "process_2"):
+        with MetricsLog(folder) as log:
+            log.write(1, loss=1.0)
+            log.write(2, loss=0.5)
+    torn = [tmp_path / "metrics.jsonl", tmp_path / "process_1" / "metrics.jsonl"]
+    for path in torn:
+        path.write_bytes(path.read_bytes()[:-5])
+    (note,) = mend_metrics(tmp_path, [{"step": 2, "loss": 0.5}], 2)
+    assert note == f"warning: {torn[1]} had a torn last line, which is removed"
+    assert [path.read_bytes().count(b"\n") for path in torn] == [2, 1]
+    assert torn[1].read_bytes() == b'{"step": 1, "loss": 1.0}\n'
+    assert mend_metrics(tmp_path, [], 2) == []
 
 
 @pytest.mark.parametrize("line", ["{torn", "[1, 2]", "3", "[" * 100_000])
