@@ -33,7 +33,10 @@ class Accelerator:
     memory_bandwidth: float | None = None  # bytes/s
     cores: int | None = None  # streaming multiprocessors
     clock: float | None = None  # Hz, boost
+    base_clock: float | None = None  # Hz
     fpus_per_core: int | None = None  # fp32 lanes
+    vector_lanes: int | None = None  # fp32 lanes of a chip whose cores are not stated
+    matrix_units_per_core: int | None = None  # NVIDIA's tensor cores
     l2_cache: int | None = None  # bytes
     registers_per_core: int | None = None  # 32-bit registers
     threads_per_core: int | None = None  # resident at once

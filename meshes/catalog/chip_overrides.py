@@ -9,12 +9,13 @@ from dataclasses import replace
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name, with_figures
 from scaling.meshes.catalog.accelerator_file import INTEGER_FIGURES
 from scaling.meshes.catalog.entries import UNITS
-from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import parse_quantity
 
 # Formats in which chips of the catalogue multiply, or others may.
 FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "tf32", "fp32", "fp64")
+RANGE = (1e-9, 1e24)  # of any figure; products and quotients of them stay finite
 PEAKS = {peak_name(dtype): dtype for dtype in FORMATS}
 
 
@@ -37,6 +38,7 @@ def override_chip(chip: Accelerator, items: Iterable[str]) -> Accelerator:
             value = parse_quantity(text, "FLOP/s" if key in PEAKS else UNITS.get(key, ""))
         except InputError as error:
             raise InputError(f"--override {item}: {error}") from None
+        check_range(f"--override {key}", value, *RANGE)
         if key in INTEGER_FIGURES:
             value = whole_number(f"--override {key}", value)
         found[key] = overridden(value)

@@ -24,6 +24,7 @@ UNITS: dict[str, Unit] = {  # by name of a figure; the others are counts and rat
     **dict.fromkeys(("latency", "hop_latency", "launch_time"), "s"),
     "power": "W",
     "clock": "Hz",
+    "base_clock": "Hz",
 }
 
 

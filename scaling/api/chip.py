@@ -1,13 +1,20 @@
 """What one chip can do."""
 
+from collections.abc import Iterable
+
 from scaling.api.entrance import entrance
+from scaling.api.kernel_place import device_count
+from scaling.api.settings import as_texts
 from scaling.meshes import catalog
+from scaling.meshes.catalog.chip_overrides import override_chip
 from scaling.questions.answer import Answer
 from scaling.questions.chip import chip as answer_chip
 
 
 @entrance
-def chip(name: str, *, dtype: str = "bf16") -> Answer:
+def chip(
+    name: str, *, dtype: str = "bf16", devices: int = 1, override: str | Iterable[str] = ()
+) -> Answer:
     """Return the peaks and figures of a chip, and the intensity from which it is compute bound.
 
     >>> import scaling as sc
@@ -17,8 +24,13 @@ def chip(name: str, *, dtype: str = "bf16") -> Answer:
     Args:
         name: an accelerator of the catalogue (`scaling chip list`), or a TOML file.
         dtype: number format of the peak that the intensity is of.
+        devices: so many chips have their peaks, memory and power added up.
+        override: figures in place of the catalogue's, "clock=1.59GHz" or "peak_bf16=400e12".
 
     Raises:
-        InputError: an unknown chip (the nearest one is named), or format.
+        InputError: an unknown chip, figure (the nearest one is named) or format.
     """
-    return answer_chip(catalog.accelerator(name), dtype)
+    own = override_chip(
+        catalog.accelerator(name), as_texts(override, "--override", "clock=1.59GHz")
+    )
+    return answer_chip(own, dtype, device_count(devices))

@@ -2,6 +2,7 @@
 
 from scaling.api.entrance import entrance
 from scaling.api.inputs import RunLike, load_run
+from scaling.api.kernel_place import device_count
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.units import parse_count
@@ -11,7 +12,6 @@ from scaling.questions.count import Counted
 from scaling.questions.count import count as answer_count
 
 LARGEST = 1e18  # tokens, chosen by this project
-MOST_DEVICES = 10_000_000  # chosen by this project
 
 
 @entrance
@@ -55,6 +55,8 @@ def count(
     """
     settings = parse_settings(set or ())
     if seq_len is not None:
+        if "batch.seq_len" in settings:
+            raise InputError("--seq-len and --set batch.seq_len are the same: give one of them")
         settings["batch.seq_len"] = whole_number("--seq-len", seq_len)
     run = load_run(model, set=settings)
     own = dtype or run.precision.between
@@ -68,7 +70,7 @@ def count(
         tokens=None if tokens is None else _amount("--tokens", tokens),
         checkpoints=_positive("--checkpoints-per-layer", checkpoints_per_layer),
         bytes_per_parameter=_positive("--bytes-per-parameter", bytes_per_parameter) or 0.0,
-        devices=_devices(devices),
+        devices=device_count(devices),
         causal=causal,
     )
     return answer_count(run, asked)
@@ -89,10 +91,3 @@ def _positive(option: str, value: float | None) -> float | None:
     if value is not None and not 0 < value <= 1e4:  # also no NaN
         raise InputError(f"{option} {value:g} must be positive, at most 10,000")
     return value
-
-
-def _devices(value: int) -> int:
-    number = whole_number("--devices", value)
-    if number > MOST_DEVICES:
-        raise InputError(f"--devices {number}: at most {MOST_DEVICES:,}")
-    return number

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Any
 
+from scaling.api.settings import as_texts
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.catalog.chip_overrides import override_chip
-from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.errors import InputError, check_range, whole_number
 from scaling.meshes.host_link import rated_host_bandwidth
 from scaling.meshes.provenance import overridden
 from scaling.meshes.units import parse_quantity
@@ -14,6 +15,7 @@ from scaling.questions.place import Place
 from scaling.questions.workloads import Formats
 
 MOST_DEVICES = 10_000_000  # chosen by this project
+RATES = (1.0, 1e24)  # bytes/s, chosen by this project: times stay finite
 HOST = "host"
 
 
@@ -42,16 +44,21 @@ def place_of(
         if accelerator is None
         else catalog.accelerator(accelerator)
     )
-    items = [override] if isinstance(override, str) else list(override)
-    chip = override_chip(chip, items)
+    chip = override_chip(chip, as_texts(override, "--override", "peak_bf16=400e12"))
     memory = "memory bandwidth"
     if bandwidth is not None:
         chip, memory = _with_bandwidth(chip, str(bandwidth).strip())
+    count = device_count(devices)
+    link = None if source is None else _link(source.strip(), chip, cluster)
+    return Place(chip, formats.products or formats.activations, count, link, memory)
+
+
+def device_count(devices: int) -> int:
+    """Return a number of devices; InputError below 1 or above MOST_DEVICES."""
     count = whole_number("--devices", devices)
     if count > MOST_DEVICES:
         raise InputError(f"--devices {count}: at most {MOST_DEVICES:,}")
-    link = None if source is None else _link(source.strip(), chip, cluster)
-    return Place(chip, formats.products or formats.activations, count, link, memory)
+    return count
 
 
 def _with_bandwidth(chip: Accelerator, text: str) -> tuple[Accelerator, str]:
@@ -68,6 +75,7 @@ def _with_bandwidth(chip: Accelerator, text: str) -> tuple[Accelerator, str]:
             rate, words = parse_quantity(text, "B/s"), "bandwidth that is asked for"
         except InputError as error:
             raise InputError(f"--bandwidth {error}, or 22x that of the memory") from None
+    check_range("--bandwidth", rate, *RATES)
     return with_figures(chip, {"memory_bandwidth": overridden(rate)}), words
 
 
@@ -75,9 +83,11 @@ def _link(text: str, chip: Accelerator, cluster: str | None) -> float:
     """Return the rated bytes/s over which weights come."""
     if text != HOST:
         try:
-            return parse_quantity(text, "B/s")
+            rate = parse_quantity(text, "B/s")
         except InputError as error:
             raise InputError(f"--from {error}; or host, for the catalogue's link") from None
+        check_range("--from", rate, *RATES)
+        return rate
     names = catalog.names() if cluster is None else [cluster]
     places = [place for place in map(catalog.load, names) if place.accelerator.name == chip.name]
     rates = {place.name: _rated(place) for place in places}

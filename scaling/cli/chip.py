@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import QuestionCommand
+from scaling.cli.options import KeyValues, QuestionCommand
 from scaling.meshes import catalog
 from scaling.questions.answer import Answer
 
@@ -23,6 +23,10 @@ class ChipCommand(QuestionCommand):
     """An accelerator of the catalogue, a TOML file, or list."""
     dtype: Annotated[str, arg(metavar="NAME")] = "bf16"
     """Number format of the peak that the intensity is of."""
+    devices: Annotated[int, arg(metavar="N")] = 1
+    """So many chips have their peaks, memory and power added up."""
+    override: KeyValues = ()
+    """A figure in place of the catalogue's, such as clock=1.59GHz or peak_bf16=400e12."""
 
     def execute(self) -> int:
         """Show one accelerator, or list all."""
@@ -37,4 +41,4 @@ class ChipCommand(QuestionCommand):
 
     def ask(self) -> Answer:
         """Return the answer."""
-        return sc.chip(self.name, dtype=self.dtype)
+        return sc.chip(self.name, dtype=self.dtype, devices=self.devices, override=self.override)

@@ -1,5 +1,7 @@
 """What one chip can do: peaks, memory, the intensity at which its memory stops binding."""
 
+from math import log2
+
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.questions.answer import Answer, Input, by_formula
 
@@ -10,16 +12,24 @@ FIGURES = {  # figure -> (unit, what it is)
     "memory_bandwidth": ("bytes/s", "memory bandwidth"),
     "cores": ("cores", "streaming multiprocessors, or cores"),
     "fpus_per_core": ("lanes", "fp32 lanes of a core"),
+    "matrix_units_per_core": ("units", "tensor cores of a core"),
     "clock": ("Hz", "boost clock"),
+    "base_clock": ("Hz", "base clock"),
     "l2_cache": ("bytes", "level-2 cache"),
     "registers_per_core": ("registers", "32-bit registers of a core"),
     "shared_memory_per_core": ("bytes", "shared memory of a core"),
     "power": ("W", "most that the board draws"),
 }
+TOTALS = ("memory", "memory_bandwidth", "power")  # figures that several chips have several times
 
 
-def chip(accelerator: Accelerator, dtype: str) -> Answer:
+def chip(accelerator: Accelerator, dtype: str, devices: int = 1) -> Answer:
     """Return the intensity at which a chip becomes compute bound, its peaks and its figures.
+
+    Args:
+        accelerator: the chip.
+        dtype: of the peak that the intensity is of.
+        devices: chips whose peaks, memory and power are added up, if more than one.
 
     Raises:
         InputError: the chip does not multiply in that format.
@@ -34,7 +44,9 @@ def chip(accelerator: Accelerator, dtype: str) -> Answer:
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
-    parts += _vector(accelerator)
+    parts += _vector(accelerator, C)
+    parts += _cycles(accelerator, C)
+    parts += _totals(accelerator, C, devices) if devices > 1 else []
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
     if accelerator.memory_bandwidth is None:
         why = "the catalogue has no memory bandwidth of it"
@@ -43,19 +55,72 @@ def chip(accelerator: Accelerator, dtype: str) -> Answer:
     return by_formula(heading, "FLOPs/byte", "C / W", (C, W), section=SECTION, parts=tuple(parts))
 
 
-def _vector(accelerator: Accelerator) -> list[Answer]:
+def _vector(accelerator: Accelerator, C: Input) -> list[Answer]:
     """Lanes of all cores, and their rate at one operation per lane and cycle."""
+    lanes, found = _lanes(accelerator)
+    if lanes is None:
+        return []
+    for name, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
+        if clock is not None:
+            inputs = (lanes, Input("clock", clock, "Hz", "base" if name else "boost"))
+            note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
+            rate = by_formula(
+                f"vector rate{name}", "FLOP/s", "lanes * clock", inputs, notes=(note,)
+            )
+            found.append(rate)
+            V = Input("V", float(rate), "FLOP/s", rate.name)
+            found.append(by_formula(f"{C.meaning} over {rate.name}", "", "C / V", (C, V)))
+    if "fp32" in accelerator.peaks:
+        peak = Input("C32", accelerator.peaks["fp32"], "FLOP/s", "fp32 peak")
+        name = "clock at which multiply-adds of all lanes give the fp32 peak"
+        found.append(by_formula(name, "Hz", "C32 / (2 * lanes)", (peak, lanes)))
+    return found
+
+
+def _lanes(accelerator: Accelerator) -> tuple[Input | None, list[Answer]]:
+    """All fp32 lanes of a chip, as an input and as an answer."""
+    meaning = "fp32, of all cores"
+    if accelerator.vector_lanes is not None:
+        count = accelerator.vector_lanes
+        notes = _source(accelerator, "vector_lanes")
+        answer = Answer("fp32 lanes", count, "lanes", ideal=count, notes=notes)
+        return Input("lanes", count, "lanes", meaning), [answer]
     if accelerator.cores is None or accelerator.fpus_per_core is None:
+        return None, []
+    cores = Input("cores", accelerator.cores, "cores")
+    each = Input("each", accelerator.fpus_per_core, "lanes", "of a core")
+    answer = by_formula("fp32 lanes", "lanes", "cores * each", (cores, each))
+    return Input("lanes", int(float(answer)), "lanes", meaning), [answer]
+
+
+def _cycles(accelerator: Accelerator, C: Input) -> list[Answer]:
+    """FLOPs of a cycle, and the clock of matrix units: theirs are a power of two."""
+    if accelerator.cores is None or accelerator.clock is None:
         return []
     cores = Input("cores", accelerator.cores, "cores")
-    lanes = Input("lanes", accelerator.fpus_per_core, "lanes", "of a core")
-    found = [by_formula("fp32 lanes", "lanes", "cores * lanes", (cores, lanes))]
-    if accelerator.clock is not None:
-        clock = Input("clock", accelerator.clock, "Hz", "boost")
-        formula = "cores * lanes * clock"
-        note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
-        inputs = (cores, lanes, clock)
-        found.append(by_formula("vector rate", "FLOP/s", formula, inputs, notes=(note,)))
+    clock = Input("clock", accelerator.clock, "Hz", "boost")
+    unit, formula = "FLOPs/cycle", "C / (cores * clock)"
+    found = [by_formula("FLOPs per cycle of a core", unit, formula, (C, cores, clock))]
+    if accelerator.matrix_units_per_core is not None:
+        units = Input("units", accelerator.matrix_units_per_core, "units", "of a core")
+        name, formula = "FLOPs per cycle of a matrix unit", "C / (cores * units * clock)"
+        each = by_formula(name, unit, formula, (C, cores, units, clock))
+        whole = Input("u", 2 ** round(log2(float(each))), unit, "the nearest power of two")
+        name, formula = "clock of the matrix units", "C / (cores * units * u)"
+        found += [each, by_formula(name, "Hz", formula, (C, cores, units, whole))]
+    return found
+
+
+def _totals(accelerator: Accelerator, C: Input, devices: int) -> list[Answer]:
+    """Peak, memory, bandwidth and power of several chips."""
+    N = Input("N", devices, "devices")
+    found = [by_formula(f"{C.meaning} of {devices:,} devices", "FLOP/s", "N * C", (N, C))]
+    for figure in TOTALS:
+        value, words = getattr(accelerator, figure), figure.replace("_", " ")
+        if value is not None:
+            one = Input("one", value, FIGURES[figure][0], "of a chip")
+            name = f"{words} of {devices:,} devices"
+            found.append(by_formula(name, one.unit, "N * one", (N, one)))
     return found
 
 

@@ -26,6 +26,41 @@ def test_the_guides_figures_of_an_h100():
     assert float(answer["vector rate"]) == pytest.approx(33.5e12, rel=2e-3)
 
 
+def test_a_tensor_core_multiplies_1024_at_1_83_ghz_and_1065_would_need_1_76():
+    h100 = check(sc.chip("h100-sxm"))
+    assert float(h100["clock of the matrix units"]) == pytest.approx(1.83e9, rel=1e-3)
+    slow = sc.chip("h100-sxm", override="clock=1.76GHz")
+    assert float(slow["FLOPs per cycle of a matrix unit"]) == pytest.approx(1065, abs=1)
+    assert float(sc.chip("b200-sxm")["clock of the matrix units"]) == pytest.approx(
+        1.86e9, rel=3e-3
+    )
+
+
+def test_vector_rates_at_base_clock_and_of_a_tpu():
+    h100 = sc.chip("h100-sxm")
+    assert float(h100["vector rate at base clock"]) == pytest.approx(26.9e12, rel=2e-3)
+    assert float(h100["dense bf16 peak over vector rate"]) == pytest.approx(29.6, abs=0.05)
+    v5p = sc.chip("tpu-v5p")
+    assert v5p["fp32 lanes"].answer == 8192
+    assert float(v5p["vector rate"]) == pytest.approx(2 * 7.168e12)
+
+
+def test_a_clock_follows_from_an_fp32_peak():
+    b200 = sc.chip("b200-sxm", override=["peak_fp32=80e12"])
+    name = "clock at which multiply-adds of all lanes give the fp32 peak"
+    assert float(b200[name]) == pytest.approx(2.11e9, rel=1e-3)
+
+
+def test_what_a_pod_has():
+    pod = check(sc.chip("tpu-v5p", devices=8960))
+    assert float(pod["dense bf16 peak of 8,960 devices"]) == pytest.approx(4.11264e18)
+    assert float(pod["memory of 8,960 devices"]) == 8960 * 96 * 2**30
+    with pytest.raises(InputError, match="--devices=0"):
+        sc.chip("tpu-v5p", devices=0)
+    with pytest.raises(InputError, match="did you mean 'base_clock'?"):
+        sc.chip("tpu-v5p", override="bas_clock=1GHz")
+
+
 def test_a_format_that_a_chip_lacks_is_named_with_those_it_has():
     with pytest.raises(InputError, match="fp16"):
         sc.chip("v100-sxm-16g", dtype="fp8")
