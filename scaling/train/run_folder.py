@@ -106,7 +106,9 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
         if jax.process_index() == 0:
             try:
                 file = stack.enter_context(_lock(folder))
-                stack.enter_context(_lock(folder / "checkpoints"))
+                saves = folder / "checkpoints"
+                if os.path.realpath(saves) != os.path.realpath(folder):  # else it is locked now
+                    stack.enter_context(_lock(saves))
                 check_folder(options)
                 check = lambda: _check_lock(file, folder)
             except InputError as error:

@@ -110,6 +110,12 @@ def test_run_folders_that_share_their_checkpoints_have_one_writer(hasty, tmp_pat
             lock_run_folder(Options(first)).__enter__()
 
 
+def test_checkpoints_that_link_to_their_own_run_folder_are_locked_once(hasty, tmp_path):
+    (tmp_path / "checkpoints").symlink_to(tmp_path)
+    with lock_run_folder(Options(tmp_path)) as check:
+        check()
+
+
 def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
     with ExitStack() as first, ThreadPoolExecutor() as other:
         first.enter_context(lock_run_folder(Options(tmp_path)))
