@@ -4,7 +4,7 @@ from typing import Any
 
 from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, as_mesh, load_run
-from scaling.api.place import Figures, place_of
+from scaling.api.place import Figures, place_of, products_format
 from scaling.api.plan import plan
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, whole_number
@@ -35,7 +35,7 @@ def budget(
     mfu: float | None = None,
     batch: float | str | None = None,
     bytes_per_parameter: float = GUIDE_BYTES,
-    compute: str = "bf16",
+    compute: str | None = None,
     price: float | None = None,
     mtbf_hours: float | None = None,
     save_seconds: float | None = None,
@@ -66,7 +66,7 @@ def budget(
         mfu: model FLOPs over the peak; None: predicted.
         batch: tokens of a step: "4M"; None: the recipe's.
         bytes_per_parameter: of weights and optimizer.
-        compute: format of the products, whose peak counts.
+        compute: format of the products, whose peak counts; None: bf16, or the chip's first.
         price: dollars for a device and hour; None: of the table.
         mtbf_hours: between two failures of one device; None: as in Llama 3's training.
         save_seconds, restart_seconds: of a checkpoint, and after a failure.
@@ -83,10 +83,10 @@ def budget(
             + ", not both" * (model is not None)
         )
     host, _ = place_of(cluster, 1, None, overrides)
-    host.accelerator.peak(compute)
+    dtype = products_format(host, compute)
     step, run = _number("--batch", batch), None
     if model is not None:
-        run = load_run(model, set=_settings(set, compute))
+        run = load_run(model, set=_settings(set, dtype))
         step = step or float(run.batch.tokens)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     asked = days is not None or device_hours is not None
@@ -102,7 +102,7 @@ def budget(
         active=used,
         tokens=_number("--tokens", tokens) or 0.0,
         chip=host.accelerator,
-        dtype=compute,
+        dtype=dtype,
         devices=count,
         mfu=mfu,
         days=days,
@@ -173,7 +173,11 @@ def _predict(
     overrides: Figures | None,
 ) -> tuple[Prediction | None, str]:
     """Return what `scaling plan` finds best, or why there is none."""
-    sequences = max(1, round((batch or run.batch.tokens) / run.batch.seq_len))
+    length = run.batch.seq_len
+    sequences = round((batch or run.batch.tokens) / length)
+    if not sequences:
+        why = f"no MFU is predicted: --batch {batch:g} tokens are less than a sequence of {length}"
+        return None, f"{why}; use more, or --set batch.seq_len"
     try:
         place, _ = place_of(cluster, None, devices, overrides)
         if place.devices != devices:
@@ -186,7 +190,10 @@ def _predict(
     best = found.plans[0].prediction
     mfu, rate = float(best.mfu or 0.0), float(best.tokens_per_second or 0.0)
     what = "the mesh given" if mesh else f"the best of {found.space:,} configurations"
-    words = f"MFU {mfu:.3g} is predicted for {found.plans[0].run.mesh}, {what}"
+    words = (
+        f"MFU {mfu:.3g} is predicted for {found.plans[0].run.mesh}, {what}, with {sequences:,} "
+        f"sequences of {length:,} tokens and software {run.software}"
+    )
     return Prediction(mfu, rate, words), ""
 
 

@@ -49,6 +49,18 @@ def place_of(
     return place, count or place.devices
 
 
+def products_format(place: Cluster, stated: str | None) -> str:
+    """Return the format of products: the one stated, bf16, or the first that the chip has.
+
+    Raises:
+        InputError: the chip does not multiply in that format.
+    """
+    peaks = place.accelerator.peaks
+    compute = stated or next((dtype for dtype in ("bf16", *peaks) if dtype in peaks), "bf16")
+    place.accelerator.peak(compute)
+    return compute
+
+
 def _split(overrides: Figures | None) -> tuple[dict[str, float], list[str]]:
     """Return figures of the cluster, and texts that are of its chip."""
     if isinstance(overrides, Mapping):

@@ -11,7 +11,7 @@ from scaling.api.inputs import (
     as_mesh,
     load_run,
 )
-from scaling.api.place import Figures, place_of
+from scaling.api.place import Figures, place_of, products_format
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
@@ -42,8 +42,9 @@ def serve(
     generate: int | None = None,
     weights: str = "bf16",
     kv: str = "bf16",
-    compute: str = "bf16",
+    compute: str | None = None,
     mfu: float | None = None,
+    step_time: float | None = None,
     price: float | None = None,
     parameters: float | None = None,
     active: float | None = None,
@@ -69,8 +70,9 @@ def serve(
         context: tokens of each in the KV cache; None: prompt and answer, or the recipe's length.
         prompt, generate: tokens of a request before and after its prefill.
         weights, kv: formats in memory: bf16, int8, int4 and others.
-        compute: format of the products, whose peak counts.
+        compute: format of the products, whose peak counts; None: bf16, or the chip's first.
         mfu: share of the peak that prefill reaches; None: as its kernels are priced.
+        step_time: seconds that a step may take: asks for the largest batch within.
         price: dollars for a device and hour; None: of the table, where it has the chip.
         parameters, active: of a model that is described by its numbers; a token uses `active`.
         kv_per_token: bytes of a token's keys and values in all layers, such as "100kB".
@@ -79,13 +81,12 @@ def serve(
     Raises:
         InputError: unknown names and formats, sizes that there cannot be, a mesh that cannot serve.
     """
-    formats = Formats(weights, kv, compute)
     for name, value in (("--batch", batch), ("--prompt", prompt), ("--generate", generate)):
         _check_size(name, value)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     wanted = devices if shape is None or devices is not None else shape.devices
     place, count = place_of(cluster, nodes, wanted, overrides)
-    place.accelerator.peak(compute)
+    formats = Formats(weights, kv, products_format(place, compute))
     shape = shape or MeshShape(tensor=count)
     if shape.devices != count:
         raise InputError(f"--mesh {shape} has {shape.devices} devices, --devices asks for {count}")
@@ -96,7 +97,7 @@ def serve(
     _check_size("--context", length)
     profile, _ = load_profile(place, calibration)
     case = Case(served, Servers(place, shape), profile, int(batch), int(length))
-    return answer_serve(case, Request(prompt, generate, mfu), price)
+    return answer_serve(case, Request(prompt, generate, mfu, step_time), price)
 
 
 def _model(

@@ -42,8 +42,8 @@ class BudgetCommand(QuestionCommand):
     """Tokens of a step: 4M, 4Mi or 4e6 (default: the recipe's)."""
     bytes_per_parameter: float = 10.0
     """Of weights and optimizer: 10 for bf16 weights and fp32 moments, 16 for mixed precision."""
-    compute: Annotated[str, arg(metavar="FORMAT")] = "bf16"
-    """Format of the products, one that the chip multiplies."""
+    compute: Annotated[str | None, arg(metavar="FORMAT", help_behavior_hint="")] = None
+    """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
     price: Real = None
     """Dollars for an hour of a device (default: of the dated table, where it has the chip)."""
     mtbf_hours: Real = None

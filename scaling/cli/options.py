@@ -100,6 +100,12 @@ class QuestionCommand(Command):
     json: Switch = False
     """Print one JSON document."""
 
+    @property
+    def subject(self) -> str:
+        """What the question is about: the first option of the command itself."""
+        own = [f.name for f in fields(self) if f not in fields(QuestionCommand)]
+        return str(getattr(self, own[0]) or "")
+
     def ask(self) -> Answer:
         """Return the answer."""
         raise NotImplementedError

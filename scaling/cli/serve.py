@@ -42,10 +42,12 @@ class ServeCommand(QuestionCommand):
     """Format of the weights in memory: bf16, fp8, int8, fp4, int4, fp32."""
     kv: Format = "bf16"
     """Format of the KV cache, likewise."""
-    compute: Format = "bf16"
-    """Format of the products, one that the chip multiplies."""
+    compute: Annotated[str | None, arg(metavar="FORMAT", help_behavior_hint="")] = None
+    """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
     mfu: Real = None
     """Share of the peak that prefill reaches, such as 0.4 (default: as its kernels are priced)."""
+    step_time: Text = None
+    """Time that a step may take, such as 20ms: asks for the largest batch within it."""
     price: Real = None
     """Dollars for an hour of a device (default: of the dated table, where it has the chip)."""
     parameters: Text = None
@@ -63,7 +65,7 @@ class ServeCommand(QuestionCommand):
 
     def ask(self) -> Answer:
         """Return the answer."""
-        from scaling.meshes.units import parse_count
+        from scaling.meshes.units import parse_count, parse_quantity
 
         return sc.serve(
             self.model,
@@ -79,6 +81,7 @@ class ServeCommand(QuestionCommand):
             kv=self.kv,
             compute=self.compute,
             mfu=self.mfu,
+            step_time=None if self.step_time is None else parse_quantity(self.step_time, "s"),
             price=self.price,
             parameters=None if self.parameters is None else parse_count(self.parameters),
             active=None if self.active is None else parse_count(self.active),

@@ -10,7 +10,7 @@ from scaling.meshes.reading import parse_toml, read
 from scaling.questions.answer import Answer, Input, by_formula
 
 FILE = "prices.toml"
-HOUR = 3600.0  # s
+PRICES = 1e-6, 1e6  # dollars that can be stated
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def price_file() -> PriceFile:
 def price_of(chip: Accelerator, stated: float | None = None) -> tuple[Input, str] | None:
     """Return the price as the symbol `p`, and its source; None: nobody stated one."""
     if stated is not None:
-        check_range("--price", stated, 0, 1e6)
+        check_range("--price", stated, *PRICES)
         return Input("p", stated, "dollars", "for an hour of a device"), "the price is given"
     table = price_file()
     rows = [row for row in table.prices if row.accelerator == chip.name]

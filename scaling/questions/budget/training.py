@@ -3,7 +3,7 @@
 time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices of C FLOP/s, MFU u
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
@@ -16,6 +16,7 @@ DAY, HOUR = 86_400.0, 3600.0  # s
 # (ZeRO, arXiv 1910.02054, section 3.1).
 GUIDE_BYTES, MIXED_BYTES = 10.0, 16.0
 LARGEST = 1e30  # of any count, so that products stay finite
+MOST_DEVICES = 1e9
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,13 @@ def devices_needed(training: Training) -> Answer:
     u = Input("u", training.mfu or 1.0, "", "MFU, as given")
     t = Input("d", training.days or 0.0, "days")
     formula = "ceil(6 * A * D / (86400 * d * C * u))"
-    return by_formula("devices that end in time", "devices", formula, (A, D, t, C, u))
+    needed = by_formula("devices that end in time", "devices", formula, (A, D, t, C, u))
+    if float(needed) > MOST_DEVICES:
+        raise InputError(
+            f"--days {t.value:g} at MFU {u.value:g} asks for {float(needed):.3g} devices, more "
+            f"than {MOST_DEVICES:,.0f}: allow more days"
+        )
+    return needed
 
 
 def utilization(training: Training) -> Answer:
@@ -124,7 +131,10 @@ def utilization(training: Training) -> Answer:
     A, D, C = training.symbols()
     if training.device_hours is not None:
         h = Input("h", training.device_hours, "hours", "of all devices")
-        return by_formula("MFU", "", "6 * A * D / (3600 * h * C)", (A, D, h, C))
-    N = Input("N", training.devices or 0, "devices")
-    d = Input("d", training.days or 0.0, "days")
-    return by_formula("MFU", "", "6 * A * D / (86400 * d * N * C)", (A, D, d, N, C))
+        found = by_formula("MFU", "", "6 * A * D / (3600 * h * C)", (A, D, h, C))
+    else:
+        N = Input("N", training.devices or 0, "devices")
+        d = Input("d", training.days or 0.0, "days")
+        found = by_formula("MFU", "", "6 * A * D / (86400 * d * N * C)", (A, D, d, N, C))
+    above = "above 1: no chip does that; more time, devices or a faster format are needed"
+    return replace(found, binds=above if float(found) > 1 else "")

@@ -7,11 +7,12 @@ multiplied for each at C FLOP/s, M bytes of weights are read once. Fitted, all k
 run one after another, and the sums over `tensor` are waited for.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import Profile
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.serving.model import ServedModel
 from scaling.questions.serving.servers import Servers
 from scaling.questions.serving.step import Call, Seconds, call_seconds, calls, decode_pass
@@ -41,24 +42,22 @@ def decode_seconds(case: Case, batch: int) -> Seconds:
 
 def decode_step(case: Case, batch: int | None = None) -> Answer:
     """Return the time of a decode step, with its parts; `batch` replaces that of the case."""
-    case = case if batch is None else Case(**{**vars(case), "batch": batch})
+    case = case if batch is None else replace(case, batch=batch)
     fitted = decode_seconds(case, case.batch)
-    read, inputs = weights_read(case)
-    flops, peak = flops_term(case)
-    cache = Answer("", None, inputs=cache_inputs(case))
-    both = f"max({flops}, {read})"
-    terms = _merged(cache.inputs, peak, inputs)
-    parts = [
-        by_formula("KV cache read", "s", KV_TERM, cache.inputs, fitted.cache),
-        _products(both, _merged(peak, inputs), fitted.weights, (flops, peak), (read, inputs)),
-        *_collectives(case, fitted),
-    ]
+    cache = cache_inputs(case)
+    products = _products(case, fitted.weights)
+    parts = [by_formula("KV cache read", "s", KV_TERM, cache, fitted.cache), products]
+    textbook = tuple(parts)
+    parts += _collectives(case, fitted)
     if case.model.config is not None:
         name = "norms, rotations, activations"
         parts.append(Answer(name, fitted.small, "s", fitted=fitted.small, ideal=0.0))
     return by_formula(
-        *("decode step", "s", f"{KV_TERM} + {both}", terms, fitted.total),
-        binds=_binds(parts),
+        *("decode step", "s", f"{KV_TERM} + {products.formula}"),
+        _merged(cache, products.inputs),
+        fitted.total,
+        binds=_binds(parts, lambda part: part.fitted),
+        ideal_binds=_binds(textbook, lambda part: part.ideal),
         section=SECTION,
         parts=tuple(parts),
     )
@@ -113,20 +112,18 @@ def weights_read(case: Case) -> tuple[str, tuple[Input, ...]]:
     return f"(M + {share} / Z) / (Y * W)", (M, *experts, Z, Y, W)
 
 
-def _products(
-    formula: str,
-    inputs: tuple[Input, ...],
-    fitted: float,
-    flops: tuple[str, tuple[Input, ...]],
-    read: tuple[str, tuple[Input, ...]],
-) -> Answer:
-    """The products of weights: bound by the FLOPs or by reading the weights."""
-    math = by_formula("FLOPs", "s", *flops)
-    memory = by_formula("weights read", "s", *read)
+def _products(case: Case, fitted: float) -> Answer:
+    """The products of weights: bound by the FLOPs, or by reading the weights."""
+    flops, of_flops = flops_term(case)
+    read, of_read = weights_read(case)
+    math = by_formula("FLOPs", "s", flops, of_flops)
+    memory = by_formula("weights read", "s", read, of_read)
     binds = "FLOPs" if float(math) > float(memory) else "memory bandwidth"
-    parts = (math, memory)
-    name = "products of weights"
-    return by_formula(name, "s", formula, inputs, fitted, binds=binds, parts=parts)
+    return by_formula(
+        *("products of weights", "s", f"max({flops}, {read})", _merged(of_flops, of_read), fitted),
+        binds=binds,
+        parts=(math, memory),
+    )
 
 
 def _collectives(case: Case, fitted: Seconds) -> list[Answer]:
@@ -141,10 +138,10 @@ def _collective(call: Call, fitted: float, case: Case) -> Answer:
     inputs = (
         Input("n", call.calls, "calls"),
         Input("v", call.bytes, "bytes", "of a call"),
-        Input("W_n", rate, "bytes/s", f"at which an {call.kind} of {call.groups.shape[1]} ends"),
+        Input("W_a", rate, "bytes/s", f"bytes over seconds among {call.groups.shape[1]}"),
     )
-    note = "the textbook's step leaves it out: it asks that tensor is small enough to hide it"
-    return by_formula(call.name, "s", "n * v / W_n", inputs, fitted, notes=(note,))
+    note = "the textbook's step leaves it out, as if it were hidden"
+    return by_formula(call.name, "s", "n * v / W_a", inputs, fitted, notes=(note,))
 
 
 def link_rate(call: Call, servers: Servers) -> float:
@@ -153,10 +150,10 @@ def link_rate(call: Call, servers: Servers) -> float:
     return call.bytes / seconds
 
 
-def _binds(parts: list[Answer]) -> str:
-    """What takes longest."""
-    most = max(parts, key=lambda part: float(part.fitted or 0.0))
-    return f"{most.name}: {most.binds}" if most.binds else str(most.name)
+def _binds(parts: Iterable[Answer], seconds: Callable[[Answer], Value]) -> str:
+    """What takes longest, and why."""
+    most = max(parts, key=lambda part: float(seconds(part) or 0.0))
+    return f"{most.name}: {most.binds}" if most.binds else most.name
 
 
 def _merged(*several: tuple[Input, ...]) -> tuple[Input, ...]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaling.models.accounting.matrices import Stack, query_key_dim, stacks, value_dim
+from scaling.models.accounting.matrices import STORED_BYTES, Stack, query_key_dim, stacks, value_dim
 from scaling.models.config import ModelConfig
 from scaling.program.ir import Kernel
 from scaling.questions.serving.model import ServedModel
@@ -28,6 +28,7 @@ NORM = 3  # passes over the stream: it is read, summed with what was added, and 
 ACTIVATION = 3  # passes over the hidden units: gate and up are read, one is written
 ROTATION = 2  # passes over queries and new keys
 FP32 = 4  # bytes of a logit
+WIDE = 2  # bytes: the attention multiplies in no narrower format
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called
     cached = work.sequences * work.keys * model.kv_token / tensor
     if config is None:
         return Kernel("KV cache", bytes=cached), 1
-    decodes = work.queries == 1
+    decodes, compute = work.queries == 1, model.formats.compute
     keys_dim, values_dim = query_key_dim(config), value_dim(config)
     if config.mla and decodes:
         values_dim = config.mla.kv_lora_rank
@@ -89,7 +90,7 @@ def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called
         flops=2 * pairs * (keys_dim + values_dim),
         transcendentals=pairs,
         bytes=cached / config.n_layers + sent,
-        dtype="bf16",
+        dtype=compute if STORED_BYTES.get(compute, 0) >= WIDE else "bf16",
         dims=(work.sequences, heads, work.queries, work.keys, float(keys_dim)),
     )
     return kernel, config.n_layers

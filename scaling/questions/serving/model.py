@@ -13,6 +13,8 @@ from scaling.models.accounting import count_parameters, kv_cache_bytes
 from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.config import ModelConfig
 
+LARGEST = 1e18  # parameters, or bytes of a token, so that products stay finite
+
 
 @dataclass(frozen=True)
 class Formats:
@@ -97,8 +99,8 @@ def bare_model(
     Raises:
         InputError: a figure that no model has.
     """
-    check_range("--parameters", parameters, 1)
-    check_range("--kv-per-token", kv_token, 0)
+    check_range("--parameters", parameters, 1, LARGEST)
+    check_range("--kv-per-token", kv_token, 0, LARGEST)
     used = parameters if active is None else active
     if not 1 <= used <= parameters:
         raise InputError(

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scaling.collectives.cost import collective_time
+from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import n_moe_layers, value_dim
+from scaling.profiles.io import ideal
 from scaling.profiles.profile import ANY, Profile, attention_fit
 from scaling.program.ir import CollectiveKind, Kernel
 from scaling.questions.serving.kernels import (
@@ -96,14 +98,26 @@ def _calls(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Call]:
         heads = 1 if config.mla else config.n_kv_heads
         if work.queries == 1 and heads < mesh.tensor:  # the cache is cut over sequences as well
             sent = work.tokens * config.n_heads / mesh.tensor * value_dim(config) * value
-            members = mesh.tensor // heads if mesh.tensor % heads == 0 else mesh.tensor
-            inner = groups.reshape(-1, members)
+            inner = _inner_groups(groups, heads, servers)
             yield Call("all-to-alls of heads for sequences", "all-to-all", sent, 2 * layers, inner)
     if mesh.expert > 1:
         sent = stream * model.used
         count = 2 * n_moe_layers(config)
         groups = servers.groups("expert")
         yield Call("all-to-alls of tokens for experts", "all-to-all", sent, count, groups)
+
+
+def _inner_groups(groups: np.ndarray, heads: int, servers: Servers) -> np.ndarray:
+    """Devices of a tensor group that share a KV head; all, where these cannot be priced alone."""
+    size = groups.shape[1]
+    if size % heads:
+        return groups
+    inner = groups.reshape(-1, size // heads)
+    try:
+        collective_time("all-to-all", 1.0, inner, servers.cluster, ideal())
+    except InputError:  # boxes of different forms on a torus
+        return groups
+    return inner
 
 
 def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int) -> Pass:

@@ -5,12 +5,16 @@
     tensor axis      Y < F / (B beta), beta = W / W_n     the sums of [B, D] over Y devices take as
                                                      long as reading the MLP's 2 D F / Y weights
     2D sharding      N > 18 F / D                    from there cutting D as well as F sends less
+    latency          v < Y W_l T_h                   the hops of a sum take longer than its bytes
+    KV cache         B = M / (T V)                   reading it takes as long as the weights
 
-The last two are the guide's, for two matrices of bf16 weights; the third assumes that 1D uses the
-links of three torus dimensions. A gated MLP reads three matrices, so that its limit is 1.5 times
-as far.
+The tensor axis and 2D sharding are the guide's, for two matrices of bf16 weights; the latter
+assumes that 1D uses the links of three torus dimensions. A gated MLP reads three matrices, so that
+its limit is 1.5 times as far.
 """
 
+from scaling.meshes.levels import levels
+from scaling.meshes.placement import crossed_level
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.questions.answer import Answer, Input, by_formula
@@ -20,10 +24,10 @@ from scaling.questions.serving.step import calls, decode_pass
 
 def threshold_answers(case: Case) -> list[Answer]:
     """Return the thresholds that the model and the mesh have."""
-    parts = critical_batches(case)
+    parts = [*critical_batches(case), *_cache_batch(case)]
     config = case.model.config
     if config is not None:
-        parts += _tensor_limit(case, config)
+        parts += [*_tensor_limit(case, config), *_latency_bound(case)]
         parts += _two_dims(config)
     return parts
 
@@ -48,6 +52,34 @@ def critical_batches(case: Case) -> list[Answer]:
         name = "critical batch of all weights"
         parts.append(by_formula(name, "sequences", f"{rule} * P / A", (b, C, W, P, A)))
     return parts
+
+
+def _cache_batch(case: Case) -> list[Answer]:
+    if not case.model.kv_token:
+        return []
+    M = Input("M", case.model.weight_bytes, "bytes", "of weights")
+    T = Input("T", case.model.kept(case.context), "tokens", "of each that the KV cache holds")
+    V = Input("V", case.model.kv_token, "bytes", f"of a token in {case.model.formats.kv}")
+    name = "batch whose KV cache is as large as the weights"
+    return [by_formula(name, "sequences", "M / (T * V)", (M, T, V))]
+
+
+def _latency_bound(case: Case) -> list[Answer]:
+    """Bytes of a sum over tensor below which its hops decide."""
+    servers = case.servers
+    size = servers.mesh.tensor
+    if size == 1:
+        return []
+    own = [level for level in levels(servers.cluster) if level.own_hops]
+    inside = crossed_level(servers.groups("tensor"), servers.cluster) in ("node", "domain")
+    link = next((x for x in own if (x.link != "network") == inside), own[0])
+    inputs = (
+        Input("Y", size, "devices", "along tensor"),
+        Input("W_l", link.bandwidth, "bytes/s", link.name),
+        Input("T_h", link.hop_latency, "s", "of a hop"),
+    )
+    name = "bytes of a sum below which its hops decide"
+    return [by_formula(name, "bytes", "Y * W_l * T_h", inputs)]
 
 
 def _tensor_limit(case: Case, config: ModelConfig) -> list[Answer]:

@@ -5,6 +5,8 @@ request latency       prefill + G x step           G tokens after the prompt
 requests per second   B / (G x step)
 prefill : decode      prefill x B / (G x step)     servers of both kinds that keep up
 tokens evicted        B (P + G) / G                per step, of the requests that end
+batch within t        min(t / (k + a), (t - w) / k)     k, a seconds of a sequence's KV cache and
+                                                   FLOPs, w of the weights
 """
 
 from dataclasses import dataclass
@@ -12,11 +14,12 @@ from dataclasses import dataclass
 from scaling.meshes.errors import check_range
 from scaling.profiles.io import ideal
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.serving.decode import Case, decode_step
+from scaling.questions.serving.decode import Case, decode_seconds, decode_step
 from scaling.questions.serving.memory import fitting_batch, memory_of
 from scaling.questions.serving.step import calls, pass_seconds, prompt_pass
 
 MOST_ROWS = 24  # powers of two of the frontier
+MOST_BATCH = 1 << 24  # sequences of a shard that are tried, chosen by this project
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,13 @@ class Request:
     prompt: int | None = None
     generate: int | None = None
     utilization: float | None = None  # of the prefill's peak; None: as the kernels are priced
+    step_time: float | None = None  # s that a step may take
 
     def __post_init__(self) -> None:
         if self.utilization is not None:
             check_range("--mfu", self.utilization, 0.001, 1)
+        if self.step_time is not None:
+            check_range("--step-time", self.step_time, 1e-9, 1e9)
 
 
 def throughput(case: Case, step: Answer) -> list[Answer]:
@@ -45,12 +51,13 @@ def throughput(case: Case, step: Answer) -> list[Answer]:
             case.batch / (case.servers.devices * seconds),
         ),
         by_formula("tokens/s of a user", "tokens/s", "1 / t", (t,), 1 / seconds),
+        _utilization(case, B, N, t, seconds),
     ]
 
 
 def request_answers(case: Case, step: Answer, request: Request) -> list[Answer]:
     """Return what prompts and answers of these lengths take."""
-    parts = []
+    parts = [] if request.step_time is None else [batch_within(case, request.step_time)]
     prefill = prefill_time(case, request) if request.prompt else None
     if prefill is not None:
         parts.append(prefill)
@@ -89,6 +96,50 @@ def prefill_time(case: Case, request: Request) -> Answer:
     binds = "network" if sum(fitted.network) > fitted.weights else "FLOPs"
     more = {"binds": binds, "notes": tuple(notes)}
     return by_formula("prefill", "s", formula, tuple(inputs), fitted.total, **more)
+
+
+def batch_within(case: Case, seconds: float) -> Answer:
+    """Return the largest batch whose step takes so long at most, whether or not it fits."""
+    model, servers = case.model, case.servers
+    W, C = servers.peak_bytes, servers.cluster.accelerator.peak(model.formats.compute)
+    t = Input("t", seconds, "s", "that a step may take")
+    k = Input(
+        *("k", model.kept(case.context) * model.kv_token / (servers.devices * W), "s"),
+        "to read a sequence's KV cache",
+    )
+    a = Input("a", 2 * model.active / (servers.devices * C), "s", "of a sequence's FLOPs")
+    w = Input("w", servers.device_weights(model) / W, "s", "to read all weights")
+    fitted = _fitted_batch(case, seconds)
+    name = "largest batch within the step time"
+    if w.value > seconds:
+        why = f"reading the weights takes {w.value:.3g} s: use more devices, or --weights int8"
+        return Answer(name, fitted, "sequences", ideal=0, fitted=fitted, binds=why)
+    if not k.value:
+        return by_formula(name, "sequences", "floor(t / a)", (t, a), fitted)
+    formula = "floor(min(t / (k + a), (t - w) / k))"
+    return by_formula(name, "sequences", formula, (t, k, a, w), fitted)
+
+
+def _fitted_batch(case: Case, seconds: float) -> int:
+    """The last batch, doubling and halving, whose fitted step is short enough; 0: none."""
+    shards = case.servers.mesh.data * case.servers.mesh.expert
+    short = lambda count: decode_seconds(case, count * shards).total <= seconds
+    low, high = 0, 1
+    while high < MOST_BATCH and short(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return low * shards
+
+
+def _utilization(case: Case, B: Input, N: Input, t: Input, seconds: float) -> Answer:
+    dtype = case.model.formats.compute
+    A = Input("A", case.model.active, "parameters", "that a token uses")
+    C = Input("C", case.servers.cluster.accelerator.peak(dtype), "FLOP/s", f"{dtype} peak")
+    formula = "2 * B * A / (N * C * t)"
+    fitted = 2 * case.batch * case.model.active / (N.value * C.value * seconds)
+    return by_formula("MFU of decoding", "", formula, (B, A, N, C, t), fitted)
 
 
 def frontier(case: Case) -> tuple[dict[str, Value], ...]:

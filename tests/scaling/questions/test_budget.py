@@ -65,6 +65,7 @@ def test_the_mfu_is_predicted_for_the_best_mesh():
 
 def test_what_cannot_be_planned_has_its_reason():
     assert "nothing fits" in sc.budget("llama3-405b", "1T", devices=8).notes[0]
+    assert "less than a sequence" in sc.budget("llama3-8b", "1T", batch=100).notes[0]
     assert "no whole nodes" in sc.budget("llama3-8b", "1T", devices=12).notes[0]
 
 
@@ -126,7 +127,8 @@ BAD = {
     "did you mean 'peak_bf16'": {"parameters": 1e9, "overrides": {"peak_bf1": 1e15}},
     "did you mean 'dgx-h100'": {"parameters": 1e9, "cluster": "dgx-h10"},
     "--bytes-per-parameter": {"parameters": 1e9, "bytes_per_parameter": math.nan},
-    "--days": {"parameters": 1e9, "days": math.inf, "mfu": 0.4},
+    "allow more days": {"parameters": 1e9, "days": 1e-9, "mfu": 0.4},
+    "--days inf": {"parameters": 1e9, "days": math.inf, "mfu": 0.4},
 }
 
 

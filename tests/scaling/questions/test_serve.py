@@ -1,8 +1,11 @@
 """`scaling serve`."""
 
+import json
+
 import pytest
 
 import scaling as sc
+from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import parse_count
@@ -23,6 +26,7 @@ CASES = [
     {"model": "mixtral-8x7b", "cluster": "dgx-a100", "mesh": "data=2,tensor=4", "batch": 6},
     {"model": "mistral-7b", "cluster": "tpu-v5e", "devices": 4, "weights": "int4", "kv": "int8"},
     {"model": "gpt2-124m", "cluster": "rtx4090-8", "devices": 1},
+    {"model": "gpt2-124m", "cluster": "dgx-v100", "batch": 8, "step_time": 0.01},
     {"model": "llama3-8b", "cluster": "tpu-v5p", "compute": "int8", "weights": "int8"},
     {"parameters": 30e9, "kv_per_token": "100kB", "context": 8192, "mfu": 0.4, "prompt": 8192},
 ]
@@ -117,6 +121,27 @@ def test_one_device_sends_nothing_and_more_bytes_per_weight_take_longer():
     assert times == sorted(times)
 
 
+def test_the_largest_batch_within_a_step_time_takes_that_long():
+    for seconds in (0.02, 0.1):
+        found = bare(batch=1, step_time=seconds)["largest batch within the step time"]
+        count = int(float(found))
+        assert float(bare(batch=count)) <= seconds < float(bare(batch=count + 1))
+        case = {"parameters": 30e9, "kv_per_token": "100kB", "context": 8192, "weights": "int8"}
+        fitted = int(found.fitted)
+        steps = [
+            sc.serve(None, "tpu-v5e", devices=16, overrides=V5E, batch=b, **case).fitted
+            for b in (fitted, fitted + 1)
+        ]
+        assert steps[0] <= seconds < steps[1]
+    assert bare(batch=1, step_time=1e-3)["largest batch within the step time"].answer == 0
+
+
+def test_the_bytes_below_which_hops_decide():
+    """Eight ways of Megatron's sharding on v5e: 8 x 45 GB/s x 1 us."""
+    answer = sc.serve("llama2-13b", "tpu-v5e", devices=8, batch=16)
+    assert float(answer["bytes of a sum below which its hops decide"]) == pytest.approx(360e3)
+
+
 def test_a_sliding_window_bounds_the_cache():
     short, long = (sc.serve("mistral-7b", context=n) for n in (4096, 65_536))
     assert float(short["KV cache read"]) == float(long["KV cache read"])
@@ -139,6 +164,7 @@ BAD = {
     "--active": {"parameters": 1e9, "active": 2e9, "context": 8},
     "--devices asks for 4": {"model": "llama3-8b", "mesh": "tensor=8", "devices": 4},
     "--price": {"model": "llama3-8b", "price": -1.0},
+    "--step-time": {"model": "llama3-8b", "step_time": 0.0},
     "no cluster is called": {"model": "llama3-8b", "cluster": "dgx-h1000"},
     "at most 10,000,000": {"model": "llama3-8b", "devices": 10**12},
 }
@@ -148,6 +174,16 @@ BAD = {
 def test_bad_input_is_one_message(message):
     with pytest.raises(InputError, match=message):
         sc.serve(**BAD[message])
+
+
+@pytest.mark.parametrize("command", ["serve", "budget"])
+def test_an_error_names_its_model(command, capsys):
+    assert main([command, "llama", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["name"] == "llama"
+
+
+def test_a_slice_of_any_shape_is_priced_where_its_sums_can_be():
+    assert float(sc.serve("llama3-70b", "tpu-v5e", devices=24)) > 0
 
 
 def test_counts_as_people_write_them():
