@@ -96,8 +96,8 @@ def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
     """Return symbol -> number of the sizes of a kind."""
     check_keys([kind], KINDS, "kernel", "kind")
     known = KINDS[kind]
-    words = [sizes] if isinstance(sizes, int | float) else sizes
-    parts = words.split(",") if isinstance(words, str) else list(words)
+    parts = sizes.split(",") if isinstance(sizes, str) else sizes
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
     names = known.sizes
     if kind == "matmul" and len(parts) == len(names) + 1:
         names = ("b", *names)

@@ -20,6 +20,7 @@ FIGURES = {  # figure -> (unit, what it is)
     "shared_memory_per_core": ("bytes", "shared memory of a core"),
     "power": ("W", "most that the board draws"),
 }
+WORD = Input("b", 4, "bytes", "a register of 32 bits")
 TOTALS = ("memory", "memory_bandwidth", "power")  # figures that several chips have several times
 
 
@@ -44,6 +45,9 @@ def chip(accelerator: Accelerator, dtype: str, devices: int = 1) -> Answer:
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
+    if accelerator.registers_per_core is not None:
+        inputs = (Input("R", accelerator.registers_per_core, "registers", "of a core"), WORD)
+        parts.append(by_formula("registers of a core in bytes", "bytes", "R * b", inputs))
     parts += _vector(accelerator, C)
     parts += _cycles(accelerator, C)
     parts += _totals(accelerator, C, devices) if devices > 1 else []

@@ -20,6 +20,8 @@ from scaling.questions.place import Place, bandwidth_of, peak_of
 from scaling.questions.workloads import Work
 from scaling.simulate.kernels import kernel_time
 
+FULL_CLOCK = "time of a short burst, before power limits the clock"
+
 
 @dataclass(frozen=True)
 class Timed:
@@ -61,9 +63,13 @@ def kernel_answer(work: Work, place: Place, title: str, more: Sequence[Answer] =
     Raises:
         InputError: the chip does not multiply in the format, or its bandwidth is not known.
     """
-    fitted, best = timed(work, place, profile_of(place.chip)), timed(work, place)
+    profile = profile_of(place.chip)
+    fitted, best = timed(work, place, profile), timed(work, place)
     formula, inputs = _roofs(work, place)
     parts = [*_amounts(work, place), *_terms(work, place, fitted), *more]
+    unlimited = timed(work, place, _at_full_clock(profile)).time
+    if unlimited < fitted.time:
+        parts.append(by_formula(FULL_CLOCK, "s", formula, inputs, unlimited))
     answer = by_formula(
         f"{title} on {place.chip.title}: time", "s", formula, inputs,
         fitted=fitted.time,
@@ -89,6 +95,11 @@ def row(work: Work, place: Place, size: dict[str, Value]) -> dict[str, Value]:
         "binds": fitted.binds,
         "binds in the textbook": best.binds,
     }
+
+
+def _at_full_clock(profile: Profile) -> Profile:
+    """The profile without the power limit that products meet when they go on for long."""
+    return replace(profile, matmul=tuple(replace(fit, sustained=1.0) for fit in profile.matmul))
 
 
 def _kernel(work: Work, place: Place, profile: Profile | None) -> Kernel:
