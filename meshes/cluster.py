@@ -71,6 +71,7 @@ class Fabric:
     leaf_oversubscription: SourcedValue | None = None
     spine_oversubscription: SourcedValue | None = None
     hop_latency: SourcedValue | None = None  # s, one switch-to-switch link
+    switch_ports: SourcedValue | None = None  # of one switch, in every layer
     has_sharp: bool = False  # the switches can add up what passes through them (SHARP)
     transport: Transport = "verbs"
 
@@ -96,6 +97,9 @@ class Cluster:
     has_nvls: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
     cpu: CpuMake = ""  # NCCL chooses by it
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
+    nvswitch_chips: SourcedValue | None = (
+        None  # of a node or NVLink domain; `parts` has them as one
+    )
 
     @property
     def devices(self) -> int:

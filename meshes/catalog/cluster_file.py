@@ -62,6 +62,7 @@ class ClusterFile:
     virtual_devices: bool = False
     has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
     cpu: CpuMake = ""
+    nvswitch_chips: SourcedValue | None = None  # of one host, or of its NVLink domain
 
 
 TABLES = ("parts", "links", "sources", "fabric", "torus")
@@ -168,6 +169,7 @@ def _assembled(
         has_nvls=file.has_nvls,
         cpu=file.cpu,
         torus=torus,
+        nvswitch_chips=file.nvswitch_chips,
     )
 
 
@@ -211,12 +213,14 @@ def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
 def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
     """The fabric of a [fabric] table; InputError names all that is wrong with it."""
     fabric, problems = read_facts(Fabric, data, sources, where), Problems()
-    for name in ("leaf_nodes", "spine_nodes", "pod_nodes"):
-        figure = getattr(fabric, name)
+    for name in ("leaf_nodes", "spine_nodes", "pod_nodes", "switch_ports"):
+        figure, what = getattr(fabric, name), "ports" if name == "switch_ports" else "nodes"
         if figure is not None and not float(figure.value).is_integer():
             problems.messages.append(
-                f"{where}: {name} = {figure.value:g} must be a whole number of nodes"
+                f"{where}: {name} = {figure.value:g} must be a whole number of {what}"
             )
+    if fabric.switch_ports is not None and fabric.switch_ports.value < 2:
+        problems.messages.append(f"{where}: switch_ports must be at least 2, one down and one up")
     problems.raise_any()
     return fabric
 

@@ -39,6 +39,7 @@ def array(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
+    hops: bool = False,
     compile: bool = False,
 ) -> Answer:
     """Answer a question in the guide's notation for sharded arrays.
@@ -62,6 +63,7 @@ def array(
         overrides: figures of the cluster by key.
         calibration: a Profile, or a file of `scaling calibrate`.
         ideal: give the textbook's figures.
+        hops: the textbook's collectives take at least the latency of their hops.
         compile: also show which collectives XLA puts in: of an NVIDIA cluster's GPUs, else of fake
             devices of this machine's CPU.
 
@@ -78,7 +80,7 @@ def array(
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
-        place = Place(where, devices_of(sizes, where), profile, ideal_profile())
+        place = Place(where, devices_of(sizes, where), profile, ideal_profile(hops))
     answer = array_answer(asked, setting, place, ideal)
     if compile:
         from scaling.api.compiled_array import compiled_answer

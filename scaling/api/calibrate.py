@@ -62,6 +62,7 @@ def load_profile(
     cluster: Cluster,
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
+    hops: bool = False,
 ) -> tuple[Profile, list[str]]:
     """Return the efficiencies to price with, and warnings about them.
 
@@ -71,9 +72,10 @@ def load_profile(
         cluster: where something is priced.
         calibration: a Profile, or a file of `scaling calibrate`; used as it is.
         ideal: no latency, every link at its full bandwidth.
+        hops: with `ideal`, count the latencies of the catalogue.
     """
     if ideal:
-        return ideal_profile(), []
+        return ideal_profile(hops), []
     if isinstance(calibration, Profile):
         return calibration, []
     devices = cluster.devices

@@ -9,6 +9,7 @@ from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
 from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.candidates import FASTEST
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
@@ -16,7 +17,13 @@ from scaling.meshes.shape import parse_order
 from scaling.meshes.units import parse_size
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.simulate.collective import CollectivePrice, collective_groups, collective_prices
+from scaling.simulate.collective import (
+    CollectivePrice,
+    active_part,
+    collective_groups,
+    collective_prices,
+    listed_groups,
+)
 
 
 @entrance
@@ -34,6 +41,10 @@ def price_collective(
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
     skew: float | None = None,
+    devices: str | None = None,
+    active: int | None = None,
+    random: bool = False,
+    hops: bool = False,
 ) -> CollectivePrice:
     """Price one collective: seconds, bandwidths, algorithm, lower bound.
 
@@ -56,8 +67,13 @@ def price_collective(
         device_order: axes of the mesh, outermost first.
         overrides: figures of the cluster by key.
         calibration: a Profile, or a file of `scaling calibrate`.
-        ideal: no latency, every link at its full bandwidth.
+        ideal: no latency, every link at its full bandwidth; "auto" is then the fastest of all
+            algorithms that the links and switches can run.
         skew: of an all-to-all, what the busiest member of each group receives over the mean.
+        devices: instead of a mesh, device ids of a group, "1,2", or of several: "0,1:2,3".
+        active: of an all-to-all, destinations that each member sends to, of as many as there are.
+        random: those destinations are drawn at random, some of them twice.
+        hops: with `ideal`, take at least the latency of the hops: max(T_hop x hops, V/W).
 
     Warns:
         UserWarning: a figure that no machine has, a calibration of another machine or version.
@@ -68,7 +84,8 @@ def price_collective(
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
     where = (cluster, nodes, mesh, axis, algorithm, device_order, overrides)
     how = (calibration, ideal, skew)
-    prices, _, doubts = price_sizes(kind, [size], *where, *how)
+    more = {"devices": devices, "active": active, "random": random, "hops": hops}
+    prices, _, doubts = price_sizes(kind, [size], *where, *how, **more)  # type: ignore[arg-type]
     for text in doubts:
         warnings.warn(text, stacklevel=3)  # past `entrance`
     return prices[0]
@@ -87,6 +104,11 @@ def price_sizes(
     calibration: Path | str | Profile | None,
     ideal: bool,
     skew: float | None,
+    *,
+    devices: str | None = None,
+    active: int | None = None,
+    random: bool = False,
+    hops: bool = False,
 ) -> tuple[list[CollectivePrice], Cluster, list[str]]:
     """As `price_collective`, at several sizes in bytes: prices, the cluster, warnings about it."""
     check_keys([kind], COLLECTIVE_KINDS, "collective")
@@ -96,10 +118,36 @@ def price_sizes(
             f"--device-order {','.join(as_axes(device_order))} orders the axes of a mesh: "
             "add --mesh"
         )
+    _check_options(kind, mesh, axis, devices, active, random, ideal, hops)
     place = load_cluster(cluster, nodes, overrides=overrides)
     doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
     shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
     groups = collective_groups(place, shape, as_axes(axis))
-    profile, more = load_profile(place, calibration, ideal)
-    prices = collective_prices(kind, sizes, groups, place, profile, algorithm, skew)  # type: ignore[arg-type]
+    if devices is not None:
+        groups = listed_groups(devices, place)
+    profile, more = load_profile(place, calibration, ideal, hops)
+    how = (FASTEST if ideal and algorithm == "auto" else algorithm, skew)
+    part = 1.0 if active is None else active_part(active, groups.shape[1], random)
+    prices = collective_prices(kind, sizes, groups, place, profile, *how, part)  # type: ignore[arg-type]
     return prices, place, doubts + more
+
+
+def _check_options(
+    kind: str,
+    mesh: MeshLike | None,
+    axis: str | Iterable[str] | None,
+    devices: str | None,
+    active: int | None,
+    random: bool,
+    ideal: bool,
+    hops: bool,
+) -> None:
+    """Raise InputError for options that do not go together."""
+    if devices is not None and (mesh is not None or axis is not None):
+        raise InputError(f"--devices {devices} names the groups: leave --mesh and --axis out")
+    if active is not None and kind != "all-to-all":
+        raise InputError(f"--active {active} is for all-to-all; {kind} has no destinations to omit")
+    if random and active is None:
+        raise InputError("--random says how destinations are drawn: add --active, such as 8")
+    if hops and not ideal:
+        raise InputError("--hops adds hops to the textbook's rule: add --ideal; else they count")

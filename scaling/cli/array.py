@@ -37,6 +37,8 @@ class ArrayCommand(QuestionCommand):
     calibration: File = None
     """File of scaling calibrate to price with."""
 
+    hops: Switch = False
+    """The textbook's collectives take at least their hops' latency: max(T_hop x hops, V/W)."""
     compile: Switch = False
     """Also show which collectives XLA puts in, beside ours."""
 
@@ -53,5 +55,6 @@ class ArrayCommand(QuestionCommand):
             overrides=self.override,
             calibration=self.calibration,
             ideal=self.ideal,
+            hops=self.hops,
             compile=self.compile,
         )

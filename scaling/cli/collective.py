@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from scaling.cli.options import Command, File, KeyValues, Real, Switch, Text
+from scaling.cli.options import Command, File, KeyValues, Number, Real, Switch, Text
 from scaling.meshes.errors import InputError
 
 DEFAULT_SIZE = "1GiB"
@@ -45,7 +45,8 @@ class CollectiveCommand(Command):
     calibration: File = None
     """File of scaling calibrate to price with."""
     ideal: Switch = False
-    """No latency, every link at its full bandwidth: the textbook's rule."""
+    """No latency, every link at its full bandwidth, the fastest algorithm that they can run: the
+    textbook's rule."""
     plot: File = None
     """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
     json: Switch = False
@@ -54,16 +55,28 @@ class CollectiveCommand(Command):
     """Of an all-to-all: what the busiest member of each group receives over the mean, 1 to the
     number of members."""
 
+    devices: Text = None
+    """Device ids of one group, 1,2, or of several at once, 0,1:2,3; instead of --mesh."""
+    active: Number = None
+    """Of an all-to-all: destinations that each member sends to, as experts of a token."""
+    random: Switch = False
+    """With --active: those destinations are drawn at random, some of them twice."""
+    hops: Switch = False
+    """With --ideal: take at least the latency of the hops, max(T_hop x hops, V/W)."""
+    switches: Switch = False
+    """Also print the bytes into and out of the switches of every level."""
+
     def execute(self) -> int:
         """Price every size, print and plot."""
         from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
-        from scaling.report.collective import choice_lines, heading, table
+        from scaling.report.collective import choice_lines, heading, switch_lines, table
 
         prices, cluster, warnings = price_sizes(
             *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
             *(self.algorithm, self.device_order, self.override, self.calibration, self.ideal),
             self.skew,
+            **{name: getattr(self, name) for name in ("devices", "active", "random", "hops")},
         )
         if self.cluster.endswith(".toml"):
             for finding in catalog.check(self.cluster):
@@ -80,7 +93,8 @@ class CollectiveCommand(Command):
             several = self.sweep is not None or "," in (self.bytes or "")
             print(json.dumps(documents if several else documents[0]))
         else:
-            print("\n".join([title, *table(prices), *choice_lines(prices)]))
+            more = switch_lines(prices[-1]) if self.switches else []
+            print("\n".join([title, *table(prices), *choice_lines(prices), *more]))
         return 0
 
     def _sizes(self) -> list[int]:

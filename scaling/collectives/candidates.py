@@ -29,6 +29,7 @@ from scaling.profiles.link_fits import algorithms, link_fit
 from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
 
+FASTEST = "fastest"  # of all that the links can run, whatever a library would take by itself
 CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
 
 
@@ -71,6 +72,8 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
 
+    With "fastest" also of those that no library considers, such as sums in the network's switches.
+
     The placement keeps them: a search of meshes asks again and again.
     """
     kept = placement.look_ups.get((kind, algorithm))
@@ -86,7 +89,7 @@ def _candidates(
     runnable: list[Candidate] = []
     for name in _names(kind, profile, algorithm):
         reason = refusal(name, kind, placement)
-        if reason and algorithm != "auto":
+        if reason and algorithm not in ("auto", FASTEST):
             raise InputError(f"{placement.cluster.name}: {reason}")
         if reason or (algorithm == "auto" and not is_considered(name, kind, placement)):
             continue
@@ -122,8 +125,12 @@ def is_considered(name: str, kind: CollectiveKind, placement: PlacedGroups) -> b
 def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
     """Names of the algorithms to try: "auto" tries those with figures of their own in the profile.
 
-    Without any figures only what every library has.
+    Without any figures only what every library has; "fastest" tries all.
     """
+    if algorithm == FASTEST:
+        able = [name for name in ALGORITHMS if kind in ALGORITHMS[name].kinds]
+        # of equally fast ones that which needs least of the switches is named
+        return sorted(able, key=lambda n: ALGORITHMS[n].in_switch + ALGORITHMS[n].in_network)
     if algorithm != "auto":
         check_keys([algorithm], ALGORITHMS, "algorithm")
         return [algorithm]
@@ -196,6 +203,9 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
         if load.torus_hops is not None:
             torus.append(load.torus_hops * wire)
             wire, count = 0.0, load.torus_hops
+        elif fit.overlaps:
+            torus.append(count * wire)
+            wire = 0.0
         members = fit.member_overhead * (load.units - 1) if fit.member_overhead else 0.0
         hops[level.link].append(count * (wire + fit.hop_overhead) + members)
         alphas[level.link] = max(alphas[level.link], fit.alpha)

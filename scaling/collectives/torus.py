@@ -106,7 +106,17 @@ def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) 
         busiest = max(busiest, int(counts.max(initial=0)))
         hops += length
         at[:, dim] = goal[:, dim]
-    return LinkLoad(float(busiest), busiest, 2, torus_hops=float(hops.max()))
+    # a message goes one way; over all links of its chips at once it could not be faster than this
+    least = 1 / float(_links_of(grid)[np.concatenate([source, target])].min())
+    return LinkLoad(float(busiest), busiest, 2, min_share=least, torus_hops=float(hops.max()))
+
+
+def _links_of(grid: TorusGrid) -> np.ndarray:
+    """Links of every chip, one way; int [devices]."""
+    shape = np.array(grid.shape)
+    at_ends = (grid.positions == 0).astype(int) + (grid.positions == shape - 1)
+    missing = np.where(np.array(grid.closed), 0, at_ends)
+    return (2 - missing).clip(0).sum(axis=1)
 
 
 def _parts(groups: np.ndarray, grid: TorusGrid) -> np.ndarray:

@@ -34,6 +34,7 @@ from scaling.program.ir import CollectiveKind
 
 FOLDER, LINK_FILE, HOST_LINK_FILE = "data/chips", "data/links.json", "data/host_links.json"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
+IDEAL_NAME = "ideal"
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
 # What "How to Scale Your Model" prices level by level (gpus.md, 2026-06), and no GPU library runs.
@@ -210,23 +211,27 @@ def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[Li
     return (*own, *rest, *file.between)
 
 
-def ideal() -> Profile:
-    """Every peak is reached and latencies are zero: lower bounds, and the textbook's numbers."""
+def ideal(hops: bool = False) -> Profile:
+    """Every peak is reached and latencies are zero: lower bounds, and the textbook's numbers.
+
+    With `hops`, a collective takes at least its hops, each the latency of its links: the guide's
+    max(T_hop x hops, V/W).
+    """
     return Profile(
-        name="ideal",
+        name=IDEAL_NAME,
         machine=ANY,
         date="",
         matmul=(MatmulFit(ANY, 1.0, IDEAL),),
         memory=MemoryFit(1.0, IDEAL),
         vector=VectorFit(float("inf"), float("inf"), IDEAL),
-        links=tuple(_ideal_links()),
+        links=tuple(_ideal_links(hops)),
     )
 
 
-def _ideal_links() -> Iterator[LinkFit]:
+def _ideal_links(hops: bool) -> Iterator[LinkFit]:
     """Links at full bandwidth, of any algorithm; the book's level by level among them."""
     for link in LINKS:
-        fit = LinkFit("any", link, 1.0, IDEAL, latency_factor=0.0)
+        fit = LinkFit("any", link, 1.0, IDEAL, latency_factor=float(hops), overlaps=hops)
         yield fit
         yield replace(fit, algorithm="ring")
         for kind in LEVEL_BY_LEVEL:

@@ -137,6 +137,7 @@ class LinkFit:
     knee: float = 0.0  # of medium sizes, where neither latency nor bytes alone decide
     knee_end: float = 0.0  # how soon the pieces of a message stop to grow with it
     transport: str = "any"  # of a network: as scaling.meshes.cluster.Transport
+    overlaps: bool = False  # hops pass while bytes do, as on a torus: the larger of the two counts
 
 
 @dataclass(frozen=True)

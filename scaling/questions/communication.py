@@ -71,11 +71,13 @@ def step_time(step: Step, setting: Setting, place: Place) -> Answer:
     if not ideal.candidates:  # groups of one, or a machine that was measured
         return by_formula(str(step), "s", "T", (Input("T", float(ideal.time), "s"),), time)
     best = min(ideal.candidates, key=lambda each: float(each.seconds(step.bytes)))
-    formula, inputs = _rule(kind, groups, best)
-    found = by_formula(str(step), "s", formula, (V, *inputs), time, binds=fitted.bottleneck)
-    if not math.isclose(float(found.ideal or 0.0), float(ideal.time), rel_tol=SAME):
-        formula, inputs = _counted(best)
+    for formula, inputs in (_rule(kind, groups, best), _counted(best)):
+        if best.torus_latency:
+            formula = f"max(H, {formula})"
+            inputs = (*inputs, Input("H", best.torus_latency, "s", "hops, one after another"))
         found = by_formula(str(step), "s", formula, (V, *inputs), time, binds=fitted.bottleneck)
+        if math.isclose(float(found.ideal or 0.0), float(ideal.time), rel_tol=SAME):
+            break
     return found
 
 

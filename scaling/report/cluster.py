@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, torus_link, torus_shape
 from scaling.meshes.provenance import SourcedValue
+from scaling.meshes.switch_counts import switch_counts
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.report.levels import levels_json
@@ -47,6 +48,9 @@ def tree(cluster: Cluster) -> str:
         name, text, leaves = branch
         lines.append(f"{stem} {name:<7} {text}")
         lines += [f"{STEMS[stem]}{twig} {leaf}" for leaf, twig in _branched(leaves)]
+    if counts := switch_counts(cluster):
+        layers = (f"{count:,} {layer}" for layer, count in counts.items())
+        lines.append(f"switches: {', '.join(layers)}")
     return "\n".join(lines)
 
 
@@ -82,6 +86,8 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     yield "chips per node and wiring", cluster.layout
     for name, figure in cluster.accelerator.figures.items():
         yield f"{cluster.accelerator.name}: {name}", figure
+    if cluster.nvswitch_chips is not None:
+        yield "nvswitch chips", cluster.nvswitch_chips
     for link in cluster.links:
         for name, value in (("bandwidth", link.bandwidth), ("latency", link.latency)):
             if value is not None:
@@ -124,6 +130,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "has_nvls": cluster.has_nvls,
         "transport": "" if cluster.fabric is None else cluster.fabric.transport,
         "has_sharp": cluster.fabric is not None and cluster.fabric.has_sharp,
+        "switches": switch_counts(cluster),
         "torus": torus
         and {
             "slice": list(torus_shape(cluster)),

@@ -28,13 +28,17 @@ def heading(prices: Sequence[CollectivePrice], cluster: Cluster, dtype: str | No
     kind = f"{first.kind} {dtype}" if dtype else first.kind
     if first.skew is not None:
         kind += f" with skew {first.skew:g}"
+    if first.sent is not None:
+        kind += f", {first.sent / first.bytes:.3g} of the buffer sent"
     return f"{kind}, {groups}{first.ranks} ranks on {nodes}{cluster.name}, {first.grade} figures"
 
 
 def table(prices: Sequence[CollectivePrice]) -> list[str]:
     """A line per size, and the bottleneck of the largest."""
     rows = [HEAD, *map(_row, prices)]
-    return [*columns(rows, left=(6,)), f"bottleneck: {prices[-1].bottleneck}"]
+    if all(price.time_low == price.time_high for price in prices):  # a rule, without a range
+        rows = [(*row[:2], *row[4:]) for row in rows]
+    return [*columns(rows, left=(len(rows[0]) - 2,)), f"bottleneck: {prices[-1].bottleneck}"]
 
 
 def _row(price: CollectivePrice) -> tuple[str, ...]:
@@ -52,6 +56,15 @@ def _row(price: CollectivePrice) -> tuple[str, ...]:
 def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
     """For every run of sizes that agree, the algorithm taken and NCCL's own, at the largest."""
     return [*_runs(prices, _selected), *_runs(prices, _nccl)]
+
+
+def switch_lines(price: CollectivePrice) -> list[str]:
+    """A table of the busiest switch of each level: bytes in, bytes out."""
+    rows = [("switches of a", "how many", "bytes in", "bytes out")]
+    for each in price.switches:
+        sizes = (format_size(each.bytes_in), format_size(each.bytes_out))
+        rows.append((each.level, f"{each.count:,}", *sizes))
+    return list(columns(rows, left=(0,))) if price.switches else ["no switch carries anything"]
 
 
 def _runs(

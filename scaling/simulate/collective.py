@@ -8,7 +8,7 @@ For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,12 @@ import numpy as np
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
 from scaling.collectives.selection import AlgorithmChoice, algorithm_choice
+from scaling.collectives.switches import SwitchBytes, switch_bytes
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.meshes.placement import groups_on
 from scaling.meshes.shape import AXES, MeshShape
+from scaling.profiles.io import IDEAL_NAME
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from scaling.simulate.prediction import Grade
@@ -46,11 +48,14 @@ class CollectivePrice:
     grade: str
     choice: AlgorithmChoice  # of the algorithm
     skew: float | None = None  # of an all-to-all that is skewed
+    sent: int | None = None  # bytes, of an all-to-all that does not send to all: what is priced
+    switches: tuple[SwitchBytes, ...] = ()  # of every level, from the chips outwards
 
     def to_dict(self) -> dict[str, Any]:
         """The price as JSON has it: without a skew or an NCCL choice where there is none."""
         document = asdict(self)
-        for part, key in ((document, "skew"), (document["choice"], "nccl")):
+        keys = ((document, "skew"), (document, "sent"), (document["choice"], "nccl"))
+        for part, key in keys:
             if part[key] is None:
                 del part[key]
         return document
@@ -76,6 +81,29 @@ def collective_groups(
     return groups_on(mesh, axes or [axis for axis, n in mesh.sizes.items() if n > 1], cluster)
 
 
+def listed_groups(text: str, cluster: Cluster) -> np.ndarray:
+    """Device ids [groups, members] from `1,2`, or `0,1:2,3` for several groups at once.
+
+    Raises:
+        InputError: what is no number of a device of the cluster, a device twice, unequal groups.
+    """
+    groups = [[word.strip() for word in group.split(",")] for group in text.split(":")]
+    for word in (word for group in groups for word in group):
+        if not is_count(word) or int(word) >= cluster.devices:
+            raise InputError(
+                f"--devices {text}: {word!r} is none of the {cluster.devices} devices, counted "
+                "from 0; write --devices 0,1, or --devices 0,1:2,3 for two groups at once"
+            )
+    ids = [[int(word) for word in group] for group in groups]
+    every = [device for group in ids for device in group]
+    if twice := [device for device in every if every.count(device) > 1]:
+        raise InputError(f"--devices {text}: device {twice[0]} is there twice")
+    if len({len(group) for group in ids}) > 1:
+        sizes = ", ".join(str(len(group)) for group in ids)
+        raise InputError(f"--devices {text}: groups of {sizes} devices; all must have as many")
+    return np.array(ids)
+
+
 def collective_prices(
     kind: CollectiveKind,
     sizes: Sequence[int],
@@ -84,10 +112,12 @@ def collective_prices(
     profile: Profile,
     algorithm: str = "auto",
     skew: float | None = None,
+    part: float = 1.0,
 ) -> list[CollectivePrice]:
     """The price of every size by itself, so that each has its own algorithm and bottleneck.
 
-    Arguments are those of `collective_time`; skew None: an even collective.
+    Arguments are those of `collective_time`; skew None: an even collective. `part` is the part of
+    its buffer that a member of an all-to-all sends (`active_part`).
 
     Raises:
         InputError: no such kind or algorithm, one that cannot run there, or a skew of a
@@ -100,9 +130,29 @@ def collective_prices(
     choices: Sequence[NcclChoice | None] = ranked or [None] * len(sizes)
     prices = []
     for size, choice in zip(sizes, choices, strict=True):
-        cost = collective_time(kind, float(size), groups, cluster, profile, algorithm, skew or 1.0)
-        prices.append(_price(kind, size, groups, cost, choice, skew))
+        sent = round(part * size)
+        cost = collective_time(kind, float(sent), groups, cluster, profile, algorithm, skew or 1.0)
+        price = _price(kind, sent, groups, cost, choice, skew)
+        if profile.name == IDEAL_NAME:  # a rule has no range
+            price = replace(price, time_low=price.time, time_high=price.time)
+        switches = switch_bytes(kind, float(sent), groups, cluster)
+        dense = None if part == 1 else sent
+        prices.append(replace(price, bytes=size, sent=dense, switches=switches))
     return prices
+
+
+def active_part(active: int, ranks: int, random: bool = False) -> float:
+    """Part of an all-to-all's dense buffer that is sent to `active` of its `ranks` destinations.
+
+    min(k/N, 1) of k destinations that differ; 1 - ((N-1)/N)^k of k drawn at random, some of them
+    twice ("How to Scale Your Model", gpus.md, section on collectives inside a node, 2026-06).
+
+    Raises:
+        InputError: fewer than one destination.
+    """
+    if active < 1:
+        raise InputError(f"--active {active} must be at least 1 of the {ranks} destinations")
+    return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
 
 
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:

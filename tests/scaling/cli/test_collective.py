@@ -178,3 +178,72 @@ def test_a_machine_that_was_never_measured_is_measured_first_but_not_for_bad_inp
     code, _, err = run(capsys, *here)
     assert asked == [3] and "this machine is measured first, quickly, with 3 devices" in err
     assert code == 2 and "scaling calibrate" in err  # which was only pretended here
+
+
+def price(capsys, *words):
+    """The JSON of one collective."""
+    return json.loads(run(capsys, "collective", *words, "--json")[1])
+
+
+PAIRS = ("all-reduce", "--cluster", "rtx3090-10-nvlink", "--bytes", "1GB")
+EIGHT = ("--cluster", "dgx-h100", "--bytes", "1GB", "--ideal")
+
+
+def test_groups_of_listed_devices(capsys):
+    one = price(capsys, *PAIRS, "--devices", "0,1")
+    two = price(capsys, *PAIRS, "--devices", "0,1:2,3")
+    far = price(capsys, *PAIRS, "--devices", "1,2")
+    assert (one["ranks"], one["groups"], two["groups"]) == (2, 1, 2)
+    assert one["time"] == two["time"] < far["time"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--devices", "0,99"), "none of the 10 devices"),
+        (("--devices", "0,0"), "device 0 is there twice"),
+        (("--devices", "0,1:2"), "groups of 2, 1 devices"),
+        (("--devices", "0,1", "--mesh", "data=2"), "leave --mesh and --axis out"),
+        (("--devices", "a"), "none of the 10 devices"),
+        (("--active", "2"), "is for all-to-all"),
+        (("--random",), "add --active"),
+        (("--hops",), "add --ideal"),
+    ],
+)
+def test_options_that_do_not_go_together(capsys, words, says):
+    code, _, errors = run(capsys, "collective", *PAIRS, *words)
+    assert code == 2 and says in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(("4",), 0.5), (("100",), 1), (("4", "--random"), 1 - (7 / 8) ** 4)],
+)
+def test_an_all_to_all_to_some_destinations(capsys, words, part):
+    dense = price(capsys, "all-to-all", *EIGHT)
+    some = price(capsys, "all-to-all", *EIGHT, "--active", *words)
+    assert some["bytes"] == dense["bytes"] and "sent" not in dense
+    assert some["time"] == pytest.approx(part * dense["time"], rel=1e-6)
+    assert some["bus_bandwidth"] == pytest.approx(dense["bus_bandwidth"])
+
+
+def test_the_textbook_has_no_range_and_lets_switches_add(capsys):
+    found = price(capsys, "all-reduce", *EIGHT)
+    assert found["algorithm"] == "nvls"
+    assert found["time"] == found["time_low"] == found["time_high"] == pytest.approx(2.5e-3)
+    assert " from " not in run(capsys, "collective", "all-reduce", *EIGHT)[1]
+
+
+def test_hops_bind_small_messages_in_the_textbook(capsys):
+    """sharding.md, pop quiz 2: three hops of 1 us on a line of four TPU v5e."""
+    words = "all-gather --bytes 131072 --cluster tpu-v5e --nodes 4 --ideal --hops".split()
+    mesh = ("--mesh", "data=4,fsdp=8", "--axis", "data")
+    assert price(capsys, *words, *mesh)["time"] == pytest.approx(3e-6)
+
+
+def test_bytes_of_switches_in_the_table(capsys):
+    printed = run(capsys, "collective", "all-gather", *EIGHT, "--nodes", "4", "--switches")[1]
+    assert [line.split()[:2] for line in printed.splitlines()[-2:]] == [
+        ["node", "4"],
+        ["leaf", "1"],
+    ]

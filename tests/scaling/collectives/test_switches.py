@@ -1,0 +1,86 @@
+"""Bytes through switches, and how many switches there are."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.collectives.cost import collective_time
+from scaling.collectives.switches import switch_bytes
+from scaling.meshes import catalog
+from scaling.meshes.placement import groups_on
+from scaling.meshes.shape import parse_mesh
+from scaling.meshes.switch_counts import switch_counts
+from scaling.profiles.io import ideal
+from scaling.program.ir import COLLECTIVE_KINDS
+
+
+def through(kind, nodes, mesh=None, axis="data", bytes=1.0):
+    cluster = catalog.load("dgx-h100", nodes)
+    groups = np.arange(cluster.devices)[None]
+    if mesh:
+        groups = groups_on(parse_mesh(mesh), [axis], cluster)
+    found = switch_bytes(kind, bytes, groups, cluster)
+    return {each.level: (each.count, each.bytes_in, each.bytes_out) for each in found}
+
+
+@pytest.mark.parametrize("nodes", [2, 8, 32])
+def test_an_all_gather_as_the_guide_counts_it(nodes):
+    """gpus.md, quiz 4 question 1: in B, out N B in a node; in B, out B (M - 1) above."""
+    found = through("all-gather", nodes)
+    assert found["node"] == (nodes, pytest.approx(1), pytest.approx(8))
+    assert found["leaf"] == (1, pytest.approx(1), pytest.approx(nodes - 1))
+
+
+def test_an_all_reduce_in_the_switch_brings_all_bytes_of_all_chips_in_and_out():
+    assert through("all-reduce", 1) == {"node": (1, 8, 8)}
+
+
+def test_axes_inside_a_node_do_not_reach_the_leaves():
+    found = through("all-gather", 4, "data=4,tensor=8", "tensor")
+    assert found == {"node": (4, pytest.approx(1), pytest.approx(7))}
+
+
+@given(st.sampled_from(COLLECTIVE_KINDS), st.sampled_from(["data=4,tensor=8", "data=16,tensor=2"]))
+def test_switches_pass_on_what_they_get_and_repeat_or_add_only(kind, mesh):
+    found = through(kind, 4, mesh)
+    gathered = through("all-gather", 4, mesh)
+    scattered = through("reduce-scatter", 4, mesh)
+    for level, (_, into, out) in found.items():
+        if kind in ("all-to-all", "permute"):
+            assert into == pytest.approx(out)
+        if kind == "reduce-scatter":
+            assert gathered[level][1:] == pytest.approx((out, into))
+        if kind == "all-reduce":
+            both = gathered[level][1] + scattered[level][1]
+            assert into == pytest.approx(both)
+
+
+def test_a_torus_has_no_switches():
+    cluster = catalog.load("tpu-v5e")
+    assert switch_bytes("all-gather", 1.0, np.arange(8)[None], cluster) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "counts"),
+    [
+        # gpus.md, section on networking between nodes, 2026-06; 4,096 GPUs: its appendix
+        ("dgx-h100", 128, {"nvswitch": 512, "leaf": 32, "spine": 16}),
+        ("dgx-h100", 512, {"nvswitch": 2048, "leaf": 128, "spine": 128, "core": 64}),
+        ("dgx-h100", 1, {"nvswitch": 4}),
+        ("gb200-nvl72", 144, {"nvswitch": 144, "leaf": 32, "spine": 9}),
+        ("dgx-a100", 4, {"nvswitch": 24}),
+        ("rtx4090-8", 1, {}),
+    ],
+)
+def test_switches_of_every_layer(name, nodes, counts):
+    assert switch_counts(catalog.load(name, nodes)) == counts
+
+
+@pytest.mark.parametrize("name", ["tpu-v4", "tpu-v5e", "tpu-v5p"])
+@pytest.mark.parametrize("nodes", [1, 4, 16])
+def test_a_permute_is_not_bounded_above_a_broadcast(name, nodes):
+    cluster = catalog.load(name, nodes)
+    everyone = np.arange(cluster.devices)[None]
+    bound = collective_time("permute", 1e9, everyone, cluster, ideal()).lower_bound
+    assert bound <= collective_time("broadcast", 1e9, everyone, cluster, ideal()).time
