@@ -38,9 +38,13 @@ def serve(case: Case, request: Request, price: float | None = None) -> Answer:
         *request_answers(case, step, request),
         *_money(case, step, price),
     )
-    where = f"{mesh} on {case.servers.cluster.name}"
-    note = f"{case.model.name} on {mesh.devices} device{'s' * (mesh.devices > 1)} ({where})"
-    return replace(step, parts=parts, rows=frontier(case), notes=(note,))
+    count = f"{mesh.devices} device{'s' * (mesh.devices > 1)}"
+    model = f"{case.model.name} in {case.model.formats.weights}"
+    notes = [f"{model} on {count} ({mesh} on {case.servers.cluster.name})"]
+    most = next(part for part in parts if part.name == "largest batch")
+    if most.answer is not None and most.binds:
+        notes.append(f"it does not fit: {most.binds}")
+    return replace(step, parts=parts, rows=frontier(case), notes=tuple(notes))
 
 
 def _money(case: Case, step: Answer, stated: float | None) -> list[Answer]:

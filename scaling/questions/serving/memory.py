@@ -100,9 +100,8 @@ def _largest_batch(case: Case, memory: Memory) -> Answer:
         Input("V", model.kv_token, "bytes", "of a token"),
     )
     formula = "floor(N * (H - m) / (T * V))"
-    binds = "memory" if fitted < case.batch else ""
-    more = {"binds": binds and f"memory: a batch of {case.batch} does not fit"}
-    return by_formula("largest batch", "sequences", formula, inputs, fitted, **more)
+    binds = "" if fitted >= case.batch else f"memory has no room for a batch of {case.batch}"
+    return by_formula("largest batch", "sequences", formula, inputs, fitted, binds=binds)
 
 
 def _fewest(
