@@ -8,8 +8,8 @@ from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.units import parse_count
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer
-from scaling.questions.count import Counted
 from scaling.questions.count import count as answer_count
+from scaling.questions.kept import Counted
 
 LARGEST = 1e18  # tokens, chosen by this project
 

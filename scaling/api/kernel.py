@@ -9,12 +9,14 @@ from typing import Any
 from scaling.api.entrance import entrance
 from scaling.api.kernel_place import place_of
 from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
-from scaling.meshes.units import format_size, parse_quantity
+from scaling.meshes.units import format_size, parse_count, parse_quantity
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
+from scaling.questions.kinds import KINDS, check_options, work_of
 from scaling.questions.place import Place, bandwidth_of, peak_of
 from scaling.questions.roofline import kernel_answer, row
-from scaling.questions.workloads import KINDS, Attention, Formats, Work, work_of
+from scaling.questions.workloads import Attention, Formats, Work
+from scaling.report.plots import RooflinePoint, check_picture, plot_roofline
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float
@@ -71,6 +73,11 @@ def kernel(
     Raises:
         InputError: an unknown kind, format, chip or figure, sizes that are not those of the kind.
     """
+    options = {"weights": weights, "output": output, "kv": kv, "compute": compute, "from": source}
+    check_keys([kind], KINDS, "kernel", "kind")
+    check_options(kind, {**options, "causal": causal, "backward": backward})
+    path = None if plot is None else Path(plot)
+    check_picture("--plot", path)
     numbers = _sizes(kind, sizes)
     formats = Formats(dtype, weights, output, kv, compute)
     how = Attention(causal, backward)
@@ -87,14 +94,13 @@ def kernel(
         name, values = steps
         rows = tuple(row(make({name: value}), place, {name: value}) for value in values)
         answer = replace(answer, rows=rows)
-    if plot is not None:
-        _plot(answer, work, place, Path(plot))
+    if path is not None:
+        _plot(answer, work, place, path)
     return answer
 
 
 def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
     """Return symbol -> number of the sizes of a kind."""
-    check_keys([kind], KINDS, "kernel", "kind")
     known = KINDS[kind]
     parts = sizes.split(",") if isinstance(sizes, str) else sizes
     parts = list(parts) if isinstance(parts, Iterable) else [parts]
@@ -113,11 +119,8 @@ def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
 def _number(where: str, is_bytes: bool, value: object) -> float:
     """Return a positive whole number from a number, or a text such as "8192", "1e9" or "4GB"."""
     try:
-        given = (
-            parse_quantity(value.strip(), "B" if is_bytes else "")
-            if isinstance(value, str)
-            else value
-        )
+        parse = parse_quantity if is_bytes else parse_count
+        given = parse(value.strip()) if isinstance(value, str) else value
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
     number = whole_number(where, given)
@@ -173,9 +176,6 @@ def _format_words(kind: str, formats: Formats, devices: int) -> str:
 
 def _plot(answer: Answer, work: Work, place: Place, path: Path) -> None:
     """Write the picture of the roofline with the kernel, or with all rows of its sweep."""
-    from scaling.report.plots import RooflinePoint, check_picture, plot_roofline
-
-    check_picture("--plot", path)
     if not (work.flops and work.moved):
         raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")
     rows = answer.rows or (row(work, place, {"": ""}),)

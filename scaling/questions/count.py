@@ -8,48 +8,23 @@
 A and M are the weights of attention and MLP that a token passes (`scaling.questions.parameters`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from scaling.models.accounting import activation_bytes, count_parameters
+from scaling.models.accounting import count_parameters
 from scaling.models.accounting.flops import FORWARD_AND_BACKWARD
 from scaling.models.accounting.matrices import (
-    BYTES,
     STORED_BYTES,
-    n_dense_layers,
-    n_moe_layers,
     query_key_dim,
     value_dim,
 )
-from scaling.models.accounting.remat import POLICIES, Remat
 from scaling.models.config import ModelConfig
-from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.kept import Counted, kept
 from scaling.questions.parameters import COUNT, active_mlp, attention, parameters
 from scaling.run import Run
 
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al., arXiv 2203.15556, table 3: about 20 in every row
-# Bytes per parameter of weights, gradients and AdamW's moments.
-STATES: Mapping[float, str] = {
-    10: "bf16 weights, fp32 moments, no copy of gradients (the guide)",
-    12: "fp32 weights and moments, no copy of gradients",
-    16: "bf16 weights and gradients, fp32 weights and moments (ZeRO, arXiv 1910.02054, 3.1)",
-    18: "the same with gradients in fp32 (Megatron-LM, docs on its distributed optimizer)",
-}
 BACKWARD_AND_FORWARD = Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward")
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What is asked of a run beside its own values."""
-
-    tokens_per_step: float
-    kv: str = "bf16"  # format of the cache
-    dtype: str = "bf16"  # of activations
-    tokens: float | None = None  # of the whole training; None: Chinchilla's
-    checkpoints: float | None = None  # tensors of width D that a layer keeps
-    bytes_per_parameter: float = 10
-    devices: int = 1
-    causal: bool = False
 
 
 def count(run: Run, asked: Counted) -> Answer:
@@ -63,7 +38,7 @@ def count(run: Run, asked: Counted) -> Answer:
         *_training_flops(config, forward),
         *_crossings(config, asked.causal),
         *_cache(config, seq, asked),
-        *_kept(run, asked),
+        *kept(run, asked),
         *_whole_run(config, forward, asked),
     )
     return replace(answer, name=f"parameters of {run.name}", parts=parts)
@@ -174,77 +149,6 @@ def _cache(config: ModelConfig, seq: int, asked: Counted) -> list[Answer]:
         by_formula("KV cache of a sequence", "bytes", "S * kv", (S, kv)),
         by_formula("KV cache of the batch", "bytes", "B * S * kv", (B, S, kv)),
     ]
-
-
-def _kept(run: Run, asked: Counted) -> list[Answer]:
-    """Bytes that training keeps: activations by policy, weights and optimiser, of a device."""
-    config = run.model
-    B = Input("B", asked.tokens_per_step, "tokens", "of a step, whole job")
-    activations = _activations(run, asked, B)
-    found, kept = [activations], Input("kept", float(activations), "bytes", "activations")
-    if asked.checkpoints is not None:
-        inputs = (
-            Input("n", asked.checkpoints, "", "tensors of width D that a layer keeps"),
-            Input("L", config.n_layers, "", "layers"),
-            B,
-            Input("D", config.d_model, "", "d_model"),
-            Input("b", BYTES[asked.dtype], "bytes", asked.dtype),
-        )
-        rule = by_formula("checkpoints", "bytes", "n * L * B * D * b", inputs)
-        found.append(rule)
-        kept = Input("kept", float(rule), "bytes", "checkpoints")
-    P = Input("P", count_parameters(config).total, COUNT)
-    s = Input("s", asked.bytes_per_parameter, "bytes", "per parameter")
-    states = by_formula("weights and optimiser", "bytes", "s * P", (s, P))
-    lines: tuple[Mapping[str, Value], ...] = tuple(
-        {"bytes per parameter": each, "in all (bytes)": each * P.value, "of what": words}
-        for each, words in STATES.items()
-    )
-    found.append(replace(states, rows=lines))
-    X = Input("X", asked.devices, "devices", "that share all of it")
-    name = "weights, optimiser and activations of a device"
-    found.append(by_formula(name, "bytes", "(s * P + kept) / X", (s, P, kept, X)))
-    return found
-
-
-def _activations(run: Run, asked: Counted, B: Input) -> Answer:
-    """What the run's remat keeps of a step, with the other policies as rows."""
-    policies = dict.fromkeys((*POLICIES, run.remat))
-    each = {policy: _of_token(run, policy, asked) for policy in policies}
-    dense, experts = n_dense_layers(run.model), n_moe_layers(run.model)
-    rows: list[Mapping[str, Value]] = [
-        {
-            "remat": str(policy),
-            "of a token and layer (bytes)": a if dense else e,
-            "in all (bytes)": B.value * (dense * a + experts * e),
-        }
-        for policy, (a, e) in each.items()
-    ]
-    a, e = each[run.remat]
-    terms, inputs = [], [B]
-    for layers, symbol, size, value in ((dense, "L", "a", a), (experts, "R", "e", e)):
-        if layers:
-            terms.append(f"{symbol} * {size}")
-            words = "layers" if symbol == "L" else "layers with experts"
-            inputs += [Input(symbol, layers, "", words)]
-            inputs += [Input(size, value, "bytes", f"of a token, remat {run.remat}")]
-    formula = f"B * ({' + '.join(terms)})"
-    return replace(
-        by_formula("activations kept", "bytes", formula, tuple(inputs)), rows=tuple(rows)
-    )
-
-
-def _of_token(run: Run, policy: Remat, asked: Counted) -> tuple[float, float]:
-    """Bytes that a layer keeps of a token: without experts, and with them (0: it has none)."""
-    config, seq = run.model, run.batch.seq_len
-    sizes = [
-        sum(activation_bytes(config, 1, seq, policy, asked.dtype, run.attention, moe).values())
-        / seq
-        if there
-        else 0.0
-        for there, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True))
-    ]
-    return sizes[0], sizes[1]
 
 
 def _whole_run(config: ModelConfig, forward: Answer, asked: Counted) -> list[Answer]:

@@ -12,7 +12,7 @@ Sizes have the guide's letters; x, w, y, z are bytes per value of activations, w
 keys and values.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, nearest
@@ -189,44 +189,6 @@ def any_work(sizes: Sizes, formats: Formats) -> Work:
     inputs = (flops, moved) if has_bytes else (flops,)
     far = "Q" if has_bytes else ""
     return Work("work", inputs, "F", far, far, engine="custom")
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How the sizes of a kind are written."""
-
-    sizes: tuple[str, ...]  # all that can be given, in order
-    least: int  # how many must be
-    make: Callable[..., Work]
-    example: str
-    bytes: tuple[str, ...] = ()  # sizes that are bytes, "400GB"
-
-
-KINDS: Mapping[str, Kind] = {
-    "matmul": Kind(("m", "n", "k"), 3, matmul, "8192,8192,8192"),
-    "attention": Kind(("B", "N", "T", "S", "H", "K"), 5, attention, "1,32,4096,4096,128,8"),
-    "elementwise": Kind(("E", "i", "f"), 1, elementwise, "65536,2,1"),
-    "reduce": Kind(("E",), 1, reduction, "1e9"),
-    "embedding": Kind(("T", "D", "V"), 3, embedding, "4096,8192,128256"),
-    "read": Kind(("V",), 1, read, "400GB", ("V",)),
-    "copy": Kind(("V",), 1, copy, "64MiB", ("V",)),
-    "work": Kind(("F", "Q"), 1, any_work, "1e12,4GB", ("Q",)),
-}
-
-
-def work_of(kind: str, sizes: Sizes, formats: Formats, how: Attention = Attention()) -> Work:
-    """Return the kernel of a kind with these sizes.
-
-    Raises:
-        InputError: a format that is not known, sizes that do not fit together, or an attention's
-            option for another kind.
-    """
-    if kind == "attention":
-        return attention(sizes, formats, how)
-    if how != Attention():
-        option = "--causal" if how.causal else "--backward"
-        raise InputError(f"{option} is of attention, not of {kind}")
-    return KINDS[kind].make(sizes, formats)
 
 
 def _size(symbol: str, sizes: Sizes, meaning: str, default: float | None = None) -> Input:

@@ -8,9 +8,10 @@ import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal
+from scaling.questions.kinds import KINDS, work_of
 from scaling.questions.place import Place
 from scaling.questions.roofline import timed
-from scaling.questions.workloads import KINDS, Formats, work_of
+from scaling.questions.workloads import Formats
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 
@@ -147,12 +148,16 @@ def test_the_ideal_profile_has_no_vector_rate_of_its_own():
     [
         ("matmul 1,2", ("m, n, k", "got 2", "8192,8192,8192")),
         ("matmull 1,2,3", ("did you mean 'matmul'?",)),
-        ("matmul 0,2,3", ("m: '0' must be positive",)),
+        ("matmul 0,2,3", ("m: '0' is not a count",)),
         ("matmul 1.5,2,3", ("m=1.5 must be a whole number",)),
         ("matmul 1e16,2,3", ("too large",)),
         ("matmul 1,2,3 --dtype int8", ("no peak rate for 'int8'", "fp8")),
         ("matmul 1,2,3 --weights int9", ("did you mean 'int8'?",)),
         ("matmul 1,2,3 --causal", ("--causal is of attention",)),
+        ("attention 1,32,8,8,128 --weights int8", ("--weights is of matmul, embedding",)),
+        ("matmul 1,2,3 --kv int8", ("--kv is of attention, not of matmul",)),
+        ("elementwise 5 --compute fp8", ("--compute is of",)),
+        ("reduce 5 --from 16GB/s", ("--from is of",)),
         ("attention 1,32,8,8,128,5", ("32 heads are not a multiple of 5",)),
         ("attention 1,32,8,4,128 --causal", ("T <= S",)),
         ("read 4XB", ("unknown unit 'XB'",)),
