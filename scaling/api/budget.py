@@ -1,6 +1,6 @@
 """A whole training: time, devices or MFU, with energy, money and failures."""
 
-from typing import Any
+from typing import Any, Literal
 
 from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, as_mesh, load_run
@@ -14,7 +14,13 @@ from scaling.models.accounting import count_parameters, model_flops
 from scaling.questions.answer import Answer
 from scaling.questions.budget.answer import budget as answer_budget
 from scaling.questions.budget.failures import Reliability
-from scaling.questions.budget.training import GUIDE_BYTES, LARGEST, Prediction, Training
+from scaling.questions.budget.training import (
+    GUIDE_BYTES,
+    LARGEST,
+    MISSING,
+    Prediction,
+    Training,
+)
 from scaling.run import Run
 
 MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue
@@ -23,7 +29,7 @@ MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue
 @entrance
 def budget(
     model: RunLike | None = None,
-    tokens: float | str = "1T",
+    tokens: float | str | None = None,
     cluster: str = "dgx-h100",
     nodes: int | None = None,
     mesh: MeshLike | None = None,
@@ -47,8 +53,8 @@ def budget(
 ) -> Answer:
     """Return how long a training takes, or the devices or MFU that end it in time.
 
-    Of devices, MFU and time two are given. Without an MFU that of the best mesh is predicted, from
-    closed forms (`sc.plan`).
+    Of devices, MFU and time two are given; with all three, the tokens or the parameters may be left
+    out. Without an MFU that of the best mesh is predicted, from closed forms (`sc.plan`).
 
     >>> import scaling as sc
     >>> answer = sc.budget("llama3-70b", "15T", "dgx-h100", devices=4096, mfu=0.45)
@@ -57,7 +63,7 @@ def budget(
 
     Args:
         model: as `load_run` takes it; None: `parameters` describe it.
-        tokens: of the whole training: 15e12, or "15T".
+        tokens: of the whole training: 15e12, or "15T"; None: asks how many can be trained.
         cluster: catalogue name or TOML file; its chip counts.
         nodes, devices: how many of them train; None: those of the mesh, or one node.
         mesh: only this one is predicted; of it, axes but data share one copy of the state.
@@ -70,18 +76,21 @@ def budget(
         price: dollars for a device and hour; None: of the table.
         mtbf_hours: between two failures of one device; None: as in Llama 3's training.
         save_seconds, restart_seconds: of a checkpoint, and after a failure.
-        parameters, active: of a model that is described by its numbers.
+        parameters, active: of a model that is described by its numbers; neither it nor a model:
+            asks for the most parameters.
         set: values of the run, such as batch.seq_len=4096.
         overrides: figures of the cluster or its chip, such as peak_fp8=1.5e15.
 
     Raises:
         InputError: unknown names, figures that no training has, too many or too few of them.
     """
-    if (model is None) == (parameters is None):
-        raise InputError(
-            "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9"
-            + ", not both" * (model is not None)
-        )
+    if model is not None and parameters is not None:
+        raise InputError("name a MODEL or describe one by --parameters, not both")
+    missing: Literal["parameters", "tokens", ""] = "tokens" if tokens is None else ""
+    if model is None and parameters is None:
+        missing = "parameters"
+        if tokens is None:
+            raise InputError(MISSING[missing])
     host, _ = place_of(cluster, 1, None, overrides)
     dtype = products_format(host, compute)
     step, run = _number("--batch", batch), None
@@ -94,13 +103,13 @@ def budget(
     counts = _number("--parameters", parameters), _number("--active", active)
     size, used, flops = _model(run, *counts)
     predicted, note = None, Training.note
-    if run is not None and count and mfu is None and not asked:
+    if run is not None and count and mfu is None and not asked and not missing:
         predicted, note = _predict(run, cluster, count, shape, step, overrides)
     training = Training(
-        run.name if run else f"{size:.3g} parameters",
+        run.name if run else "a model",
         parameters=size,
         active=used,
-        tokens=_number("--tokens", tokens) or 0.0,
+        tokens=_number("--tokens", tokens) or 1.0,
         chip=host.accelerator,
         dtype=dtype,
         devices=count,
@@ -115,6 +124,7 @@ def budget(
         predicted=predicted,
         note=note,
         price=price,
+        asked=missing,
     )
     return answer_budget(training, Reliability(mtbf_hours, save_seconds, restart_seconds))
 
@@ -124,8 +134,8 @@ def _model(
 ) -> tuple[float, float, float | None]:
     """Return all parameters, those of a token, and its exact model FLOPs if they are known."""
     if run is None:
-        assert parameters is not None
-        return parameters, active or parameters, None
+        size = parameters or 1.0
+        return size, active or size, None
     if active is not None:
         raise InputError("--active describes a model by --parameters: leave MODEL out")
     count = count_parameters(run.model)

@@ -13,15 +13,15 @@ from scaling.questions.answer import Answer
 
 @dataclass(frozen=True)
 class BudgetCommand(QuestionCommand):
-    """Budget a training: time, devices or MFU, whichever is left out; energy, money, failures.
+    """Budget a training: time, devices, MFU or tokens, what is left out; energy, money, failures.
 
     Example: scaling budget llama3-70b --tokens 15T --cluster dgx-h100 --nodes 512 --mfu 0.45
     """
 
     model: OptionalModel = None
     """Recipe, run.json or Hugging Face config.json; or leave it out and give --parameters."""
-    tokens: Annotated[str, arg(metavar="COUNT")] = "1T"
-    """Tokens of the whole training: 15T or 15e12."""
+    tokens: Text = None
+    """Tokens of the whole training: 15T or 15e12 (default: asks how many can be trained)."""
     cluster: Annotated[str, arg(metavar="TEXT")] = "dgx-h100"
     """Catalogue name or TOML file."""
     nodes: Number = None
@@ -53,7 +53,8 @@ class BudgetCommand(QuestionCommand):
     restart_seconds: float = 0.0
     """Seconds from a failure until the job trains again."""
     parameters: Text = None
-    """Parameters of a model that has no name, such as 70e9 or 70B."""
+    """Parameters of a model that has no name, such as 70e9 or 70B (without it and MODEL: asks for
+    the most)."""
     active: Text = None
     """Those that a token uses, of --parameters."""
     set: KeyValues = ()

@@ -12,6 +12,7 @@ from scaling.questions.budget.training import (
     SECTION,
     Training,
     check_training,
+    counted,
     devices_needed,
     duration,
     utilization,
@@ -35,13 +36,17 @@ class Span:
 
 
 def budget(training: Training, reliability: Reliability | None = None) -> Answer:
-    """Return what of time, devices and MFU was left out; parts are all that follows.
+    """Return what was left out of what a training takes; parts are all that follows.
 
     Raises:
         InputError: figures that no training has, or more of them than are free.
     """
     check_training(training)
+    solved = None
+    if training.asked:
+        training, solved = counted(training)
     main, count, time = _main(training)
+    main = solved or main
     hours = Span(training.device_hours) if training.device_hours else None
     done = replace(training, devices=count)
     parts = [*_flops(training), *_memory(done)]
@@ -57,7 +62,8 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         state = training.parameters * training.state_bytes
         how = reliability or Reliability()
         parts += failure_answers(how, count, (time.ideal, time.fitted), state)
-    name = f"{training.name}, {training.tokens:.3g} tokens on {training.chip.title}"
+    size = f"{training.name} of {training.parameters:.3g} parameters"
+    name = f"{size}, {training.tokens:.3g} tokens on {training.chip.title}"
     return replace(main, section=SECTION, parts=tuple(parts), notes=(*main.notes, name))
 
 

@@ -1,9 +1,10 @@
-"""A training as it is budgeted: of tokens, devices, MFU and time, all but one are given.
+"""A training as it is budgeted: of parameters, tokens, devices, MFU and time, one is asked for.
 
 time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices of C FLOP/s, MFU u
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
@@ -15,6 +16,10 @@ DAY, HOUR = 86_400.0, 3600.0  # s
 # Your Model", chapter on training), 16 with fp32 weights beside bf16 ones and gradients in bf16
 # (ZeRO, arXiv 1910.02054, section 3.1).
 GUIDE_BYTES, MIXED_BYTES = 10.0, 16.0
+MISSING = {
+    "tokens": "--tokens says how long the training is, such as 15T",
+    "parameters": "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9",
+}
 LARGEST = 1e30  # of any count, so that products stay finite
 MOST_DEVICES = 1e9
 
@@ -50,11 +55,7 @@ class Training:
     predicted: Prediction | None = None
     note: str = "at the peak: state --mfu for a time that is reached"  # where nothing is predicted
     price: float | None = None  # dollars for a device and hour
-
-    @property
-    def flops(self) -> float:
-        """6 A D."""
-        return 6.0 * self.active * self.tokens
+    asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
 
     def symbols(self) -> tuple[Input, Input, Input]:
         """Return A, D and C."""
@@ -88,13 +89,37 @@ def check_training(training: Training) -> None:
         check_range("--mfu", training.mfu, 1e-4, 1)
     if training.days is not None and training.device_hours is not None:
         raise InputError("--days and --device-hours: give one of them")
-    asked = training.device_hours is not None or (training.days and training.devices)
-    if asked and training.mfu is not None:
+    spent = training.device_hours is not None or bool(training.days and training.devices)
+    if training.asked and not (spent and training.mfu is not None):
         raise InputError(
-            "MFU, devices and time follow from each other: leave out --mfu, or the time"
+            f"{MISSING[training.asked]}; or ask for the most {training.asked}, by --mfu with "
+            "--days and --devices, or with --device-hours"
+        )
+    if not training.asked and spent and training.mfu is not None:
+        raise InputError(
+            "MFU, devices and time follow from each other: leave out --mfu, the time, or --tokens"
         )
     if training.days and training.devices is None and training.mfu is None:
         raise InputError("--days without --devices asks for devices: state --mfu, such as 0.4")
+
+
+def counted(training: Training) -> tuple[Training, Answer]:
+    """Return the training with the tokens or parameters that are asked for, and the answer."""
+    A, D, C = training.symbols()
+    u = Input("u", training.mfu or 1.0, "", "MFU, as given")
+    known = A if training.asked == "tokens" else D
+    N = Input("N", training.devices or 0, "devices")
+    d = Input("d", training.days or 0.0, "days")
+    flops, spent = "86400 * d * N * C * u", [d, N]
+    if training.device_hours is not None:
+        flops = "3600 * h * C * u"
+        spent = [Input("h", training.device_hours, "hours", "of all devices")]
+    name = "tokens that are trained" if known is A else "parameters that a token may use"
+    formula = f"{flops} / (6 * {known.symbol})"
+    found = by_formula(name, training.asked, formula, (*spent, C, u, known))
+    if known is A:
+        return replace(training, tokens=float(found)), found
+    return replace(training, parameters=float(found), active=float(found)), found
 
 
 def duration(training: Training) -> Answer:

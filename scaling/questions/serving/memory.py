@@ -42,6 +42,7 @@ def memory_answers(case: Case) -> list[Answer]:
     note = ("the fitted number leaves out what the driver keeps",)
     parts.append(by_formula("left beside the weights", "bytes", "H - m", (H, m), left, notes=note))
     parts.append(_largest_batch(case, memory))
+    parts += _longest_context(case, memory)
     M = Input("M", model.weight_bytes, "bytes", "of weights")
     parts.append(by_formula("devices that the weights fill", "devices", "M / H", (M, H)))
     parts.append(_fewest("fewest devices for the weights", "ceil(M / H)", (M, H), case, memory))
@@ -97,11 +98,30 @@ def _largest_batch(case: Case, memory: Memory) -> Answer:
         Input("H", memory[0], "bytes", "of memory on a device"),
         Input("m", servers.device_weights(model), "bytes", "of weights on a device"),
         Input("T", model.kept(case.context), "tokens"),
-        Input("V", model.kv_token, "bytes", "of a token"),
+        Input("V", model.kv_token, "bytes", f"of a token in {model.formats.kv}"),
     )
     formula = "floor(N * (H - m) / (T * V))"
     binds = "" if fitted >= case.batch else f"memory has no room for a batch of {case.batch}"
     return by_formula("largest batch", "sequences", formula, inputs, fitted, binds=binds)
+
+
+def _longest_context(case: Case, memory: Memory) -> list[Answer]:
+    """Tokens of each sequence of the batch that fit; none with a window, which bounds them."""
+    model, servers = case.model, case.servers
+    m, devices = servers.device_weights(model), servers.devices
+    windowed = model.config is not None and model.config.sliding_window is not None
+    if windowed or not model.kv_token or m >= memory[1]:
+        return []
+    inputs = (
+        Input("N", devices, "devices"),
+        Input("H", memory[0], "bytes", "of memory on a device"),
+        Input("m", m, "bytes", "of weights on a device"),
+        Input("B", case.batch, "sequences"),
+        Input("V", model.kv_token, "bytes", f"of a token in {model.formats.kv}"),
+    )
+    fitted = math.floor(devices * (memory[1] - m) / (case.batch * model.kv_token))
+    formula = "floor(N * (H - m) / (B * V))"
+    return [by_formula("longest context of the batch", "tokens", formula, inputs, fitted)]
 
 
 def _fewest(

@@ -45,6 +45,15 @@ def test_time_devices_and_mfu_are_the_same_relation():
     assert float(sc.budget(**LLAMA, device_hours=hours)) == pytest.approx(0.45)
 
 
+def test_tokens_and_parameters_follow_from_the_rest():
+    days = float(sc.budget(**LLAMA, devices=4096, mfu=0.45)) / DAY
+    case = {"devices": 4096, "mfu": 0.45, "days": days}
+    assert float(check(sc.budget(parameters=70e9, **case))) == pytest.approx(15e12)
+    assert float(check(sc.budget(tokens="15T", **case))) == pytest.approx(70e9)
+    hours = {"device_hours": 24 * days * 4096, "mfu": 0.45}
+    assert float(check(sc.budget(parameters=70e9, **hours))) == pytest.approx(15e12)
+
+
 def test_devices_follow_from_the_batch():
     answer = sc.budget(**LLAMA, cluster="tpu-v5p", batch="16M", tokens_per_device=850.0, mfu=0.5)
     assert float(answer) / DAY == pytest.approx(16.88, rel=1e-3)
@@ -106,28 +115,31 @@ def test_every_price_has_a_chip_and_a_source():
     assert all(source.date and source.url for source in table.sources.values())
 
 
+ONE = {"parameters": 1e9, "tokens": "1T"}
 BAD = {
+    "--tokens says how long": {"parameters": 1e9, "mfu": 0.4},
+    "or ask for the most parameters": {"tokens": "1T", "devices": 8},
     "name a MODEL": {},
-    "not both": {"model": "llama3-8b", "parameters": 1e9},
+    "not both": {"model": "llama3-8b", **ONE},
     "is not a count": {"parameters": "many"},
     "--tokens": {"parameters": 1e9, "tokens": 0.0},
     "leave MODEL out": {"model": "llama3-8b", "active": 1e9, "mfu": 0.4},
-    "--active 2e": {"parameters": 1e9, "active": 2e9},
-    "state --mfu": {"parameters": 1e9, "days": 3.0},
-    "leave out --mfu": {"parameters": 1e9, "days": 3.0, "devices": 8, "mfu": 0.4},
-    "give one of them": {"parameters": 1e9, "days": 3.0, "device_hours": 5.0},
-    "different numbers of devices": {"parameters": 1e9, "devices": 8, "nodes": 2},
-    "--mfu=1.4": {"parameters": 1e9, "mfu": 1.4},
-    "--devices=0": {"parameters": 1e9, "devices": 0, "mfu": 0.4},
-    "at most 10,000,000": {"parameters": 1e9, "devices": 10**9, "mfu": 0.4},
+    "--active 2e": {**ONE, "active": 2e9},
+    "state --mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0},
+    "leave out --mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0, "devices": 8, "mfu": 0.4},
+    "give one of them": {"parameters": 1e9, "tokens": "1T", "days": 3.0, "device_hours": 5.0},
+    "different numbers of devices": {**ONE, "devices": 8, "nodes": 2},
+    "--mfu=1.4": {**ONE, "mfu": 1.4},
+    "--devices=0": {**ONE, "devices": 0, "mfu": 0.4},
+    "at most 10,000,000": {**ONE, "devices": 10**9, "mfu": 0.4},
     "larger --batch": {"parameters": 1e9, "tokens_per_device": 850.0},
-    "--save-seconds": {"parameters": 1e9, "save_seconds": -1.0},
-    "no peak rate for": {"parameters": 1e9, "compute": "int3"},
-    "did you mean 'peak_bf16'": {"parameters": 1e9, "overrides": {"peak_bf1": 1e15}},
-    "did you mean 'dgx-h100'": {"parameters": 1e9, "cluster": "dgx-h10"},
-    "--bytes-per-parameter": {"parameters": 1e9, "bytes_per_parameter": math.nan},
-    "allow more days": {"parameters": 1e9, "days": 1e-9, "mfu": 0.4},
-    "--days inf": {"parameters": 1e9, "days": math.inf, "mfu": 0.4},
+    "--save-seconds": {**ONE, "save_seconds": -1.0},
+    "no peak rate for": {**ONE, "compute": "int3"},
+    "did you mean 'peak_bf16'": {**ONE, "overrides": {"peak_bf1": 1e15}},
+    "did you mean 'dgx-h100'": {**ONE, "cluster": "dgx-h10"},
+    "--bytes-per-parameter": {**ONE, "bytes_per_parameter": math.nan},
+    "allow more days": {**ONE, "days": 1e-9, "mfu": 0.4},
+    "--days inf": {**ONE, "days": math.inf, "mfu": 0.4},
 }
 
 
