@@ -5,17 +5,25 @@ gpus_per_node            devices of a node that are used; links inside the node 
 memory                   bytes of one device; the usable part keeps its share
 memory_bandwidth         bytes/s of one device's memory
 nvlink_domain_nodes      nodes that share one NVLink domain
+link_bandwidth           bytes/s of a chip's NVLink or xGMI to a switch, or to all others together,
+                         one direction; of one physical link between pairs of chips, or of a torus
+peak_bf16, peak_fp8 ..   dense FLOP/s of one device
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from scaling.meshes.accelerator import with_figures
+from scaling.meshes.accelerator import peak_name, with_figures
+from scaling.meshes.catalog.chip_overrides import PEAKS
 from scaling.meshes.catalog.entries import UNITS
 from scaling.meshes.cluster import Cluster, network_link
-from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
 from scaling.meshes.provenance import SourcedValue, overridden
-from scaling.meshes.units import parse_quantity
+from scaling.meshes.rings import FAST
+from scaling.meshes.units import Unit, parse_quantity
+
+RATES = (1.0, 1e24)  # bytes/s and FLOP/s beyond any machine, whose quotients are still floats
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:
@@ -29,10 +37,17 @@ def parse_overrides(items: Iterable[str]) -> dict[str, float]:
         if key in overrides:
             raise InputError(f"--override: key {key!r} is given twice")
         try:
-            overrides[key] = parse_quantity(value, UNITS.get(key, ""))
+            overrides[key] = parse_quantity(value, _unit(key))
         except InputError as error:
             raise InputError(f"--override {item}: {error}") from None
     return overrides
+
+
+def _unit(key: str) -> Unit:
+    """The unit of an override's value."""
+    if key in PEAKS:
+        return "FLOP/s"
+    return "B/s" if key == "link_bandwidth" else UNITS.get(key, "")
 
 
 def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Cluster) -> Cluster:
@@ -94,6 +109,33 @@ def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Clust
     return replace(cluster, domain_nodes=nodes)
 
 
+def _link_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
+    check_range("override link_bandwidth", value, *RATES)
+    if cluster.torus is not None:
+        return replace(cluster, torus=replace(cluster.torus, bandwidth=overridden(value)))
+    if not any(link.kind in FAST for link in cluster.links):
+        raise InputError(
+            f"override link_bandwidth: chips of {cluster.name} have no links to each other"
+        )
+    changed = []
+    for link in cluster.links:
+        if link.kind in FAST:
+            others = max(1, cluster.devices_per_node - 1) if link.wiring == "all" else 1
+            wires = 1 if link.wiring == "pairs" else link.count * others
+            share = overridden(value / wires, f"{value:g} bytes/s over {wires} links")
+            link = replace(link, bandwidth=share)
+        changed.append(link)
+    return replace(cluster, links=tuple(changed))
+
+
+def _peak(dtype: str, cluster: Cluster, value: float, host: Cluster) -> Cluster:
+    check_range(f"override {peak_name(dtype)}", value, *RATES)
+    chip, rate = cluster.accelerator, overridden(value)
+    figures = {**chip.figures, peak_name(dtype): rate}
+    changed = replace(chip, peaks={**chip.peaks, dtype: float(value)}, figures=figures)
+    return replace(cluster, accelerator=changed)
+
+
 def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) -> Cluster:
     return replace(cluster, accelerator=with_figures(cluster.accelerator, figures))
 
@@ -104,4 +146,6 @@ KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
     "memory": _memory,
     "memory_bandwidth": _memory_bandwidth,
     "nvlink_domain_nodes": _nvlink_domain_nodes,
+    "link_bandwidth": _link_bandwidth,
+    **{key: partial(_peak, dtype) for key, dtype in PEAKS.items()},
 }

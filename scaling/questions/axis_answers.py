@@ -16,7 +16,7 @@ from scaling.questions.axis_limits import DATA, Exchange
 from scaling.questions.block import WHOLE, Cut, Mlp
 from scaling.questions.wire import IDEAL, Wire, wire
 from scaling.run import Run
-from scaling.simulate.kernels import peak_rate
+from scaling.simulate.kernels import WIDER, peak_rate
 
 IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"
@@ -35,10 +35,10 @@ class Setting:
     @property
     def C(self) -> Input:
         """Peak rate of one chip in the run's format."""
-        dtype = self.mlp.dtype
-        return Input(
-            "C", peak_rate(self.cluster.accelerator, dtype), "FLOP/s", f"dense {dtype} peak"
-        )
+        chip, dtype = self.cluster.accelerator, self.mlp.dtype
+        units = dtype if dtype in chip.peaks else WIDER.get(dtype, dtype)
+        meaning = f"dense {units} peak" + f", without units for {dtype}" * (units != dtype)
+        return Input("C", peak_rate(chip, dtype), "FLOP/s", meaning)
 
 
 def weights_limit(
@@ -58,6 +58,15 @@ def weights_limit(
     job = Answer("job", whole[1], "tokens", ideal=whole[0], fitted=whole[1], notes=(note,))
     notes = () if fitted else (STARTED,)
     return replace(found, parts=(brief(rule), job), notes=notes)
+
+
+def most_devices(s: Setting, limit: Answer) -> Answer:
+    """Return the devices over which the run's batch can be spread at the tokens of a limit."""
+    batch = s.run.batch.tokens
+    B = Input("B", batch, "tokens", "of a step of the run")
+    t = Input("t", float(limit.ideal or 0), "tokens", "that a device needs")
+    fitted = batch / limit.fitted if limit.fitted else None  # type: ignore[operator]
+    return brief(by_formula("devices for the run's batch", "devices", "B / t", (B, t), fitted))
 
 
 def brief(answer: Answer) -> Answer:

@@ -19,6 +19,7 @@ from scaling.questions.axis_answers import (
     brief,
     context_limit,
     expert_limit,
+    most_devices,
     switch_limit,
     tensor_limit,
     weights_limit,
@@ -30,6 +31,7 @@ from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import Place, between, inside
 from scaling.run import Run
 
+MOST_DEVICES = 2**20  # in about 1 GB and half a minute; chosen by this project
 GPUS = "gpus: rooflines for LLM scaling"
 TPUS = "training: limits of each way to scale"
 
@@ -43,17 +45,28 @@ def limits(run: Run, cluster: Cluster, profile: Profile) -> Answer:
         profile: of the fitted numbers; the textbook's are always there.
 
     Raises:
-        InputError: one device, a mesh that does not fit, links or formats without figures.
+        InputError: one device or too many, a mesh that does not fit, links or formats without
+            figures.
     """
+    _check_devices(cluster, run.mesh.devices if run.mesh else cluster.devices)
     s = Setting(run, mlp_of(run), cluster, profile)
-    devices = run.mesh.devices if run.mesh else cluster.devices
+    found = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
+    return replace(found, section=GPUS if cluster.torus is None else TPUS)
+
+
+def _check_devices(cluster: Cluster, devices: int) -> None:
+    """Raise InputError for one device, and for more than are priced in reasonable memory."""
     if devices < 2:
         raise InputError(
             f"one device of {cluster.name} sends nothing, so that nothing limits it; use more "
             "--nodes, or a mesh of two devices or more"
         )
-    found = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
-    return replace(found, section=GPUS if cluster.torus is None else TPUS)
+    if cluster.devices > MOST_DEVICES:
+        raise InputError(
+            f"limits are computed for up to {MOST_DEVICES:,} devices, and {cluster.nodes} nodes of "
+            f"{cluster.name} are {cluster.devices:,}; use fewer --nodes: from there on limits "
+            "differ by (X - 1) / X only"
+        )
 
 
 def _limits_of_cluster(s: Setting) -> Answer:
@@ -64,6 +77,7 @@ def _limits_of_cluster(s: Setting) -> Answer:
     found = weights_limit(s, title, everything)
     ask = lambda exchange: weights_limit(s, exchange.name, everything, exchange=exchange)
     parts = [brief(ask(exchange)) for exchange in (FORWARD, BACKWARD)]
+    parts.append(most_devices(s, found))
     parts += filter(None, [switch_limit(s, everything), _between(s)])
     parts.append(_tensor(s, places, rows))
     if s.mlp.experts > 1:

@@ -94,7 +94,7 @@ def _splits(s: Setting) -> list[Split]:
         few = max(few, limits.tensor_limit(s.mlp, 1.0, node, s.cluster, IDEAL))
     found = []
     for tensor in divisors(chips):
-        if tensor <= max(1.0, BEYOND * few):
+        if tensor <= max(1.0, BEYOND * few) and tensor < chips:  # or there is no fsdp
             data = s.cluster.devices // chips
             mesh = MeshShape(data=data, fsdp=chips // tensor, tensor=tensor)
             try:

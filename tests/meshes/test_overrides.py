@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scaling.meshes import catalog
 from scaling.meshes.cluster import network_link
 from scaling.meshes.errors import InputError
+from scaling.meshes.levels import levels
 from scaling.report.cluster import figures
 
 
@@ -42,6 +43,17 @@ def test_overridden_figures_say_so_and_no_others():
     assert all(figure.source != "override" for figure in untouched.values())
 
 
+@pytest.mark.parametrize(
+    "name", ["dgx-h100", "mi300x-8", "mi250x-8", "gb200-nvl72", "tpu-v5p", "rtx3090-10-nvlink"]
+)
+def test_links_between_chips_and_peaks_are_as_stated(name):
+    cluster = catalog.load(name, 1, {"link_bandwidth": 123e9, "peak_bf16": 5e14})
+    assert levels(cluster)[0].bandwidth == pytest.approx(123e9)
+    assert cluster.accelerator.peak("bf16") == 5e14
+    changed = {key for key, figure in figures(cluster) if figure.source == "override"}
+    assert f"{cluster.accelerator.name}: peak_bf16" in changed and len(changed) >= 2
+
+
 def test_a_cpu_has_as_many_devices_as_asked_for():
     assert catalog.load("host", 1, {"gpus_per_node": 512}).devices == 512
 
@@ -55,6 +67,8 @@ def test_a_cpu_has_as_many_devices_as_asked_for():
         ("dgx-h100", {"gpus_per_node": 9}, "gpus_per_node=9: a node of dgx-h100 has 8"),
         ("dgx-h100", {"gpus_per_node": 2.5}, "must be a whole number"),
         ("dgx-h100", {"nvlink_domain_nodes": 2}, "no NVLink joins dgx-h100 nodes"),
+        ("h100-pcie-8", {"link_bandwidth": 1e12}, "have no links to each other"),
+        ("dgx-h100", {"peak_bf61": 1e12}, "did you mean 'peak_bf16'"),
     ],
 )
 def test_an_override_that_means_nothing_is_refused(name, overrides, message):

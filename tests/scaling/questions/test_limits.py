@@ -170,6 +170,17 @@ H100 = catalog.load("dgx-h100", 1)
 PROFILE = profile_of(H100.accelerator)
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        *(("dgx-v100", {}), ("dgx-station-v100", {}), ("tpu-v5p", {}), ("rtx4090-8", {})),
+        *(("dgx-h100", {"gpus_per_node": 2}), ("l40s-8", {}), ("h100-pcie-8", {})),
+    ],
+)
+def test_a_single_node_has_limits(name, overrides):
+    check(sc.limits("gpt2-124m", name, overrides=overrides))
+
+
 def test_places_of_a_cluster_are_whole_groups_of_all_its_devices():
     for name, nodes in CLUSTERS:
         cluster = catalog.load(name, nodes)
@@ -190,6 +201,7 @@ def test_places_of_a_cluster_are_whole_groups_of_all_its_devices():
         (("llama3-70x", "dgx-h100"), {}, "llama3-70b"),
         (("llama3-70b", "dgx-h10"), {}, "dgx-h100"),
         (("llama3-70b", "host"), {}, "this machine"),
+        (("llama3-70b", "dgx-h100", 200_000), {}, "up to 1,048,576 devices"),
         (("llama3-70b", "dgx-h100", 1, "tensor=16"), {}, "--nodes 2"),
         (("llama3-70b", "dgx-h100", 1, "tensr=8"), {}, "tensor"),
         (("llama3-70b", "dgx-h100", 1, "data=1"), {}, "sends nothing"),
@@ -197,6 +209,7 @@ def test_places_of_a_cluster_are_whole_groups_of_all_its_devices():
         (("llama3-70b", "dgx-h100"), {"set": {"precision.compute": "fp4"}}, "fp4"),
         (("llama3-70b", "dgx-v100"), {"set": {"precision.compute": "fp8"}}, "fp8|bf16"),
         (("llama3-70b", "dgx-h100"), {"set": {"model.d_f": 1}}, "d_ff"),
+        (("llama3-70b", "dgx-h100"), {"overrides": ["link_bandwith=1GB/s"]}, "link_bandwidth"),
         (("llama3-70b", "tpu-v5p", 16, "data=3,tensor=5"), {}, "slice"),
     ],
 )
