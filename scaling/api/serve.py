@@ -1,5 +1,6 @@
 """Serving a model: decode steps, prompts, what fits, what it costs."""
 
+import warnings
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
@@ -78,6 +79,9 @@ def serve(
         kv_per_token: bytes of a token's keys and values in all layers, such as "100kB".
         set: values of the run, such as model.n_layers=4.
 
+    Warns:
+        UserWarning: a calibration of another machine or version.
+
     Raises:
         InputError: unknown names and formats, sizes that there cannot be, a mesh that cannot serve.
     """
@@ -95,7 +99,9 @@ def serve(
         length = (prompt or 0) + (generate or 0)
     served, length = _model(model, parameters, active, kv_per_token, formats, set, length)
     _check_size("--context", length)
-    profile, _ = load_profile(place, calibration)
+    profile, doubts = load_profile(place, calibration)
+    for text in doubts:
+        warnings.warn(text, stacklevel=3)  # past `entrance`
     case = Case(served, Servers(place, shape), profile, int(batch), int(length))
     return answer_serve(case, Request(prompt, generate, mfu, step_time), price)
 

@@ -8,6 +8,7 @@ latent space, so that the cache is read as it is stored, once for all heads.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,10 +55,7 @@ def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator
     if config is None:
         yield _lumped(model, servers, work)
         return
-    joined: dict[tuple[str, int], list[Stack]] = {}
-    for stack in stacks(config):
-        joined.setdefault((FUSED.get(stack.name, stack.name), stack.layers), []).append(stack)
-    for (name, layers), parts in joined.items():
+    for name, layers, parts in _products_of(config):
         if parts[0].experts:
             yield _experts(name, parts, model, servers, work), layers
         else:
@@ -113,6 +111,18 @@ def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[
     yield Kernel("rotation", bytes=ROTATION * work.tokens * heads * value), layers
     yield Kernel("activation", bytes=ACTIVATION * work.tokens * width / tensor * value), layers
     yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * FP32), 1
+
+
+def _products_of(config: ModelConfig) -> Iterator[tuple[str, int, list[Stack]]]:
+    """Yields name, layers and matrices of each product; of leading dense layers on their own."""
+    joined: dict[tuple[str, int], list[Stack]] = {}
+    seen: Counter[str] = Counter()
+    for stack in stacks(config):
+        key = FUSED.get(stack.name, stack.name), seen[stack.name]
+        joined.setdefault(key, []).append(stack)
+        seen[stack.name] += 1
+    for (name, _), parts in joined.items():
+        yield name, parts[0].layers, parts
 
 
 def _columns(stack: Stack, config: ModelConfig, tensor: int) -> int:

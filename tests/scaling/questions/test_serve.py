@@ -1,6 +1,9 @@
 """`scaling serve`."""
 
 import json
+import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +16,7 @@ from scaling.models.presets import preset
 from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
 from scaling.questions.answer import textbook
+from scaling.questions.serving.kernels import Pass, weight_kernels
 from scaling.questions.serving.model import Formats, served_model
 from scaling.questions.serving.servers import Servers
 from scaling.questions.serving.step import decode_pass, pass_seconds
@@ -112,6 +116,21 @@ def test_kernels_with_ideal_figures_are_the_textbooks_terms():
     chip = servers.cluster.accelerator
     math = answer["products of weights"]["FLOPs"]
     assert kernel_time(lump, chip, ideal()).time == pytest.approx(float(math))
+
+
+def test_every_matrix_is_read_once_whatever_layers_are_dense():
+    config = preset("tiny-moe")
+    assert config.moe is not None
+    config = replace(config, moe=replace(config.moe, first_dense_layers=1))
+    model = served_model("m", config, Formats())
+    servers = Servers(sc.load_cluster("dgx-h100"), MeshShape())
+    kernels = list(weight_kernels(model, servers, Pass(1e4, 1, 1)))
+    counts = Counter(kernel.name for kernel, _ in kernels)
+    assert counts["qkv"] == 2 and all(layers == 1 for _, layers in kernels)
+    sizes = [math.prod(kernel.dims[i] for i in (0, 2, 3)) for kernel, _ in kernels]
+    norms = (2 * config.n_layers + 1) * config.d_model
+    embedding = config.vocab_size * config.d_model * (not config.tied_embeddings)
+    assert sum(sizes) == pytest.approx(model.total - norms - embedding)
 
 
 def test_one_device_sends_nothing_and_more_bytes_per_weight_take_longer():
