@@ -268,6 +268,11 @@ def _stand_in(accelerator: Accelerator) -> str:
 def vector_peak(accelerator: Accelerator) -> float:
     """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
     tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
+    if not tpu and "fp32" not in accelerator.peaks:
+        raise InputError(
+            f"{accelerator.name} has no peak rate for 'fp32', from which that of vector operations "
+            "follows: state fp32 in the [peaks] of its file (scaling kernel: --override peak_fp32=)"
+        )
     return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
 
 

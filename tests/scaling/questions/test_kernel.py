@@ -179,5 +179,17 @@ def test_bad_input_is_refused_in_one_line(capsys, words, parts):
     check_refused(result, *parts)
 
 
+def test_a_chip_of_ones_own_needs_its_vector_rate_as_well(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "mine"\nvendor = "me"\n[peaks]\nbf16 = "100TFLOP/s"\n'
+        '[figures]\nmemory_bandwidth = "1TB/s"\n'
+    )
+    with pytest.raises(InputError, match="mine has no peak rate for 'fp32'.*--override peak_fp32="):
+        sc.kernel("matmul", (64, 4096, 4096), accelerator=str(file))
+    own = sc.kernel("matmul", (64, 4096, 4096), accelerator=str(file), override="peak_fp32=1e13")
+    assert float(own["intensity of the ridge"]) == 100
+
+
 def test_a_chip_must_be_named(capsys):
     check_refused(run(capsys, "kernel", "matmul", "1,2,3"), "--accelerator h100-sxm")
