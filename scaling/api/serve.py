@@ -59,7 +59,7 @@ def serve(
     >>> import scaling as sc
     >>> answer = sc.serve("llama2-13b", "tpu-v5e", batch=16, context=8192)
     >>> round(answer.ideal * 1e3, 1)                                # ms
-    20.3
+    20.4
 
     Args:
         model: as `load_run` takes it; None: `parameters` and `kv_per_token` describe it.
