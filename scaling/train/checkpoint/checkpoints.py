@@ -78,7 +78,7 @@ class Checkpoints:
         self.wait()
         self._check_space(step, state)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)  # a run folder that was moved is not made anew
             mark = begin(self.folder, step) if jax.process_index() == 0 else ""
             metadata = {"iterator_state": iterator_state, "run": run, "mark": mark}
             with _save_options():

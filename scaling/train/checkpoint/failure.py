@@ -32,6 +32,9 @@ def failure(folder: Path, step: int, error: Exception | str, last: int | None) -
         remedy = "Make room"
     saved = "none" if last is None else f"step {last}"
     then = "start again in another --run-dir" if last is None else "go on with --resume"
+    if not os.path.isdir(folder.parent):
+        saved, remedy = "not known", f"{folder.parent} is gone: put it back if it was moved"
+        then = "go on with --resume if it holds a checkpoint; else start again"
     return CheckpointError(
         f"checkpoint of step {step} not saved in {folder}: {reason}; "
         f"{free_bytes(folder):,} bytes are free on that disk. "

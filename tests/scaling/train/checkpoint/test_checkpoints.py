@@ -416,6 +416,7 @@ def test_a_write_that_fails_in_the_background_leaves_the_last_checkpoint_whole(c
 def test_a_save_whose_folder_is_moved_leaves_nothing_in_its_place(tmp_path, mesh, monkeypatch):
     """Orbax makes folders that have gone anew."""
     folder = tmp_path / "run" / "checkpoints"
+    folder.parent.mkdir()
 
     def moved(path, process):
         folder.parent.rename(tmp_path / "moved")
@@ -486,3 +487,12 @@ def test_a_disk_that_does_not_answer_is_given_up(checkpoints, mesh, monkeypatch)
 def test_keeping_no_checkpoint_is_refused(tmp_path):
     with pytest.raises(InputError, match="keep_checkpoints is 0"):
         Checkpoints(tmp_path, keep=0)
+
+
+def test_a_save_makes_no_run_folder_anew_where_one_was_moved(tmp_path):
+    (tmp_path / "run").mkdir()
+    with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
+        (tmp_path / "run").rename(tmp_path / "moved")
+        with pytest.raises(CheckpointError, match="Last good checkpoint: not known. .*run is gone"):
+            checkpoints.save(1, {"a": jnp.zeros(2)}, PLACE, RUN)
+    assert not (tmp_path / "run").exists()
