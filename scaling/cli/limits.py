@@ -14,6 +14,9 @@ class LimitsCommand(QuestionCommand, RunCommand):
     Example: scaling limits llama3-70b --cluster dgx-h100 --nodes 128
     """
 
+    mesh: Text = None
+    """Axis sizes such as data=64,tensor=8, whose limits are asked (default: the run's, else all
+    places on the cluster)."""
     cluster: Text = None
     """Catalogue name or TOML file (default: the run's)."""
     nodes: Number = None

@@ -69,6 +69,11 @@ def most_devices(s: Setting, limit: Answer) -> Answer:
     return brief(by_formula("devices for the run's batch", "devices", "B / t", (B, t), fitted))
 
 
+def tokens_over(s: Setting, links: Wire) -> Answer:
+    """Return the textbook's tokens per device for gradients that are summed over these links."""
+    return _tokens(s, "tokens", s.mlp.reduce_bytes, WHOLE, links, None)
+
+
 def brief(answer: Answer) -> Answer:
     """Return the answer as one line: its formula is a note, its parts are left out."""
     notes = (answer.formula,) if answer.formula else ()

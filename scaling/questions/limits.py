@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from scaling.collectives.contention import link_loads, place_groups
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
@@ -22,6 +23,7 @@ from scaling.questions.axis_answers import (
     most_devices,
     switch_limit,
     tensor_limit,
+    tokens_over,
     weights_limit,
 )
 from scaling.questions.axis_limits import BACKWARD, FORWARD
@@ -29,6 +31,7 @@ from scaling.questions.block import Cut, mlp_of
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import Place, between, inside
+from scaling.questions.wire import units_joined, wire_of
 from scaling.run import Run
 
 MOST_DEVICES = 2**20  # in about 1 GB and half a minute; chosen by this project
@@ -77,7 +80,7 @@ def _limits_of_cluster(s: Setting) -> Answer:
     found = weights_limit(s, title, everything)
     ask = lambda exchange: weights_limit(s, exchange.name, everything, exchange=exchange)
     parts = [brief(ask(exchange)) for exchange in (FORWARD, BACKWARD)]
-    parts.append(most_devices(s, found))
+    parts += [_levels(s, found), most_devices(s, found)]
     parts += filter(None, [switch_limit(s, everything), _between(s)])
     parts.append(_tensor(s, places, rows))
     if s.mlp.experts > 1:
@@ -86,6 +89,22 @@ def _limits_of_cluster(s: Setting) -> Answer:
     parts += filter(None, [mixed_limit(s), bubbles(s)])
     table = [_tokens_row(place, weights_limit(s, place.name, place.groups)) for place in places]
     return replace(found, parts=(*found.parts, *parts), rows=tuple(table))
+
+
+def _levels(s: Setting, found: Answer) -> Answer:
+    """What the links of each level would need by themselves; the largest binds."""
+    everything = np.arange(s.cluster.devices)[None]
+    rows = []
+    for level, load in link_loads(
+        "all-gather", place_groups(everything, s.cluster), "hierarchical"
+    ):
+        if load.share:
+            links = wire_of("all-gather", level, load, units_joined(everything, level))
+            need, rule = (tokens_over(s, one).ideal for one in (links, links.rule))
+            rows.append({"link": links.binds, "rule (tokens)": rule, "textbook (tokens)": need})
+    most = max(float(row["textbook (tokens)"]) for row in rows)  # type: ignore[arg-type]
+    notes = ("the most of them binds",)
+    return Answer("each level by itself", most, "tokens", ideal=most, rows=tuple(rows), notes=notes)
 
 
 def _tokens_row(place: Place, answer: Answer) -> dict[str, Value]:

@@ -27,7 +27,8 @@ from scaling.questions.axis_answers import (
 )
 from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut
-from scaling.questions.mixed_limits import bubble, hop
+from scaling.questions.mixed_limits import best_split, bubble, hop
+from scaling.questions.wire import wire
 
 NOTHING = "no axis of the mesh sums or gathers weights"
 
@@ -100,9 +101,23 @@ def _others(s: Setting, mesh: MeshShape) -> Iterator[Answer]:
         yield expert_limit(s, "expert", groups_on(mesh, ["expert"], s.cluster), rows / mesh.tensor)
     if mesh.context > 1:
         yield context_limit(s, "context", groups_on(mesh, ["context"], s.cluster))
+    if s.cluster.torus is not None and mesh.tensor > 1 and mesh.fsdp > 1:
+        yield from _best_split(s, mesh)
     if mesh.stage > 1:
         yield bubble(s, mesh.stage)
         yield hop(s, mesh, rows)
+
+
+def _best_split(s: Setting, mesh: MeshShape) -> list[Answer]:
+    """The guide's optimum, where both axes lie in a slice: M rings of each as they are laid."""
+    links = [
+        wire("all-gather", groups_on(mesh, [a], s.cluster), s.cluster) for a in ("fsdp", "tensor")
+    ]
+    if any(link.level.grid is None for link in links):
+        return []
+    rings = [next(i.value for i in link.inputs if i.symbol == "M") for link in links]
+    chips = mesh.fsdp * mesh.tensor
+    return best_split(s, chips, mesh.devices / chips, *rings)
 
 
 def _rows(s: Setting, mesh: MeshShape) -> float:

@@ -147,19 +147,28 @@ def _chips(cluster: Cluster) -> int:
 
 
 def _closed_forms(s: Setting) -> list[Answer]:
-    """The guide's optimum and threshold on a torus of two dimensions or more."""
+    """The guide's optimum and threshold on a torus: one dimension for tensor, the rest for fsdp."""
     if s.cluster.torus is None:
         return []
-    chips = _chips(s.cluster)
     dims = sum(size > 1 for size in torus_shape(s.cluster))
-    if dims < 2:
-        return []
-    tokens = s.run.batch.tokens * chips / s.cluster.devices
+    slices = s.cluster.devices / _chips(s.cluster)
+    return best_split(s, _chips(s.cluster), slices, dims - 1, 1) if dims > 1 else []
+
+
+def best_split(
+    s: Setting, chips: int, replicas: float, along_x: float, along_y: float
+) -> list[Answer]:
+    """Return X_opt and the least tokens per chip of fsdp x tensor on a torus.
+
+    Args:
+        chips: that fsdp and tensor share; the run's batch is spread over `replicas` of them.
+        along_x, along_y: dimensions of the torus, Mx and My.
+    """
     F = Input("F", s.mlp.inner, "", "width of the MLP")
-    Mx = Input("Mx", dims - 1, "", "dimensions of the torus along fsdp")
-    My = Input("My", 1, "", "along tensor")
-    N = Input("N", chips, "chips", "of a slice")
-    B = Input("B", tokens, "tokens", "of a slice")
+    Mx = Input("Mx", along_x, "", "dimensions of the torus along fsdp")
+    My = Input("My", along_y, "", "along tensor")
+    N = Input("N", chips, "chips", "of fsdp x tensor")
+    B = Input("B", s.run.batch.tokens / replicas, "tokens", "of these chips")
     W = Input("W", 2 * levels(s.cluster)[0].bandwidth, "bytes/s", "one ICI link, both directions")
     optimum = "sqrt(B / F * (Mx / My) * N)"
     least = "(C / W) ** 2 / (Mx * My * F)"

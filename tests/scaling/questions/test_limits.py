@@ -122,6 +122,20 @@ def test_mixed_optimum_and_threshold_on_a_torus():
     assert found["B over N"].ideal == pytest.approx(2550**2 / (2 * 32_768))
 
 
+def test_rings_of_a_mesh_as_it_is_laid_decide_its_optimum():
+    """fsdp=16 along two dimensions of 4 x 4 x 4, tensor=4 along the third; then the other way."""
+    wide = check(sc.limits("llama3-70b", "tpu-v5p", 16, "fsdp=16,tensor=4"))
+    narrow = sc.limits("llama3-70b", "tpu-v5p", 16, "fsdp=4,tensor=16")
+    assert wide["X_opt"].ideal / narrow["X_opt"].ideal == pytest.approx(2)
+
+
+def test_each_level_by_itself_and_the_most_of_them():
+    found = sc.limits("llama3-70b", "dgx-h100", 2)["each level by itself"]
+    leaf = next(row for row in found.rows if row["link"].startswith("NICs of a node"))
+    assert leaf["textbook (tokens)"] == pytest.approx(1237, rel=1e-3)
+    assert found.ideal == pytest.approx(1925, rel=1e-3)
+
+
 def test_slices_over_the_data_centre_network():
     pods = replace(catalog.load("tpu-v5p", 64), domain_nodes=16)  # slices of 4 x 4 x 4
     found = sc.limits("llama3-70b", pods)
