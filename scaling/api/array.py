@@ -10,8 +10,10 @@ from scaling.api.calibrate import load_profile
 from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
 from scaling.api.settings import as_axes
+from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
-from scaling.meshes.placement import devices_of
+from scaling.meshes.placement import devices_of, torus_dims
+from scaling.meshes.torus import shape_text
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, textbook
@@ -72,6 +74,8 @@ def array(
             their axes do not divide, a mesh that does not fit.
     """
     check_dtype(dtype)
+    if cluster is None and (nodes is not None or overrides or calibration is not None):
+        raise InputError("nodes, figures and calibrations are those of a cluster: add --cluster")
     sizes = _in_order(_checked_mesh(axis_sizes(mesh)), as_axes(device_order))
     asked = parse_expression(expression, list(sizes))
     setting = Setting(sizes, _sizes(shape, sizes), dtype)
@@ -82,6 +86,8 @@ def array(
         profile, _ = load_profile(where, calibration)
         place = Place(where, devices_of(sizes, where), profile, ideal_profile(hops))
     answer = array_answer(asked, setting, place, ideal)
+    if place is not None and (words := _along(sizes, place.cluster)):
+        answer = replace(answer, notes=(*answer.notes, words))
     if compile:
         from scaling.api.compiled_array import compiled_answer
 
@@ -142,3 +148,16 @@ def _check_used(asked: Expression, setting: Setting) -> None:
         raise InputError(
             f"{both[0]} is a dimension and an axis of the mesh; name one of them otherwise"
         )
+
+
+def _along(sizes: Mapping[str, int], cluster: Cluster) -> str:
+    """Say which dimensions of a slice the axes lie along; "" where there is no torus."""
+    if cluster.torus is None:
+        return ""
+    shape, dims = torus_shape(cluster), torus_dims(sizes, cluster)
+    text = shape_text(shape)
+    if dims is None:
+        return f"the mesh lies row by row on a slice of {text} chips"
+    chips = ("slices", *map(str, shape))
+    words = (f"{axis} along {' x '.join(chips[d] for d in own)}" for axis, own in dims.items())
+    return f"on a slice of {text} chips: {', '.join(words)}"

@@ -25,6 +25,7 @@ JAX_NAMES = {  # number format -> jax's name, where it is another
     **{"fp8": "float8_e4m3fn", "fp4": "float4_e2m1fn"},
 }
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+MOST_COMPILED = 1024  # devices: as many fake ones as one process has (scaling.meshes.devices)
 MOST_BYTES = 2**40  # of an array that is compiled: XLA adds sizes up in int64
 CPU = "devices of this machine's CPU, whose compiler makes no reduce-scatters; all arrays in fp32"
 
@@ -50,7 +51,8 @@ def compiled_answer(
     program = _compiled(expression, setting, gpus)
     found: Counter[Call] = Counter()
     for call, times in collectives(program):
-        found[call.kind, tuple(call.axes), float(call.bytes)] += int(times)
+        axes = call.axes or (f"groups of {len(call.groups[0])}" if call.groups else "",)
+        found[call.kind, tuple(axes), float(call.bytes)] += int(times)
     ours = [_calls(way) for way in ways]
     same = next((number for number, calls in enumerate(ours) if calls == found), None)
     said = "the same collectives" if same == 0 else "other collectives"
@@ -63,6 +65,11 @@ def compiled_answer(
 
 
 def _check(expression: Expression, setting: Setting) -> None:
+    if setting.devices > MOST_COMPILED:
+        raise InputError(
+            f"--compile: {setting.devices:,} devices, at most {MOST_COMPILED:,}; ask with a "
+            "smaller --mesh, or without --compile"
+        )
     for array in (*expression.operands, *([expression.result] if expression.result else [])):
         if array.unreduced:
             raise InputError(

@@ -27,8 +27,9 @@ from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
 from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.notation import ArraySpec
 from scaling.questions.resharding import Step
-from scaling.questions.sharding import Setting, coordinates, index
+from scaling.questions.sharding import Setting
 
 SAME = 1e-6  # relative: the guide's rule and the engine agree
 
@@ -47,14 +48,21 @@ def groups_of(step: Step, setting: Setting, place: Place) -> np.ndarray:
     """Device ids [groups, members] that a step runs in; of a permute (source, target) pairs."""
     if step.kind != "permute":
         return place.devices[groups_along(setting.mesh, step.axes)]
-    held = lambda array, number: tuple(
-        index(dim.axes, coordinates(number, setting.mesh), setting.mesh) for dim in array.dims
-    )
-    idle = [axis for axis in setting.mesh if axis not in step.before.axes]
-    rest = lambda number: tuple(coordinates(number, setting.mesh)[axis] for axis in idle)
-    wants = {(held(step.after, n), rest(n)): n for n in range(setting.devices)}
-    pairs = [(n, wants[held(step.before, n), rest(n)]) for n in range(setting.devices)]
-    return place.devices[np.array(pairs)]
+    holds, wants = (_parts_held(array, step, setting) for array in (step.before, step.after))
+    taker = np.empty(setting.devices, int)
+    taker[wants] = np.arange(setting.devices)
+    return place.devices[np.stack([np.arange(setting.devices), taker[holds]], axis=1)]
+
+
+def _parts_held(array: ArraySpec, step: Step, setting: Setting) -> np.ndarray:
+    """Number of the part that each device holds, and of its copy; int [devices], each once."""
+    places = np.unravel_index(np.arange(setting.devices), tuple(setting.mesh.values()))
+    at = dict(zip(setting.mesh, places, strict=True))
+    copies = [axis for axis in setting.mesh if axis not in step.before.axes]
+    number = np.zeros(setting.devices, int)
+    for axis in (*array.axes, *copies):
+        number = number * setting.mesh[axis] + at[axis]
+    return number
 
 
 def step_time(step: Step, setting: Setting, place: Place) -> Answer:
@@ -71,14 +79,23 @@ def step_time(step: Step, setting: Setting, place: Place) -> Answer:
     if not ideal.candidates:  # groups of one, or a machine that was measured
         return by_formula(str(step), "s", "T", (Input("T", float(ideal.time), "s"),), time)
     best = min(ideal.candidates, key=lambda each: float(each.seconds(step.bytes)))
-    for formula, inputs in (_rule(kind, groups, best), _counted(best)):
+    for rule, inputs in (_rule(kind, groups, best), _counted(best)):
+        found = by_formula(str(step), "s", rule, (V, *inputs), time, binds=fitted.bottleneck)
         if best.torus_latency:
-            formula = f"max(H, {formula})"
-            inputs = (*inputs, Input("H", best.torus_latency, "s", "hops, one after another"))
-        found = by_formula(str(step), "s", formula, (V, *inputs), time, binds=fitted.bottleneck)
+            found = _with_hops(found, V, best.torus_latency)
         if math.isclose(float(found.ideal or 0.0), float(ideal.time), rel_tol=SAME):
             break
     return found
+
+
+def _with_hops(rule: Answer, V: Input, latency: float) -> Answer:
+    """max(hops, rule), and the bytes below which the hops bind."""
+    H = Input("H", latency, "s", "hops, one after another")
+    T = Input("T", float(rule.ideal or 0.0), "s", "by the bytes alone")
+    least = by_formula("bytes of the call below which hops bind", "bytes", "V * H / T", (V, H, T))
+    formula, inputs = f"max(H, {rule.formula})", (*rule.inputs, H)
+    more = {"binds": rule.binds, "parts": (least,)}
+    return by_formula(rule.name, "s", formula, inputs, rule.fitted, **more)
 
 
 def step_bytes(step: Step, setting: Setting) -> Answer:
@@ -106,7 +123,7 @@ def total(name: str, unit: str, parts: Sequence[Answer], **more: Any) -> Answer:
     moving = [part for part in parts if part.formula]
     if len(moving) == 1:
         free = tuple(part for part in parts if not part.formula)
-        return replace(moving[0], name=name, parts=free, **more)
+        return replace(moving[0], name=name, parts=(*moving[0].parts, *free), **more)
     if not moving:
         return Answer(name, 0, unit, ideal=0, parts=tuple(parts), binds="nothing moves", **more)
     inputs = tuple(

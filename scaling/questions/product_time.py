@@ -98,11 +98,18 @@ def product_answer(
 def ranked(
     product: Product, setting: Setting, place: Place | None, ideal: bool = False
 ) -> list[Priced]:
-    """Return all strategies, the fastest first; without a place that which moves least."""
+    """Return the strategies, the fastest first; without a place that which moves least.
+
+    Of several that move the same only that which shares the product best.
+    """
     ask = asked(setting, place)
     priced = [_priced(way, product, setting, place, ask) for way in strategies(product, setting)]
     least = lambda each: each.key(ideal) if place else (_number(each.comms, ideal),)
-    return sorted(priced, key=least)
+    priced.sort(key=lambda each: (*least(each), _number(each.math, ideal)))
+    by_moves: dict[tuple[Step, ...], Priced] = {}
+    for each in priced:
+        by_moves.setdefault(each.way.moves, each)
+    return list(by_moves.values())
 
 
 def _priced(
