@@ -64,13 +64,19 @@ class CollectiveCommand(Command):
     hops: Switch = False
     """With --ideal: take at least the latency of the hops, max(T_hop x hops, V/W)."""
     switches: Switch = False
-    """Also print the bytes into and out of the switches of every level."""
+    """Also print the bytes over the busiest links of every level, and through its switches."""
 
     def execute(self) -> int:
         """Price every size, print and plot."""
         from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
-        from scaling.report.collective import choice_lines, heading, switch_lines, table
+        from scaling.report.collective import (
+            choice_lines,
+            heading,
+            level_lines,
+            switch_lines,
+            table,
+        )
 
         prices, cluster, warnings = price_sizes(
             *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
@@ -93,7 +99,7 @@ class CollectiveCommand(Command):
             several = self.sweep is not None or "," in (self.bytes or "")
             print(json.dumps(documents if several else documents[0]))
         else:
-            more = switch_lines(prices[-1]) if self.switches else []
+            more = level_lines(prices[-1]) + switch_lines(prices[-1]) if self.switches else []
             print("\n".join([title, *table(prices), *choice_lines(prices), *more]))
         return 0
 

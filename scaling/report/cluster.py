@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.cluster import Cluster, Fabric, LinkSpec, level_nodes, torus_link, torus_shape
+from scaling.meshes.cluster import (
+    Cluster,
+    Fabric,
+    LinkSpec,
+    level_nodes,
+    network_link,
+    torus_link,
+    torus_shape,
+)
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.switch_counts import switch_counts
 from scaling.meshes.torus import Torus, shape_text, wraparound
@@ -50,8 +58,19 @@ def tree(cluster: Cluster) -> str:
         lines += [f"{STEMS[stem]}{twig} {leaf}" for leaf, twig in _branched(leaves)]
     if counts := switch_counts(cluster):
         layers = (f"{count:,} {layer}" for layer, count in counts.items())
-        lines.append(f"switches: {', '.join(layers)}")
+        lines.append(f"switches: {', '.join(layers)}{_ports(cluster)}")
     return "\n".join(lines)
+
+
+def _ports(cluster: Cluster) -> str:
+    """Ports of a switch of the fabric: those of its leaves lead to NICs, at their rate."""
+    link, fabric = network_link(cluster), cluster.fabric
+    if fabric is None or fabric.switch_ports is None or link is None or link.bandwidth is None:
+        return ""
+    ports, rate = int(fabric.switch_ports.value), link.bandwidth.value
+    return (
+        f"; {ports} ports of {format_rate(rate)} in one of the fabric: {format_rate(ports * rate)}"
+    )
 
 
 def _branched(children: Sequence[T]) -> Iterator[tuple[T, str]]:

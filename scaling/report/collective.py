@@ -58,6 +58,17 @@ def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
     return [*_runs(prices, _selected), *_runs(prices, _nccl)]
 
 
+def level_lines(price: CollectivePrice) -> list[str]:
+    """A table of the busiest links of each level: bytes, bandwidth, and the rate if they bound."""
+    rows = [("links", "bytes", "GB/s", "time", "algbw GB/s")]
+    sent = price.bytes if price.sent is None else price.sent
+    for each in price.levels:
+        rates = (f"{each.bandwidth / GB:.4g}", format_time(each.time))
+        alone = f"{sent / each.time / GB:.4g}"
+        rows.append((each.level, format_size(each.bytes), *rates, alone))
+    return list(columns(rows, left=(0,))) if price.levels else []
+
+
 def switch_lines(price: CollectivePrice) -> list[str]:
     """A table of the busiest switch of each level: bytes in, bytes out."""
     rows = [("switches of a", "how many", "bytes in", "bytes out")]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.contention import link_loads, place_groups
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
 from scaling.collectives.selection import AlgorithmChoice, algorithm_choice
@@ -26,6 +28,16 @@ from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from scaling.simulate.prediction import Grade
 from scaling.simulate.uncertainty import half_range
+
+
+@dataclass(frozen=True)
+class LevelTime:
+    """The busiest links of a level in one call, as if no other level bound it."""
+
+    level: str
+    bytes: float  # over them, one direction
+    bandwidth: float  # bytes/s, at their full rate
+    time: float  # s, of the bytes alone
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class CollectivePrice:
     skew: float | None = None  # of an all-to-all that is skewed
     sent: int | None = None  # bytes, of an all-to-all that does not send to all: what is priced
     switches: tuple[SwitchBytes, ...] = ()  # of every level, from the chips outwards
+    levels: tuple[LevelTime, ...] = ()  # that the algorithm loads, from the chips outwards
 
     def to_dict(self) -> dict[str, Any]:
         """The price as JSON has it: without a skew or an NCCL choice where there is none."""
@@ -137,7 +150,8 @@ def collective_prices(
             price = replace(price, time_low=price.time, time_high=price.time)
         switches = switch_bytes(kind, float(sent), groups, cluster)
         dense = None if part == 1 else sent
-        prices.append(replace(price, bytes=size, sent=dense, switches=switches))
+        levels = _levels(kind, sent, groups, cluster, cost.algorithm)
+        prices.append(replace(price, bytes=size, sent=dense, switches=switches, levels=levels))
     return prices
 
 
@@ -153,6 +167,20 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
     if active < 1:
         raise InputError(f"--active {active} must be at least 1 of the {ranks} destinations")
     return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
+
+
+def _levels(
+    kind: CollectiveKind, bytes: int, groups: np.ndarray, cluster: Cluster, algorithm: str
+) -> tuple[LevelTime, ...]:
+    """Every level that an algorithm loads; none where a machine was measured instead."""
+    if algorithm not in ALGORITHMS:
+        return ()
+    loads = link_loads(kind, place_groups(groups.astype(int), cluster), algorithm)
+    return tuple(
+        LevelTime(at.name, bytes * load.share, at.bandwidth, bytes * load.share / at.bandwidth)
+        for at, load in loads
+        if load.share > 0
+    )
 
 
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:

@@ -241,6 +241,18 @@ def test_hops_bind_small_messages_in_the_textbook(capsys):
     assert price(capsys, *words, *mesh)["time"] == pytest.approx(3e-6)
 
 
+def test_the_rates_of_the_levels_by_themselves(capsys):
+    """gpus.md, collectives between nodes: 514 GB/s in a node, 17.1 TB/s above a unit.
+
+    The nodes' NICs at 403 and not 413: a node lacks 127/128 of the array, not 31/32.
+    """
+    found = price(capsys, "all-gather", *EIGHT, "--nodes", "128")
+    rates = {each["level"]: found["bytes"] / each["time"] / 1e9 for each in found["levels"]}
+    assert rates["NVLink of a chip"] == pytest.approx(514.3, abs=0.1)
+    assert rates["NICs of a node"] == pytest.approx(400 * 128 / 127)
+    assert rates["uplinks of a leaf group"] == pytest.approx(17067, abs=1)
+
+
 def test_bytes_of_switches_in_the_table(capsys):
     printed = run(capsys, "collective", "all-gather", *EIGHT, "--nodes", "4", "--switches")[1]
     assert [line.split()[:2] for line in printed.splitlines()[-2:]] == [

@@ -17,7 +17,7 @@ PROFILE = profile_of(H100.accelerator)
 KEYS = {
     *("kind", "bytes", "ranks", "groups", "time", "time_low", "time_high", "algorithm_bandwidth"),
     *("bus_bandwidth", "algorithm", "protocol", "bottleneck", "lower_bound", "grade"),
-    *("choice", "switches"),
+    *("choice", "switches", "levels"),
 }
 
 
