@@ -4,21 +4,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.contention import link_loads, place_groups
-from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
 from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.axis_limits import DATA, Exchange
 from scaling.questions.block import WHOLE, Cut, Mlp
-from scaling.questions.wire import IDEAL, Wire, wire
+from scaling.questions.wire import Wire, wire
 from scaling.run import Run
 from scaling.simulate.kernels import WIDER, peak_rate
 
-IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"
 BF16 = 2.0  # bytes of a number in the guide's rules: C / W holds for them
 
@@ -69,9 +64,11 @@ def most_devices(s: Setting, limit: Answer) -> Answer:
     return brief(by_formula("devices for the run's batch", "devices", "B / t", (B, t), fitted))
 
 
-def tokens_over(s: Setting, links: Wire) -> Answer:
-    """Return the textbook's tokens per device for gradients that are summed over these links."""
-    return _tokens(s, "tokens", s.mlp.reduce_bytes, WHOLE, links, None)
+def tokens_over(
+    s: Setting, name: str, links: Wire, cut: Cut = WHOLE, fitted: float | None = None
+) -> Answer:
+    """Return the tokens per device for gradients that are summed over these links."""
+    return _tokens(s, name, s.mlp.reduce_bytes, cut, links, fitted)
 
 
 def brief(answer: Answer) -> Answer:
@@ -97,54 +94,6 @@ def _tokens(
         inputs.append(Input("m", cut.parts, "devices", "that hold one copy of what is sent"))
     given = (*inputs, *links.symbols)
     return by_formula(name, "tokens", formula, given, fitted=fitted, binds=links.binds)
-
-
-def switch_limit(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | None:
-    """Return the tokens per device where switches add up what passes; None: no switch can.
-
-    The textbook's number lets every byte pass once; the fitted one is of the best algorithm that
-    the libraries have.
-    """
-    rows = [row for name in IN_SWITCH if (row := _switch_row(s, name, groups, cut))]
-    if not rows:
-        return None
-    placement = place_groups(groups, s.cluster)
-    both = zip(
-        link_loads("all-reduce", placement, "hierarchical"),
-        link_loads("broadcast", placement, "hierarchical"),
-        strict=True,
-    )
-    least = [(level, (b if level.can_reduce else a).share) for (level, a), (_, b) in both]
-    level, share = max(least, key=lambda pair: pair[1] / pair[0].bandwidth)
-    W = Input("W", level.bandwidth, "bytes/s", f"{level.name}, one direction")
-    links = Wire("W / s", (W, Input("s", float(share) / 2, "", _HALF)), None, level)
-    fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
-    found = _tokens(s, "sums in the switch", s.mlp.reduce_bytes, cut, links, fitted)
-    return replace(found, rows=tuple(rows))
-
-
-_HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
-
-
-def switch_bound(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> float:
-    """Return the same textbook number from the engine's bound on any algorithm."""
-    size = s.mlp.reduce_bytes * s.mlp.weights / (cut.parts / cut.stage)
-    bound = float(collective_time("all-reduce", size, groups, s.cluster, IDEAL).lower_bound)
-    return limits.hiding_tokens(s.mlp, cut, s.cluster, IDEAL, bound, DATA.passes)
-
-
-def _switch_row(
-    s: Setting, name: str, groups: np.ndarray, cut: Cut
-) -> dict[str, str | float | int | None] | None:
-    """Tokens by one algorithm, or None where it cannot run."""
-    asked = (s.mlp, cut, groups, s.cluster)
-    try:
-        textbook, fitted = (
-            limits.critical_tokens(*asked, profile, DATA, name) for profile in (IDEAL, s.profile)
-        )
-    except InputError:
-        return None
-    return {"algorithm": name, "textbook (tokens)": textbook, "fitted (tokens)": fitted}
 
 
 def tensor_limit(s: Setting, name: str, groups: np.ndarray, rows: float) -> Answer:
@@ -224,11 +173,22 @@ def _width(
 
 
 def context_limit(s: Setting, name: str, groups: np.ndarray) -> Answer:
-    """Return the tokens per device from which the hops of keys and values are hidden."""
+    """Return the tokens per device from which the hops of keys and values are hidden.
+
+    Its part is the same where they are gathered at once.
+    """
+    ring = wire("permute", limits.in_a_ring(groups), s.cluster)
+    gather = wire("all-gather", groups, s.cluster)
+    other = brief(_tokens_of_sequence(s, "by all-gather", groups, gather, limits.GATHER))
+    return replace(_tokens_of_sequence(s, name, groups, ring, limits.RING), parts=(other,))
+
+
+def _tokens_of_sequence(
+    s: Setting, name: str, groups: np.ndarray, links: Wire, method: str
+) -> Answer:
+    """T_math = 2 t^2 N H / C of a device's keys; T_comms = 2 b t K H over the links."""
     model = s.run.model
-    both = np.concatenate([groups, groups[:, ::-1]]) if groups.shape[1] == 2 else groups
-    links = wire("permute", both, s.cluster)
-    fitted = limits.context_tokens(model, s.mlp, groups, s.cluster, s.profile)
+    fitted = limits.context_tokens(model, s.mlp, groups, s.cluster, s.profile, method)
     heads = model.n_heads if model.mla else model.n_kv_heads
     given = (
         Input("b", s.mlp.bytes, "bytes", "of a number"),

@@ -25,6 +25,7 @@ from scaling.program.ir import CollectiveKind, Kernel
 from scaling.questions.block import Cut, Mlp, Passes, math_time, solve
 from scaling.simulate.kernels import kernel_time
 
+RING, GATHER = "ring", "all-gather"  # methods of context parallelism
 VISIBLE = 0.5  # of the scores, under a causal mask whose work is spread evenly
 
 
@@ -166,38 +167,47 @@ def context_tokens(
     groups: np.ndarray,
     cluster: Cluster,
     profile: Profile,
+    method: str = RING,
 ) -> float:
-    """Return the tokens per device from which a ring of keys and values is hidden.
+    """Return the tokens per device from which the exchange of keys and values is hidden.
 
-    In each hop a device sends those of its tokens, and scores its queries with those it has got:
-    under a causal mask, dealt out evenly, half of all pairs (Ring Attention, arXiv 2310.01889).
+    In each hop of a ring a device sends those of its tokens, and scores its queries with those it
+    has got (Ring Attention, arXiv 2310.01889); or all of them are gathered beside all scores. Under
+    a causal mask, dealt out evenly, half of all pairs count.
 
     Args:
-        groups: of the context axis; each member sends to the next.
+        groups: of the context axis; in a ring each member sends to the next.
+        method: "ring" or "all-gather".
     """
-    if groups.shape[1] == 2:  # both send
-        groups = np.concatenate([groups, groups[:, ::-1]])
-    size = mlp.bytes * exchanged_width(model)
-    hop = lambda t: float(collective_time("permute", size * t, groups, cluster, profile).time)
-    spare = lambda t: _scores_time(model, t, cluster, profile, mlp.dtype) / hop(t)
-    return solve(spare, 1.0)
+    kind: CollectiveKind = "permute" if method == RING else "all-gather"
+    met = 1 if method == RING else groups.shape[1]  # devices whose keys are met at once
+    size = mlp.bytes * exchanged_width(model) * met
+    ways = in_a_ring(groups) if method == RING else groups
+    sent = lambda t: float(collective_time(kind, size * t, ways, cluster, profile).time)
+    scores = lambda t: _scores_time(model, t, met * t, cluster, profile, mlp.dtype)
+    return solve(lambda t: scores(t) / sent(t), 1.0)
+
+
+def in_a_ring(groups: np.ndarray) -> np.ndarray:
+    """Return groups whose members each send to the next: of two, either sends to the other."""
+    return np.concatenate([groups, groups[:, ::-1]]) if groups.shape[1] == 2 else groups
 
 
 def _scores_time(
-    model: ModelConfig, tokens: float, cluster: Cluster, profile: Profile, dtype: str
+    model: ModelConfig, queries: float, keys: float, cluster: Cluster, profile: Profile, dtype: str
 ) -> float:
-    """Seconds of attention of `tokens` queries to as many keys, half of the pairs, forward.
+    """Seconds of one sequence's attention, half of the pairs of queries and keys, forward.
 
     Where a fit says that its kernel skips masked scores, it counts all of them (`executed`).
     """
-    heads, keys, values = model.n_heads, query_key_dim(model), value_dim(model)
+    heads, of_keys, of_values = model.n_heads, query_key_dim(model), value_dim(model)
     fit = attention_fit(profile, "forward")
     counted = VISIBLE / (fit.executed if fit else 1.0)
     kernel = Kernel(
         "scores",
         kind="attention",
-        flops=2 * tokens**2 * heads * (keys + values) * counted,
+        flops=2 * queries * keys * heads * (of_keys + of_values) * counted,
         dtype="bf16" if dtype == "fp8" else dtype,
-        dims=(1.0, heads, tokens, tokens, float(keys)),
+        dims=(1.0, heads, queries, keys, float(of_keys)),
     )
     return float(kernel_time(kernel, cluster.accelerator, profile).time)

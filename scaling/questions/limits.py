@@ -21,7 +21,6 @@ from scaling.questions.axis_answers import (
     context_limit,
     expert_limit,
     most_devices,
-    switch_limit,
     tensor_limit,
     tokens_over,
     weights_limit,
@@ -31,6 +30,7 @@ from scaling.questions.block import Cut, mlp_of
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import Place, between, inside
+from scaling.questions.switch_limits import switch_limit
 from scaling.questions.wire import units_joined, wire_of
 from scaling.run import Run
 
@@ -100,7 +100,7 @@ def _levels(s: Setting, found: Answer) -> Answer:
     ):
         if load.share:
             links = wire_of("all-gather", level, load, units_joined(everything, level))
-            need, rule = (tokens_over(s, one).ideal for one in (links, links.rule))
+            need, rule = (tokens_over(s, level.name, one).ideal for one in (links, links.rule))
             rows.append({"link": links.binds, "rule (tokens)": rule, "textbook (tokens)": need})
     most = max(float(row["textbook (tokens)"]) for row in rows)  # type: ignore[arg-type]
     notes = ("the most of them binds",)

@@ -21,13 +21,13 @@ from scaling.questions.axis_answers import (
     Setting,
     context_limit,
     expert_limit,
-    switch_limit,
     tensor_limit,
     weights_limit,
 )
 from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut
 from scaling.questions.mixed_limits import best_split, bubble, hop
+from scaling.questions.switch_limits import switch_limit
 from scaling.questions.wire import wire
 
 NOTHING = "no axis of the mesh sums or gathers weights"

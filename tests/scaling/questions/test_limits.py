@@ -9,24 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scaling as sc
+from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import levels
-from scaling.meshes.shape import parse_mesh
+from scaling.meshes.placement import groups_on
+from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.profiles.io import profile_of
 from scaling.questions import axis_limits
 from scaling.questions.axis_answers import (
     Setting,
     context_limit,
     expert_limit,
-    switch_bound,
-    switch_limit,
     tensor_limit,
     weights_limit,
 )
 from scaling.questions.block import Cut, Mlp, mlp_of, solve
+from scaling.questions.limits import limits
 from scaling.questions.mixed_limits import bubble
 from scaling.questions.places import between, inside
+from scaling.questions.switch_limits import switch_limit
 from scaling.questions.wire import IDEAL
 from scaling.simulate.collective import collective_groups
 from tests.scaling.questions.formulas import check
@@ -36,6 +38,13 @@ CLUSTERS = [  # one of each form of links
     *(("rtx3090-10-nvlink", 1), ("h100-pcie-8", 2), ("mi250x-8", 2)),
     *(("tpu-v5p", 16), ("tpu-v5e", 4)),
 ]
+
+
+def switch_bound(s, groups, cut):
+    """Tokens per device by the engine's bound on any algorithm."""
+    size = s.mlp.reduce_bytes * s.mlp.weights / (cut.parts / cut.stage)
+    bound = float(collective_time("all-reduce", size, groups, s.cluster, IDEAL).lower_bound)
+    return axis_limits.hiding_tokens(s.mlp, cut, s.cluster, IDEAL, bound, 2)
 
 
 def setting(name, nodes, model):
@@ -65,6 +74,36 @@ def test_the_engine_finds_what_the_formulas_say_at_every_place(name, nodes):
         assert context_limit(s, "context", groups).ideal == pytest.approx(
             axis_limits.context_tokens(s.run.model, s.mlp, *where), rel=1e-6
         )
+
+
+@settings(max_examples=25)
+@given(st.permutations(AXES), st.sampled_from(AXES), st.data())
+def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
+    sizes, left = {}, 64
+    for name in order:
+        sizes[name] = data.draw(st.sampled_from([n for n in (1, 2, 4, 8) if left % n == 0]))
+        left //= sizes[name]
+    sizes[axis] = max(2, sizes[axis])
+    mesh = MeshShape(**sizes, device_order=tuple(order))
+    s = Setting(RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE)
+    groups, cut = groups_on(mesh, [axis], s.cluster), Cut(mesh.tensor, mesh.stage)
+    where = groups, s.cluster, IDEAL
+    found = weights_limit(s, "data", groups, cut).ideal
+    assert found == pytest.approx(axis_limits.critical_tokens(s.mlp, cut, *where), rel=1e-6)
+    found = tensor_limit(s, "tensor", groups, 512).ideal
+    assert found == pytest.approx(axis_limits.tensor_limit(s.mlp, 512, *where), rel=1e-6)
+    ring = context_limit(s, "context", groups)
+    engine = axis_limits.context_tokens(s.run.model, s.mlp, *where, "all-gather")
+    assert ring["by all-gather"].ideal == pytest.approx(engine, rel=1e-6)
+    assert ring.ideal == pytest.approx(
+        axis_limits.context_tokens(s.run.model, s.mlp, *where), rel=1e-6
+    )
+    check(limits(replace(RUN, mesh=mesh), s.cluster, PROFILE))
+
+
+H100 = catalog.load("dgx-h100", 1)
+PROFILE = profile_of(H100.accelerator)
+RUN = sc.load_run("mixtral-8x7b")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +217,6 @@ def test_the_sought_microbatches_have_a_small_bubble(stages, microbatches, virtu
     assert found.ideal == pytest.approx(share(microbatches))
     assert share(needed) <= 0.05 * (1 + 1e-9)
     assert needed == 1 or share(needed - 1) > 0.05 * (1 - 1e-9)
-
-
-H100 = catalog.load("dgx-h100", 1)
-PROFILE = profile_of(H100.accelerator)
 
 
 @pytest.mark.parametrize(
