@@ -192,14 +192,14 @@ def names(array: ArraySpec) -> tuple[str, ...]:
 
 
 def _check_names(left: ArraySpec, right: ArraySpec) -> None:
-    for array in (left, right):
-        for name in names(array):
-            if name.isdigit():
-                raise InputError(
-                    f"{format_array(array)}: the dimensions of a product need names, to say what "
-                    f"is summed over; write A[I_X,J] @ B[J,K] with --shape I={name},J=...,K=..."
-                )
-    if not set(names(left)) & set(names(right)):
+    sizes = [name for array in (left, right) for name in names(array) if name.isdigit()]
+    shared = set(names(left)) & set(names(right))
+    if sizes and (len(set(sizes)) < len(sizes) - 1 or len(shared) > 1):
+        raise InputError(
+            f"{format_array(left)} @ {format_array(right)}: sizes do not say what is summed over, "
+            f"where some are equal; write A[I_X,J] @ B[J,K] with --shape I={sizes[0]},J=..,K=.."
+        )
+    if not shared:
         raise InputError(
             f"{format_array(left)} @ {format_array(right)}: the factors share no dimension; write "
             "the one that is summed over in both: A[I,J] @ B[J,K] -> C[I,K]"

@@ -128,7 +128,7 @@ def _priced(
 
 def _flops(name: str, product: Product, axes: tuple[str, ...], setting: Setting) -> Answer:
     """2 x every size that is looped over, shared by the devices along some axes."""
-    sizes = tuple(Input(n, setting.size(n), "", "size") for n in product.looped)
+    sizes = tuple(Input(n, setting.size(n), "", "size") for n in product.looped if not n.isdigit())
     ways = tuple(Input(axis, setting.mesh[axis], "devices", "along it") for axis in axes)
     formula = " * ".join(("2", *product.looped))
     formula += f" / {product_text(axes)}" if axes else ""

@@ -244,7 +244,7 @@ def documents(folder: Path, *names: str) -> list[Any]:
 
 # Commands that write no file and, with these words, neither measure this machine nor compile.
 HARMLESS: dict[str, set[str]] = {
-    **{name: set() for name in ("config", "sharding", "collective", "cluster", "compare")},
+    **{name: set() for name in ("config", "sharding", "collective", "cluster", "compare", "array")},
     **{"predict": {"--cluster", "analytic"}, "plan": {"--cluster"}},
 }
 MESHES = "data=2,fsdp=4 fsdp=8 tensor=2 data=2,stage=2,tensor=2 fsdp=2,context=4".split()
@@ -258,6 +258,9 @@ ARGUMENTS = [
     "collective all-to-all --sweep 1KiB:8GiB --cluster gb200-nvl72 --skew 1.5",
     "cluster show dgx-h100 --nodes 2 --override node_network_bandwidth=400Gb/s",
     "plan tiny --cluster dgx-h100",
+    "array 'A[I_X,J_Y] @ B[J_Y,K] -> C[I_X,K]' --mesh X=4,Y=2 --shape I=64,J=64,K=64",
+    "array 'bf16[64_XY,64]{U_Z} -> [64,64_X]' --mesh X=2,Y=2,Z=2 --cluster dgx-h100 --json",
+    "collective all-to-all --cluster dgx-h100 --devices 0,1:2,3 --active 2 --random --ideal --hops",
 ]
 
 

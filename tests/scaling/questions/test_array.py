@@ -66,6 +66,13 @@ def test_the_guides_strategies_of_question_4():
     }
 
 
+def test_sizes_stand_for_names_where_they_differ():
+    options = {"mesh": "X=4", "cluster": "dgx-h100"}
+    named = sc.array("A[I,J_X] @ B[J_X,K]", shape="I=64,J=128,K=256", **options)
+    sized = sc.array("[64,128_X] @ [128_X,256]", **options)
+    assert (float(named), named.ideal) == (float(sized), sized.ideal)
+
+
 def test_copies_of_an_array():
     """sharding.md, question 1: 16 times the bytes of one copy."""
     answer = sc.array("A[I_X,J,K]", "X=4,Y=8,Z=2", SIZES)
@@ -134,7 +141,7 @@ def test_xla_puts_in_what_we_say():
         ({"expression": "A[I] @ B[J] -> C[I,J]"}, "share no dimension"),
         ({"expression": "A[I,J] @ B[J] -> C[J]"}, "the result lacks it"),
         ({"expression": "A[I,J] @ B[I,J] -> C[I,J] {U_X}"}, "ends like that"),
-        ({"expression": "A[8_X,4] @ B[4,8]", "shape": None}, "need names"),
+        ({"expression": "A[8_X,4] @ B[4,8]", "shape": None}, "some are equal"),
         ({"expression": "A[I,J] {U_X} -> A[I,J]", "compile": True}, "no jitted function"),
     ],
 )
