@@ -84,7 +84,7 @@ def array(
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
-        place = Place(where, devices_of(sizes, where), profile, ideal_profile(hops))
+        place = Place(where, devices_of(sizes, where), profile, ideal_profile(hops), ideal)
     answer = array_answer(asked, setting, place, ideal)
     if place is not None and (words := _along(sizes, place.cluster)):
         answer = replace(answer, notes=(*answer.notes, words))

@@ -42,6 +42,7 @@ class Place:
     devices: np.ndarray  # ids of the mesh's devices, in its row-major order
     fitted: Profile
     ideal: Profile
+    by_rule: bool = False  # what binds is that of the textbook's times, not of the fitted ones
 
 
 def groups_of(step: Step, setting: Setting, place: Place) -> np.ndarray:
@@ -74,13 +75,13 @@ def step_time(step: Step, setting: Setting, place: Place) -> Answer:
         collective_time(kind, float(step.bytes), groups, place.cluster, profile)
         for profile in (place.fitted, place.ideal)
     )
-    time = float(fitted.time)
+    time, binds = float(fitted.time), (ideal if place.by_rule else fitted).bottleneck
     V = Input("V", step.bytes, "bytes", _meaning(kind))
     if not ideal.candidates:  # groups of one, or a machine that was measured
         return by_formula(str(step), "s", "T", (Input("T", float(ideal.time), "s"),), time)
     best = min(ideal.candidates, key=lambda each: float(each.seconds(step.bytes)))
     for rule, inputs in (_rule(kind, groups, best), _counted(best)):
-        found = by_formula(str(step), "s", rule, (V, *inputs), time, binds=fitted.bottleneck)
+        found = by_formula(str(step), "s", rule, (V, *inputs), time, binds=binds)
         if best.torus_latency:
             found = _with_hops(found, V, best.torus_latency)
         if math.isclose(float(found.ideal or 0.0), float(ideal.time), rel_tol=SAME):

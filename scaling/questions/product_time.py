@@ -158,7 +158,8 @@ def _math_time(
         Input("C", peak_rate(chip, dtype), "FLOP/s", f"{dtype} of {chip.name}"),
         Input("W", chip.required("memory_bandwidth"), "bytes/s", "its memory"),
     )
-    binds = str(fitted.bound)
+    priced = kernel_time(kernel, chip, place.ideal) if place.by_rule else fitted
+    binds = str(priced.bound)
     formula, inputs = "max(F / C, M / W)", (F, C, M, W)
     return by_formula("product", "s", formula, inputs, float(fitted.time), binds=binds)
 

@@ -149,3 +149,11 @@ def test_bad_questions_say_what_is_wrong(options, says):
     given = {"expression": "A[I_X,J]", "mesh": "X=4", "shape": "I=1024,J=4", **options}
     with pytest.raises(InputError, match=says):
         sc.array(**given)
+
+
+def test_what_binds_is_that_of_the_time_that_is_given():
+    """A small all-gather waits for its hops, which the textbook's rule leaves out."""
+    question = ("bf16[256_X,256] -> [256,256]", "X=8", None, "dgx-h100")
+    assert sc.array(*question).binds.startswith("latency")
+    assert sc.array(*question, ideal=True).binds.startswith("NVLink")
+    assert sc.array(*question, ideal=True, hops=True).binds.startswith("latency")
