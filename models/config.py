@@ -20,6 +20,8 @@ class Mla:
     def __post_init__(self) -> None:
         for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
             check_range(name, getattr(self, name), 1)
+        if self.q_lora_rank is not None:
+            check_range("q_lora_rank", self.q_lora_rank, 1)
 
 
 _RATES = ("bias_update_rate", "aux_loss", "z_loss")  # of Moe: not negative, 0 is off

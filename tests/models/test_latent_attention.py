@@ -172,3 +172,8 @@ def test_yarn_scales_rotated_channels_or_the_scores_of_latent_attention() -> Non
 def test_a_yarn_that_means_nothing_is_refused(make, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_rank_of_queries_below_1_is_refused() -> None:
+    with pytest.raises(InputError, match="q_lora_rank=-8 must be at least 1"):
+        replace(MLA, q_lora_rank=-8)

@@ -19,7 +19,9 @@ from experiments.chat.make import HERE
 from scaling.cli import main as cli
 from scaling.meshes import catalog
 from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, read_toml
+from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.recipes import recipe
 from scaling.run import Train, run_dict
 from scaling.testbed.plan import TestbedConfig
@@ -131,11 +133,12 @@ def checkpoint(path: Path) -> None:
     step = next(parent for parent in path.parents if parent.name.startswith("step_"))
     write_checksums(step)
     described = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-    wanted = jax.tree.map(described, state())
-    with Checkpoints(step.parent) as checkpoints:
-        arrays, place, saved = checkpoints.restore(wanted)
     now = recipe("tiny")
-    reorder_layers(arrays, saved, now)
+    with jax.set_mesh(host_mesh(MeshShape())):
+        wanted = jax.tree.map(described, state())
+        with Checkpoints(step.parent) as checkpoints:
+            arrays, place, saved = checkpoints.restore(wanted)
+        reorder_layers(arrays, saved, now)
     list(changes(saved, run_dict(now)))
     batches = tiny_batches()
     try:
