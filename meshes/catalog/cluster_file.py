@@ -39,7 +39,7 @@ from scaling.meshes.cluster import (
     Fabric,
     LinkSpec,
 )
-from scaling.meshes.errors import InputError, Problems, check_keys
+from scaling.meshes.errors import InputError, Problems, check_keys, whole_number
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import convert
 from scaling.meshes.torus import Torus
@@ -151,7 +151,9 @@ def _assembled(
     if file.domain_nodes is not None and torus is not None:
         raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
     chips = {"value": parts["chip"], "source": file.layout_source}
-    slice_nodes = torus.chips // parts["chip"] if torus else 1
+    domain = torus.chips // parts["chip"] if torus else 1
+    if file.domain_nodes is not None:
+        domain = whole_number(f"{where}: domain_nodes", file.domain_nodes.value)
     assert draft.chip is not None
     return Cluster(
         name=file.name,
@@ -165,7 +167,7 @@ def _assembled(
         fabric=draft.fabric,
         peer_access=file.peer_access,
         virtual_devices=file.virtual_devices,
-        domain_nodes=int(file.domain_nodes.value) if file.domain_nodes else slice_nodes,
+        domain_nodes=domain,
         has_nvls=file.has_nvls,
         cpu=file.cpu,
         torus=torus,
