@@ -95,7 +95,9 @@ def _beside(answer: Answer) -> str:
 
 def _plain(value: float) -> str:
     """Return a number as arithmetic takes it: 989e12, 8, 0.5."""
-    return f"{value:.4g}".replace("e+0", "e").replace("e+", "e") if abs(value) >= 1e5 else f"{value:g}"
+    if abs(value) < 1e5:
+        return f"{value:g}"
+    return f"{value:.4g}".replace("e+0", "e").replace("e+", "e")
 
 
 def _table(rows: tuple[Mapping[str, Value], ...]) -> Iterator[str]:
