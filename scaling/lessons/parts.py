@@ -127,7 +127,14 @@ def picture(mo: Any, svg: str, alt: str) -> Any:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
+    sides = [
+        ":---" if not any(_is_figure(row[i]) for row in rows) else "---:" for i in range(len(names))
+    ]
+    lines = [names, sides, *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines
     )
+
+
+def _is_figure(cell: str) -> bool:
+    return cell[:1].isdigit() or cell[:2].strip("+-").isdigit()
