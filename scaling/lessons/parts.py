@@ -128,7 +128,7 @@ def picture(mo: Any, svg: str, alt: str) -> Any:
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     sides = [
-        ":---" if not any(_is_figure(row[i]) for row in rows) else "---:" for i in range(len(names))
+        "---:" if all(_is_figure(row[i]) for row in rows) else ":---" for i in range(len(names))
     ]
     lines = [names, sides, *rows]
     return "\n".join(
@@ -137,4 +137,4 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _is_figure(cell: str) -> bool:
-    return cell[:1].isdigit() or cell[:2].strip("+-").isdigit()
+    return cell in ("", "none") or cell.lstrip("+-")[:1].isdigit()

@@ -183,5 +183,7 @@ def _host_bytes(priced: Priced) -> float:
 
 
 def _ratio(amount: Number, per: Number) -> Number | None:
-    """None where there is nothing to divide by: an empty program, a rate that is not known."""
-    return amount / per if np.all(per) else None
+    """None where there is nothing to divide by: an empty program, a rate that is not known, or
+    an infinite one for no time.
+    """
+    return amount / per if np.all(per) and not np.any(np.isnan(per)) else None
