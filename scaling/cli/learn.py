@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
@@ -117,8 +118,9 @@ class LearnCommand(Command):
 
     def _compute_all(self) -> int:
         """Print a line for each number, then how many were asked, are right, differ."""
+        run = cache(run_command)  # several numbers are of one document
         verdicts = [
-            verdict_of(quiz, answer, compute(answer, run_command))
+            verdict_of(quiz, answer, compute(answer, run))
             for quiz in quizzes()
             for answer in quiz.answers
         ]
@@ -173,9 +175,9 @@ def run_command(line: str) -> Mapping[str, Any]:
 
 def _results(quiz: Quiz, guesses: Sequence[float]) -> list[dict[str, Any]]:
     """Return name, unit, our number, the guide's and commands of each number, and the verdict."""
-    found = []
+    found, run = [], cache(run_command)
     for i, answer in enumerate(quiz.answers):
-        ours = compute(answer, run_command)
+        ours = compute(answer, run)
         result: dict[str, Any] = {
             **{"name": answer.name, "unit": answer.unit, "answer": ours, "book": answer.book},
             **{"commands": [f"scaling {c}" for c in answer.commands], "reason": answer.reason},

@@ -22,6 +22,7 @@ parts and places in lists, joined by `/`; no path: its answer.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -110,14 +111,22 @@ def number(document: Any, path: str) -> float:
     Raises:
         InputError: the document has no number there.
     """
-    found = document
-    for key in filter(None, path.split("/")):
-        found = _inner(found, key)
+    found = _reach(document, [key for key in path.split("/") if key])
     if isinstance(found, Mapping):
         found = found.get("answer")
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise InputError(f"no number stands at {path or 'answer'!r} but {str(found)[:80]}")
     return float(found)
+
+
+def _reach(found: Any, keys: list[str]) -> Any:
+    """Return what stands at a path. Names may have a slash, as tokens/s: the longest first."""
+    if not keys:
+        return found
+    for n in range(len(keys), 1, -1):
+        with suppress(InputError):
+            return _reach(_inner(found, "/".join(keys[:n])), keys[n:])
+    return _reach(_inner(found, keys[0]), keys[1:])
 
 
 def _inner(found: Any, key: str) -> Any:

@@ -116,6 +116,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "a gated MLP has three matrices, not two.",
         "scaling count prints the MLP's parameters.",
     ),
+    "optimiser": (
+        lambda n: (n or 16) / 10,
+        "weights and optimiser were counted with other bytes per parameter than 10.",
+        "scaling count prints 10, 12, 16 and 18, and of what they are.",
+    ),
     "ratio of groups": (
         lambda n: n,
         "grouped-query attention has fewer heads of keys and values than of queries.",

@@ -1,5 +1,7 @@
 """Every number of every quiz: ours, the one by hand, and the guide's."""
 
+from functools import cache
+
 import pytest
 
 from scaling.cli.learn import run_command
@@ -8,6 +10,7 @@ from scaling.learn.slips import KNOWN, slip
 from scaling.learn.table import near, verdict_of
 from scaling.meshes.errors import InputError
 
+run = cache(run_command)  # several numbers are of one document
 ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
 
 
@@ -17,7 +20,7 @@ ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
 def test_our_number_is_the_one_by_hand_and_the_guides_or_the_reason_is_given(
     quiz: Quiz, answer: QuizAnswer
 ):
-    verdict = verdict_of(quiz, answer, compute(answer, run_command))
+    verdict = verdict_of(quiz, answer, compute(answer, run))
     assert verdict.word != "wrong", str(verdict)
     agrees = verdict.as_expected and verdict.as_printed
     assert not (agrees and answer.reason), "nothing differs, the reason is stale"
@@ -39,8 +42,10 @@ def test_quizzes_have_ids_of_their_own_and_stand_in_their_chapters_file():
 
 
 def test_a_number_stands_at_a_path_of_a_document():
-    document = {"answer": 1, "parts": [{"name": "b", "answer": 2.5, "rows": [{"x (s)": 3}]}]}
+    last = {"name": "x/s of a y", "answer": 4}
+    document = {"answer": 1, "parts": [{"name": "b", "answer": 2.5, "rows": [{"x (s)": 3}]}, last]}
     assert number(document, "") == 1
+    assert number(document, "x/s of a y") == 4
     assert number(document, "b") == 2.5
     assert number(document, "b/rows/0/x (s)") == 3
     assert number([{"time": 4}], "0/time") == 4
