@@ -106,6 +106,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "recomputing the forward pass makes 8 FLOPs of 6 per parameter and token.",
         "scaling predict prints MFU, which leaves recomputation out, and HFU.",
     ),
+    "causal": (
+        lambda _: 2,
+        "all scores were counted, or only the half that a causal mask leaves.",
+        "scaling count prints all scores, with --causal half of them.",
+    ),
     "experts": (
         lambda n: n,
         "all experts' parameters and those that a token uses were mixed up: E / k.",

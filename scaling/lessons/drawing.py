@@ -72,10 +72,11 @@ def log_axes(axes: Axes, across: str, up: str) -> list[str]:
     shapes = [line([axes.at(axes.x[0], axes.y[1]), corner, axes.at(axes.x[1], axes.y[0])])]
     for power in _powers(axes.x):
         x, y = axes.at(power, axes.y[0])
-        shapes.append(text(x, y + 16, f"{power:,.4g}", "middle"))
+        place = "middle" if x < WIDTH - 2 * RIGHT else "end"
+        shapes.append(text(x, y + 16, f"{power:,.10g}", place))
     for power in _powers(axes.y):
         x, y = axes.at(axes.x[0], power)
-        shapes.append(text(x - 6, y + 4, f"{power:,.4g}", "end"))
+        shapes.append(text(x - 6, y + 4, f"{power:,.10g}", "end"))
     shapes.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across, "middle"))
     return [*shapes, text(LEFT + 6, TOP + 10, up)]
 
