@@ -100,6 +100,7 @@ class Cluster:
     nvswitch_chips: SourcedValue | None = (
         None  # of a node or NVLink domain; `parts` has them as one
     )
+    nvswitch_ports: SourcedValue | None = None  # of one of these chips, each as wide as a link
 
     @property
     def devices(self) -> int:

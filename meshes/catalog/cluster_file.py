@@ -63,6 +63,7 @@ class ClusterFile:
     has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
     cpu: CpuMake = ""
     nvswitch_chips: SourcedValue | None = None  # of one host, or of its NVLink domain
+    nvswitch_ports: SourcedValue | None = None  # of one of these chips
 
 
 TABLES = ("parts", "links", "sources", "fabric", "torus")
@@ -150,6 +151,10 @@ def _assembled(
     """The cluster, once all tables could be read."""
     if file.domain_nodes is not None and torus is not None:
         raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
+    for name in ("nvswitch_chips", "nvswitch_ports"):
+        figure = getattr(file, name)
+        if figure is not None and not float(figure.value).is_integer():
+            raise InputError(f"{where}: {name} = {figure.value:g} must be a whole number")
     chips = {"value": parts["chip"], "source": file.layout_source}
     domain = torus.chips // parts["chip"] if torus else 1
     if file.domain_nodes is not None:
@@ -172,6 +177,7 @@ def _assembled(
         cpu=file.cpu,
         torus=torus,
         nvswitch_chips=file.nvswitch_chips,
+        nvswitch_ports=file.nvswitch_ports,
     )
 
 

@@ -25,8 +25,9 @@ def cluster_toml(cluster: Cluster, comment: str = "") -> str:
     if cluster.domain_nodes > 1 and cluster.torus is None:
         nodes = replace(cluster.layout, value=cluster.domain_nodes, note="")
         top.append(f"domain_nodes = {_value(nodes, keys)}")
-    if cluster.nvswitch_chips is not None:
-        top.append(f"nvswitch_chips = {_value(cluster.nvswitch_chips, keys)}")
+    for name in ("nvswitch_chips", "nvswitch_ports"):
+        if (figure := getattr(cluster, name)) is not None:
+            top.append(f"{name} = {_value(figure, keys)}")
     tables: list[tuple[str, Mapping[str, Any]]] = [("[parts]", cluster.parts)]
     tables += [("[[links]]", _unusual(LinkSpec, vars(link))) for link in cluster.links]
     tables += [("[torus]", vars(cluster.torus))] if cluster.torus else []

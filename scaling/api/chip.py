@@ -7,13 +7,19 @@ from scaling.api.kernel_place import device_count
 from scaling.api.settings import as_texts
 from scaling.meshes import catalog
 from scaling.meshes.catalog.chip_overrides import override_chip
+from scaling.meshes.errors import whole_number
 from scaling.questions.answer import Answer
 from scaling.questions.chip import chip as answer_chip
 
 
 @entrance
 def chip(
-    name: str, *, dtype: str = "bf16", devices: int = 1, override: str | Iterable[str] = ()
+    name: str,
+    *,
+    dtype: str = "bf16",
+    devices: int = 1,
+    registers: int | None = None,
+    override: str | Iterable[str] = (),
 ) -> Answer:
     """Return the peaks and figures of a chip, and the intensity from which it is compute bound.
 
@@ -25,6 +31,7 @@ def chip(
         name: an accelerator of the catalogue (`scaling chip list`), or a TOML file.
         dtype: number format of the peak that the intensity is of.
         devices: so many chips have their peaks, memory and power added up.
+        registers: 32-bit registers of a thread: the answer has the warps that fit a core.
         override: figures in place of the catalogue's, "clock=1.59GHz" or "peak_bf16=400e12".
 
     Raises:
@@ -33,4 +40,5 @@ def chip(
     own = override_chip(
         catalog.accelerator(name), as_texts(override, "--override", "clock=1.59GHz")
     )
-    return answer_chip(own, dtype, device_count(devices))
+    held = None if registers is None else whole_number("--registers", registers)
+    return answer_chip(own, dtype, device_count(devices), held)

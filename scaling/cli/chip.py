@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, QuestionCommand
+from scaling.cli.options import KeyValues, Number, QuestionCommand
 from scaling.meshes import catalog
 from scaling.questions.answer import Answer
 
@@ -25,6 +25,8 @@ class ChipCommand(QuestionCommand):
     """Number format of the peak that the intensity is of."""
     devices: Annotated[int, arg(metavar="N")] = 1
     """So many chips have their peaks, memory and power added up."""
+    registers: Number = None
+    """32-bit registers of a thread, to ask how many warps fit a core."""
     override: KeyValues = ()
     """A figure in place of the catalogue's, such as clock=1.59GHz or peak_bf16=400e12."""
 
@@ -41,4 +43,10 @@ class ChipCommand(QuestionCommand):
 
     def ask(self) -> Answer:
         """Return the answer."""
-        return sc.chip(self.name, dtype=self.dtype, devices=self.devices, override=self.override)
+        return sc.chip(
+            self.name,
+            dtype=self.dtype,
+            devices=self.devices,
+            registers=self.registers,
+            override=self.override,
+        )

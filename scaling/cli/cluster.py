@@ -17,6 +17,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_text
 from scaling.report.cluster import addresses, as_json, sources, tree
 from scaling.report.levels import level_table
+from scaling.report.switches import switch_table
 
 TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
 Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.
@@ -86,7 +87,8 @@ class ClusterCommand(Command):
         cluster = sc.load_cluster(target, self.nodes, overrides=self.override)
         for warning in catalog.warnings_of(target, cluster):
             print(f"warning: {warning}", file=sys.stderr)
-        parts = (tree(cluster), level_table(cluster), sources(cluster), addresses(cluster))
+        pages = (tree, level_table, switch_table, sources, addresses)
+        parts = (page(cluster) for page in pages)
         print(json.dumps(as_json(cluster)) if self.json else "\n\n".join(filter(None, parts)))
         return 0
 

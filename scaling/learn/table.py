@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling.learn.quiz import Quiz, QuizAnswer
 
-LINE = "{:<20} {:<28} {:>12} {:>12} {:>12}  {}"
+LINE = "{:<22} {:<28} {:>12} {:>12} {:>12}  {}"
 
 
 @dataclass(frozen=True)

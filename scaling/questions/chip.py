@@ -3,6 +3,7 @@
 from math import log2
 
 from scaling.meshes.accelerator import Accelerator, peak_name
+from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer, Input, by_formula
 
 SECTION = "gpus: quiz 1"
@@ -17,23 +18,28 @@ FIGURES = {  # figure -> (unit, what it is)
     "base_clock": ("Hz", "base clock"),
     "l2_cache": ("bytes", "level-2 cache"),
     "registers_per_core": ("registers", "32-bit registers of a core"),
+    "threads_per_core": ("threads", "threads of a core at once"),
     "shared_memory_per_core": ("bytes", "shared memory of a core"),
     "power": ("W", "most that the board draws"),
 }
 WORD = Input("b", 4, "bytes", "a register of 32 bits")
+THREADS = 32  # of a warp (NVIDIA, CUDA C++ Programming Guide, SIMT architecture)
 TOTALS = ("memory", "memory_bandwidth", "power")  # figures that several chips have several times
 
 
-def chip(accelerator: Accelerator, dtype: str, devices: int = 1) -> Answer:
+def chip(
+    accelerator: Accelerator, dtype: str, devices: int = 1, registers: int | None = None
+) -> Answer:
     """Return the intensity at which a chip becomes compute bound, its peaks and its figures.
 
     Args:
         accelerator: the chip.
         dtype: of the peak that the intensity is of.
         devices: chips whose peaks, memory and power are added up, if more than one.
+        registers: 32-bit registers of a thread, to ask how many warps fit a core.
 
     Raises:
-        InputError: the chip does not multiply in that format.
+        InputError: the chip does not multiply in that format, or has no warps.
     """
     C = Input("C", accelerator.peak(dtype), "FLOP/s", f"dense {dtype} peak")
     parts = [
@@ -48,6 +54,7 @@ def chip(accelerator: Accelerator, dtype: str, devices: int = 1) -> Answer:
     if accelerator.registers_per_core is not None:
         inputs = (Input("R", accelerator.registers_per_core, "registers", "of a core"), WORD)
         parts.append(by_formula("registers of a core in bytes", "bytes", "R * b", inputs))
+    parts += [] if registers is None else [_warps(accelerator, registers)]
     parts += _vector(accelerator, C)
     parts += _cycles(accelerator, C)
     parts += _totals(accelerator, C, devices) if devices > 1 else []
@@ -57,6 +64,28 @@ def chip(accelerator: Accelerator, dtype: str, devices: int = 1) -> Answer:
         return Answer(heading, None, "FLOPs/byte", binds=why, section=SECTION, parts=tuple(parts))
     W = Input("W", accelerator.memory_bandwidth, "bytes/s", "memory bandwidth")
     return by_formula(heading, "FLOPs/byte", "C / W", (C, W), section=SECTION, parts=tuple(parts))
+
+
+def _warps(accelerator: Accelerator, registers: int) -> Answer:
+    """Warps of a core at once, by its registers and by its threads."""
+    held, threads = accelerator.registers_per_core, accelerator.threads_per_core
+    if accelerator.vendor != "NVIDIA" or held is None or threads is None:
+        raise InputError(f"--registers: {accelerator.name} has no warps of {THREADS} threads")
+    if not 1 <= registers <= held // THREADS:
+        raise InputError(
+            f"--registers {registers}: a thread has 1 to {held // THREADS:,}, of which a warp of "
+            f"{THREADS} fills a core's {held:,}"
+        )
+    inputs = (
+        Input("R", held, "registers", "of a core"),
+        Input("r", registers, "registers", "of a thread"),
+        Input("w", THREADS, "threads", "of a warp"),
+        Input("T", threads, "threads", "of a core at once"),
+    )
+    by_threads = threads // THREADS <= held // (registers * THREADS)
+    binds = "threads" if by_threads else "registers"
+    formula = "min(floor(R / (r * w)), floor(T / w))"
+    return by_formula("warps of a core", "warps", formula, inputs, binds=binds)
 
 
 def _vector(accelerator: Accelerator, C: Input) -> list[Answer]:

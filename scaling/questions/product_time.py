@@ -58,7 +58,7 @@ def product_answer(
     text = "{} @ {} -> {}".format(
         *(format_array(a, setting.mesh) for a in (product.left, product.right, product.result))
     )
-    rows = tuple(_row(each, product, setting, place, ideal) for each in priced[:MOST_SHOWN])
+    rows = _table([_row(each, product, setting, place, ideal) for each in priced[:MOST_SHOWN]])
     notes = [f"{axis}: {words}" for axis, words in cases(product).items()]
     if product.derived:
         notes.append(f"without -> C[..] the result is {format_array(product.result, setting.mesh)}")
@@ -183,21 +183,30 @@ def _row(
         "communication (s)": _number(each.comms, ideal),
         "overlapped (s)": overlapped,
         "one after another (s)": apart,
-        "compute bound from": _critical(each, product, setting),
+        **_critical(each, product, setting),
     }
 
 
-def _critical(each: Priced, product: Product, setting: Setting) -> str:
-    """Sizes of dimensions from which the textbook's FLOPs take longer than its communication.
+def _table(rows: list[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
+    """Return the rows without the columns that none of them has a value in."""
+    held = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    return tuple({name: row[name] for name in held} for row in rows)
 
-    Of those dimensions that nothing that moves has: FLOPs grow with them, bytes do not.
+
+def _critical(each: Priced, product: Product, setting: Setting) -> dict[str, Value]:
+    """Size of each dimension from which the textbook's FLOPs take longer than its communication.
+
+    Of those dimensions that nothing that moves has: FLOPs grow with them, bytes do not. None of
+    the others.
     """
     comms = _number(each.comms, True)
     rate = next(i.value for i in each.math.inputs if i.symbol == "C")
     moved = {name for step in each.way.moves for name in names(step.before)}
     least = comms * rate / _number(each.flops, True)
-    found = [f"{n} = {setting.size(n) * least:,.0f}" for n in product.looped if n not in moved]
-    return " or ".join(found) if comms else "always"
+    return {
+        f"compute bound from {n}": None if n in moved else setting.size(n) * least
+        for n in product.looped
+    }
 
 
 def _number(answer: Answer, ideal: bool) -> float:

@@ -16,15 +16,14 @@ from scaling.meshes.cluster import (
     Fabric,
     LinkSpec,
     level_nodes,
-    network_link,
     torus_link,
     torus_shape,
 )
 from scaling.meshes.provenance import SourcedValue
-from scaling.meshes.switch_counts import switch_counts
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.report.levels import levels_json
+from scaling.report.switches import switches_json
 
 T = TypeVar("T")
 STEMS = {"├─": "│  ", "└─": "   "}  # of a branch, and of the lines below it
@@ -56,21 +55,7 @@ def tree(cluster: Cluster) -> str:
         name, text, leaves = branch
         lines.append(f"{stem} {name:<7} {text}")
         lines += [f"{STEMS[stem]}{twig} {leaf}" for leaf, twig in _branched(leaves)]
-    if counts := switch_counts(cluster):
-        layers = (f"{count:,} {layer}" for layer, count in counts.items())
-        lines.append(f"switches: {', '.join(layers)}{_ports(cluster)}")
     return "\n".join(lines)
-
-
-def _ports(cluster: Cluster) -> str:
-    """Ports of a switch of the fabric: those of its leaves lead to NICs, at their rate."""
-    link, fabric = network_link(cluster), cluster.fabric
-    if fabric is None or fabric.switch_ports is None or link is None or link.bandwidth is None:
-        return ""
-    ports, rate = int(fabric.switch_ports.value), link.bandwidth.value
-    return (
-        f"; {ports} ports of {format_rate(rate)} in one of the fabric: {format_rate(ports * rate)}"
-    )
 
 
 def _branched(children: Sequence[T]) -> Iterator[tuple[T, str]]:
@@ -105,8 +90,9 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     yield "chips per node and wiring", cluster.layout
     for name, figure in cluster.accelerator.figures.items():
         yield f"{cluster.accelerator.name}: {name}", figure
-    if cluster.nvswitch_chips is not None:
-        yield "nvswitch chips", cluster.nvswitch_chips
+    for name in ("nvswitch_chips", "nvswitch_ports"):
+        if (figure := getattr(cluster, name)) is not None:
+            yield name.replace("_", " "), figure
     for link in cluster.links:
         for name, value in (("bandwidth", link.bandwidth), ("latency", link.latency)):
             if value is not None:
@@ -149,7 +135,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "has_nvls": cluster.has_nvls,
         "transport": "" if cluster.fabric is None else cluster.fabric.transport,
         "has_sharp": cluster.fabric is not None and cluster.fabric.has_sharp,
-        "switches": switch_counts(cluster),
+        **switches_json(cluster),
         "torus": torus
         and {
             "slice": list(torus_shape(cluster)),

@@ -10,7 +10,7 @@ from scaling.collectives.switches import switch_bytes
 from scaling.meshes import catalog
 from scaling.meshes.placement import groups_on
 from scaling.meshes.shape import parse_mesh
-from scaling.meshes.switch_counts import switch_counts
+from scaling.meshes.switch_counts import switch_counts, switch_layers
 from scaling.profiles.io import ideal
 from scaling.program.ir import COLLECTIVE_KINDS
 
@@ -75,6 +75,22 @@ def test_a_torus_has_no_switches():
 )
 def test_switches_of_every_layer(name, nodes, counts):
     assert switch_counts(catalog.load(name, nodes)) == counts
+
+
+def test_ports_and_rates_of_a_pod_of_1024_h100():
+    """gpus.md, quiz 2 question 1 and quiz 3 question 1."""
+    nvswitch, leaf, spine = switch_layers(catalog.load("dgx-h100", 128))
+    assert (nvswitch.ports, nvswitch.down) == (64, 8 * 18 / 4)
+    assert nvswitch.bandwidth / 128 == pytest.approx(6.4e12)
+    assert (leaf.down, leaf.up, spine.down, spine.up) == (32, 32, 64, 0)
+    assert spine.bandwidth == pytest.approx(51.2e12)
+    assert switch_layers(catalog.load("dgx-h100", 4))[1].up == 0, "one group needs no spine"
+
+
+@given(st.sampled_from(["dgx-h100", "gb200-nvl72", "dgx-a100"]), st.integers(1, 2048))
+def test_no_switch_has_more_cables_than_ports(name, nodes):
+    for layer in switch_layers(catalog.load(name, nodes)):
+        assert layer.down + layer.up <= layer.ports
 
 
 @pytest.mark.parametrize("name", ["tpu-v4", "tpu-v5e", "tpu-v5p"])

@@ -45,6 +45,26 @@ def test_vector_rates_at_base_clock_and_of_a_tpu():
     assert float(v5p["vector rate"]) == pytest.approx(2 * 7.168e12)
 
 
+@pytest.mark.parametrize(
+    ("registers", "warps", "binds"), [(256, 8, "registers"), (32, 64, "threads"), (100, 20, "reg")]
+)
+def test_registers_or_threads_bound_the_warps_of_a_core(registers, warps, binds):
+    """65,536 registers and 2,048 threads of an H100's SM, 32 threads in a warp."""
+    found = check(sc.chip("h100-sxm", registers=registers))["warps of a core"]
+    assert float(found) == warps and found.binds.startswith(binds)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "tpu-v5p"])
+def test_chips_without_warps_say_so(name):
+    with pytest.raises(InputError, match="no warps"):
+        sc.chip(name, registers=64)
+
+
+def test_more_registers_than_a_core_has_for_a_warp_are_refused():
+    with pytest.raises(InputError, match="1 to 2,048"):
+        sc.chip("h100-sxm", registers=2049)
+
+
 def test_a_clock_follows_from_an_fp32_peak():
     b200 = sc.chip("b200-sxm", override=["peak_fp32=80e12"])
     name = "clock at which multiply-adds of all lanes give the fp32 peak"

@@ -1,0 +1,54 @@
+"""Bisection bandwidth: what the first half of all devices can send to the second, one direction.
+
+Every level of the network whose links lead from one half to the other carries at most its units'
+bandwidth; the narrowest level binds. A torus is cut across its longest even dimension: one link for
+each chip of the cut, two where the dimension is a ring.
+"""
+
+import math
+
+import numpy as np
+
+from scaling.meshes.cluster import Cluster, torus_shape
+from scaling.meshes.levels import NetworkLevel, levels
+from scaling.meshes.torus import wraparound
+
+
+def bisection_bandwidth(cluster: Cluster) -> float | None:
+    """Return bytes/s; None for an odd number of devices or nodes, and links between pairs only."""
+    rates = [rate for level in levels(cluster) if (rate := _rate(level, cluster)) is not None]
+    halves = not any(level.pair_links or _straddles(level) for level in levels(cluster))
+    return min(rates) if rates and halves and cluster.devices % 2 == 0 else None
+
+
+def _rate(level: NetworkLevel, cluster: Cluster) -> float | None:
+    """bytes/s of one level from half to half; None where it does not lead there."""
+    middle = cluster.devices // 2
+    region = level.labels.region
+    if region[middle - 1] != region[middle]:
+        return None
+    if level.grid is not None:
+        return _torus_rate(cluster, level.bandwidth)
+    both = region == region[middle]
+    ours, theirs = np.flatnonzero(both[:middle]), middle + np.flatnonzero(both[middle:])
+    pools = min(len(np.unique(level.labels.pool[half])) for half in (ours, theirs))
+    share = len(theirs) / level.peers if level.peers else 1.0  # of links to each of the others
+    return pools * level.bandwidth * share
+
+
+def _torus_rate(cluster: Cluster, bandwidth: float) -> float | None:
+    assert cluster.torus is not None
+    shape = torus_shape(cluster)
+    even = [i for i, size in enumerate(shape) if size % 2 == 0]
+    if not even:
+        return None
+    longest = max(even, key=lambda i: shape[i])
+    closed = wraparound(cluster.torus, shape)[longest] and shape[longest] > 2
+    return math.prod(shape) / shape[longest] * (2 if closed else 1) * bandwidth
+
+
+def _straddles(level: NetworkLevel) -> bool:
+    """True if some links of a level are of both halves, and others are not."""
+    pool = level.labels.pool
+    middle = len(pool) // 2
+    return level.pools > 1 and bool(pool[middle - 1] == pool[middle])
