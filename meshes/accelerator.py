@@ -35,7 +35,9 @@ class Accelerator:
     clock: float | None = None  # Hz, boost
     base_clock: float | None = None  # Hz
     fpus_per_core: int | None = None  # fp32 lanes
-    vector_lanes: int | None = None  # fp32 lanes of a chip whose cores are not stated
+    chip_cores: int | None = None  # of a TPU; `cores` are those that waves of tiles fill
+    vector_lanes: int | None = None  # fp32 lanes of a chip whose `cores` are not stated
+    vector_registers: int | None = None  # bytes, of one of chip_cores
     matrix_units_per_core: int | None = None  # NVIDIA's tensor cores
     l2_cache: int | None = None  # bytes
     registers_per_core: int | None = None  # 32-bit registers

@@ -21,7 +21,7 @@ from scaling.meshes.reading import read
 INTEGER_FIGURES = (
     *("cores", "fpus_per_core", "l2_cache", "registers_per_core", "threads_per_core"),
     *("shared_memory_per_core", "shared_memory_per_block"),
-    *("vector_lanes", "matrix_units_per_core"),
+    *("chip_cores", "vector_lanes", "vector_registers", "matrix_units_per_core"),
 )
 TABLES = ("peaks", "figures", "sources")
 

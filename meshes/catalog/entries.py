@@ -20,6 +20,7 @@ Sources = Mapping[str, Source]
 UNITS: dict[str, Unit] = {  # by name of a figure; the others are counts and ratios
     **dict.fromkeys(("memory", "usable_memory", "l2_cache"), "B"),
     **dict.fromkeys(("shared_memory_per_core", "shared_memory_per_block"), "B"),
+    "vector_registers": "B",
     **dict.fromkeys(("bandwidth", "memory_bandwidth", "node_network_bandwidth"), "B/s"),
     **dict.fromkeys(("latency", "hop_latency", "launch_time"), "s"),
     "power": "W",

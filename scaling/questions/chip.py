@@ -20,11 +20,13 @@ FIGURES = {  # figure -> (unit, what it is)
     "registers_per_core": ("registers", "32-bit registers of a core"),
     "threads_per_core": ("threads", "threads of a core at once"),
     "shared_memory_per_core": ("bytes", "shared memory of a core"),
+    "chip_cores": ("cores", "cores of a TPU"),
+    "vector_registers": ("bytes", "vector registers of a core of a TPU"),
     "power": ("W", "most that the board draws"),
 }
 WORD = Input("b", 4, "bytes", "a register of 32 bits")
 THREADS = 32  # of a warp (NVIDIA, CUDA C++ Programming Guide, SIMT architecture)
-TOTALS = ("memory", "memory_bandwidth", "power")  # figures that several chips have several times
+TOTALS = ("memory", "memory_bandwidth", "chip_cores", "power")  # of several chips: added up
 
 
 def chip(
@@ -103,6 +105,9 @@ def _vector(accelerator: Accelerator, C: Input) -> list[Answer]:
             found.append(rate)
             V = Input("V", float(rate), "FLOP/s", rate.name)
             found.append(by_formula(f"{C.meaning} over {rate.name}", "", "C / V", (C, V)))
+            if accelerator.chip_cores is not None:
+                n = Input("n", accelerator.chip_cores, "cores", "of the chip")
+                found.append(by_formula(f"{rate.name} of a core", "FLOP/s", "V / n", (V, n)))
     if "fp32" in accelerator.peaks:
         peak = Input("C32", accelerator.peaks["fp32"], "FLOP/s", "fp32 peak")
         name = "clock at which multiply-adds of all lanes give the fp32 peak"

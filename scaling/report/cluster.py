@@ -142,6 +142,11 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
             "wraparound": list(wraparound(torus, torus_shape(cluster))),
             "bandwidth": torus.bandwidth.value,
             "hop_latency": torus.hop_latency.value,
+            "pod": {
+                "shape": list(torus.shape),
+                "devices": torus.chips,
+                "nodes": torus.chips // cluster.devices_per_node,
+            },
         },
         "figures": {name: vars(figure) for name, figure in figures(cluster)},
     }
@@ -152,7 +157,7 @@ UNITS = {  # of figures whose name holds one of the words
     ("bandwidth",): format_rate,
     ("latency", "_time"): format_time,
     ("clock",): lambda value: format_rate(value, "Hz"),
-    ("memory", "l2_cache"): format_size,
+    ("memory", "l2_cache", "vector_registers"): format_size,
     ("capability",): lambda value: f"{value:.1f}",
 }
 
@@ -235,7 +240,8 @@ def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
     closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
     rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
     text = (
-        f"{_count(cluster.domain_nodes, 'node')} in a slice of {shape_text(shape)} chips, {rings}"
+        f"{_count(cluster.domain_nodes, 'node')} in a slice of {shape_text(shape)} chips, {rings}; "
+        f"a pod is {shape_text(torus.shape)}, {torus.chips // cluster.devices_per_node} nodes"
     )
     return text, [_link_line(torus_link(torus))]
 

@@ -43,6 +43,7 @@ def test_vector_rates_at_base_clock_and_of_a_tpu():
     v5p = sc.chip("tpu-v5p")
     assert v5p["fp32 lanes"].answer == 8192
     assert float(v5p["vector rate"]) == pytest.approx(2 * 7.168e12)
+    assert float(check(v5p)["vector rate of a core"]) == pytest.approx(7.168e12)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_what_a_pod_has():
     pod = check(sc.chip("tpu-v5p", devices=8960))
     assert float(pod["dense bf16 peak of 8,960 devices"]) == pytest.approx(4.11264e18)
     assert float(pod["memory of 8,960 devices"]) == 8960 * 96 * 2**30
+    assert float(pod["chip cores of 8,960 devices"]) == 17_920
     with pytest.raises(InputError, match="--devices=0"):
         sc.chip("tpu-v5p", devices=0)
     with pytest.raises(InputError, match="did you mean 'base_clock'?"):
