@@ -22,6 +22,7 @@ from scaling.questions.communication import Place
 from scaling.questions.notation import Expression, check_dtype, check_symbol, parse_expression
 from scaling.questions.product import completed
 from scaling.questions.sharding import Setting
+from scaling.questions.tiles import read_tile, tiled
 
 MOST_DEVICES = 2**20  # a million ids of devices are 8 MB; the largest machines have a tenth of it
 MOST_AXES = 8  # of a mesh; chosen by this project
@@ -43,6 +44,7 @@ def array(
     ideal: bool = False,
     hops: bool = False,
     compile: bool = False,
+    tile: str | None = None,
 ) -> Answer:
     """Answer a question in the guide's notation for sharded arrays.
 
@@ -68,6 +70,7 @@ def array(
         hops: the textbook's collectives take at least the latency of their hops.
         compile: also show which collectives XLA puts in: of an NVIDIA cluster's GPUs, else of fake
             devices of this machine's CPU.
+        tile: "8,128": also show the bytes with the last dimensions padded to whole tiles.
 
     Raises:
         InputError: what is not the notation, unknown axes, dimensions without a size or that
@@ -88,6 +91,8 @@ def array(
     answer = array_answer(asked, setting, place, ideal)
     if place is not None and (words := _along(sizes, place.cluster)):
         answer = replace(answer, notes=(*answer.notes, words))
+    if tile is not None:
+        answer = replace(answer, parts=(*answer.parts, *tiled(asked, setting, read_tile(tile))))
     if compile:
         from scaling.api.compiled_array import compiled_answer
 

@@ -41,6 +41,8 @@ class ArrayCommand(QuestionCommand):
     """The textbook's collectives take at least their hops' latency: max(T_hop x hops, V/W)."""
     compile: Switch = False
     """Also show which collectives XLA puts in, beside ours."""
+    tile: Text = None
+    """Of one array: also its bytes with the last dimensions padded to whole tiles: 8,128."""
 
     def ask(self) -> Answer:
         """Return the answer."""
@@ -57,4 +59,5 @@ class ArrayCommand(QuestionCommand):
             ideal=self.ideal,
             hops=self.hops,
             compile=self.compile,
+            tile=self.tile,
         )

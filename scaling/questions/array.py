@@ -73,7 +73,7 @@ def ways_of(
 
 def layout_answer(array: ArraySpec, setting: Setting, place: Place | None = None) -> Answer:
     """Return the bytes that each device holds of an array, its copies, and which part is where."""
-    formula, inputs = _size_formula(array, setting)
+    formula, inputs = size_formula(array, setting)
     shards = Input("shards", setting.ways(array.axes), "shards", "different parts")
     devices = Input("devices", setting.devices, "devices", "of the mesh")
     copied = copies(array, setting)
@@ -137,7 +137,7 @@ def _time(answer: Answer, ideal: bool) -> float:
     return float((answer.ideal if ideal else answer.answer) or 0)
 
 
-def _size_formula(array: ArraySpec, setting: Setting) -> tuple[str, tuple[Input, ...]]:
+def size_formula(array: ArraySpec, setting: Setting) -> tuple[str, tuple[Input, ...]]:
     """Bytes on a device: sizes x bytes of a number / devices along the axes that split it."""
     named = {dim.name: setting.size(dim.name) for dim in array.dims if not dim.name.isdigit()}
     inputs = [Input(name, size, "", "size") for name, size in named.items()]

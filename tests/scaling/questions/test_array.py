@@ -35,6 +35,28 @@ def test_formulas_hold_everywhere(where, text):
 
 
 @pytest.mark.parametrize(
+    ("text", "tile", "bytes"),
+    [
+        ("fp32[3,5]", "2,2", 4 * 6 * 4),  # profiling.md: 1.6 times as many
+        ("bf16[100_X,4000_Y]", "8,128", 32 * 512 * 2),  # of [25, 500]
+        ("bf16[7,416_XY,30]", "16", 7 * 13 * 32 * 2),
+    ],
+)
+def test_a_part_in_whole_tiles(text, tile, bytes):
+    answer = check(sc.array(text, "X=4,Y=8", tile=tile))
+    assert float(answer[f"bytes in tiles of {tile.replace(',', 'x')}"]) == bytes
+    assert float(answer["growth by tiles"]) == bytes / float(answer)
+
+
+@pytest.mark.parametrize("tile", ["", "8,", "0,8", "a", "-2", "1.5", "2,2,2", f"{10**30}"])
+def test_what_is_no_tile_of_the_array_is_refused(tile):
+    with pytest.raises(InputError, match="--tile"):
+        sc.array("fp32[3,5]", "X=1", tile=tile)
+    with pytest.raises(InputError, match="one array"):
+        sc.array("fp32[4_X,5] -> [4,5]", "X=2", tile="2")
+
+
+@pytest.mark.parametrize(
     ("text", "mesh", "cluster", "seconds"),
     [
         # gpus.md: pop quiz 1 and quiz 2 Q3; sharding.md: pop quiz 2 and question 2 (2026-06)
