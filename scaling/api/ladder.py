@@ -50,8 +50,8 @@ def collective_ladder(
     place = load_cluster(cluster, nodes)
     where = (kind, bytes, place, None, mesh, axis)
     fitted, rule = price_collective(*where), price_collective(*where, ideal=True)
-    alone = mesh is None and place.nodes == 1
-    found = measured_collective(kind, fitted.bytes, place.name, fitted.ranks) if alone else None
+    row = (kind, fitted.bytes, place.name, fitted.ranks, place.nodes)
+    found = measured_collective(*row) if mesh is None else None
     size, ranks = format_size(fitted.bytes), f"{fitted.groups} x {fitted.ranks} ranks"
     return ladder(
         f"{kind} of {size}, {ranks} of {place.nodes} x {place.name}",

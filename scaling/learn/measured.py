@@ -23,13 +23,22 @@ class Measurement:
     fitted: bool  # figures of the shipped profile were fitted on this very row
 
 
-def measured_collective(kind: str, size: int, cluster: str, ranks: int) -> Measurement | None:
-    """Return a measurement of a collective over all chips of one node; None: there is none."""
+def measured_sweep(kind: str, cluster: str, ranks: int, nodes: int = 1) -> dict[int, Measurement]:
+    """Return bytes -> measurement of a collective over all chips of so many nodes; {}: none."""
     for row in _table()["collective"]:
-        if (row["kind"], row["cluster"], row["ranks"]) == (kind, cluster, ranks):
-            for text, seconds in row["times"].items():
-                if abs(size / int(text) - 1) <= SAME_SIZE:
-                    return _measurement(row, seconds)
+        found = (row["kind"], row["cluster"], row["ranks"], row.get("nodes", 1))
+        if found == (kind, cluster, ranks, nodes):
+            return {int(size): _measurement(row, t) for size, t in row["times"].items()}
+    return {}
+
+
+def measured_collective(
+    kind: str, size: int, cluster: str, ranks: int, nodes: int = 1
+) -> Measurement | None:
+    """Return the measurement of a sweep at one size; None: there is none."""
+    for measured, found in measured_sweep(kind, cluster, ranks, nodes).items():
+        if abs(size / measured - 1) <= SAME_SIZE:
+            return found
     return None
 
 

@@ -38,6 +38,12 @@ def test_a_measured_step_is_found_by_its_tokens_and_devices():
     assert found["compiled"].value is None
 
 
+def test_a_measurement_over_two_nodes_says_that_it_was_fitted_on():
+    found = sc.collective_ladder("all-reduce", "1GiB", cluster="dgx-h100", nodes=2)["measured"]
+    assert found.value == 4.4849e-3 and "; fitted on" in found.adds
+    assert measured_collective("all-reduce", 2**30, "dgx-h100", 16) is None
+
+
 def test_nothing_measured_says_so():
     assert measured_collective("all-gather", 2**20, "dgx-h100", 8) is None
     assert measured_step("llama3-70b", 8, "dgx-h100", 1) is None
