@@ -21,7 +21,7 @@ from scaling.report.notebook import COLOURS
 Points = Sequence[tuple[float, float]]
 SWATCH = 12  # pixels, the side of a colour's square in a legend
 COLUMN = 280  # pixels from one entry of a legend to that beside it
-ROOM = 100  # pixels that a name takes on the left of its point
+SIDES = ((-10, -10, "end"), (10, 18, "start"))  # of a point where its name stands, in turn
 DASHES = ("", "6 4")  # of lines with the same colour: the rule, the fit
 
 
@@ -49,12 +49,12 @@ def curves(
         shapes.append(line([axes.at(at, axes.y[0]), axes.at(at, axes.y[1])], LINE, "2 4"))
     for _, points, colour, dashes in lines:
         shapes.append(line([axes.at(*p) for p in points], COLOURS[colour], DASHES[dashes]))
-    for name, x, y in marks:
+    for number, (name, x, y) in enumerate(marks):
         left, top = axes.at(x, y)
-        end = "end" if left > LEFT + ROOM else "start"
+        aside, down, end = SIDES[number % len(SIDES)]
         shapes += [
-            dot(left, top, LINE, f"{name}: {x:,.0f}"),
-            text(left + (-10 if end == "end" else 10), top - 10, name, end),
+            dot(left, top, LINE, name),
+            text(left + aside, top + down, name, end),
         ]
     rows = math.ceil(len(lines) / 2)
     moved = f'<g transform="translate(0 {HEIGHT + 6})">{"".join(legend)}</g>'
