@@ -18,11 +18,11 @@ def overlap(gather: float, products: float, layers: int = 5) -> str:
         gather: s in which the weights of a layer arrive.
         products: s in which a layer multiplies.
     """
-    schedule = list(schedule(gather, products, layers))
-    scale = (WIDTH - NAME - RIGHT) / (schedule[-1][1] + products)
+    times = list(schedule(gather, products, layers))
+    scale = (WIDTH - NAME - RIGHT) / (times[-1][1] + products)
     shapes = [text(0, BAR - 8, "links"), text(0, ROW + BAR - 8, "products")]
     free = 0.0  # when the products of the layer before end
-    for number, (sent, begin) in enumerate(schedule, 1):
+    for number, (sent, begin) in enumerate(times, 1):
         x = NAME + sent * scale
         shapes.append(box(x, 0, gather * scale, BAR, GATHER, f"gather of layer {number}"))
         if begin > free:
