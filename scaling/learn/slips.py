@@ -136,6 +136,16 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "an axis that an array is not split over holds copies of it.",
         "scaling array prints bytes per device and copies.",
     ),
+    "stages": (
+        lambda n: n / (n - 1),
+        "of P stages the first waits for none: a pipeline is idle for P - 1 turns.",
+        "the formula of scaling limits with --mesh stage=P.",
+    ),
+    "one way": (
+        lambda _: 2,
+        "the backward pass sends as much as the forward pass.",
+        "scaling predict counts the calls of a whole step.",
+    ),
     "layers": (
         lambda n: n,
         "one layer was taken for all of them, or the other way round.",

@@ -244,7 +244,8 @@ def _(kept, mo, parts, sc, whole):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
@@ -255,7 +256,8 @@ def _(mo, parts):
 
 
 @app.cell
-def _(mo, parts, sc):
+def _(field, mo, parts, sc):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -320,7 +322,7 @@ def _(layers, mo, parts, trained):
         trained,
         scatters,
         "calls",
-        slips=("all-reduce once", "layers 4"),
+        slips=("one way", "all-reduce once"),
         tolerance=0.001,
         why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
     )

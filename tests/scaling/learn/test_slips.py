@@ -11,6 +11,7 @@ from scaling.meshes.errors import InputError
 
 PARAMETERS = {
     "ring": "ring 8",
+    "stages": "stages 8",
     "experts": "experts 64",
     "copies": "copies 4",
     "layers": "layers 32",
