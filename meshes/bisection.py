@@ -6,12 +6,15 @@ each chip of the cut, two where the dimension is a ring.
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.torus import wraparound
+
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def bisection_bandwidth(cluster: Cluster) -> float | None:
@@ -29,11 +32,11 @@ def _rate(level: NetworkLevel, cluster: Cluster) -> float | None:
         return None
     if level.grid is not None:
         return _torus_rate(cluster, level.bandwidth)
-    both = region == region[middle]
-    ours, theirs = np.flatnonzero(both[:middle]), middle + np.flatnonzero(both[middle:])
-    pools = min(len(np.unique(level.labels.pool[half])) for half in (ours, theirs))
-    share = len(theirs) / level.peers if level.peers else 1.0  # of links to each of the others
-    return pools * level.bandwidth * share
+    first, last = (int(np.searchsorted(region, region[middle], side)) for side in SIDES)
+    halves = (level.labels.pool[first:middle], level.labels.pool[middle:last])
+    pools = min(1 + np.count_nonzero(np.diff(half)) for half in halves)
+    share = (last - middle) / level.peers if level.peers else 1.0  # of links to each other chip
+    return float(pools * level.bandwidth * share)
 
 
 def _torus_rate(cluster: Cluster, bandwidth: float) -> float | None:
@@ -49,6 +52,6 @@ def _torus_rate(cluster: Cluster, bandwidth: float) -> float | None:
 
 def _straddles(level: NetworkLevel) -> bool:
     """True if some links of a level are of both halves, and others are not."""
-    pool = level.labels.pool
+    pool = level.labels.pool  # non-decreasing
     middle = len(pool) // 2
-    return level.pools > 1 and bool(pool[middle - 1] == pool[middle])
+    return bool(pool[0] != pool[-1] and pool[middle - 1] == pool[middle])

@@ -53,9 +53,7 @@ def chip(
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
-    if accelerator.registers_per_core is not None:
-        inputs = (Input("R", accelerator.registers_per_core, "registers", "of a core"), WORD)
-        parts.append(by_formula("registers of a core in bytes", "bytes", "R * b", inputs))
+    parts += _near_memory(accelerator)
     parts += [] if registers is None else [_warps(accelerator, registers)]
     parts += _vector(accelerator, C)
     parts += _cycles(accelerator, C)
@@ -66,6 +64,24 @@ def chip(
         return Answer(heading, None, "FLOPs/byte", binds=why, section=SECTION, parts=tuple(parts))
     W = Input("W", accelerator.memory_bandwidth, "bytes/s", "memory bandwidth")
     return by_formula(heading, "FLOPs/byte", "C / W", (C, W), section=SECTION, parts=tuple(parts))
+
+
+def _near_memory(accelerator: Accelerator) -> list[Answer]:
+    """Bytes of registers of a core, and of registers and shared memory of all cores."""
+    found = []
+    held, shared = accelerator.registers_per_core, accelerator.shared_memory_per_core
+    cores = accelerator.cores
+    all_cores = () if cores is None else (Input("cores", cores, "cores"),)
+    if held is not None:
+        inputs = (Input("R", held, "registers", "of a core"), WORD)
+        found.append(by_formula("registers of a core in bytes", "bytes", "R * b", inputs))
+        if all_cores:
+            name, formula = "registers of all cores in bytes", "cores * R * b"
+            found.append(by_formula(name, "bytes", formula, (*all_cores, *inputs)))
+    if shared is not None and all_cores:
+        inputs = (*all_cores, Input("S", shared, "bytes", "of a core"))
+        found.append(by_formula("shared memory of all cores", "bytes", "cores * S", inputs))
+    return found
 
 
 def _warps(accelerator: Accelerator, registers: int) -> Answer:

@@ -123,6 +123,11 @@ def test_a_users_cluster_may_bring_its_own_chip(write):
     [
         ('title = "two chips"', 'titel = "two"', "unknown key 'titel'; did you mean 'title'"),
         ('"h100-sxm"', '"h100-smx"', "did you mean 'h100-sxm'"),
+        (
+            'title = "two chips"',
+            'nvswitch_ports = { value = 1.5, source = "me" }',
+            "nvswitch_ports = 1.5 must be a whole number",
+        ),
         ("chip = 2", "chips = 2", "did you mean 'chip'"),
         (
             'title = "two chips"',

@@ -46,6 +46,13 @@ def test_vector_rates_at_base_clock_and_of_a_tpu():
     assert float(check(v5p)["vector rate of a core"]) == pytest.approx(7.168e12)
 
 
+def test_registers_and_shared_memory_of_all_cores():
+    """gpus.md, quiz 1 question 5: about 33 MB of registers; 228 KiB of each SM can be shared."""
+    h100 = check(sc.chip("h100-sxm"))
+    assert float(h100["registers of all cores in bytes"]) == 132 * 65_536 * 4
+    assert float(h100["shared memory of all cores"]) == 132 * 228 * 2**10
+
+
 @pytest.mark.parametrize(
     ("registers", "warps", "binds"), [(256, 8, "registers"), (32, 64, "threads"), (100, 20, "reg")]
 )
