@@ -43,12 +43,14 @@ HEADLINES = {
     "nd-h100-v5": (8, 900e9 / 2, 3200 * GBIT),  # Azure: 3.2 Tb/s
     "nd-h200-v5": (8, 900e9 / 2, 3200 * GBIT),
     # TPU documentation: 1,200 GB/s per chip over six links and both directions, 400 over four;
-    # scaling book: a tenth less of it can be used. DCN: 50, 25 and 50 Gb/s per chip.
+    # scaling book: a tenth less of it can be used. DCN: 50, 25, 50 and 100 Gb/s per chip.
     "tpu-v4": (4, 0.9 * 600e9 / 2, 4 * 50 * GBIT),
     "tpu-v5e": (8, 0.9 * 400e9 / 2, 8 * 25 * GBIT),
     "tpu-v5p": (4, 0.9 * 1200e9 / 2, 4 * 50 * GBIT),
+    "tpu-v6e": (8, 0.9 * 800e9 / 2, 8 * 100 * GBIT),
 }
-FULL_SLICE = {"tpu-v4": 16, "tpu-v5e": 32, "tpu-v5p": 16}  # nodes at which every link is there
+# nodes at which every link is there
+FULL_SLICE = {"tpu-v4": 16, "tpu-v5e": 32, "tpu-v5p": 16, "tpu-v6e": 32}
 PCIE_OVERHEAD = 0.03  # spec sheets count PCIe before its 128/130 coding
 
 
