@@ -4,12 +4,13 @@ On the left the whole array with its parts, each with the devices that hold it; 
 mesh, one square per device, in which the part that it holds is filled.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaling.lessons.drawing import LINE, svg, text
-from scaling.questions.notation import ArraySpec
-from scaling.questions.sharding import Setting, coordinates, index
+from scaling.questions.notation import parse_expression
+from scaling.questions.sharding import coordinates, index
 from scaling.report.notebook import COLOURS
 
 ARRAY, SQUARE = 240, 52  # pixels: side of the whole array, side of a device's square
@@ -31,34 +32,33 @@ class Part:
     terms: tuple[int, ...]  # along each axis of partial sums
 
 
-def parts(array: ArraySpec, setting: Setting) -> list[Part]:
-    """Return what every device holds of an array of two dimensions, in the order of devices."""
+def parts(written: str, mesh: Mapping[str, int]) -> list[Part]:
+    """Return what every device holds of an array such as `A[I_X,J]`, in the order of devices."""
+    array = parse_expression(written, list(mesh)).operands[0]
     rows, columns = array.dims
     found = []
-    for device in range(setting.devices):
-        place = coordinates(device, setting.mesh)
-        row, column = (index(dim.axes, place, setting.mesh) for dim in (rows, columns))
-        terms = tuple(place[axis] for axis in array.unreduced)
-        found.append(Part(device, place, row, column, terms))
+    for device in range(math.prod(mesh.values())):
+        place = coordinates(device, mesh)
+        row, column = (index(dim.axes, place, mesh) for dim in (rows, columns))
+        found.append(Part(device, place, row, column, tuple(place[a] for a in array.unreduced)))
     return found
 
 
-def array_on_mesh(array: ArraySpec, setting: Setting, chosen: int) -> str:
+def array_on_mesh(written: str, mesh: Mapping[str, int], chosen: int) -> str:
     """Return the drawing, with the part of one device outlined.
 
     Args:
-        array: of two dimensions.
-        setting: a mesh of two axes: the first goes down, the second across.
+        written: an array of two dimensions, `A[I_X,J] {U_Y}`.
+        mesh: two axes with their sizes: the first goes down, the second across.
         chosen: device whose part is outlined.
     """
-    held = parts(array, setting)
-    rows, columns = array.dims
-    blocks = (setting.ways(rows.axes), setting.ways(columns.axes))
-    down, _ = setting.mesh
-    height = TOP + max(ARRAY, CELL[1] * setting.mesh[down]) + 10
+    held = parts(written, mesh)
+    blocks = (1 + max(part.row for part in held), 1 + max(part.column for part in held))
+    down, _ = mesh
+    height = TOP + max(ARRAY, CELL[1] * mesh[down]) + 10
     shapes = [text(LEFT, TOP - 12, "the array, and who holds each part")]
     shapes += _whole(held, blocks, chosen)
-    shapes += _mesh(held, blocks, setting, chosen)
+    shapes += _mesh(held, blocks, tuple(mesh), chosen)
     return svg([f'<g font-size="{FONT}">', *shapes, "</g>"], height)
 
 
@@ -87,8 +87,10 @@ def _names(
     return [text(middle, first + 16 * i, words, "middle", ink) for i, words in enumerate(lines)]
 
 
-def _mesh(held: list[Part], blocks: tuple[int, int], setting: Setting, chosen: int) -> list[str]:
-    down, across = setting.mesh
+def _mesh(
+    held: list[Part], blocks: tuple[int, int], axes: tuple[str, ...], chosen: int
+) -> list[str]:
+    down, across = axes
     shapes = [text(MESH, TOP - 12, f"the mesh: {down} goes down, {across} across")]
     for part in held:
         x = MESH + part.place[across] * CELL[0]

@@ -16,23 +16,9 @@ def _():
     from scaling.learn.ladder import Rung, ladder
     from scaling.learn.measured import measured_kernel
     from scaling.lessons import drawing_arrays, parts
-    from scaling.questions.notation import parse_expression
     from scaling.questions.page import show
-    from scaling.questions.sharding import Setting
 
-    return (
-        Rung,
-        Setting,
-        drawing_arrays,
-        ladder,
-        math,
-        measured_kernel,
-        mo,
-        parse_expression,
-        parts,
-        sc,
-        show,
-    )
+    return Rung, drawing_arrays, ladder, math, measured_kernel, mo, parts, sc, show
 
 
 @app.cell
@@ -80,14 +66,9 @@ def _(mesh, mo, parts):
 def _(field, mesh, mo, parts, sc, shape):
     guess = parts.guessed(mo, field)
     split = sc.array("A[I_X,J_Y]", mesh, shape)
-    said = parts.verdict(
-        mo,
-        field,
-        split.answer / 2**20,
-        "MiB",
-        slips=(f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB"),
-        why="Each axis that splits the array divides what a device holds.",
-    )
+    slips = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
+    why = "Each axis that splits the array divides what a device holds."
+    said = parts.verdict(mo, field, split.answer / 2**20, "MiB", slips, why=why)
     mo.vstack([said, parts.formula_view(mo, split)])
     return guess, split
 
@@ -99,9 +80,8 @@ def _(mo):
     on_mesh = mo.ui.dropdown(meshes, value="2 x 4", label="mesh")
     rows_over = mo.ui.dropdown(ways, value="X", label="rows `I` over")
     columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
-    sums_over = mo.ui.dropdown(
-        {"nothing": "", "X": "X", "Y": "Y"}, value="nothing", label="terms of a sum along"
-    )
+    sums = {"nothing": "", "X": "X", "Y": "Y"}
+    sums_over = mo.ui.dropdown(sums, value="nothing", label="terms of a sum along")
     device = mo.ui.slider(0, 7, value=5, label="outlined device", show_value=True)
     return columns_over, device, on_mesh, rows_over, sums_over
 
@@ -109,31 +89,26 @@ def _(mo):
 @app.cell
 def _(columns_over, device, field, mo, on_mesh, parts, rows_over, sums_over):
     parts.guessed(mo, field)
-    mo.vstack(
-        [
-            mo.md(
-                "## Split it yourself\n\nAn axis that splits nothing makes copies. An axis can "
-                "split one dimension only: try `X` twice. `I_XY` cuts the rows along `X` first and "
-                "each piece along `Y`: compare it with `I_YX`. Behind the array `{U_X}` says that "
-                "devices along `X` hold terms that are still to be added up, as a product leaves "
-                "them."
-            ),
-            mo.hstack([on_mesh, rows_over, columns_over], justify="start", wrap=True),
-            mo.hstack([sums_over, device], justify="start", wrap=True),
-        ]
-    )
+    invitation = mo.md("""
+## Split it yourself
+
+An axis that splits nothing makes copies. An axis can split one dimension only: try `X` twice.
+`I_XY` cuts the rows along `X` first and each piece along `Y`: compare it with `I_YX`. Behind the
+array `{U_X}` says that devices along `X` hold terms that are still to be added up, as a product
+leaves them.
+""")
+    choices = mo.hstack([on_mesh, rows_over, columns_over], justify="start", wrap=True)
+    more = mo.hstack([sums_over, device], justify="start", wrap=True)
+    mo.vstack([invitation, choices, more])
     return
 
 
 @app.cell
 def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
     parts.guessed(mo, field)
-    dims = [
-        name + (f"_{axes}" if axes else "")
-        for name, axes in (("I", rows_over.value), ("J", columns_over.value))
-    ]
-    terms = f" {{U_{sums_over.value}}}" if sums_over.value else ""
-    written = f"A[{','.join(dims)}]{terms}"
+    named = {"I": rows_over.value, "J": columns_over.value}
+    dims = ",".join(name + f"_{axes}" * bool(axes) for name, axes in named.items())
+    written = f"A[{dims}]" + f" {{U_{sums_over.value}}}" * bool(sums_over.value)
     try:
         chosen, refused = sc.array(written, on_mesh.value, shape), ""
     except sc.InputError as error:
@@ -143,32 +118,21 @@ def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
 
 
 @app.cell
-def _(
-    Setting, chosen, device, drawing_arrays, mo, on_mesh, parse_expression, parts, shape, show,
-    written,
-):  # fmt: skip
-    setting = Setting(on_mesh.value, shape, "bf16")
-    array = parse_expression(written, list(on_mesh.value)).operands[0]
-    copies = chosen["copies"].answer
-    row = chosen.rows[device.value]
+def _(chosen, device, drawing_arrays, mo, on_mesh, parts, show, written):
+    copies, row = chosen["copies"].answer, chosen.rows[device.value]
     alt = (
         f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
         f"{row['device']} at X={row['X']}, Y={row['Y']} holds {row['holds']}; "
         f"{copies:.0f} devices hold the same rows and columns"
     )
-    drawn = drawing_arrays.array_on_mesh(array, setting, device.value)
-    mo.vstack(
-        [
-            parts.picture(mo, drawn, alt),
-            mo.md(
-                f"**`{written}`**: {show(chosen.answer, 'bytes')} on each device, "
-                f"{show(chosen['bytes on all devices'].answer, 'bytes')} on all: "
-                f"{copies:.0f} x one copy. Device {device.value} holds `{row['holds']}`."
-            ),
-            parts.formula_view(mo, chosen),
-        ]
+    drawn = drawing_arrays.array_on_mesh(written, on_mesh.value, device.value)
+    total = show(chosen["bytes on all devices"].answer, "bytes")
+    told = mo.md(
+        f"On all devices {total}: {copies:.0f} x one copy. Device {device.value} holds "
+        f"`{row['holds']}`."
     )
-    return array, setting
+    mo.vstack([parts.picture(mo, drawn, alt), told, parts.formula_view(mo, chosen)])
+    return
 
 
 @app.cell
@@ -215,17 +179,14 @@ def _(field, mesh, mo, parts, sc, shape):
         }
         for text, words in changes.items()
     ]
-    mo.vstack(
-        [
-            mo.md(
-                "## What a change of the name costs\n\nAn axis that leaves a name has to be "
-                "gathered; one that enters is a slice of what is there already, and free; one that "
-                "changes its dimension is an all-to-all; `{U_X}` is a sum that is owed. Lesson 3 "
-                "is about these prices."
-            ),
-            parts.table_view(mo, rows),
-        ]
-    )
+    costs = mo.md("""
+## What a change of the name costs
+
+An axis that leaves a name has to be gathered; one that enters is a slice of what is there already,
+and free; one that changes its dimension is an all-to-all; `{U_X}` is a sum that is owed. Lesson 3
+is about these prices.
+""")
+    mo.vstack([costs, parts.table_view(mo, rows)])
     return arrivals, moved
 
 
@@ -304,15 +265,8 @@ jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a s
 
 Type `P("X", None)`, and the drawing has the copies of above.
 """
-    mo.vstack(
-        [
-            mo.md("## Three problems"),
-            paper,
-            simulated,
-            trained,
-            mo.accordion({"the same array in jax": mo.md(snippet)}),
-        ]
-    )
+    in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, in_jax])
     return paper, simulated, trained
 
 
@@ -401,10 +355,8 @@ def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
 
 
 @app.cell
-def test_every_block_is_held_by_as_many_devices_as_there_are_copies(
-    array, chosen, drawing_arrays, setting
-):
-    held = [(part.row, part.column) for part in drawing_arrays.parts(array, setting)]
+def test_every_block_has_as_many_holders_as_copies(chosen, drawing_arrays, mesh, written):
+    held = [(part.row, part.column) for part in drawing_arrays.parts(written, mesh)]
     assert {held.count(block) for block in held} == {chosen["copies"].answer}
     return
 
