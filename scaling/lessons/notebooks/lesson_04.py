@@ -258,7 +258,8 @@ def _(drawing_bars, mo, model, parts, sc, seq, sequences):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Six FLOPs per parameter and token is the cost of training while the context is short. "
@@ -270,7 +271,8 @@ def _(mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",

@@ -269,7 +269,8 @@ def _(case, mo, parts, sc):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Weights travel for free while each device has more tokens than its peak over its link's "
@@ -280,7 +281,8 @@ def _(mo, parts):
 
 
 @app.cell
-def _(mo, parts, sc, show):
+def _(field, mo, parts, sc, show):
+    parts.guessed(mo, field)
     blackwell = sc.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
     paper = parts.problem(
