@@ -27,8 +27,10 @@ from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, per_size
 from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
+from scaling.models.config import ModelConfig
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
+    CAUSAL,
     FORWARD_PRODUCTS,
     Kernel,
     Number,
@@ -136,8 +138,9 @@ def attention(
     pairs = step.sequences * heads * float(length) ** 2 * share
     back = phase == "backward"
     if flash or "context" in step.cut:
-        size = step.sequences, length / shape.context, float(length)
-        return [fused_attention(step, f"{phase} attention", phase, size, flash, times, share)]
+        size, name = (step.sequences, length / shape.context, float(length)), f"{phase} attention"
+        seen = np.minimum(1.0, _left_by_mask(config, length) / (share * shape.context))
+        return [fused_attention(step, name, phase, size, flash, times, seen, share)]
     batch = step.sequences * heads
     window = float(length)
     score = lambda name, k: matmul(
@@ -164,10 +167,11 @@ def fused_attention(
     size: tuple[Number, Number, Number],
     flash: float,
     times: Number = 1,
+    visible: Number = CAUSAL,
     share: Number | None = None,
 ) -> Kernel:
     """One fused kernel of `size` (sequences, queries, keys), all scores counted, or of a `share` of
-    the scores of whole sequences."""
+    the scores of whole sequences; its mask leaves the part `visible` of those counted."""
     config, (batch, queries, keys) = step.config, size
     heads, parts = -(-config.n_heads // step.shape.tensor), step.shape.tensor
     dim, values = query_key_dim(config), value_dim(config)
@@ -186,7 +190,14 @@ def fused_attention(
         dims=(batch, heads, queries, keys, float(dim)),
         issue=step.habits.launch,
         share=step.habits.attention * (flash or 1.0),
+        visible=visible,
     )
+
+
+def _left_by_mask(config: ModelConfig, length: int) -> float:
+    """Share of all scores that a causal mask leaves, or one with a sliding window."""
+    seen = min(1.0, (config.sliding_window or length) / length)
+    return seen * (1 - CAUSAL * seen)
 
 
 def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:

@@ -26,7 +26,7 @@ from scaling.analytic.step import StepSizes, per_size
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import query_key_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
-from scaling.program.ir import Kernel, Loop, Number, Operation, Origin, Phase
+from scaling.program.ir import CAUSAL, Kernel, Loop, Number, Operation, Origin, Phase
 
 ARRAYS_BACKWARD = 3  # as long as the queries, of a backward kernel: q, the output, its gradient
 OWN_MERGE, MERGE, HOME = 3.5, 5, 3  # see above
@@ -98,9 +98,9 @@ def _kernel(step: StepSizes, phase: Phase, part: str, flash: float, times: Numbe
     seen = lambda size: visible_rows(None if part == "own" else window, _chunk(step, size))
     rows = per_size(seen, step.shape.context)
     batch = step.sequences * (1 if part == "across" else 2)
-    return kernels.fused_attention(
-        step, f"{phase} attention of {part}", phase, (batch, rows, rows), flash, times
-    )
+    visible = CAUSAL if part == "own" else 1.0  # other chunks are seen whole, or not at all
+    size, name = (batch, rows, rows), f"{phase} attention of {part}"
+    return kernels.fused_attention(step, name, phase, size, flash, times, visible)
 
 
 def _copies(step: StepSizes, phase: Phase, part: str, times: Number) -> list[Operation]:

@@ -16,12 +16,13 @@ remat "selective", and agrees; under "none" and "full" a program has one `scores
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from scaling.hlo.parse import Computation, Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
-from scaling.program.ir import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
+from scaling.program.ir import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
@@ -54,6 +55,7 @@ class Product:
     transcendentals: float = 0.0
     may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
     bytes: float | None = None  # read and written; None: its operands and results, once each
+    visible: float = CAUSAL  # share of an attention's scores that its mask leaves
 
 
 def product_of(instruction: Instruction, computation: Computation) -> Product | None:
@@ -176,6 +178,7 @@ def _grouped(instruction: Instruction) -> Product | None:
 
 def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> Product:
     """One exponential per score, in each direction."""
+    config = _stated(instruction, "cudnn_fmha_backend_config")
     where = ("cudnn_fmha_backend_config", "intermediate_tensor_shape", "dimensions")
     scores = tuple(int(n) for n in _stated(instruction, *where))
     batch, heads, queries, _ = scores
@@ -185,7 +188,17 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     along_keys, along_values = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
     pairs = float(math.prod(scores))
     flops = 2 * pairs * (along_keys * head_dim + along_values * value_dim)
-    return Product("attention", flops, type_name(query.dtype), (*scores, head_dim), pairs)
+    seen, dtype = _visible(config, scores[3]), type_name(query.dtype)
+    return Product("attention", flops, dtype, (*scores, head_dim), pairs, visible=seen)
+
+
+def _visible(config: Mapping[str, Any], keys: int) -> float:
+    """Share of the scores that cuDNN's mask leaves; a window of w of T keys leaves w (T - w/2)."""
+    if "CAUSAL" not in str(config.get("mask_type", "NO_MASK")):
+        return 1.0
+    window = int(config.get("sliding_window_length", 0)) or keys
+    seen = min(1.0, window / keys)
+    return seen * (1 - CAUSAL * seen)
 
 
 def _as_forward(target: str, first: Array, second: Array, result: Array) -> tuple[Array, Array]:

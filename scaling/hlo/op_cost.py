@@ -17,7 +17,7 @@ from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
-from scaling.program.ir import Kernel, KernelKind
+from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
 CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
@@ -100,6 +100,7 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         host_bytes=sum(sum(way.values()) for way in from_host),
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),
+        visible=largest.visible if largest else CAUSAL,
     )
 
 

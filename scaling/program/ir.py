@@ -36,6 +36,9 @@ FORWARD_PRODUCTS = (1, 1)  # scores; their average of values
 BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
 
 
+CAUSAL = 0.5  # share of the scores that a causal mask leaves
+
+
 @dataclass(frozen=True)
 class Buffer:
     """Memory that operations read and write."""
@@ -92,6 +95,7 @@ class Kernel(Operation):
     host_bytes: Number = 0.0  # of the host's memory, read and written
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
+    visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.config import ModelConfig
-from scaling.profiles.profile import Profile, attention_fit
+from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind, Kernel
 from scaling.questions.block import Cut, Mlp, Passes, math_time, solve
 from scaling.simulate.kernels import kernel_time
@@ -196,17 +196,13 @@ def in_a_ring(groups: np.ndarray) -> np.ndarray:
 def _scores_time(
     model: ModelConfig, queries: float, keys: float, cluster: Cluster, profile: Profile, dtype: str
 ) -> float:
-    """Seconds of one sequence's attention, half of the pairs of queries and keys, forward.
-
-    Where a fit says that its kernel skips masked scores, it counts all of them (`executed`).
-    """
+    """Seconds of one sequence's attention, half of the pairs of queries and keys, forward."""
     heads, of_keys, of_values = model.n_heads, query_key_dim(model), value_dim(model)
-    fit = attention_fit(profile, "forward")
-    counted = VISIBLE / (fit.executed if fit else 1.0)
     kernel = Kernel(
         "scores",
         kind="attention",
-        flops=2 * queries * keys * heads * (of_keys + of_values) * counted,
+        flops=2 * queries * keys * heads * (of_keys + of_values) * VISIBLE,
+        visible=1.0,
         dtype="bf16" if dtype == "fp8" else dtype,
         dims=(1.0, heads, queries, keys, float(of_keys)),
     )

@@ -13,7 +13,7 @@ from math import inf
 
 from scaling.meshes.host_link import COPY_SHARE
 from scaling.profiles.io import ideal, profile_of
-from scaling.profiles.profile import Profile, VectorFit, attention_fit
+from scaling.profiles.profile import Profile, VectorFit
 from scaling.program.ir import Kernel, Origin
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.place import Place, bandwidth_of, peak_of
@@ -40,7 +40,7 @@ def timed(work: Work, place: Place, profile: Profile | None = None) -> Timed:
 
     A link reaches in its fitted figure what copies from pinned memory do.
     """
-    kernel = _kernel(work, place, profile)
+    kernel = _kernel(work, place)
     efficiencies = profile or (_ideal(place) if work.is_vector else ideal())
     rate = place.link and place.link * (COPY_SHARE if profile else 1.0)
     cost = kernel_time(kernel, place.chip, efficiencies, rate)
@@ -102,23 +102,19 @@ def _at_full_clock(profile: Profile) -> Profile:
     return replace(profile, matmul=tuple(replace(fit, sustained=1.0) for fit in profile.matmul))
 
 
-def _kernel(work: Work, place: Place, profile: Profile | None) -> Kernel:
-    """The share of one device, as the engine prices it.
-
-    The fit of attention takes the FLOPs of all scores, of which it executes a part.
-    """
+def _kernel(work: Work, place: Place) -> Kernel:
+    """The share of one device, as the engine prices it. Its FLOPs are those that are executed."""
     share = place.devices
     flops = work.amount(work.flops) / share
     backward = work.engine == "attention" and _value(work, "a") > 1
     origin = Origin("backward" if backward else "forward")
-    fit = attention_fit(profile, "backward" if backward else "forward") if profile else None
-    counted = flops / fit.executed if fit is not None and work.engine == "attention" else flops
     far = work.amount(work.far) / share if place.link else 0.0
     return Kernel(
         work.kind,
         origin,
         kind=work.engine,
-        flops=0.0 if work.is_vector else counted,
+        flops=0.0 if work.is_vector else flops,
+        visible=1.0,
         vector_flops=flops if work.is_vector else 0.0,
         transcendentals=work.amount(work.exponentials) / share,
         bytes=work.amount(work.moved) / share,

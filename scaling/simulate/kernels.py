@@ -27,7 +27,7 @@ from scaling.profiles.profile import (
     matmul_fit,
 )
 from scaling.profiles.samples import Direction
-from scaling.program.ir import Kernel, Number
+from scaling.program.ir import CAUSAL, Kernel, Number
 
 BOUNDS = np.array(["compute", "memory", "overhead"])
 # What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
@@ -141,12 +141,17 @@ def _waves(batch: Number, rows: Number, columns: Number, cores: int) -> Number:
     return np.ceil(batch * np.ceil(rows) * np.ceil(columns) / cores)
 
 
-def attention_efficiency(fit: AttentionFit, dims: tuple[Number, ...]) -> Number:
+def attention_efficiency(
+    fit: AttentionFit, dims: tuple[Number, ...], visible: Number = CAUSAL
+) -> Number:
     """Counted FLOPs per second over the peak, for `dims` (batch, heads, queries, keys, head_dim).
 
-    Counted are all scores, so that a kernel that skips masked ones may exceed its peak.
+    Counted are all scores, so that a kernel that skips masked ones may exceed its peak. A fit says
+    what share is executed under a causal mask; of `visible` scores the masked others are skipped
+    in proportion, so that all are executed where no mask is.
     """
-    share = fit.efficiency / fit.executed
+    executed = 1 - (1 - fit.executed) * (1 - visible) / (1 - CAUSAL)
+    share = fit.efficiency / executed
     if not dims:
         return share
     keys, head_dim = dims[3], dims[4]
@@ -169,7 +174,7 @@ def _matrix(
     attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
     if attention is not None:
         peak = attention.peak or peak_rate(accelerator, kernel.dtype)
-        share = attention_efficiency(attention, kernel.dims)
+        share = attention_efficiency(attention, kernel.dims, kernel.visible)
         return kernel.flops / (peak * share), attention
     fit = matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
     dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()

@@ -73,8 +73,8 @@ def _(field, mo, model, parts, sc):
                 f"You guessed **{guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
                 "of T/C queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a "
                 f"chunk decides. **{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} "
-                "with fitted figures. Grouped-query attention makes it shorter: N/K heads share the "
-                "keys that travel."
+                "with fitted figures. Grouped-query attention makes it shorter: N/K heads share "
+                "the keys that travel."
             ),
             parts.formula_view(mo, hidden),
         ]

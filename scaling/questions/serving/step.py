@@ -16,7 +16,7 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import n_moe_layers, value_dim
 from scaling.profiles.io import ideal
-from scaling.profiles.profile import ANY, Profile, attention_fit
+from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import CollectiveKind, Kernel
 from scaling.questions.serving.kernels import (
     Pass,
@@ -65,7 +65,7 @@ def pass_seconds(
     seconds = lambda called: called[1] * float(kernel_time(called[0], chip, known).time)
     attention, layers = attention_kernel(model, servers, work)
     if work.queries == 1:
-        attention = _unmasked(attention, known)
+        attention = _unmasked(attention)
     return Seconds(
         sum(map(seconds, weight_kernels(model, servers, work))),
         seconds((attention, layers)),
@@ -140,9 +140,6 @@ def with_format(profile: Profile, dtype: str) -> Profile:
     return replace(profile, matmul=(*profile.matmul, replace(other, dtype=dtype)))
 
 
-def _unmasked(kernel: Kernel, profile: Profile) -> Kernel:
-    """The attention of one query, whose scores no mask halves, priced by figures with a mask."""
-    fit = attention_fit(profile, "forward")
-    if fit is None or kernel.kind != "attention":
-        return kernel
-    return replace(kernel, share=fit.executed)
+def _unmasked(kernel: Kernel) -> Kernel:
+    """The kernel, or the attention of one query, whose scores no mask halves."""
+    return replace(kernel, visible=1.0)

@@ -38,10 +38,12 @@ def cublas(**precision: object) -> dict:
     return {"gemm_backend_config": config}
 
 
-def attention(direction: str, kv_heads: int, value_dim: int = 64, keys: int = 512) -> Product:
+def attention(
+    direction: str, kv_heads: int, value_dim: int = 64, keys: int = 512, **mask: object
+) -> Product:
     """Of 2 sequences with 8 heads of length 64, 256 queries and 512 keys."""
     scores = {"dimensions": ["2", "8", "256", str(keys)]}
-    config = {"cudnn_fmha_backend_config": {"intermediate_tensor_shape": scores}}
+    config = {"cudnn_fmha_backend_config": {"intermediate_tensor_shape": scores, **mask}}
     query, key = "bf16[2,256,8,64]{3,2,1,0}", f"bf16[2,{keys},{kv_heads},64]{{3,2,1,0}}"
     value = f"bf16[2,{keys},{kv_heads},{value_dim}]{{3,2,1,0}}"
     result = "(bf16[2,8,256,64]{3,2,1,0}, u8[0]{0})"
@@ -49,6 +51,21 @@ def attention(direction: str, kv_heads: int, value_dim: int = 64, keys: int = 51
     found = product(line, query, key, value)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(
+    ("mask", "visible"),
+    [
+        ({}, 1.0),  # protocol buffers leave out what is zero, NO_MASK
+        ({"mask_type": "NO_MASK"}, 1.0),
+        ({"mask_type": "CAUSAL", "sliding_window_length": 0}, 0.5),
+        ({"mask_type": "PADDING_CAUSAL"}, 0.5),
+        ({"mask_type": "CAUSAL", "sliding_window_length": 128}, 1 / 4 * 7 / 8),
+        ({"mask_type": "CAUSAL", "sliding_window_length": 9999}, 0.5),
+    ],
+)
+def test_the_share_of_scores_that_a_mask_leaves(mask, visible):
+    assert attention("", 8, **mask).visible == pytest.approx(visible)
 
 
 @given(

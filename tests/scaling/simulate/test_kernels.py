@@ -176,6 +176,23 @@ def test_short_rows_and_short_heads_are_slower():
     assert attention_efficiency(fit, ()) == 0.8
 
 
+@pytest.mark.parametrize(
+    ("executed", "visible", "share"),
+    [(0.5, 0.5, 1.6), (0.5, 1.0, 0.8), (0.5, 0.25, 3.2), (1.0, 1.0, 0.8), (0.75, 1.0, 0.8)],
+)
+def test_scores_are_skipped_as_far_as_the_mask_hides_them(executed, visible, share):
+    """Without a mask all are executed: no kernel passes its peak by counting what it skips."""
+    fit = AttentionFit("forward", 0.8, HERE, executed=executed)
+    assert attention_efficiency(fit, (), visible) == pytest.approx(share)
+
+
+def test_attention_without_a_mask_takes_twice_as_long_as_a_causal_one():
+    profile, causal = shipped("h100-sxm"), attention()
+    whole = kernel_time(replace(causal, visible=1.0), H100, profile)
+    half = kernel_time(causal, H100, profile)
+    assert whole.compute / half.compute == pytest.approx(2)
+
+
 def test_attention_without_a_fit_is_a_matmul():
     kernel, profile = attention(), replace(shipped("h100-sxm"), attention=())
     cost = kernel_time(kernel, H100, profile)
