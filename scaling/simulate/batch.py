@@ -35,7 +35,8 @@ from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
 from scaling.simulate.timeline import Timeline, run_schedule
 
-FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"  # of a kernel
+# Figures of a kernel.
+FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
 Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first; no two neighbours are alike
 

@@ -126,9 +126,10 @@ def _(drawing_bars, format_time, length, mo, parts, rows, steps):
         [
             parts.picture(mo, bars, f"Seconds of a million tokens at {length.value:,}: {words}"),
             mo.md(
-                f"Peak of a device in GB: {memory}. Without `context` a device computes the whole "
-                "square of its sequence, masked half and all tiles of the diagonal; the ring's "
-                "zigzag order gives every device an equal part of the half that counts."
+                f"Peak of a device in GB: {memory}. Cutting a sequence saves no FLOPs: in zigzag "
+                "order each device has an equal part of the half that the mask leaves. It costs "
+                "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
+                "devices that would have no sequence."
             ),
         ]
     )
